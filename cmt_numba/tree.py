@@ -366,10 +366,12 @@ class ContextualMemoryTree:
                 raise ValueError("breadth needs links: create the tree with n_links=24, or omit breadth")
             if epsilon > 0.0:
                 raise ValueError(
-                    "breadth needs epsilon=0.0, since exploration follows no links: omit breadth or epsilon"
+                    "breadth needs epsilon=0.0, because exploration does not follow links: omit breadth or epsilon"
                 )
         if among is not None and epsilon > 0.0:
-            raise ValueError("epsilon must be 0 with among, since exploration ignores filters: pass epsilon=0.0")
+            raise ValueError(
+                "epsilon must be 0 if among is given, because exploration ignores filters: pass epsilon=0.0"
+            )
         candidates = None
         if among is not None:
             candidates = forest.filters.of(among, None, lambda: Filter(*check_among(among)))

@@ -231,7 +231,7 @@ def with_tables(state: Any, size: int) -> Any:
         If ``size`` exceeds ``MOST_CELLS``.
     """
     if size > MOST_CELLS:
-        raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are needed")
+        raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in total, but {size} are needed")
     table = np.empty((state.nodes.shape[0], size), state.routers.table.dtype)
     moved = state._replace(
         nodes=state.nodes.copy(),

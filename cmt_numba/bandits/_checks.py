@@ -134,7 +134,7 @@ def check_actions(actions: Any, n_rows: int | None = None, *, name: str = "actio
     """
     array = _integers(name, actions)
     if array.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, got {array.ndim}")
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
     if array.size == 0 or (n_rows is not None and array.size != n_rows):
         wanted = "contain at least one action" if n_rows is None else f"have one entry for each of the {n_rows} rows"
         raise ValueError(f"{name} must {wanted}, got {array.size}")
@@ -182,7 +182,7 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
         return all_of(check_distinct_actions(array), n_rows)
     if array.ndim != 2 or array.shape[0] != n_rows:
         raise ValueError(
-            f"actions must be a list of actions, or have a row for each of the {n_rows} contexts, "
+            f"actions must be a list of actions, or have one row for each of the {n_rows} contexts, "
             f"got shape {array.shape}"
         )
     if array.dtype == np.bool_:

@@ -351,9 +351,9 @@ class ClassificationModel:
         if self.index.feature_weights is not None and seem_cut_off(self.index.feature_weights, rows):
             self.has_warned = True
             warn(
-                "the rows of new classes have fewer features than rows before, and none that is new: if they come from "
-                "a vectorizer whose vocabulary was fitted without these classes, use HashingVectorizer or "
-                "cmt_numba.text.TextClassifier, which learn new words",
+                "the rows of new classes have fewer features than earlier rows, and no new features: if a vectorizer "
+                "made these rows with a vocabulary fitted without these classes, use HashingVectorizer or "
+                "cmt_numba.text.TextClassifier, which accept new words",
                 UserWarning,
             )
 
@@ -574,7 +574,7 @@ class ClassificationModel:
         index = self.index
         n_left = index.n_of_label - np.bincount(self.stored().label_of[slots], minlength=index.n_of_label.size)
         if not n_left.any():
-            raise ValueError("ids must not name all examples: call fit to replace them")
+            raise ValueError("ids must not include all examples: call fit to replace them")
         return self.without(np.sort(self.class_of_label[n_left == 0]), slots, options)
 
     def without_oldest(self, options: ClassificationOptions) -> ClassificationModel:

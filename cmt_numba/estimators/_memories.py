@@ -115,7 +115,7 @@ class Memories:
         """
         rows = _positions(self.ids, ids)
         if np.any(rows == NONE):
-            raise KeyError(f"ids must be ids of stored memories: there is no {ids[rows == NONE][0]}")
+            raise KeyError(f"ids must refer to stored memories, but no memory has id {ids[rows == NONE][0]}")
         return rows
 
     @cached_property

@@ -253,7 +253,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         if self.threshold != F1:
             return float(self.threshold)
         if self._model.threshold is None:
-            raise ValueError('threshold="f1" is learned by fit: call fit again, or set a number')
+            raise ValueError('threshold="f1" takes effect only after fit: call fit again, or set threshold to a number')
         return self._model.threshold
 
     @keeps_interpreter
@@ -364,7 +364,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     def threshold_(self) -> float:
         """The threshold that ``fit`` chose with ``threshold="f1"``."""
         if self._model.threshold is None:
-            raise AttributeError('threshold_ is learned by fit with threshold="f1"')
+            raise AttributeError('threshold_ exists only after fit with threshold="f1"')
         return self._model.threshold
 
     def _checked(self, X: Any) -> Rows:

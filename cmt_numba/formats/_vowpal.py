@@ -121,7 +121,7 @@ def _parsed_head(head: str, options: ReadOptions) -> Any:
     if ":" in label:
         raise ValueError(f"label {label!r} has a cost, which is not supported; remove the cost")
     if len(numbers) > 2 or any(_is_no_number(number) for number in numbers):
-        raise ValueError(f"{head.strip()!r} must have the form: label importance 'tag")
+        raise ValueError(f"{head.strip()!r} must have the format: label importance 'tag")
     if options.task == "multilabel":
         labels = label_list(label)
         if labels is None:

@@ -77,13 +77,13 @@ def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
     if ids.ndim != 2 or ids.shape != scores.shape or ids.shape[0] != n_queries:
         shapes = f"{ids.shape} and {scores.shape}"
         raise ValueError(
-            f"hits must have one row of ids and of scores for each of the {n_queries} queries, got {shapes}"
+            f"hits must have one row of ids and one row of scores for each of the {n_queries} queries, got {shapes}"
         )
     if ids.dtype.kind not in "iu" or scores.dtype.kind not in "fiu":
         raise TypeError(f"hits must have integer ids and numeric scores, got {ids.dtype} and {scores.dtype}")
     there = ids != NONE
     if not np.isfinite(scores[there]).all():
-        raise ValueError("hits must have finite scores where there is an id")
+        raise ValueError("hits must have a finite score for each id")
     return ids.astype(np.int64), scores.astype(np.float32)
 
 
@@ -118,7 +118,7 @@ def _documents_of(documents: Any, ids: np.ndarray) -> list[Any]:
         return [documents[i] for i in ids.tolist()]
     except (KeyError, IndexError):
         missing = next(i for i in ids.tolist() if not _has(documents, i))
-        raise KeyError(f"documents must contain every id: there is no {missing}") from None
+        raise KeyError(f"documents must contain every id in hits, but no document has id {missing}") from None
 
 
 def _has(documents: Any, i: int) -> bool:

@@ -40,7 +40,7 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     unmasked("keys", keys)
     if isinstance(keys, np.ndarray):
         if keys.ndim > 1:
-            raise ValueError(f"keys must have one dimension, got {keys.ndim}")
+            raise ValueError(f"keys must be one-dimensional, got shape {keys.shape}")
         if keys.dtype.kind not in "iuUO":
             raise TypeError(f"keys must be strings or integers, got {keys.dtype}")
         keys = np.atleast_1d(keys).tolist()
@@ -58,7 +58,7 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     if distinct and len(set(checked)) < len(checked):
         seen: set[Key] = set()
         twice = next(key for key in checked if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"keys must be distinct: {twice!r:.100} occurs twice")
+        raise ValueError(f"keys must be distinct, but {twice!r:.100} occurs more than once")
     return checked
 
 
@@ -110,13 +110,13 @@ def _check_payload(payload: Any, position: int) -> str | None:
         _check_depth(payload, text)
         is_same = json.loads(text) == payload
     except TypeError as error:
-        raise TypeError(f"payloads must be JSON; the one at position {position} is not: {error}") from error
+        raise TypeError(f"payloads must be JSON, but the one at position {position} is not: {error}") from error
     except (ValueError, RecursionError) as error:  # not finite, not Unicode, nested too deeply
-        raise ValueError(f"payloads must be JSON; the one at position {position} is not: {error}") from error
+        raise ValueError(f"payloads must be JSON, but the one at position {position} is not: {error}") from error
     if not is_same:
         raise TypeError(
-            f"payloads must be JSON; the one at position {position} is not: use lists instead of tuples, and strings "
-            "as the names of fields"
+            f"payloads must be JSON, but the one at position {position} is not: use lists instead of tuples, and "
+            "strings as field names"
         )
     return text
 
@@ -162,7 +162,7 @@ def _parts(container: Any) -> Iterable[Any]:
 def check_one_of(where: Any, keys: Any) -> None:
     """Raise TypeError unless exactly one of ``where`` and ``keys`` is given."""
     if (where is None) == (keys is None):
-        raise TypeError(f"pass one of where and keys, got {'neither' if where is None else 'both'}")
+        raise TypeError(f"pass either where or keys, got {'neither' if where is None else 'both'}")
 
 
 def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:
@@ -208,4 +208,4 @@ def check_stored(keys: list[Key], ids: np.ndarray) -> None:
     """Raise KeyError if a key is not stored. ``ids`` are the ids of the keys, or -1 if a key is not stored."""
     missing = np.flatnonzero(ids < 0)
     if missing.size > 0:
-        raise KeyError(f"keys must be in the store: there is no {keys[missing[0]]!r:.100}")
+        raise KeyError(f"keys must be in the store, but {keys[missing[0]]!r:.100} is not")

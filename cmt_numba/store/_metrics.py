@@ -390,12 +390,12 @@ def space_of(facts: dict[str, Any], n_features: int | None) -> KeySpace:
         raise ValueError(f"the store has no valid number of vectors beyond its bound: {n_outside!r:.50}")
     if centre is not None:
         if metric != EuclideanSpace.metric or n_features is None or len(centre) != 4 * (n_features - space.n_more):
-            raise ValueError("the centre of the store does not fit its metric and its vectors")
+            raise ValueError("the centre of the store does not match its metric and its vectors")
         centre = np.frombuffer(centre, "<f4").astype(np.float32)
         if not np.isfinite(centre).all():
             raise ValueError("the centre of the store is not finite")
     if n_features is not None and n_features <= space.n_more:
-        raise ValueError(f"the vectors of the store do not fit its metric {metric!r}")
+        raise ValueError(f"the vectors of the store do not match its metric {metric!r}")
     return space(bound, centre, n_outside or 0)
 
 
@@ -435,7 +435,7 @@ def check_directions(are_there: np.ndarray) -> None:
     """Raise ValueError unless every row has a direction."""
     if not are_there.all():
         row = int(np.flatnonzero(~are_there)[0])
-        why = "has no cosine; use another metric or remove it"
+        why = "has no cosine; remove the row, or use another metric"
         raise ValueError(f"X must have no rows of zeros: row {row} {why}")
 
 

@@ -76,7 +76,7 @@ class QueryMap:
         """
         n_trials = _N_COLUMNS * _STRENGTHS.size
         if n_features is None or not isinstance(contents, bytes) or len(contents) != 8 * (n_trials + n_features**2):
-            raise ValueError("the query map does not fit the vectors")
+            raise ValueError("the query map does not match the vectors")
         trials = np.frombuffer(contents, "<f8", n_trials).reshape(-1, _N_COLUMNS)
         sums = np.frombuffer(contents, "<f4", offset=8 * n_trials).reshape(2, n_features, n_features)
         if not (np.isfinite(trials).all() and np.isfinite(sums).all()):
