@@ -282,7 +282,7 @@ def check_ids(ids: Any) -> np.ndarray:
     if given.size > 1:
         unique, counts = np.unique(given, return_counts=True)
         if unique.size < given.size:
-            raise ValueError(f"ids must be distinct, but {unique[counts > 1][0]} occurs more than once")
+            raise ValueError(f"ids must be distinct, but {unique[counts > 1][0]} occurs twice")
     return given
 
 

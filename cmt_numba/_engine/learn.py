@@ -78,7 +78,7 @@ def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
         return
     forest.has_warned = True
     message = (
-        f"this update has no effect: scorer_loss={loss!r} compares the rewards of several memories of a row. Create "
+        f"this update changes nothing: scorer_loss={loss!r} compares the rewards of several memories of a row. Create "
         'the tree with scorer_loss="contrast", or pass a reward for each of k=2 or more memories, or query with an '
         "epsilon above 0"
     )

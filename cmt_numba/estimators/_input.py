@@ -230,7 +230,7 @@ def _checked_names(name: str, ids: Any) -> np.ndarray | None:
         raise TypeError(f"{name} must be all integers or all strings")
     distinct, counts = np.unique(strings, return_counts=True)
     if distinct.size < strings.size:
-        raise ValueError(f"{name} must be distinct, but {distinct[counts > 1][0]!r} occurs more than once")
+        raise ValueError(f"{name} must be distinct, but {distinct[counts > 1][0]!r} occurs twice")
     if "" in distinct:
         raise ValueError(f"{name} must not contain empty strings")
     return strings

@@ -58,7 +58,7 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     if distinct and len(set(checked)) < len(checked):
         seen: set[Key] = set()
         twice = next(key for key in checked if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"keys must be distinct, but {twice!r:.100} occurs more than once")
+        raise ValueError(f"keys must be distinct, but {twice!r:.100} occurs twice")
     return checked
 
 
@@ -162,7 +162,7 @@ def _parts(container: Any) -> Iterable[Any]:
 def check_one_of(where: Any, keys: Any) -> None:
     """Raise TypeError unless exactly one of ``where`` and ``keys`` is given."""
     if (where is None) == (keys is None):
-        raise TypeError(f"pass either where or keys, got {'neither' if where is None else 'both'}")
+        raise TypeError(f"pass one of where and keys, got {'neither' if where is None else 'both'}")
 
 
 def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:

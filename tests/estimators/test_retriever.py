@@ -284,7 +284,7 @@ def test_removed_memories_are_not_found(search: str):
     assert np.all(retriever.query(keys, 3).ids >= 20)  # equal memories are still stored
     retriever.remove(np.arange(20, 30))
     assert np.all(retriever.query(keys, 3).ids >= 30)
-    with pytest.raises(KeyError, match="there is no 5"):
+    with pytest.raises(KeyError, match="no memory has id 5"):
         retriever.remove([35, 5])
     assert retriever.n_memories_ == 10
     retriever.partial_fit(keys[:1], values[:1])  # a removed value
@@ -330,7 +330,7 @@ def test_bad_input_raises_before_anything_changes():
         retriever.partial_fit(keys, np.full((20, 40), np.nan))
     with pytest.raises(ValueError, match="y must contain vectors of 40 numbers"):
         retriever.partial_fit(keys, ["a"] * 20)
-    with pytest.raises(KeyError, match="there is no 99"):
+    with pytest.raises(KeyError, match="no memory has id 99"):
         retriever.feedback(keys, np.full(20, 99), np.ones(20))
     with pytest.raises(ValueError, match="rewards must be between 0 and 1"):
         retriever.feedback(keys, np.zeros(20, int), np.full(20, 1.5))
@@ -338,7 +338,7 @@ def test_bad_input_raises_before_anything_changes():
         retriever.feedback(keys, np.zeros(20, int), np.ones(19))
     with pytest.raises(ValueError, match="ids must have one row for each"):
         retriever.feedback(keys, np.zeros((5, 4), int), np.ones(20))
-    with pytest.raises(KeyError, match="there is no -1"):
+    with pytest.raises(KeyError, match="no memory has id -1"):
         retriever.values([-1])
     assert retriever.n_memories_ == 20
     with pytest.raises(ValueError, match="y must contain vectors"):
@@ -398,7 +398,7 @@ def test_what_is_removed_is_not_kept(kind: str, tmp_path: Path):
     assert len(pickle.dumps(retriever)) < 1.2 * size + 1000
     assert retriever.n_memories_ == 40
     assert retriever.kneighbors(keys, 3, return_distance=False).min() >= 360
-    with pytest.raises(KeyError, match="there is no 3"):
+    with pytest.raises(KeyError, match="no memory has id 3"):
         retriever.values([3])
     retriever.remove([390])
     retriever.save(tmp_path / "file")

@@ -169,7 +169,7 @@ def test_teaching_forgets_only_when_asked_to(dense_keys: np.ndarray):
 @pytest.mark.parametrize(
     ("ids", "error", "message"),
     [
-        ([0, 99], KeyError, "there is no 99"),
+        ([0, 99], KeyError, "no memory has id 99"),
         ([0], ValueError, "ids must have one entry for each of the 2 rows"),
         ([0.0, 1.0], TypeError, "ids must be integers"),
     ],

@@ -18,9 +18,9 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 SVM, XC, VW, CSV = "rows.svm", "rows.xc", "rows.vw", "rows.csv"
 BROKEN = [
-    (SVM, "1 0:1\n1 2:x\n", {}, "line 2: '2:x' must be feature:value"),
-    (SVM, "1 0:1\n\n# \n1 2:\n", {}, "line 4: '2:' must be feature:value"),
-    (SVM, "1 0:1\n2 3\n", {}, "line 2: '3' must be feature:value"),
+    (SVM, "1 0:1\n1 2:x\n", {}, "line 2: '2:x' must have the format feature:value"),
+    (SVM, "1 0:1\n\n# \n1 2:\n", {}, "line 4: '2:' must have the format feature:value"),
+    (SVM, "1 0:1\n2 3\n", {}, "line 2: '3' must have the format feature:value"),
     (SVM, "1 0:1\n2 3:nan\n", {}, "line 2: '3:nan' is not finite"),
     (SVM, "1 0:1\n2 3:1e39\n", {}, "line 2: '3:1e39' is not finite"),
     (SVM, "1 0:1\n2 -3:1\n", {}, "line 2: feature -3 is negative"),
@@ -51,7 +51,7 @@ BROKEN = [
     (VW, "1 | a\n2 |n:x a\n", {}, "line 2: 'n:x' must be a name"),
     (VW, "1 | a\n2 | a:inf\n", {}, "line 2: 'a:inf' is not finite"),
     (VW, "1 | a\n2:0.5 | a\n", {}, "line 2: label '2:0.5' has a cost"),
-    (VW, "1 | a\n2 heavy 'tag | a\n", {}, "line 2: .* must have the form: label importance"),
+    (VW, "1 | a\n2 heavy 'tag | a\n", {}, "line 2: .* must have the format: label importance"),
     (VW, "1,2 | a\n2,-1 | a\n", {}, "line 2: label -1 is negative"),
     (VW, "1,2 | a\ncat | a\n", {"task": "multilabel"}, "line 2: labels must be integers, got 'cat'"),
     (CSV, "x,label\n1,2\n,3\n", {}, "row 2: column 'x' has no value"),

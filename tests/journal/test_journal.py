@@ -158,7 +158,7 @@ def test_a_copy_is_a_tree_like_any_other(opened: Opened):
         assert same(one, tree)
         one.insert(dense_rows(3, 4))
     assert len(tree) == 30
-    with pytest.raises(TypeError, match=r"DurableTree\(path\) for a folder"):
+    with pytest.raises(TypeError, match=r"DurableTree\(path\) to open a folder"):
         DurableTree.load("any")
 
 
@@ -360,7 +360,7 @@ def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened
         (ValueError, "finite", lambda: tree.insert(np.full((1, 4), np.nan))),
         (TypeError, "X must contain real numbers", lambda: tree.insert([["a"] * 4])),
         (TypeError, "X", lambda: tree.insert()),  # type: ignore[call-arg]
-        (KeyError, "there is no 77", lambda: tree.remove([1, 77])),
+        (KeyError, "no memory has id 77", lambda: tree.remove([1, 77])),
         (TypeError, "ids must be numbers", lambda: tree.remove(["a"])),
         (TypeError, "ids must be an array", lambda: tree.remove([[1], [2, 3]])),
         (TypeError, "ids must be integers", lambda: tree.remove(1.5)),

@@ -127,7 +127,7 @@ def test_results_are_rows(store: MemoryStore):
     assert results[np.array([True, False, False, True])].payloads == [results.payloads[0], results.payloads[3]]
     assert len(results[[]]) == 0
     assert "4 rows" in repr(results)
-    with pytest.raises(TypeError, match="by rows only"):
+    with pytest.raises(TypeError, match="only by row"):
         results[0, 1]
     for frame in (results.to_pandas(), results.to_polars()):
         assert list(frame.columns) == ["row", "rank", "key", "score", "payload"]

@@ -74,7 +74,7 @@ def test_value_cosine(form: Any, rng: np.random.Generator):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LabelEquality([[1]], [1]), "must have one dimension"),
+        (lambda: LabelEquality([[1]], [1]), "must be one-dimensional"),
         (
             lambda: LabelF1(np.eye(3), np.eye(2)),
             "of_memories and of_rows must have the same number of columns, got 3 and 2",
@@ -83,7 +83,7 @@ def test_value_cosine(form: Any, rng: np.random.Generator):
         (lambda: ValueCosine(np.eye(3)[0], np.eye(3)), "of_memories must have two dimensions"),
         (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[1]])), "of_memories must have an entry"),
         (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[-2]])), "ids must be ids of memories, or -1"),
-        (lambda: LabelEquality([1], [1])(np.array([-1]), np.array([[0]])), "rows must be positions"),
+        (lambda: LabelEquality([1], [1])(np.array([-1]), np.array([[0]])), "rows must not be negative"),
         (lambda: LabelF1(np.eye(2), np.eye(2))(np.array([2]), np.array([[1]])), "of_rows must have an entry for row 2"),
     ],
 )
@@ -205,7 +205,7 @@ def test_one_example_of_each_class_of_several_is_held_out():
 
     tune(Watching(1), X, y, {"n_neighbors": [1]}, random_state=0)
     assert kept == [["a", "b", "b", "c"], sorted(y)]
-    with pytest.raises(ValueError, match="y must contain a class with two or more examples"):
+    with pytest.raises(ValueError, match="y must contain a class with at least two examples"):
         tune(CMTClassifier(), X[4:], y[4:])
 
 
@@ -292,7 +292,7 @@ def test_rebuilt_trees_find_memories_by_their_keys():
 @pytest.mark.parametrize(
     ("ids", "groups", "error", "message"),
     [
-        ([0, 3], [1, 1], KeyError, "there is no 3"),
+        ([0, 3], [1, 1], KeyError, "no memory has id 3"),
         ([0, 0], [1, 1], ValueError, "occurs twice"),
         ([0, 1], [1], ValueError, "groups must have one entry for each of the 2 ids, got 1"),
         ([0, 1], [0.5, 1.0], TypeError, "groups must be integers"),
@@ -305,7 +305,7 @@ def test_wrong_groups_are_refused(ids: Any, groups: Any, error: type[Exception],
     with pytest.raises(error, match=message):
         tree.rebuild(ids, groups)
     assert tree._forest.state is before
-    with pytest.raises(KeyError, match="there is no"):
+    with pytest.raises(KeyError, match="no memory has id"):
         ContextualMemoryTree().rebuild([0], [0])
 
 

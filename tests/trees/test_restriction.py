@@ -94,7 +94,7 @@ def test_only_masks_may_include_removed_memories():
     tree.remove(np.arange(1000))
     mask = np.ones(2 * N, bool)
     np.testing.assert_array_equal(tree.query(X[1000:1050], 3, among=mask).ids, tree.query(X[1000:1050], 3).ids)
-    with pytest.raises(KeyError, match="among must be ids of stored memories: there is no 3"):
+    with pytest.raises(KeyError, match="among must refer to stored memories, but no memory has id 3"):
         tree.query(X[:1], among=[2000, 3])
 
 
@@ -139,12 +139,12 @@ def test_answers_do_not_depend_on_the_number_of_threads(grown):
 @pytest.mark.parametrize(
     ("among", "error", "message"),
     [
-        (np.zeros((2, 2), bool), ValueError, "among must have one dimension, got 2"),
+        (np.zeros((2, 2), bool), ValueError, "among must be one-dimensional, got shape"),
         ([0.5], TypeError, "among must be integers or booleans, got float64"),
         (["a"], TypeError, "among must be integers or booleans"),
-        ([-1], KeyError, "there is no -1"),
-        (np.array([2**63], np.uint64), KeyError, "there is no 9223372036854775808"),
-        (3, ValueError, "among must have one dimension, got 0"),
+        ([-1], KeyError, "no memory has id -1"),
+        (np.array([2**63], np.uint64), KeyError, "no memory has id 9223372036854775808"),
+        (3, ValueError, "among must be one-dimensional, got shape"),
     ],
 )
 def test_invalid_filters_are_refused(grown, among, error, message):
@@ -155,12 +155,12 @@ def test_invalid_filters_are_refused(grown, among, error, message):
 
 def test_exploring_is_not_filtered(grown):
     tree, X = grown
-    with pytest.raises(ValueError, match="epsilon must be 0 with among"):
+    with pytest.raises(ValueError, match="epsilon must be 0 if among is given"):
         tree.query(X[:2], epsilon=0.1, among=[1])
 
 
 def test_a_filtered_search_of_an_empty_tree():
     tree = ContextualMemoryTree()
     assert (tree.query(np.eye(3), among=np.ones(5, bool)).ids == -1).all()
-    with pytest.raises(KeyError, match="there is no 0"):
+    with pytest.raises(KeyError, match="no memory has id 0"):
         tree.query(np.eye(3), among=[0])

@@ -163,21 +163,21 @@ def test_unsorted_and_duplicate_indices(sparse: bool):
 
 
 BAD_IDS: dict[str, tuple[Any, type[Exception], str]] = {
-    "unknown": ([0, 60], KeyError, "ids must be ids of stored memories: there is no 60"),
-    "negative": (-1, KeyError, "ids must be ids of stored memories: there is no -1"),
-    "far away": ([2**62], KeyError, f"ids must be ids of stored memories: there is no {2**62}"),
+    "unknown": ([0, 60], KeyError, "ids must refer to stored memories, but no memory has id 60"),
+    "negative": (-1, KeyError, "ids must refer to stored memories, but no memory has id -1"),
+    "far away": ([2**62], KeyError, f"ids must refer to stored memories, but no memory has id {2**62}"),
     "beyond int64": (
         np.array([1, 2**63 + 1], np.uint64),
         KeyError,
-        f"ids must be ids of stored memories: there is no {2**63 + 1}",
+        f"ids must refer to stored memories, but no memory has id {2**63 + 1}",
     ),
-    "repeated": ([3, 1, 3], ValueError, "ids must be distinct: 3 occurs twice"),
+    "repeated": ([3, 1, 3], ValueError, "ids must be distinct, but 3 occurs twice"),
     "floats": ([1.0, 2.0], TypeError, "ids must be integers, got float64"),
     "booleans": ([True, False], TypeError, "ids must be integers, got bool"),
     "strings": (["1"], TypeError, "ids must be integers, got <U1"),
     "none": (None, TypeError, "ids must be integers, got object"),
     "beyond uint64": ([2**70], TypeError, "ids must be integers, got object"),
-    "two dimensions": ([[1, 2]], ValueError, "ids must have one dimension, got 2"),
+    "two dimensions": ([[1, 2]], ValueError, "ids must be one-dimensional, got shape"),
     "none at all": ([], ValueError, "ids must contain at least one id"),
 }
 
@@ -190,20 +190,23 @@ def test_bad_ids(tree: ContextualMemoryTree, what: str):
 
 
 def test_ragged_ids(tree: ContextualMemoryTree):
-    with nothing_changes(tree), pytest.raises(ValueError, match="ids must have one dimension"):
+    with nothing_changes(tree), pytest.raises(ValueError, match="ids must be one-dimensional"):
         tree.remove([[1], [1, 2]])
 
 
 def test_remove_from_empty():
     tree = ContextualMemoryTree()
-    with nothing_changes(tree), pytest.raises(KeyError, match="ids must be ids of stored memories: there is no 0"):
+    with (
+        nothing_changes(tree),
+        pytest.raises(KeyError, match="ids must refer to stored memories, but no memory has id 0"),
+    ):
         tree.remove(0)
 
 
 def test_remove_twice():
     tree = grown_tree(sparse=False)
     tree.remove(7)
-    with nothing_changes(tree), pytest.raises(KeyError, match="there is no 7"):
+    with nothing_changes(tree), pytest.raises(KeyError, match="no memory has id 7"):
         tree.remove([8, 7])
 
 

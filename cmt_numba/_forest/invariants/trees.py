@@ -46,8 +46,8 @@ def levels(state: State, t: int) -> list[np.ndarray]:
         n_left -= level.size
         require(n_left >= 0, f"tree {t}: a node or leaf is reachable more than once")
         internal, leaf = level[level >= 0], ~level[level < 0]
-        require(np.all(internal < counters[NODES_END]), f"tree {t}: a node refers to a node that does not exist")
-        require(np.all(leaf < counters[LEAVES_END]), f"tree {t}: a node refers to a leaf that does not exist")
+        require(np.all(internal < counters[NODES_END]), f"tree {t}: a link refers to a node that does not exist")
+        require(np.all(leaf < counters[LEAVES_END]), f"tree {t}: a link refers to a leaf that does not exist")
         named = np.empty(level.size, np.int64)
         named[level >= 0] = nodes["parent"][internal]
         named[level < 0] = leaves["parent"][leaf]
