@@ -44,7 +44,7 @@ _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _CSR = (scipy.sparse.csr_array, scipy.sparse.csr_matrix)
 
 _DTYPES_OF_HITS = tuple(map(np.dtype, ("i8", "f4", "i4", "i4", "i4", "i1", "f4")))
-_FOREIGN_EXPLORATION = "hits.exploration must come from this forest: pass the hits that query returned, unchanged"
+_FOREIGN_EXPLORATION = "hits.exploration must come from this forest: pass the unchanged hits that query returned"
 
 _EMPTY_INDICES = np.empty(0, np.int32)
 _INTEGERS = (int, np.integer)
@@ -216,7 +216,7 @@ def _as_csr(X: Any) -> scipy.sparse.csr_array:
         elif X.format == "dia":
             X = scipy.sparse.dia_array((X.data, X.offsets), X.shape)  # the constructor checks the offsets
         elif X.format == "lil" and list(map(len, X.rows)) != list(map(len, X.data)):
-            raise ValueError("each row must have as many values as indices")
+            raise ValueError("each row must have equal numbers of indices and values")
         if X.format != "lil" and X.dtype.kind in "iub":
             X = X.astype(np.float64)  # sums of duplicates could overflow the integer type
         X = scipy.sparse.csr_array(X)
@@ -282,7 +282,7 @@ def check_ids(ids: Any) -> np.ndarray:
     if given.size > 1:
         unique, counts = np.unique(given, return_counts=True)
         if unique.size < given.size:
-            raise ValueError(f"ids must be distinct: {unique[counts > 1][0]} occurs twice")
+            raise ValueError(f"ids must be distinct, but {unique[counts > 1][0]} occurs twice")
     return given
 
 
@@ -318,7 +318,7 @@ def _as_ids(ids: Any, name: str = "ids") -> np.ndarray:
     try:
         given = np.atleast_1d(np.asarray(ids))
     except ValueError as error:
-        raise ValueError(f"{name} must have one dimension: {error}") from error
+        raise ValueError(f"{name} must be one-dimensional: {error}") from error
     if given.size == 0:
         raise ValueError(f"{name} must contain at least one id")
     if given.dtype.kind not in "iu":
@@ -326,7 +326,7 @@ def _as_ids(ids: Any, name: str = "ids") -> np.ndarray:
     if given.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {given.shape}")
     if given.dtype == np.uint64 and given.max() > np.iinfo(np.int64).max:
-        raise KeyError(f"ids must refer to stored memories, but no memory has id {given.max()}")
+        raise KeyError(f"{name} must refer to stored memories, but no memory has id {given.max()}")
     return _for_kernels(given, np.int64)
 
 

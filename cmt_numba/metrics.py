@@ -251,8 +251,8 @@ def indicators(name: str, Y: Any) -> scipy.sparse.csr_array:
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be an indicator matrix of labels: {error}") from error
     if lists is None or lists.dtype.kind not in "fiub":
-        found = f"{Y.ndim} dimensions of {Y.dtype}"
-        raise ValueError(f"{name} must be an indicator matrix of labels: numbers in two dimensions, got {found}")
+        found = f"{Y.dtype} of shape {Y.shape}"
+        raise ValueError(f"{name} must be a two-dimensional indicator matrix of numbers, got {found}")
     if lists.shape[0] == 0:
         raise ValueError(f"{name} must have at least one row")
     lists = lists.astype(np.bool_).astype(np.int64)
@@ -288,7 +288,7 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
     Y, ranked = indicators("Y", Y), _first_columns("ranked", ranked, discounts.size)
     check_entries("ranked", ranked.shape[0], Y.shape[0], "rows of Y")
     if ranked.size and not NONE <= ranked.min() <= ranked.max() < Y.shape[1]:
-        raise ValueError(f"ranked must contain columns of Y, 0 to {Y.shape[1] - 1}, or -1 for none")
+        raise ValueError(f"ranked must contain columns of Y, from 0 to {Y.shape[1] - 1}, or -1 for no label")
     worth_of = np.ones(Y.shape[1]) if worths is None else _worths(worths, Y.shape[1])
     if Y.shape[1] == 0:
         return 0.0
@@ -305,7 +305,7 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
 def _worths(worths: Any, n_labels: int) -> np.ndarray:
     values = np.asarray(unmasked("inverse_propensities", worths), dtype=np.float64)
     if values.shape != (n_labels,) or not np.all(values >= 0.0):
-        raise ValueError(f"inverse_propensities must have one entry of at least 0 for each of the {n_labels} labels")
+        raise ValueError(f"inverse_propensities must have one non-negative number for each of the {n_labels} labels")
     return values
 
 

@@ -39,7 +39,7 @@ class LabelEquality:
         self.of_memories = label_array("of_memories", of_memories)
         self.of_rows = label_array("of_rows", of_rows)
         if self.of_memories.ndim != 1 or self.of_rows.ndim != 1:
-            raise ValueError("of_memories and of_rows must have one dimension, with one label for each memory or row")
+            raise ValueError("of_memories and of_rows must be one-dimensional, with one label for each memory or row")
 
     def __call__(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the reward of each memory ``ids[i, j]`` for row ``rows[i]``, shape (n, k)."""
@@ -129,13 +129,15 @@ def _check_widths(of_memories: Rows, of_rows: Rows) -> None:
 
 def _check_reach(rows: np.ndarray, ids: np.ndarray, n_rows: int, n_ids: int) -> None:
     if rows.size and rows.min() < 0:
-        raise ValueError(f"rows must be non-negative positions, got {rows.min()}")
+        raise ValueError(f"rows must not be negative, got {rows.min()}")
     if ids.size and ids.min() < NONE:
-        raise ValueError(f"ids must be ids of memories, or {NONE} for none, got {ids.min()}")
+        raise ValueError(f"ids must be ids of memories, or {NONE} for no memory, got {ids.min()}")
     if rows.size and rows.max() >= n_rows:
-        raise ValueError(f"of_rows must have an entry for row {rows.max()}, but has {n_rows}")
+        raise ValueError(f"of_rows must have an entry for row {rows.max()}, but has only {n_rows} entries")
     if ids.size and ids.max() >= n_ids:
-        raise ValueError(f"of_memories must have an entry for the memory with id {ids.max()}, but has {n_ids}")
+        raise ValueError(
+            f"of_memories must have an entry for the memory with id {ids.max()}, but has only {n_ids} entries"
+        )
 
 
 def _products(of_memories: Rows, of_rows: Rows, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:

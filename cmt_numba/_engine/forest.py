@@ -185,7 +185,10 @@ class Forest:
     def check_bound(self) -> None:
         """Raise InvariantError if there are more memories than ``max_memories``."""
         most = self.options["max_memories"]
-        require(most is None or self.n_memories <= most, f"there are {self.n_memories} memories, more than {most}")
+        require(
+            most is None or self.n_memories <= most,
+            f"the number of memories, {self.n_memories}, exceeds max_memories={most}",
+        )
 
     # Rows
 

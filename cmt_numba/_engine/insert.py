@@ -70,7 +70,7 @@ def _evict(forest: Forest, n: int) -> None:
         chosen = forest.eviction.choose(forest.allocated(), n)
     if forest.evicts is not None:
         if forest.evicts.size < n:
-            raise ValueError(f"the journal lists {forest.evicts.size} evicted memories, but the insert evicts {n}")
+            raise ValueError(f"the journal lists only {forest.evicts.size} of the {n} memories that the insert evicts")
         chosen, forest.evicts = check_ids(forest.evicts[:n]), forest.evicts[n:]
     remove_ids(forest, chosen)
     forest.last_evicted = np.concatenate([forest.last_evicted, chosen])

@@ -142,7 +142,9 @@ class ShownHits(Hits):
             row = range(len(self))[rows]
             rows = slice(row, row + 1)
         elif isinstance(rows, tuple):
-            raise TypeError("hits can be indexed only by row: use hits[rows], or hits.ids[rows, column]")
+            raise TypeError(
+                f"hits can be indexed only by row: use hits[rows] or hits.ids[rows, column], got {rows!r:.50}"
+            )
         elif not isinstance(rows, slice):
             rows = np.asarray(rows)
             rows = rows.astype(np.int64) if rows.size == 0 else rows

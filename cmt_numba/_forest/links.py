@@ -119,12 +119,12 @@ class Linkage:
             If the arrays are invalid.
         """
         if self.near.shape[1] == 0 or state.parameters.sparse:
-            require(_NEAR not in arrays, "there must be no links")
+            require(_NEAR not in arrays, "a tree without links must not have an array of links")
             return
         near = arrays.get(_NEAR)
         wanted = state.keys.ids.size, self.near.shape[1]
         fits = near is not None and near.dtype == np.int32 and near.shape == wanted and near.flags.c_contiguous
-        require(fits, f"there must be links of shape {wanted}")
+        require(fits, f"links must be int32 of shape {wanted}")
         assert near is not None
         self.near = near
         if thorough and values:

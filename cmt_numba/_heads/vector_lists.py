@@ -216,8 +216,11 @@ class VectorLists:
         """Raise InvariantError unless the lists contain each listed slot exactly once."""
         vectors, n, there = self._vectors, min(self.n_listed, n_memories), self._occupied()
         listed = vectors.labels[there]
-        require(np.array_equal(np.sort(listed), np.arange(n)), f"cluster lists must contain the slots 0 to {n}")
-        require(np.array_equal(vectors.places[listed], there), "places of slots in cluster lists must be theirs")
+        require(
+            np.array_equal(np.sort(listed), np.arange(n)),
+            f"cluster lists must contain each slot from 0 to {n - 1} once",
+        )
+        require(np.array_equal(vectors.places[listed], there), "the position of a slot in the cluster lists is wrong")
         sizes = np.bincount(vectors.list_of[there // TILE], minlength=vectors.sizes.size)
         if not np.array_equal(sizes, vectors.sizes):
-            raise InvariantError("the sizes of the cluster lists do not match their contents")
+            raise InvariantError("the size of a cluster list is wrong")

@@ -40,7 +40,9 @@ def address_of(function: Any, *arguments: Any) -> Any:
 def _call(_context: Any, address: Any, arguments: Any) -> Any:
     kinds = tuple(arguments)
     if kinds not in _known:  # machine code for other types would misread the arguments
-        raise TypingError(f"the types {kinds} have not been compiled: call address_of with such arguments first")
+        raise TypingError(
+            f"the types {kinds} have not been compiled: call address_of with arguments of these types first"
+        )
 
     def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         convention = context.call_conv

@@ -146,10 +146,10 @@ class Policy(Lockable, Saved, ABC):
         width = self._features.shape[1]
         if features is None:
             if width > 0:
-                raise ValueError(f"features are required: the other actions have {width} features each")
+                raise ValueError(f"features must be given, because the other actions have {width} features each")
             return None
         if width == 0 and not self._may_start_features():
-            raise ValueError("features must not be given: the other actions have no features")
+            raise ValueError("features must not be given, because the other actions have no features")
         array = numbers("features", features, 2)
         if array.shape[0] != n_actions or array.shape[1] == 0 or width not in (0, array.shape[1]):
             columns = f"{width} columns" if width > 0 else "columns"

@@ -182,7 +182,7 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
         return all_of(check_distinct_actions(array), n_rows)
     if array.ndim != 2 or array.shape[0] != n_rows:
         raise ValueError(
-            f"actions must be a list of actions, or have a row for each of the {n_rows} contexts, "
+            f"actions must be a list of actions, or have one row for each of the {n_rows} contexts, "
             f"got shape {array.shape}"
         )
     if array.dtype == np.bool_:

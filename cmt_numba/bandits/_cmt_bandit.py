@@ -488,14 +488,14 @@ class CMTBandit(Policy):
         """
         given = np.atleast_1d(ids)
         if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
-            raise TypeError("ids must be integers, as returned by act")
+            raise TypeError("ids must be one or more integers returned by act")
         decisions = given.tolist()
         if len(set(decisions)) < len(decisions):
             raise ValueError("ids must be distinct")
         values = _unit_rewards(np.atleast_1d(rewards), len(decisions))
         unknown = self._pending.unknown(decisions)
         if unknown:
-            raise KeyError(f"ids must belong to decisions that await a reward, got {unknown[0]}")
+            raise KeyError(f"ids must refer to decisions that await a reward, but {unknown[0]} does not")
         assert self._width is not None
         rows, actions = self._pending.take(decisions, self._width, self._sparse)
         self._learn(rows, actions, values)
@@ -609,7 +609,10 @@ class CMTBandit(Policy):
         bandit._width, bandit._sparse = width, take(fields, "sparse", bool)
         bandit._by_context.restore("by_context", fields.get("by_context"), arrays, bandit._ids)
         form = bandit._by_context.tree.n_features, fields["by_context"].get("sparse")
-        require(form in ((None, None), (width, bandit._sparse)), "rewarded contexts must match contexts")
+        require(
+            form in ((None, None), (width, bandit._sparse)),
+            "rewarded contexts must have the same width and format as other contexts",
+        )
         for name in ("next_id", "turn"):
             require(0 <= take(fields, name, int) < 2**62, f"{name} must not be negative")
         bandit._turn = fields["turn"]
@@ -631,15 +634,18 @@ class CMTBandit(Policy):
         require(0 <= width <= MOST_FEATURES, f"keys must have at most {MOST_FEATURES} features")
         self._keys.restore(arrays, self._ids, width, sparse)
         comparable = take(form, "comparable", bool)
-        require(not comparable or (width, sparse) == (self._width, self._sparse), "keys must match contexts")
+        require(
+            not comparable or (width, sparse) == (self._width, self._sparse),
+            "comparable keys must have the same width and format as contexts",
+        )
         self._keys.table = self._keys.table._replace(comparable=comparable)
         shapes = {name: array.shape for name, array in self._models_of_keys().items()}
         for name in ("map", "similarity"):
             require(f"model of keys.{name}" in arrays, f"the array model of keys.{name} is missing")
             shapes[name] = arrays[f"model of keys.{name}"].shape
         d = min(self._width or 0, MAP_WIDTH), min(width, MAP_WIDTH)
-        require(shapes["map"] in ((2, 0, 0), (2, *d)), "the map must fit contexts and keys")
-        require(shapes["similarity"] == (2, width if comparable else 0), "similarities must fit keys")
+        require(shapes["map"] in ((2, 0, 0), (2, *d)), "the map must match the widths of contexts and keys")
+        require(shapes["similarity"] == (2, width if comparable else 0), "similarities must match the width of keys")
         require(len(self._keys) == 0 or self._width is None or comparable or shapes["map"][1] > 0, "the map is missing")
         self._state = self._state._replace(
             **{

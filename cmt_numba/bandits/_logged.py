@@ -162,7 +162,7 @@ class ArgmaxRegressor(Saved):
         given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
         if log.contexts is None or given is None:
             raise ValueError(
-                "the log must have contexts and propensities: estimate_propensities computes missing propensities"
+                "the log must have contexts and propensities: estimate missing propensities with estimate_propensities"
             )
         importance_weights(given, np.ones(len(log)), 0.5 if self.tau is None else self.tau)  # validates propensities
         known, chosen = np.unique(log.actions, return_inverse=True)
@@ -344,8 +344,10 @@ class ArgmaxRegressor(Saved):
         lengths, seen = (read_array(f"seen.{name}", arrays, np.int64) for name in ("lengths", "actions"))
         require(policy._known.size > 0, "actions must not be empty")
         for name, actions in (("actions", policy._known), ("seen.actions", seen)):
-            require(bool(np.all((actions >= 0) & (actions <= MOST_ACTIONS))), f"{name} must be in range")
-        require(bool(np.all(np.diff(policy._known) > 0)), "actions must ascend")
+            require(
+                bool(np.all((actions >= 0) & (actions <= MOST_ACTIONS))), f"{name} must be between 0 and {MOST_ACTIONS}"
+            )
+        require(bool(np.all(np.diff(policy._known) > 0)), "actions must be in ascending order")
         rows = arrays.get("seen.contexts")
         require(rows is not None and rows.ndim == 2, "seen.contexts must be a matrix")
         assert rows is not None
@@ -353,7 +355,9 @@ class ArgmaxRegressor(Saved):
         require(1 <= policy._width < 2**31, "width must be at least 1")
         width = policy._width if lengths.size or "width" not in fields else rows.shape[1]
         rows = checked(arrays, "seen.contexts", (lengths.size, width), np.dtype(np.float64))
-        require(bool(np.all(lengths > 0)) and int(lengths.sum()) == seen.size, "contexts must have actions")
+        require(
+            bool(np.all(lengths > 0)) and int(lengths.sum()) == seen.size, "every context must have at least one action"
+        )
         ridges = ActionRidges.read(of_part("model", arrays), policy._known.size, policy._width, policy.regularization)
         classifier = None
         if "classifier" in fields:
@@ -364,7 +368,10 @@ class ArgmaxRegressor(Saved):
             classes = np.asarray(classifier.classes_)
             of_actions = classes.dtype.kind == "i" and classes.min() >= 0 and classes.max() < policy._known.size
             require(bool(of_actions), "classes must be positions in actions")
-            require(classifier.n_features_in_ == policy._width, "the classifier must have the features of contexts")
+            require(
+                classifier.n_features_in_ == policy._width,
+                "the classifier must have the same number of features as contexts",
+            )
         method, policy.tau_ = fields.get("chosen", ["regression", tau])
         check_choice("method", method, METHODS)
         require(classifier is not None or method == "regression", f"method {method!r} needs a classifier")
@@ -458,7 +465,7 @@ class ArgmaxRegressor(Saved):
             raise ValueError(_NOT_FITTED)
         rows = check_log_contexts(contexts)
         if rows.shape[1] != self._width:
-            raise ValueError(f"contexts must have {self._width} features like those of the log, got {rows.shape[1]}")
+            raise ValueError(f"contexts must have {self._width} features like the log, got {rows.shape[1]}")
         sparse = isinstance(self._model.regression, ActionRidges) and scipy.sparse.issparse(
             self._model.regression.weights
         )

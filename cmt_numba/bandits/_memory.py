@@ -36,7 +36,7 @@ def rows_of_arrays(name: str, arrays: Arrays, n_features: int, sparse: bool) -> 
         require(bool(np.all((indices >= 0) & (indices < n_features))), f"indices of {name} must be below {n_features}")
         rises = np.diff(indices.astype(np.int64), prepend=-1) > 0
         rises[(ends - lengths)[lengths > 0]] = True
-        require(bool(rises.all()), f"indices of {name} must ascend in each row")
+        require(bool(rises.all()), f"indices of {name} must be in ascending order in each row")
     else:
         require(n_features > 0 or lengths.size == 0, f"rows of {name} must have features")
         require(bool(np.all(lengths == n_features)) and indices.size == 0, f"dense rows of {name} must have all values")
@@ -169,8 +169,8 @@ class ActionKeys:
         """Restore saved keys. Raise InvariantError or ValueError unless they belong to known actions."""
         actions = read_array("keys.actions", arrays, np.int64)
         rows = rows_of_arrays("keys", arrays, n_features, sparse)
-        require(rows.n_rows == actions.size, "there must be an action for each key")
-        require(np.unique(actions).size == actions.size, "actions must have one key each")
+        require(rows.n_rows == actions.size, "every key must have an action")
+        require(np.unique(actions).size == actions.size, "every action must have at most one key")
         require(bool(np.all(np.isin(actions, known))), "the actions of keys must be known")
         self._set(actions, rows)
 
@@ -282,7 +282,7 @@ class ContextMemory:
         ids, actions = (read_array(f"{name} {part}", arrays, np.int64) for part in ("ids", "actions"))
         require(ids.size == actions.size, f"{name} must have an action for each memory")
         ascending = bool(np.all(ids >= 0)) and bool(np.all(ids[1:] > ids[:-1]))
-        require(ascending, f"the ids of {name} must be non-negative and ascend")
+        require(ascending, f"the ids of {name} must be non-negative and in ascending order")
         require(bool(np.all(np.isin(actions, known))), f"the actions of {name} must be known")
         require(bool(np.all(np.isin(self.tree.ids, ids))), f"{name} must have an action for each memory of the tree")
         self._set(ids, actions)
@@ -349,9 +349,12 @@ class Pending:
         """Restore saved decisions. Raise InvariantError or ValueError if they are invalid."""
         ids, actions = (read_array(f"pending.{name}", arrays, np.int64) for name in ("ids", "actions"))
         rows = rows_of_arrays("pending", arrays, n_features, sparse)
-        require(ids.size <= self._most, "there must not be more decisions than max_pending")
-        require(bool(np.all(np.diff(ids) > 0)) and bool(np.all((ids >= 0) & (ids < next_id))), "ids must ascend")
-        require(rows.n_rows == ids.size == actions.size, "there must be a context for each decision")
+        require(ids.size <= self._most, "there must be at most max_pending decisions")
+        require(
+            bool(np.all(np.diff(ids) > 0)) and bool(np.all((ids >= 0) & (ids < next_id))),
+            "ids must be in ascending order",
+        )
+        require(rows.n_rows == ids.size == actions.size, "every decision must have a context")
         require(bool(np.all((actions >= 0) & (actions <= MOST_ACTIONS))), "actions must be in range")
         for i, (decision, action) in enumerate(zip(ids.tolist(), actions.tolist(), strict=True)):
             self._decisions[decision] = _decision_of(rows, i, action)

@@ -74,7 +74,7 @@ class Means:
         for name, own in (("counts", self.counts), ("sums", self.sums)):
             own[:n_slots] = checked(arrays, name, (n_slots,), own.dtype)
         require(bool(np.all((self.counts >= 0) & (self.counts < MOST_REWARDS))), "counts must not be negative")
-        require(bool(np.all((self.counts > 0) | (self.sums == 0.0))), "sums must be 0 without rewards")
+        require(bool(np.all((self.counts > 0) | (self.sums == 0.0))), "the sums of actions without rewards must be 0")
 
 
 class RewardModels:
@@ -256,9 +256,9 @@ def checked(
     array = arrays.get(name)
     require(array is not None, f"the array {name} is missing")
     assert array is not None
-    require(array.dtype == dtype and array.shape == shape, f"{name} must be of {dtype} and of shape {shape}")
+    require(array.dtype == dtype and array.shape == shape, f"{name} must have dtype {dtype} and shape {shape}")
     sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # false for NaN
-    require(bool(sound), f"{name} must be finite and at most {largest:g}")
+    require(bool(sound), f"{name} must be finite and at most {largest:g} in absolute value")
     return array
 
 

@@ -300,7 +300,7 @@ class HybridLinUCB(_LinearPolicy):
     def _check_featured(self, actions: np.ndarray, slots: np.ndarray) -> None:
         if np.any(slots == NONE):
             unknown = actions[slots == NONE][0]
-            raise ValueError(f"actions must have features: call add_actions with the features of {unknown}")
+            raise ValueError(f"actions must have features: add {unknown} and their features with add_actions")
 
     def _check_learnable(self, actions: np.ndarray) -> None:
         if self._features.shape[1] > 0:
@@ -449,11 +449,11 @@ class _Warm(Policy):
         C = check_real("C", C, 0.0, 1e9, above=True)
         features = numbers("action_features", action_features, 2)
         if log.contexts is None:
-            raise ValueError("log must have contexts")
+            raise ValueError("log must have contexts, but log.contexts is None")
         if log.actions.max() >= features.shape[0] or np.any(self._ids >= features.shape[0]):
-            raise ValueError(f"action_features must have a row for each action, got {features.shape[0]}")
+            raise ValueError(f"action_features must have one row for each action, got {features.shape[0]} rows")
         if np.unique(log.rewards).tolist() != [0.0, 1.0]:
-            raise ValueError("rewards of the log must be 0 or 1, and both must occur")
+            raise ValueError("log.rewards must contain both 0 and 1, and no other values")
         contexts = check_contexts(log.contexts, None)
         x, f = _with_one(contexts), _with_one(features[log.actions])
         products = (x[:, :, None] * f[:, None, :]).reshape(len(log), -1)
@@ -468,7 +468,7 @@ class _Warm(Policy):
 
     def _check_learnable(self, actions: np.ndarray) -> None:
         if self._weights.size and np.any(self._slots_of(actions) == NONE):
-            raise ValueError("actions must have features: call add_actions with the actions and their features")
+            raise ValueError("actions must have features: add the actions and their features with add_actions")
 
     def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> Estimates:
         self._check_learnable(actions)

@@ -156,7 +156,9 @@ def fit(
     check_files(inputs=(data, labels), outputs=(model,))
     file_to_write(model)
     if keys is not None and streaming:
-        raise ValueError("--keys cannot be combined with --streaming, because it needs all texts; omit one of them")
+        raise ValueError(
+            "--keys cannot be combined with --streaming, because --keys needs all texts in memory; omit one of them"
+        )
     given_options = read_options(
         data_format, task, features, bits, label, text, ignore, labels, keys, kinds, with_kinds=not streaming
     )

@@ -102,7 +102,7 @@ def load_model(path: Path) -> Model:
     kinds = {"CMTClassifier": CMTClassifier, "CMTMultilabelClassifier": CMTMultilabelClassifier}
     contents = read_object(path, tuple(kinds), mmap=False)
     if _OPTIONS not in contents.arrays:
-        raise FileFormatError(path, "contains no options for reading data; use a model written by cmt-numba fit")
+        raise FileFormatError(path, "contains no options for reading data; use a model saved by cmt-numba fit")
     with refusing(path):
         return _model_of(kinds[contents.kind], contents)
 

@@ -244,7 +244,7 @@ def _options_for(estimators: Mapping[str, Any], path: Any, block_rows: int, read
         raise ValueError("estimators must contain at least one estimator")
     for name, estimator in estimators.items():
         if not hasattr(estimator, "partial_fit"):
-            raise TypeError(f"estimator {name!r} must have a method partial_fit, which learns one block at a time")
+            raise TypeError(f"estimator {name!r} must have a partial_fit method to learn one block at a time")
     return open_data(path, **reading).resolved()
 
 
@@ -283,7 +283,9 @@ def _run_on_blocks(
                 right.append(y)
             seconds[learning] += time.perf_counter() - started
     if not right or n_train == 0:
-        raise ValueError(f"holdout={holdout} leaves no training rows or no test rows; change it, or pass more rows")
+        raise ValueError(
+            f"holdout={holdout} leaves no training rows or no test rows; change holdout, or pass more rows"
+        )
     n_test = sum(y.size for y in right)
     metrics = held_out_metrics("multiclass", estimator, None, np.concatenate(right), np.concatenate(answers), None)
     shape = None if trees_of(estimator) is None else profile(estimator)

@@ -50,8 +50,8 @@ class ListFile(NamedTuple):
         if not isinstance(found, dict) or not {"kind", "version"} <= found.keys():
             raise self.damaged(folder)
         if found["kind"] != self.kind or found["version"] not in range(1, self.version + 1):
-            reason = f"must have the kind {self.kind!r} and at most version {self.version}"
-            raise FileFormatError(path, f"{reason}, got {found['kind']!r}, version {found['version']!r}")
+            reason = f"must have kind {self.kind!r} and a version between 1 and {self.version}"
+            raise FileFormatError(path, f"{reason}, got {found['kind']!r} and version {found['version']!r}")
         return found
 
     def write(self, folder: Path, contents: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ def write_list(folder: Path, shards: ShardList) -> None:
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     if not names or not all(_SHARD_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"shard names must be distinct and of the form {shard_name(0)}, got {names!r:.100}")
+        raise ValueError(f"shard names must be distinct and have the format {shard_name(0)}, got {names!r:.100}")
     return tuple(names)
 
 

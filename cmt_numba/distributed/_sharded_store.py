@@ -697,7 +697,7 @@ def _check_options(options: dict[str, Any], metric: str | None) -> None:
     """Raise TypeError or ValueError if an option is invalid for a shard's store."""
     for name in ("path", "read_only"):
         if name in options:
-            raise TypeError(f"{name} is not an option of a shard's store; omit it")
+            raise TypeError(f"{name} cannot be set for the stores of shards; omit it")
     MemoryStore(metric=metric, **options)
 
 

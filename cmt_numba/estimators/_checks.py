@@ -41,31 +41,34 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
     forest, head = index.forest, index.head
     n_memories = 0 if index.scores_all else n_labels
     require(index.tree.n_memories == n_memories, "either all labels must have a memory or none")
-    require(head.parameters.n_features == d >= 1, "the head must have the width of the examples")
+    require(head.parameters.n_features == d >= 1, "the head must have the same number of features as the examples")
     if forest.state is not None:
-        require(index.tree.n_features == d, "the forest must have the width of the examples")
-        require(forest.state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest")
-        require(forest.state.keys.totals[NEXT_ID] == n_memories, "labels must not have been removed")
+        require(index.tree.n_features == d, "the forest must have the same number of features as the examples")
+        require(
+            forest.state.parameters.sparse == head.parameters.sparse,
+            "the head and the forest must both be sparse or both be dense",
+        )
+        require(forest.state.keys.totals[NEXT_ID] == n_memories, "the forest must contain every label that was added")
     (check_head if thorough else check_head_frame)(head, n_labels)
-    require(index.n_of_label.size <= n_labels, "there are examples of labels that do not exist")
+    require(index.n_of_label.size <= n_labels, "an example has a label that does not exist")
     _check_weights("labels", index.weight_of_label, n_labels)
     if thorough:
         require(invariants.all_within(index.n_of_label, 1, MOST_ROWS), "a label has no examples")
         if forest.state is not None:
             ids = forest.state.keys.ids[:n_memories]
-            require(np.array_equal(ids, np.arange(n_memories)), "a label and its memory must have the same number")
+            require(np.array_equal(ids, np.arange(n_memories)), "a label and its memory must have the same id")
 
 
 def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
     """Raise InvariantError unless ``back`` is the inverse of ``there``, which may contain NONE."""
     exist = invariants.all_within(there, int(NONE), back.size - 1) and invariants.all_within(back, 0, there.size - 1)
-    require(exist, f"{what} do not exist")
-    require(np.count_nonzero(there != NONE) == back.size, f"{what} differ in number")
-    require(np.array_equal(there[back], np.arange(back.size)), f"{what} do not lead to each other")
+    require(exist, f"the map between {what} refers to an entry that does not exist")
+    require(np.count_nonzero(there != NONE) == back.size, f"the numbers of {what} differ")
+    require(np.array_equal(there[back], np.arange(back.size)), f"the maps between {what} are not inverse to each other")
 
 
 def _check_weights(what: str, weights: np.ndarray | None, n: int) -> None:
-    require(weights is None or weights.size == n, f"{what} must have one weight each")
+    require(weights is None or weights.size == n, f"the number of weights must equal the number of {what}")
     require(weights is None or invariants.all_finite(weights), f"the weights of {what} must be finite")
 
 
@@ -73,15 +76,15 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     index, n_labels = model.index, model.class_of_label.size
     _check_index(index, n_labels, d, thorough)
     head, examples, classes = index.head, index.examples, model.classes
-    require(index.n_of_label.size == n_labels, "every label must have a number of examples")
-    require(head.common.labels.size == 0, "a classifier has no common labels")
+    require(index.n_of_label.size == n_labels, "every label must have a count of examples")
+    require(head.common.labels.size == 0, "a classifier must not have common labels")
     require(model.label_of_class.size == classes.size, "every class must have at most one label")
     if index.feature_weights is not None:
         alike = index.feature_weights.counts.size == d and head.parameters.sparse
         require(alike, "each feature of sparse rows must have one weight")
     if examples is not None:
         alike = examples.parameters == (head.parameters.n_features, head.parameters.sparse)
-        require(alike, "examples must be stored in the form of the head")
+        require(alike, "examples must have the same features and format as the head")
         if thorough:
             check_examples(examples, n_labels)
         else:
@@ -92,7 +95,9 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
         _check_weights("lengths of examples", None if lengths is None else lengths[:n_examples], n_examples)
         if thorough and model.example_names is not None:
             names = model.shown_ids(model.example_ids())
-            require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
+            require(
+                "" not in names and np.unique(names).size == n_examples, "examples must have distinct, non-empty names"
+            )
         if model.duals is not None:
             check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:
@@ -105,58 +110,60 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     _check_index(index, model.column_of_label.size, d, thorough)
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
     require(model.label_of_column.size == n_columns, "every column must have at most one label")
-    require(model.classes.size == (n_columns if pair is None else pair.size), "every column must be a class")
+    require(
+        model.classes.size == (n_columns if pair is None else pair.size), "the number of classes must match the columns"
+    )
     require(names is None or np.array_equal(names, model.classes), "the names must match the columns")
-    require(names is None or np.unique(names).size == names.size, "labels must have different names")
-    require((weight is None) == (index.weight_of_label is None), "labels and all rows must both have weights")
-    require(weight is None or weight >= 0.0, "the weight of all rows must not be negative")
+    require(names is None or np.unique(names).size == names.size, "labels must have distinct names")
+    require((weight is None) == (index.weight_of_label is None), "labels and rows must both have weights, or neither")
+    require(weight is None or weight >= 0.0, "the total weight of rows must not be negative")
     require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must have one or two classes")
     if thorough:
         few = invariants.all_within(index.n_of_label, 1, index.n_rows)
-        require(few, "a label has too many examples")
+        require(few, "a label has no examples, or more than there are rows")
         _check_inverse(model.label_of_column, model.column_of_label, "columns and labels")
 
 
 def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
     forest, memories = model.forest, model.memories
-    require(d >= 1, "keys must have a feature")
+    require(d >= 1, "keys must have at least one feature")
     require(memories.entries.size == memories.ids.size, "every memory must have an entry in the forest")
     require(memories.places.size == memories.ids.size, "every memory must have a value")
     require(memories.values.n_values >= memories.ids.size, "every memory must have a value")
-    require(memories.owners.size == memories.keys.size, "every entry of the forest must lead to a memory")
-    require(memories.keys.size == forest.n_memories, "every entry of the forest must lead to a memory")
+    require(memories.owners.size == memories.keys.size, "every entry of the forest must belong to a memory")
+    require(memories.keys.size == forest.n_memories, "every entry of the forest must belong to a memory")
     if thorough:
         _check_memories(memories, model.tree.ids, shared=model.search == "value")
     if model.search == "value":
         _check_search_by_value(model, d, thorough)
     elif forest.state is not None:
         parameters = forest.state.parameters
-        require(parameters.n_features == d, "the forest must have the width of the keys")
-        require(parameters.sparse == model.sparse, "the forest must be sparse like the keys")
+        require(parameters.n_features == d, "the forest must have the same number of features as the keys")
+        require(parameters.sparse == model.sparse, "the forest and the keys must both be sparse or both be dense")
     if thorough:
         numbers, _ = model.distinct.as_arrays()
         numbers = np.sort(numbers)
         if model.search == "value":
-            require(np.array_equal(numbers, memories.keys), "the forest contains another value")
+            require(np.array_equal(numbers, memories.keys), "the forest contains a value that no memory has")
         else:
             further = np.setdiff1d(memories.keys, memories.entries)
-            require(bool(np.all(np.isin(numbers, further))), "a further key is not in the forest")
+            require(bool(np.all(np.isin(numbers, further))), "an additional key is not in the forest")
 
 
 def _check_memories(memories: Memories, in_forest: np.ndarray, *, shared: bool) -> None:
     ids, keys, entries, owners = memories.ids, memories.keys, memories.entries, memories.owners
     require(invariants.all_within(ids, 0, memories.next_id - 1), "a memory has an id that was never assigned")
     require(bool(np.all(ids[:-1] < ids[1:])), "ids must be in ascending order")
-    require(bool(np.all(keys[:-1] < keys[1:])), "the entries of the forest must be listed in order")
-    require(np.array_equal(keys, np.sort(in_forest)), "the forest differs from the list of its entries")
+    require(bool(np.all(keys[:-1] < keys[1:])), "the entries of the forest must be in ascending order")
+    require(np.array_equal(keys, np.sort(in_forest)), "the forest does not match the list of its entries")
     require(bool(np.all(np.isin(entries, keys))), "a memory has no entry in the forest")
-    require(bool(np.all(np.isin(owners, ids))), "an entry of the forest leads to no memory")
+    require(bool(np.all(np.isin(owners, ids))), "an entry of the forest belongs to no memory")
     require(invariants.all_within(memories.places, 0, memories.values.n_values - 1), "a memory has no value")
-    require(np.unique(memories.places).size == ids.size, "two memories share the place of a value")
+    require(np.unique(memories.places).size == ids.size, "two memories share the position of a value")
     if shared:
-        require(np.array_equal(memories.entries_of(owners), keys), "a value leads to a memory with another value")
+        require(np.array_equal(memories.entries_of(owners), keys), "a value belongs to a memory with another value")
     else:
-        require(np.array_equal(memories.owners_of(entries), ids), "a key leads to another memory")
+        require(np.array_equal(memories.owners_of(entries), ids), "a key belongs to another memory")
 
 
 def _check_search_by_value(model: RetrievalModel, d: int, thorough: bool) -> None:
@@ -164,16 +171,16 @@ def _check_search_by_value(model: RetrievalModel, d: int, thorough: bool) -> Non
     expectation, components, values = model.by_value.map, model.by_value.components, model.memories.values
     parameters, n_components = expectation.parameters, components.n_components
     (check_expectation if thorough else check_expectation_frame)(expectation)
-    require(parameters.n_features == d, "the expectation must have the width of the keys")
-    require(parameters.sparse == model.sparse, "the expectation must be sparse like the keys")
-    require(expectation.bias.size == n_components, "the expectation must have the width of the components")
+    require(parameters.n_features == d, "the expectation must have the same number of features as the keys")
+    require(parameters.sparse == model.sparse, "the expectation and the keys must both be sparse or both be dense")
+    require(expectation.bias.size == n_components, "the expectation must have one output for each component")
     require(values.are_vectors, "values must be vectors to search by value")
     width = n_components if components.basis is None else components.basis.shape[0]
-    require(values.width == width, "the basis must have the width of the values")
+    require(values.width == width, "the basis must have the same width as the values")
     state = model.forest.state
     if state is not None:
         alike = state.parameters.n_features == n_components + 1 and not state.parameters.sparse
-        require(alike, "the forest must have the width of the components")
+        require(alike, "the forest must be dense and have one feature more than there are components")
 
 
 _CHECKS: dict[str, Callable[[Any, int, bool], None]] = {

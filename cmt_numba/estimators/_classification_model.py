@@ -351,9 +351,9 @@ class ClassificationModel:
         if self.index.feature_weights is not None and seem_cut_off(self.index.feature_weights, rows):
             self.has_warned = True
             warn(
-                "the rows of the new classes have fewer features than earlier rows, and no new ones: if they come from "
-                "a vectorizer whose vocabulary was fitted without these classes, use HashingVectorizer or "
-                "cmt_numba.text.TextClassifier, which learn new words",
+                "the rows of new classes have fewer features than earlier rows, and no new features: if a vectorizer "
+                "made these rows with a vocabulary fitted without these classes, use HashingVectorizer or "
+                "cmt_numba.text.TextClassifier, which accept new words",
                 UserWarning,
             )
 

@@ -362,7 +362,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def _check_weights_in_parts(self) -> None:
         if self.class_weight == "balanced":
             raise ValueError(
-                "class_weight='balanced' needs all examples at once: call fit, or pass a dict to use partial_fit"
+                "class_weight='balanced' needs all examples in one call: call fit, or pass a dict to use partial_fit"
             )
 
     def _check_combinations(self) -> None:
@@ -371,7 +371,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
                 f"method={self.method!r} needs stored examples: pass store_examples=True, or method='head'"
             )
         if self.weights == "score" and self.method in ("neighbors", "auto"):
-            raise ValueError("weights='score' needs method='scored_neighbors': the nearest examples have no scores")
+            raise ValueError(
+                f"weights='score' needs method='scored_neighbors', but method={self.method!r} does not score examples"
+            )
         if self.max_examples is not None and not self.store_examples:
             raise ValueError("max_examples needs stored examples: pass store_examples=True, or max_examples=None")
 
@@ -507,7 +509,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             raise ValueError(f"reject_label must be given for classes of type {self.classes_.dtype}")
         classes, rejected = in_one_type("reject_label", self.classes_, label_array("reject_label", [reject_label]))
         if np.isin(rejected, classes).any():
-            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is one")
+            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is a class")
         best = np.where(proba.max(axis=1) < lowest, classes.size, proba.argmax(axis=1))
         answers: np.ndarray = np.concatenate([classes, rejected])[best]
         return answers
@@ -646,7 +648,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @reads
     def _calibrate(self, X: Any, y: Any) -> None:
         if (X is None) != (y is None):
-            raise ValueError("X and y must both be given, or both be omitted")
+            raise ValueError("X and y must be given together, or both be omitted")
         if X is None:
             check_is_fitted(self)
             value = self._model.learned_logits(self)

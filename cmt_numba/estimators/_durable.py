@@ -228,7 +228,9 @@ class EstimatorFolder:
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and estimator.__sklearn_is_fitted__())
             if fixed and name not in _ANY and value not in (None, kept):
-                raise ValueError(f"{name} must be {kept!r} as in the folder, or omitted, got {value!r}")
+                raise ValueError(
+                    f"{name} must be {kept!r}, as for the estimator in the folder, or omitted, got {value!r}"
+                )
         estimator.set_params(**_given(self._options))
         estimator._check_parameters()
 
@@ -266,7 +268,7 @@ class EstimatorFolder:
         if entry.name == _CALIBRATION:
             value = arguments.get(_VALUE)
             if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(made._model, "calibration"):
-                raise ValueError("it has an invalid value")
+                raise ValueError("its calibration is invalid")
             made._model.calibration[0] = value
             return
         drawn = arguments.pop(_DRAWN, None)

@@ -131,10 +131,10 @@ class _FurtherKeys:
         means = read_array(f"{name}.means", arrays, np.float64, n_axes=2)
         precisions = read_array(f"{name}.precisions", arrays, np.float64, n_axes=2)
         if means.shape != (2, 2) or precisions.shape != (2, 4) or not np.isfinite(means).all():
-            raise ValueError(f"{name} must be two calibration lines")
+            raise ValueError(f"{name} must be finite means and precisions of two calibration lines")
         precisions = precisions.reshape(2, 2, 2)
         if not np.isfinite(precisions).all() or np.linalg.eigvalsh(precisions).min() <= 0.0:
-            raise ValueError(f"{name} must have positive precisions")
+            raise ValueError(f"{name} must have positive definite precisions")
         return FurtherKeyWorth(means, precisions)
 
 
@@ -153,8 +153,13 @@ class _FeatureWeights:
         features = read_array(f"{name}.features", arrays, np.int64)
         found = read_array(f"{name}.counts", arrays, np.float32)
         is_used = _Choice(False, True).get(f"is_used of {name}", field.get("is_used"), arrays, thorough=thorough)
-        require(width <= MOST_WEIGHTED and features.size == found.size and n_rows >= 0.0, f"{name} must be counts")
-        require(bool(np.all((features >= 0) & (features < width))), f"{name} must be of features below {width}")
+        require(
+            width <= MOST_WEIGHTED and features.size == found.size and n_rows >= 0.0,
+            f"{name} must have one count for each feature",
+        )
+        require(
+            bool(np.all((features >= 0) & (features < width))), f"{name} must have features between 0 and {width - 1}"
+        )
         require(bool(np.all((found >= 0.0) & np.isfinite(found))), f"{name} must be finite and not negative")
         counts = np.zeros(width, np.float32)
         counts[features] = found
@@ -169,7 +174,7 @@ class _Choices:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Choice:
         if type(field) is not list or len(field) != 3:
-            raise ValueError(f"{name} must be a method, a metric and a number")
+            raise ValueError(f"{name} must be a list of a method, a metric and a number of neighbors")
         method = _Choice(*METHODS).get(name, field[0], arrays, thorough=thorough)
         metric = _Choice(*METRICS).get(name, field[1], arrays, thorough=thorough)
         number = _Number().get(name, field[2], arrays, thorough=thorough)
@@ -198,7 +203,7 @@ class _Labels:
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
         labels = read_column(field, name, arrays)
         if labels.ndim != 1:
-            raise ValueError(f"{name} must be one-dimensional")
+            raise ValueError(f"{name} must be one-dimensional, got shape {labels.shape}")
         return labels
 
 

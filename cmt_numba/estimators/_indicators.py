@@ -87,8 +87,8 @@ def pair_of_classes(y: Any) -> np.ndarray:
     classes: np.ndarray = np.unique(y)
     if classes.size > 2:
         raise ValueError(
-            "Y must be a matrix of labels or a vector of two classes. Only binary classification is supported. "
-            f"({classes.size} classes: CMTClassifier takes any number of them.)"
+            f"Y must be an indicator matrix or a vector of at most two classes, got {classes.size} classes: use "
+            "CMTClassifier. Only binary classification is supported for vectors."
         )
     return classes
 
@@ -115,7 +115,7 @@ def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
         raise TypeError(f"Unknown label type: Y must be an indicator matrix of labels: {error}") from error
     if Y.ndim != 2 or lists.dtype.kind not in "fiub":
         raise ValueError(
-            "Unknown label type: Y must be an indicator matrix with a row for each row of X and a column for each label"
+            "Unknown label type: Y must be an indicator matrix with one row for each row of X and one column per label"
         )
     check_entries("Y", lists.shape[0], n_rows)
     if not np.isfinite(lists.data).all():
@@ -156,7 +156,7 @@ def further_labels(
     lists = lists_of_names(Y, expected=names is not None)
     if (lists is None) != (names is None) or (lists is None and is_vector(Y)) != (pair is not None):
         raise ValueError(
-            "Y must have the same format as the first Y: a matrix of labels, lists of names or a vector of classes"
+            "Y must have the format of the first Y: an indicator matrix, lists of names or a vector of classes"
         )
     if lists is not None and names is not None:
         names, Y = indicator_of(lists, names)

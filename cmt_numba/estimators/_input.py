@@ -86,7 +86,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
         )
     check_range("sample_weight", weights, 0, round(_HEAVIEST))
     if n_rows > 0 and not weights.any():
-        raise ValueError("sample_weight must not be 0 for all rows: all weights are zero")
+        raise ValueError("sample_weight must be above 0 for at least one row, but all weights are zero")
     if np.all(weights == 1.0):
         return None
     return np.where(weights > 0.0, np.maximum(weights, _LIGHTEST), 0.0).astype(np.float32)
@@ -199,7 +199,7 @@ def check_example_ids(
             raise ValueError("example_ids must be given, because the stored examples have string ids")
         return None
     if not stored:
-        raise ValueError("example_ids need stored examples: pass store_examples=True, or omit them")
+        raise ValueError("example_ids need stored examples: pass store_examples=True, or omit example_ids")
     given = _checked_names("example_ids", ids)
     if given is None:
         given = check_ids(ids)
@@ -230,9 +230,9 @@ def _checked_names(name: str, ids: Any) -> np.ndarray | None:
         raise TypeError(f"{name} must be all integers or all strings")
     distinct, counts = np.unique(strings, return_counts=True)
     if distinct.size < strings.size:
-        raise ValueError(f"{name} must be distinct: {distinct[counts > 1][0]!r} appears twice")
+        raise ValueError(f"{name} must be distinct, but {distinct[counts > 1][0]!r} occurs twice")
     if "" in distinct:
-        raise ValueError(f"{name} must not be empty strings")
+        raise ValueError(f"{name} must not contain empty strings")
     return strings
 
 

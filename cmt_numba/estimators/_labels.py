@@ -98,13 +98,13 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
         kinds = [_WORDS.get(labels.dtype.kind, str(labels.dtype)) for labels in (known, other)]
         if kinds[0] != kinds[1] and known.dtype.kind != other.dtype.kind:
             raise TypeError(
-                f"{name} must have labels like the known labels, which are {kinds[0]} ({known.dtype}), "
+                f"{name} must have labels of the same type as the known labels, {kinds[0]} ({known.dtype}), "
                 f"got {kinds[1]} ({other.dtype}); convert all labels to one type before the first call"
             )
     converted = exactly(known, *others)
     if converted is None:
         raise ValueError(
-            f"{name} must have labels of a type compatible with the known labels: no type represents all values of "
+            f"{name} must have labels of the same type as the known labels, because no type represents all values of "
             f"{' and '.join(dict.fromkeys(str(labels.dtype) for labels in (known, *others)))} exactly; "
             "convert all labels to one type before the first call"
         )
@@ -182,7 +182,7 @@ def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
     """Raise ValueError unless all classes are in the sorted array of expected classes."""
     if not np.all(are_among(expected, y)):
         raise ValueError(
-            "y must contain only classes that are listed in classes: add the missing ones, or pass classes=None"
+            "y must contain only labels listed in classes: add the missing labels to classes, or pass classes=None"
         )
 
 

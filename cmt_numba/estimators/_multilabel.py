@@ -253,7 +253,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         if self.threshold != F1:
             return float(self.threshold)
         if self._model.threshold is None:
-            raise ValueError('threshold="f1" is learned by fit: call fit again, or set a number')
+            raise ValueError('threshold="f1" takes effect only after fit: call fit again, or set threshold to a number')
         return self._model.threshold
 
     @keeps_interpreter

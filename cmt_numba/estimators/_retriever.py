@@ -187,7 +187,7 @@ class CMTRetriever(MemoryEstimator):
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
         self._check_parameters()
         if self.search == "value" and values.ndim != 2:
-            raise ValueError('y must contain vectors for search="value": use search="key" for other values')
+            raise ValueError('y must contain vectors for search="value": pass search="key" for other values')
         rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])
         rows, values, weights = present_values(rows, values, weights, numbered=y is None)
         model = fresh._model = RetrievalModel.new(self, rows, values)

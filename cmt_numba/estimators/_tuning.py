@@ -79,7 +79,7 @@ def tune(
     _, first, counts = np.unique(y[order], return_index=True, return_counts=True)
     held_out = order[first[counts > 1]][:most_held_out]
     if held_out.size == 0:
-        raise ValueError("y must contain a class with two or more examples, so that one can be held out")
+        raise ValueError("y must contain a class with at least two examples, so that one of them can be held out")
     kept = np.setdiff1d(np.arange(y.size), held_out)
     settings = list(ParameterGrid(dict(DEFAULT_GRID if grid is None else grid)))
     fitted = (clone(estimator).set_params(**params).fit(X[kept], y[kept]) for params in settings)

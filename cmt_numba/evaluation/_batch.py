@@ -208,7 +208,9 @@ def plan_of(
         check_integer("n_passes", n_passes, 1)
         if not _own_passes(estimator) and not hasattr(estimator, "partial_fit"):
             name = type(estimator).__name__
-            raise TypeError(f"estimator must have partial_fit for n_passes; {name} has none: omit n_passes")
+            raise TypeError(
+                f"estimator must have a partial_fit method if n_passes is given, but {name} has none: omit n_passes"
+            )
     task = task_of(estimator, y)
     splits = [(seed, fold) for seed in seeds for fold in range(folds or 1)]
     return Plan(estimator, task, holdout, folds, splits, n_passes, probes, details and task == "multiclass")

@@ -150,7 +150,7 @@ def _places_of(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
     there = found != NONE
     if not np.array_equal(ids[place][there], found[there]):
         raise ValueError(
-            "keys must contain the keys of all stored memories, but the tree returned a memory that is missing"
+            "keys must contain the keys of all stored memories, but the tree returned a memory whose key is missing"
         )
     return np.where(there, place, NONE)
 

@@ -152,7 +152,7 @@ def progressive_validation(
         If there are no batches, or if a batch has no rows.
     """
     if not hasattr(estimator, "partial_fit"):
-        raise TypeError(f"estimator must have partial_fit to learn online; {type(estimator).__name__} has none")
+        raise TypeError(f"estimator must have a partial_fit method, but {type(estimator).__name__} has none")
     run = _Progressive(estimator, classes, callback)
     with progress_bar(n_rows, "example", progress) as report:
         for X, y in batches:

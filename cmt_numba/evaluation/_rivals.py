@@ -86,9 +86,9 @@ def check_rivals(names: Sequence[str], task: str, texts: Any) -> list[str]:
         if name not in RIVALS:
             raise ValueError(f"each rival must be one of {', '.join(RIVALS)}, got {name!r:.50}")
     if names and task == "retrieval":
-        raise ValueError("rivals exist for classes and labels, but not for retrieval: omit rivals")
+        raise ValueError("rivals are not supported for retrieval, only for classification: omit rivals")
     if "bm25" in names and texts is None:
-        raise ValueError("the rival 'bm25' needs texts")
+        raise ValueError("the rival 'bm25' needs texts: pass texts, or omit 'bm25'")
     return list(dict.fromkeys(names))
 
 

@@ -35,7 +35,7 @@ class ArraysSource(Source):
             return replace(self.options, n_features=X.shape[1])
         task = "multilabel" if y.ndim == 2 else "multiclass"
         if self.options.task not in (None, task):
-            reason = f"has {task} labels, not {self.options.task} ones; choose the task {task}"
+            reason = f"has {task} labels, but the task is {self.options.task}; choose the task {task}"
             raise FormatError(self.path, reason)
         named = task == "multiclass" and y.dtype.kind not in "iu"
         return replace(self.options, n_features=X.shape[1], task=task, named_labels=named)

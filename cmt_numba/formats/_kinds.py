@@ -64,7 +64,7 @@ class KindsOfColumns:
         for name in self._kinds:
             if name not in columns:
                 shown = ", ".join(map(repr, columns))
-                raise FormatError(path, f"a kind is given for {name!r}, but the feature columns are {shown}")
+                raise FormatError(path, f"kinds must name feature columns, which are {shown}, got {name!r}")
         self.unknown = [name for name in columns if name not in self._kinds]
 
     def look_at(self, frame: Any) -> None:
@@ -77,7 +77,7 @@ class KindsOfColumns:
         """Return the kinds of all columns as ``column=kind``, or None if a column contains lists of numbers."""
         lists = [name for name in self._columns if self._kinds[name] == "lists"]
         if lists and self._any_given:
-            raise FormatError(self._path, f"column {lists[0]!r} contains lists; leave out kinds, or ignore the column")
+            raise FormatError(self._path, f"column {lists[0]!r} contains lists; omit kinds, or ignore the column")
         return None if lists else tuple(f"{name}={self._kinds[name]}" for name in self._columns)
 
 

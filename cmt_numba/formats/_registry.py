@@ -91,7 +91,7 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
             f"as_text requires a table and the names of its text columns (text), got {path} with text={options.text}"
         )
     if options.kinds and not isinstance(source, TableSource):
-        raise ValueError(f"kinds apply only to columns of tables, and {path} is {source.format}; leave out kinds")
+        raise ValueError(f"kinds can be given only for tables, but {path} has the format {source.format}; omit kinds")
     if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:
         raise ValueError(
             f"{options.labels_file} cannot be used as a labels file: {path} has the format {source.format}, which "

@@ -242,7 +242,7 @@ def _parsed_pair(pair: str) -> tuple[int, float]:
         index = int(name)
         value = float(number)
     except ValueError:
-        raise ValueError(f"{pair!r} must be feature:value, an integer and a number") from None
+        raise ValueError(f"{pair!r} must have the format feature:value, with an integer and a number") from None
     if index < 0:
         raise ValueError(f"feature {index} is negative")
     if not isfinite(value) or not abs(value) <= _FLOAT32_MOST:

@@ -146,7 +146,7 @@ class TableSource(Source):
         if missing.size > 0:
             raise FormatError(
                 self.path,
-                f"column {name!r} has no value; fill it in, or exclude the row",
+                f"column {name!r} has no value; fill in the value, or exclude the row",
                 row=first_row + int(missing[0]),
             )
         return numbers

@@ -359,7 +359,7 @@ class EntryDatabase:
                 sequence, entry = row
                 if type(entry) is not bytes or sequence < 0:
                     raise FileFormatError(
-                        self.path, f"entry {sequence} is not valid: it must have bytes and a non-negative number"
+                        self.path, f"entry {sequence} is not valid: entries must be bytes, numbered from 0"
                     )
                 if expected not in (None, sequence):
                     raise FileFormatError(self.path, f"entry {expected} is missing")

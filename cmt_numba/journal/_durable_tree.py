@@ -199,7 +199,9 @@ class _TreeForm:
         found = fingerprint(made)
         for name in ("n_memories", "next_id"):
             if found[name] != after.get(name):
-                raise ValueError(f"replaying it gives {name}={found[name]}, not {after.get(name)!r:.50}")
+                raise ValueError(
+                    f"replaying it gave {name}={found[name]}, but the original change gave {after.get(name)!r:.50}"
+                )
         return found["trees"] == after.get("trees")
 
     def use(self, made: ContextualMemoryTree) -> None:
@@ -505,7 +507,7 @@ class DurableTree(ContextualMemoryTree):
             Always.
         """
         raise TypeError(
-            "DurableTree cannot load a file: use ContextualMemoryTree.load, or DurableTree(path) for a folder"
+            "DurableTree cannot load a file: use ContextualMemoryTree.load(path), or DurableTree(path) to open a folder"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

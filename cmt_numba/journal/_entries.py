@@ -64,7 +64,7 @@ class Operation(NamedTuple):
         given = {**self.defaults, **stored}
         for name in self.parameters:
             if name not in given:
-                raise ValueError(f"it has no argument {name!r}")
+                raise ValueError(f"it lacks the argument {name!r}")
         return {parameter: given[name] for name, parameter in self.parameters.items()}
 
     def call(self, on: Any, arguments: Arguments) -> Any:
@@ -194,7 +194,7 @@ def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> 
     """
     contents = unpack_contents(path, f"entry {sequence}", packed, NUMBERS)
     if take(contents.fields, "sequence", int) != sequence:
-        raise ValueError(f"its number is {contents.fields['sequence']}")
+        raise ValueError(f"it has the number {contents.fields['sequence']}")
     described = take(contents.fields, "arguments", dict)
     arguments = {name: _read_argument(name, how, contents.arrays) for name, how in described.items()}
     after, version = take(contents.fields, "after", dict), take({"version": 1} | contents.fields, "version", int)

@@ -383,7 +383,7 @@ class Journal:
     def _alone(self) -> Iterator[None]:
         """Hold the lock for changes. Raise JournalError if the object cannot be changed."""
         if self._is_a_fork() and self._refusal is None:
-            message = f"{self.path} was opened by the parent process; change it there"
+            message = f"{self.path} was opened by the parent process and can be changed only there"
             raise JournalError(message)
         with self._writing:
             if self._refusal is not None:
@@ -533,7 +533,7 @@ class Journal:
         if not exact:
             message = (
                 f"{self.path}: replaying the journal produced a model that differs from the saved one, for example "
-                "because of another processor or library version; all memories are present"
+                "because the processor or a library version has changed; all memories are present"
             )
             warn(message, RuntimeWarning)
 
@@ -547,7 +547,7 @@ class Journal:
                 if entry.name != SNAPSHOT:
                     raise ValueError("the journal does not begin with a snapshot")
                 if entry.journal is None and entry.version > 1:
-                    raise ValueError("it has no identity")
+                    raise ValueError("it has no journal id")
             self.folder.belong(entry.journal)
             made = self._read_snapshot(sequence)
             with _refused_entry(path, sequence):

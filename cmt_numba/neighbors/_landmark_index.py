@@ -144,7 +144,7 @@ class LandmarkIndex(Saved):
 
     def _trained(self) -> _State:
         if self._state is None:
-            raise ValueError("there are no landmarks before the first insert")
+            raise ValueError("landmarks exist only after the first insert")
         return self._state
 
     # Changes
@@ -327,7 +327,7 @@ def _lists_from(
         )
     if rows.shape != (ids.size, n_features) or sizes.min() < 0 or sizes.max() > ids.size or sizes.sum() != ids.size:
         raise ValueError(
-            f"rows and sizes must match the {ids.size} ids, got rows of shape {rows.shape} and sizes with the sum "
+            f"rows and sizes must match the {ids.size} ids, got rows of shape {rows.shape} and sizes that add up to "
             f"{sizes.sum()}"
         )
     if not all(map(fits, (origin, landmarks, rows))):
@@ -338,7 +338,7 @@ def _lists_from(
     rises = np.diff(ids, prepend=-1) > 0
     rises[(stops - sizes)[sizes > 0]] = True
     if not rises.all():
-        raise ValueError("ids must ascend in each list")
+        raise ValueError("ids must be in ascending order in each list")
     halves = measure.halves(rows)
     spans = [slice(stop - size, stop) for stop, size in zip(stops.tolist(), sizes.tolist(), strict=True)]
     parts = (Part(GrowingColumns(rows[span].copy(), halves[span].copy(), ids[span].copy())) for span in spans)

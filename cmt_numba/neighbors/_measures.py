@@ -44,7 +44,7 @@ class Measure:
             return rows
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
-            raise ValueError("X must not contain rows of zeros, which have no cosine: remove them")
+            raise ValueError("X must not have rows of zeros, because their cosine is undefined: remove them")
         return (rows / lengths).astype(np.float32)
 
     def check_spread(self, rows: np.ndarray) -> None:

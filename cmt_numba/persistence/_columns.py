@@ -64,7 +64,7 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
     if native.dtype.kind == "S":
         return "bytes", {name: np.ascontiguousarray(native).view(np.uint8).reshape(len(native), -1)}
     if native.dtype not in NUMBERS.values():
-        raise TypeError(f"{what} must be numbers, text or values that JSON can express to be saved, got {values.dtype}")
+        raise TypeError(f"{what} can be saved only as numbers, text or JSON values, got {values.dtype}")
     return "numbers", {name: native}
 
 
@@ -93,7 +93,7 @@ def read_column(how: Any, name: str, arrays: Arrays) -> np.ndarray:
         return _joined(_array(arrays, name, 2, np.uint8), "S")
     if how == "numbers":
         if name not in arrays or arrays[name].dtype not in NUMBERS.values():
-            raise ValueError(f"there is no numeric array {name!r}")
+            raise ValueError(f"the array {name!r} must exist and be numeric")
         return arrays[name]
     raise ValueError(f"{name} has an unknown encoding: {how!r:.50}")
 
@@ -109,7 +109,7 @@ def sparse_matrix(name: str, matrix: scipy.sparse.csr_array) -> tuple[list[int],
     """Return the shape of a sparse matrix and its three arrays, named with the prefix ``name``."""
     parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     if matrix.data.dtype not in NUMBERS.values():
-        raise TypeError(f"{name} must be numbers to be saved, got {matrix.data.dtype}")
+        raise TypeError(f"{name} can be saved only if it contains numbers, got {matrix.data.dtype}")
     return list(matrix.shape), {f"{name}.{part}": array for part, array in parts.items()}
 
 
@@ -126,7 +126,7 @@ def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool)
     data = read_column("numbers", f"{name}.data", arrays)
     indices, indptr = (_array(arrays, f"{name}.{part}", 1, np.int32, np.int64) for part in ("indices", "indptr"))
     if data.ndim != 1 or indices.size != data.size or indptr.size != shape[0] + 1 or indices.dtype != indptr.dtype:
-        raise ValueError(f"the parts of {name} are inconsistent")
+        raise ValueError(f"the data, indices and indptr of {name} are inconsistent")
     if indptr[0] != 0 or indptr[-1] != data.size:
         raise ValueError(f"{name} is truncated")
     if thorough:
@@ -152,7 +152,9 @@ def _array(arrays: Arrays, name: str, n_axes: int, *dtypes: Any) -> np.ndarray:
     array = arrays.get(name)
     if array is None or array.ndim != n_axes or array.dtype not in dtypes:
         wanted = " or ".join(np.dtype(dtype).name for dtype in dtypes)
-        raise ValueError(f"there is no array {name!r} of {wanted} with {n_axes} axes")
+        raise ValueError(
+            f"the array {name!r} must exist and have dtype {wanted} and {n_axes} dimension{'s' if n_axes != 1 else ''}"
+        )
     return array
 
 

@@ -169,7 +169,7 @@ def _header(described: dict[str, Any], entries: list[dict[str, Any]]) -> bytes:
         end = entry["offset"] + entry["bytes"]
     header = json.dumps(described, allow_nan=False).encode("ascii").ljust(room)
     if len(header) > _LONGEST_HEADER:
-        raise ValueError(f"the parameters must take at most {_LONGEST_HEADER} bytes to be saved, got {len(header)}")
+        raise ValueError(f"the saved parameters must take at most {_LONGEST_HEADER} bytes, got {len(header)}")
     return header
 
 
@@ -383,13 +383,13 @@ def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is not a number")
+    raise ValueError(f"{constant} is not a finite number")
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a name occurs twice")
+        raise ValueError("two fields have the same name")
     return members
 
 
@@ -411,7 +411,7 @@ def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> 
         _check_type(given, dict, "an array of the header")
         entry = _entry(given, dtypes)
         if entry.name in entries:
-            raise _DamagedError(f"there are two arrays {entry.name!r}")
+            raise _DamagedError(f"two arrays have the name {entry.name!r}")
         if entry.offset != _aligned(end):
             raise _DamagedError(f"array {entry.name!r} has an invalid offset: {entry.offset}")
         end = entry.offset + entry.n_bytes

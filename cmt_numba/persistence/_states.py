@@ -88,7 +88,7 @@ def state_of(
     n_features = take(fields, "n_features", int, type(None))
     if n_features is None:
         streams = arrays.get(_STREAMS)
-        require(streams is not None and streams.dtype == np.uint64, "there is no array of random streams")
+        require(streams is not None and streams.dtype == np.uint64, "the array of random streams is missing")
         assert streams is not None
         require(streams.shape == (options["n_trees"] + 1,), "every tree must have a random stream")
         return streams, None

@@ -100,7 +100,7 @@ def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
     if given.dtype.kind not in "fiub":
         raise TypeError(f"rewards must be numbers, got {given.dtype}")
     if given.shape != shape:
-        raise ValueError(f"rewards must have shape {shape} like the ids of hits, got {given.shape}")
+        raise ValueError(f"rewards must have shape {shape} like hits.ids, got {given.shape}")
     known = given[~np.isnan(given)] if given.dtype.kind == "f" else given
     if known.size == 0:
         raise ValueError("rewards must contain at least one number that is not NaN")
@@ -123,5 +123,5 @@ def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
     if given.shape != (n_queries,) or given.dtype.kind not in "fiu":
         raise ValueError(f"weights must have one entry for each of the {n_queries} queries, got shape {given.shape}")
     if not np.all((given >= 0) & (given <= LARGEST_WEIGHT)) or not np.any(given > 0):
-        raise ValueError(f"weights must be between 0 and {LARGEST_WEIGHT:g}, and at least one above 0")
+        raise ValueError(f"weights must be between 0 and {LARGEST_WEIGHT:g}, and at least one must be above 0")
     return given.astype(np.float64)

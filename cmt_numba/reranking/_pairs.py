@@ -118,7 +118,7 @@ def _documents_of(documents: Any, ids: np.ndarray) -> list[Any]:
         return [documents[i] for i in ids.tolist()]
     except (KeyError, IndexError):
         missing = next(i for i in ids.tolist() if not _has(documents, i))
-        raise KeyError(f"documents must contain every id, but {missing} is missing") from None
+        raise KeyError(f"documents must contain every id in hits, but no document has id {missing}") from None
 
 
 def _has(documents: Any, i: int) -> bool:

@@ -198,7 +198,7 @@ class Reranker(BaseEstimator):
             raise ValueError("features must be the same as in the log: call fit to start a new log")
         log = RewardLog.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
         if log.sizes.size == 0:
-            raise ValueError("rewards must include at least one for a document in hits")
+            raise ValueError("rewards must contain at least one reward for a document in hits")
         log = log if before is None else before.followed_by(log)
         model, gain = self._new_model(), None
         if self.validate:
@@ -228,7 +228,7 @@ class Reranker(BaseEstimator):
             check_model(self.model)
         features = self.features
         if isinstance(features, str) or not isinstance(features, Sequence) or len(features) == 0:
-            raise TypeError(f"features must be a list of names and functions, got {features!r:.80}")
+            raise TypeError(f"features must be a list of feature names and functions, got {features!r:.80}")
         for feature in features:
             if not callable(feature) and (not isinstance(feature, str) or feature not in FEATURES):
                 raise ValueError(
@@ -242,7 +242,7 @@ class Reranker(BaseEstimator):
             try:
                 check_is_fitted(self.vectorizer, "document_frequency_")
             except NotFittedError as error:
-                raise ValueError("vectorizer must be fitted: fit it first, or pass None") from error
+                raise ValueError("vectorizer must be fitted: call its fit method first, or pass None") from error
 
     def _pairs(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
         if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):

@@ -273,7 +273,7 @@ class EditDistance(Saved, BaseEstimator):
         if array.shape != (n, n) or array.dtype.kind not in "fiu":
             raise ValueError(f"costs_ must be numbers of shape {(n, n)}, got {array.dtype} of shape {array.shape}")
         if not np.isfinite(array).all() or array.min() < 0 or array.diagonal().any():
-            raise ValueError("costs_ must be finite, not negative, and 0 on the diagonal")
+            raise ValueError("costs_ must be finite and non-negative, and 0 on the diagonal")
         if self.symmetric and not np.array_equal(array, array.T):
             raise ValueError("costs_ must be symmetric unless symmetric=False")
         costs = self._costs
@@ -441,7 +441,7 @@ class EditDistance(Saved, BaseEstimator):
                 raise ValueError("the alphabet is not known: pass alphabet=... or call fit")
             self.__dict__.update(_alphabet=alphabet, _costs=self._first_costs(len(alphabet.symbols)))
         if stored is not None and stored.symbols != self._alphabet.symbols:
-            raise ValueError("the distance was fitted with another alphabet: store all sequences again")
+            raise ValueError("the alphabet of the distance has changed: store all sequences again")
         return self._alphabet, self._costs
 
     def _encoded(self, name: str, sequences: Any, stored: Alphabet | None = None) -> Sequences:

@@ -147,7 +147,7 @@ def _numbers(name: str, values: Any, *n_axes: int) -> np.ndarray:
     if array.dtype.kind not in "biuf" and array.size > 0:
         raise TypeError(f"{name} must be numbers, got {array.dtype}")
     if array.ndim not in n_axes:
-        raise ValueError(f"{name} must have {' or '.join(map(str, n_axes))} axes, got {array.ndim}")
+        raise ValueError(f"{name} must have {' or '.join(map(str, n_axes))} dimensions, got {array.ndim}")
     if not np.isfinite(array.astype(float)).all():
         raise ValueError(f"{name} must be finite, but contains NaN or infinity")
     return array.astype(float)

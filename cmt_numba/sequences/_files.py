@@ -58,9 +58,9 @@ def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
     pairs, swaps = (read_array(name, arrays, np.float32, n_axes=2) for name in ("pairs", "swaps"))
     factors = read_array("factors", arrays, np.float32, n_axes=3)
     if pairs.shape != (n + 1, n + 1) or swaps.shape not in ((n, n), (0, 0)):
-        raise ValueError("pairs and swaps must have a row for each symbol")
+        raise ValueError("pairs and swaps must have one row for each symbol")
     if factors.shape not in ((2, n + 1, n), (2, n + 1, 0)):
-        raise ValueError("factors must have a column for each symbol")
+        raise ValueError("factors must have one column for each symbol")
     openings, ends = (
         read_array(name, arrays, np.float32)
         if name in arrays
@@ -68,11 +68,11 @@ def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
         for name in ("openings", "ends")
     )
     if openings.size not in (0, 2) or ends.size not in (0, 1):
-        raise ValueError("openings must have 0 or 2 costs, and ends 0 or 1")
+        raise ValueError("openings must have 0 or 2 costs, and ends must have 0 or 1")
     if not all(
         np.isfinite(costs).all() and costs.min(initial=0.0) >= 0.0 for costs in (pairs, swaps, factors, openings, ends)
     ):
-        raise ValueError("pairs, swaps, factors, openings and ends must be finite and not negative")
+        raise ValueError("pairs, swaps, factors, openings and ends must be finite and non-negative")
     if pairs.diagonal().any():
         raise ValueError("pairs must be 0 on the diagonal")
     return Costs.of(pairs, swaps, factors, both, openings, ends, normalized)
@@ -82,7 +82,7 @@ def read_ids(arrays: Arrays, next_id: int) -> np.ndarray:
     """Return the ids saved in ``arrays``. Raise ValueError unless the ids ascend."""
     ids = read_array("ids", arrays, np.int64)
     if (ids < 0).any() or (ids >= next_id).any() or (ids[1:] <= ids[:-1]).any():
-        raise ValueError(f"ids must ascend and be between 0 and next_id - 1 = {next_id - 1}")
+        raise ValueError(f"ids must be in ascending order and between 0 and {next_id - 1}")
     return ids
 
 
@@ -90,7 +90,7 @@ def read_sequences(arrays: Arrays, n_symbols: int) -> Sequences:
     """Return the sequences saved in ``arrays``. Raise ValueError unless all symbols are below ``n_symbols``."""
     symbols, offsets = read_array("symbols", arrays, np.int32), read_array("offsets", arrays, np.int64)
     if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != symbols.size or (np.diff(offsets) < 0).any():
-        raise ValueError("offsets must ascend from 0 to the number of symbols")
+        raise ValueError("offsets must be in ascending order from 0 to the number of symbols")
     if symbols.size and (symbols.min() < 0 or symbols.max() >= n_symbols):
         raise ValueError("symbols must be in the alphabet")
     return Sequences(symbols, offsets)

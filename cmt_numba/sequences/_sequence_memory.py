@@ -362,7 +362,7 @@ class SequenceMemory(Saved):
         else:  # files of earlier versions
             owners, stored = _owners_of_places(arrays, sequences.n)
         if owners.size != sequences.n or owners.min(initial=-1) < -1:
-            raise ValueError("owners must contain an id or -1 for each form")
+            raise ValueError("owners must contain one id or -1 for each representation")
         if not np.array_equal(np.flatnonzero(stored), np.unique(owners[owners >= 0])):
             raise ValueError("owners must contain all stored ids and no others")
         made._owners, made._stored = owners, stored
@@ -385,10 +385,10 @@ def _owners_of_places(arrays: dict[str, np.ndarray], n: int) -> tuple[np.ndarray
     ids = np.flatnonzero(place_of >= 0)
     owners, places = further.T if further.shape[1] == 2 else (further, further)
     if owners.ndim != 1 or not np.isin(owners, ids).all():
-        raise ValueError("additional forms must belong to stored sequences")
+        raise ValueError("additional representations must belong to stored sequences")
     used = np.concatenate([place_of[ids], places])
     if used.size and (used.min() < 0 or used.max() >= n or np.unique(used).size < used.size):
-        raise ValueError(f"positions of forms must be distinct and below {n}")
+        raise ValueError(f"positions of representations must be distinct and between 0 and {n - 1}")
     of_forms = np.full(n, -1, np.int64)
     of_forms[used] = np.concatenate([ids, owners])
     return of_forms, place_of >= 0

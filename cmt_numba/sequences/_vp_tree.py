@@ -258,7 +258,7 @@ class VPTree(Saved):
             return space_of_rows(SpaceKind.EUCLIDEAN, rows)
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
-            raise ValueError(f"{name} must not contain rows of zeros, which have no direction: remove them")
+            raise ValueError(f"{name} must not have rows of zeros, because their direction is undefined: remove them")
         return space_of_rows(SpaceKind.ANGULAR, (rows / lengths).astype(np.float32))
 
     def _stored(self) -> Space:
@@ -390,11 +390,13 @@ class VPTree(Saved):
                 raise ValueError("rows must be finite")
             points = space_of_rows(SpaceKind.EUCLIDEAN if metric == "euclidean" else SpaceKind.ANGULAR, rows)
         if number_of_points(points) != ids.size:
-            raise ValueError("each id must have a point")
+            raise ValueError("each id must have one point")
         made._store, made._ids, made._there = PointStore(points), ids, np.ones(ids.size, bool)
         return made
 
 
 def _check_metric(metric: EditDistance) -> None:
     if not (metric.symmetric or metric.both_directions):
-        raise ValueError("metric must be symmetric: pass EditDistance(symmetric=True) or both_directions=True")
+        raise ValueError(
+            "metric must be symmetric: pass EditDistance(symmetric=True) or EditDistance(both_directions=True)"
+        )

@@ -58,7 +58,7 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     if distinct and len(set(checked)) < len(checked):
         seen: set[Key] = set()
         twice = next(key for key in checked if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"keys must be distinct: {twice!r:.100} occurs twice")
+        raise ValueError(f"keys must be distinct, but {twice!r:.100} occurs twice")
     return checked
 
 
@@ -110,13 +110,13 @@ def _check_payload(payload: Any, position: int) -> str | None:
         _check_depth(payload, text)
         is_same = json.loads(text) == payload
     except TypeError as error:
-        raise TypeError(f"payloads must be JSON; the one at position {position} is not: {error}") from error
+        raise TypeError(f"payloads must be JSON, but the one at position {position} is not: {error}") from error
     except (ValueError, RecursionError) as error:  # not finite, not Unicode, nested too deeply
-        raise ValueError(f"payloads must be JSON; the one at position {position} is not: {error}") from error
+        raise ValueError(f"payloads must be JSON, but the one at position {position} is not: {error}") from error
     if not is_same:
         raise TypeError(
-            f"payloads must be JSON; the one at position {position} is not: use lists instead of tuples, and strings "
-            "as the names of fields"
+            f"payloads must be JSON, but the one at position {position} is not: use lists instead of tuples, and "
+            "strings as field names"
         )
     return text
 

@@ -241,7 +241,7 @@ class StoreContents:
         if found.n_norms < found.n and (version > 1 or space.n_more == 0):
             raise ValueError("the lengths of its vectors must be positive")
         if found.least_norm is not None and not space.fits(found.least_norm, found.n):
-            raise ValueError("the lengths of its vectors contradict its bound")
+            raise ValueError("the lengths of its vectors exceed its bound")
         if thorough and not records.are_payloads_valid():
             raise ValueError("it has payloads that are not valid JSON")
         return space

@@ -157,8 +157,11 @@ def _warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Record
         name, kind = path[1:-1].replace('."', ".").replace('"', "").removeprefix("$."), records.kind_of_field(path)
         if kind is None:
             there = ", ".join(records.names_of_fields()) or "none"
-            warn(f"no payload has the field {name!r}; fields: {there}", UserWarning)
+            warn(f"no payload has the field {name!r}; known fields: {there}", UserWarning)
         elif finds_nothing and kind == "array" and not with_element:
-            warn(f"the field {name!r} holds lists: find an element with {{{name!r}: {{'contains': ...}}}}", UserWarning)
+            warn(
+                f"the field {name!r} contains lists: search for an element with {{{name!r}: {{'contains': ...}}}}",
+                UserWarning,
+            )
         elif finds_nothing and kind != "array" and with_element:
-            warn(f"the field {name!r} holds {kind}, not lists: compare it with {{{name!r}: ...}}", UserWarning)
+            warn(f"the field {name!r} is of type {kind}, not a list: compare it with {{{name!r}: ...}}", UserWarning)

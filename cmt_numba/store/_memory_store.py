@@ -462,7 +462,7 @@ class MemoryStore:
 
     def __getitem__(self, key: Key) -> Item:
         if not isinstance(key, str | int | np.integer):
-            raise TypeError(f"store[key] takes one key, not {key!r:.50}; use get for several")
+            raise TypeError(f"store[key] takes a single key, got {key!r:.50}; use get for several keys")
         return self.get(key).first()
 
     def _read(self, keys: list[Key], search: StoreSearch) -> tuple[Items, bool]:

@@ -435,8 +435,8 @@ def check_directions(are_there: np.ndarray) -> None:
     """Raise ValueError unless every row has a direction."""
     if not are_there.all():
         row = int(np.flatnonzero(~are_there)[0])
-        why = "has no cosine; use another metric or remove it"
-        raise ValueError(f"X must not contain rows of zeros: row {row} {why}")
+        why = "has no cosine; remove the row, or use another metric"
+        raise ValueError(f"X must have no rows of zeros: row {row} {why}")
 
 
 def blocks(n_rows: int, n_cells_of_each: int) -> list[tuple[int, int]]:

@@ -181,11 +181,11 @@ def _read(written: Any) -> dict[tuple[int, float, float], Effort]:
         for effort in efforts:
             numbers = (effort.k, effort.n_memories, effort.n_probes or 1)
             if any(type(number) is not int or number < 1 for number in numbers) or type(effort.breadth) is not int:
-                raise ValueError(f"{effort} is invalid")
+                raise ValueError(f"k, n_memories, n_probes or breadth of {effort} is invalid")
             if not (effort.gap is None or effort.gap >= 0.0) or type(effort.n_rows_listed) is not int:
-                raise ValueError(f"{effort} is invalid")
+                raise ValueError(f"gap or n_rows_listed of {effort} is invalid")
             if not (0.0 < effort.share <= 1.0 and 0.0 < effort.target_recall <= 1.0 and effort.breadth >= 0):
-                raise ValueError(f"{effort} is invalid")
+                raise ValueError(f"share, target_recall or breadth of {effort} is invalid")
     except (TypeError, ValueError) as error:
         raise ValueError(f"the measured recall of the store is invalid: {error}") from error
     return {(effort.k, effort.share, effort.target_recall): effort for effort in efforts}

@@ -123,7 +123,7 @@ class Results:
             of_row = zip(self.keys[rows].tolist(), self.scores[rows].tolist(), self._payloads[rows], strict=True)
             return [Result(key, score, read_payload(payload)) for key, score, payload in of_row if key is not None]
         if isinstance(rows, tuple):
-            raise TypeError(f"results can be indexed only by row: use results[rows], got results[{rows!r:.50}]")
+            raise TypeError(f"results can be indexed only by row: use results[rows], got {rows!r:.50}")
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             if rows.size == 0:

@@ -80,7 +80,7 @@ def _filter(where: Any, depth: int) -> Condition:
     if depth == 0:
         raise ValueError(f"where must be nested at most {_DEEPEST} levels deep")
     if not where:
-        raise ValueError("where must not be empty; leave it out to search everything")
+        raise ValueError("where must not be empty; omit where to search all memories")
     return _joined(" AND ", [_item(field, wanted, depth) for field, wanted in where.items()])
 
 
@@ -106,7 +106,7 @@ def _item(field: Any, wanted: Any, depth: int) -> Condition:
     if not isinstance(wanted, dict):
         return _compared(path, "eq", wanted)
     if not wanted:
-        raise ValueError(f"the field {field!r:.50} needs a value or an operator")
+        raise ValueError(f"the field {field!r:.50} must be followed by a value or an operator, got {{}}")
     return _joined(" AND ", [_compared(path, operator, value) for operator, value in wanted.items()])
 
 
@@ -245,5 +245,5 @@ def _scalar(value: Any) -> str | int | float:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"a field cannot be compared with {value}; use a finite number")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError(f"a field can be compared only with integers of 64 bits, got {value}")
+        raise ValueError(f"a field can be compared only with integers that fit into 64 bits, got {value}")
     return value if isinstance(value, float) else int(value)

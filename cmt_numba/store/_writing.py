@@ -97,6 +97,8 @@ def set_fields(contents: StoreContents, keys: list[Key], fields: list[dict[str, 
     before = [read_payload(found.get(memory_id, "{}")) for memory_id in ids.tolist()]
     for key, payload in zip(keys, before, strict=True):
         if not isinstance(payload, dict):
-            raise TypeError(f"the payload of {key!r:.50} must be a dict to have fields updated, got {payload!r:.50}")
+            raise TypeError(
+                f"the payload of {key!r:.50} must be a dict before its fields can be updated, got {payload!r:.50}"
+            )
     after = [payload | own for payload, own in zip(before, fields, strict=True)]
     records.update_payloads(ids, check_payloads(after, len(after)))

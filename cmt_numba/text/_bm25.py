@@ -338,13 +338,15 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         keys = scipy.sparse.csr_array(keys)
         if keys.shape[1] != asked.shape[1]:
             raise ValueError(
-                f"keys must have {asked.shape[1]} columns like the keys of this vectorizer, got {keys.shape[1]}"
+                f"keys must have {asked.shape[1]} columns like the output of this vectorizer, got {keys.shape[1]}"
             )
         ids = np.asarray(unmasked("ids", ids))
         if ids.dtype.kind not in "iu" or ids.ndim != 2 or ids.shape[0] != asked.shape[0]:
-            raise ValueError(f"ids must be integers of shape ({asked.shape[0]}, k), got {ids.dtype} of {ids.shape}")
+            raise ValueError(
+                f"ids must be integers of shape ({asked.shape[0]}, k), got {ids.dtype} of shape {ids.shape}"
+            )
         if ids.size > 0 and not -1 <= ids.min() <= ids.max() < keys.shape[0]:
-            raise ValueError(f"ids must be between -1 and {keys.shape[0] - 1}, got {ids.min()} and {ids.max()}")
+            raise ValueError(f"ids must be between -1 and {keys.shape[0] - 1}, got ids from {ids.min()} to {ids.max()}")
         columns = np.arange(self.document_frequency_.size)
         asked, keys = asked[:, : columns.size], keys[:, : columns.size]
         factors = learn_weights(comparisons_of(asked, keys, ids, check_rewards(rewards, ids)), self._idf(columns, 1.0))
@@ -375,7 +377,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         check_parameters(self, self._constraints)
         hashed = self.n_features is not None
         if hashed and (self.max_df != 1.0 or self.min_df not in (0, 1)):
-            raise ValueError("max_df and min_df need a vocabulary: pass n_features=None, or omit them")
+            raise ValueError("max_df and min_df need a vocabulary: pass n_features=None, or omit max_df and min_df")
         names = ("analyzer", "ngram_range", "lowercase", "strip_accents", "tokenizer", "token_pattern", "stop_words")
         counter = CountVectorizer(
             max_df=self.max_df, min_df=self.min_df, **{name: getattr(self, name) for name in names}
@@ -447,7 +449,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         )
         kept = sorted(term for term, column in columns.items() if least <= frequency[column] <= most)
         if not kept:
-            raise ValueError("no term is left: lower min_df, or raise max_df")
+            raise ValueError("min_df and max_df exclude all terms: decrease min_df, or increase max_df")
         place = np.full(len(columns), -1, counts.indices.dtype)
         place[[columns[term] for term in kept]] = np.arange(len(kept))
         indices = place[counts.indices]

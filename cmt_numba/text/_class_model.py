@@ -99,8 +99,10 @@ class ClassModel(NamedTuple):
         n_parts, n_buckets, n_hashed, length = (take(described, name, int) for name in numbers)
         lengths = take(described, "lengths", list)
         sound = len(lengths) == 2 and all(type(n) is int and 0 <= n <= 100 for n in (*lengths, length))
-        require(sound, "the lengths of n-grams must be small integers")
-        require(all(0 < n < 2**31 for n in (n_buckets, n_hashed)), "the numbers of buckets must be positive")
+        require(sound, "the lengths of n-grams must be integers between 0 and 100")
+        require(
+            all(0 < n < 2**31 for n in (n_buckets, n_hashed)), "the numbers of buckets must be between 1 and 2**31 - 1"
+        )
         words = read_document(arrays, "words")
         require(type(words) is list, "words must be a list")
         known = read_vocabulary(words, arrays, Vocabulary((lengths[0], lengths[1]), n_buckets), n_parts)
@@ -110,14 +112,14 @@ class ClassModel(NamedTuple):
         require(n_parts >= 0 and features.n_rows == len(inputs), "each feature must have a vector")
         idf = read_array("idf", arrays, np.float32) if take(described, "weighted", bool) else None
         if idf is not None:
-            require(idf.shape == (len(inputs),), "there must be a weight for each feature")
+            require(idf.shape == (len(inputs),), "each feature must have a weight")
             require(bool(np.all((idf > 0.0) & (idf < 1e3))), "weights must be positive")
         counts, loss = read_array("counts_of_classes", arrays, np.int64), take(described, "loss", str)
-        require(counts.size > 0 and bool(np.all((counts > 0) & (counts < 2**48))), "classes must have examples")
+        require(counts.size > 0 and bool(np.all((counts > 0) & (counts < 2**48))), "each class must have examples")
         require(are_moderate(inputs, outputs), "vectors must be finite")
         require(loss in LOSSES, f"the loss must be one of {', '.join(LOSSES)}, got {loss!r:.50}")
         n_outputs = counts.size - (loss == "hierarchical")
-        require(outputs.shape == (n_outputs, inputs.shape[1]), "there must be a vector for each output")
+        require(outputs.shape == (n_outputs, inputs.shape[1]), "each output must have a vector")
         return cls(features, FeatureVectors(inputs, outputs), classes_of(counts), counts, idf, loss)
 
 

@@ -203,7 +203,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         classes, labels, counts = np.unique(column_or_1d(label_array("y", y)), return_inverse=True, return_counts=True)
         if labels.size != len(words) or not words:
             raise ValueError(
-                f"y must have a class for each text: there are {len(words)} texts and {labels.size} classes"
+                f"y must have one class for each of one or more texts, got {len(words)} texts and {labels.size} classes"
             )
         corpus = Corpus()
         corpus.add(words)
@@ -414,7 +414,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         made = cls._with_parameters_of(contents)
         classes = read_column(contents.fields.get("classes"), "classes", contents.arrays)
         model = ClassModel.of(take(contents.fields, "model", dict), contents.arrays)
-        require(classes.shape == model.counts.shape, "there must be a name for each class")
+        require(classes.shape == model.counts.shape, "every class must have a name")
         return made._with(classes, model)
 
     def _with(self, classes: np.ndarray, model: ClassModel) -> Self:

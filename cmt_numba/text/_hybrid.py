@@ -257,7 +257,7 @@ def _of_length_1(words: Any, dense: Any) -> tuple[Any, np.ndarray]:
 def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
     """Return the weight with which most held-out texts are nearest to the mean of their own class."""
     if y is None:
-        raise ValueError('weight="held_out" needs classes: pass y, or a number as weight')
+        raise ValueError('weight="held_out" needs classes: pass y, or set weight to a number')
     y = label_array("y", y)
     check_targets(y)
     _, first, labels = np.unique(y, return_index=True, return_inverse=True)
@@ -265,7 +265,9 @@ def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
         raise ValueError(f"y must have one entry for each of the {len(texts)} texts, got shape {np.shape(y)}")
     apart, seen = held_out(len(texts), 0, never=first)  # each class needs a training text for its mean
     if apart.size == 0:
-        raise ValueError('weight="held_out" needs at least 5 texts and a class with two texts: pass a number as weight')
+        raise ValueError(
+            'weight="held_out" needs at least 5 texts and a class with at least two texts: set weight to a number'
+        )
     asked, stored = ([texts[i] for i in part] for part in (apart, seen))
     sparse, dense = (_fitted(part, stored, y[seen]) for part in (sparse, dense))
     members = scipy.sparse.csr_array((np.ones(seen.size, np.float32), (labels[seen], np.arange(seen.size))))

@@ -112,8 +112,8 @@ class LearnedVectors:
     def of(cls, arrays: dict[str, np.ndarray], n_classes: int) -> LearnedVectors:
         """Return the vectors saved in a file. Raise InvariantError, TypeError or ValueError for invalid arrays."""
         inputs, outputs = (read_array(name, arrays, np.float32, n_axes=2) for name in ("inputs", "outputs"))
-        require(0 < len(inputs) < 2**31 and inputs.shape[1] > 0, "there must be vectors of features")
-        require(outputs.shape == (n_classes, inputs.shape[1]), "there must be a vector for each class")
+        require(0 < len(inputs) < 2**31 and inputs.shape[1] > 0, "features must have vectors")
+        require(outputs.shape == (n_classes, inputs.shape[1]), "each class must have a vector")
         require(are_moderate(inputs, outputs), "vectors must be finite")
         return cls(FeatureVectors(inputs, outputs))
 

@@ -159,7 +159,7 @@ class StoredTexts:
         made.texts, made.ids = texts, check_ids(ids)
         slots, labels = read_array("slots", arrays, np.int64), read_array("labels", arrays, np.int64)
         require(slots.shape == labels.shape == (n,) == (len(ids),), "every text must have an id")
-        require(bool(np.all(np.diff(slots) > 0)) and 0 <= next_slot < MOST_IDS, "slots must be ascending")
+        require(bool(np.all(np.diff(slots) > 0)) and 0 <= next_slot < MOST_IDS, "slots must be in ascending order")
         require(n == 0 or 0 <= slots[0] <= slots[-1] < next_slot, "slots must be below next_slot")
         require(np.array_equal(np.unique(labels), np.arange(n_classes)), "each class must have a text")
         made.slot_of = dict(zip(ids, slots.tolist(), strict=True))
@@ -179,5 +179,5 @@ def check_ids(ids: Any) -> list[Any]:
         if type(one) not in (str, int):
             raise TypeError(f"ids must be strings or integers, got {one!r:.50}")
         if type(one) is int and abs(one) > MOST_IDS:
-            raise ValueError(f"ids must be at most 2**53, got {one}")
+            raise ValueError(f"ids must be at most 2**53 in absolute value, got {one}")
     return listed

@@ -211,7 +211,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             self._fit(texts, labels, ids, vectors, seed)
             return
         if (vectors is None) != (model.dense is None):
-            raise ValueError("encoder must be the encoder with which the first texts were learned")
+            raise ValueError("encoder must be given for all texts or for none")
         known = model.stored.encoded
         if vectors is not None and known is not None and vectors.shape[1] != known.shape[1]:
             raise ValueError(
@@ -263,7 +263,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if positions.size == 0:
             return
         if positions.size == len(model.stored):
-            raise ValueError("the last text cannot be removed: call fit to start again")
+            raise ValueError("ids must not include all texts: call fit to replace them")
         if not model.has_lost_many(positions.size):
             self._swap_in(model.without(np.sort(positions)))
             return
@@ -326,7 +326,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         """
         check_is_fitted(self, "classes_")
         if (texts is None) != (y is None):
-            raise ValueError("texts and y must both be given, or both be omitted")
+            raise ValueError("texts and y must be given together, or both be omitted")
         if texts is None:
             return self._change("calibrate", {"texts": None, "labels": None, "vectors": None})
         listed: list[str] = check_texts("texts", texts)
@@ -342,7 +342,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             return
         classes, y = in_one_type("y", model.classes, labels)
         if not np.isin(y, classes).all():
-            raise ValueError("y must contain only known classes: pass only texts whose classes have been learned")
+            raise ValueError("y must contain only known classes: omit texts of other classes")
         scores = model.scores(features_of(texts.tolist()), vectors)
         self._lock.step(partial(model.calibrate, scores, model.order[np.searchsorted(classes, y)]))
 
@@ -383,7 +383,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             reject_label = "" if model.classes.dtype.kind in "UO" else -1
         classes, rejected = in_one_type("reject_label", model.classes, label_array("reject_label", [reject_label]))
         if np.isin(rejected, classes).any():
-            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is one")
+            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is a class")
         best, chances = self._best(texts, 1)
         answers = np.concatenate([classes, rejected])[np.where(chances[:, 0] < lowest, classes.size, best[:, 0])]
         return answers
@@ -522,7 +522,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     def classes_(self) -> np.ndarray:
         """The classes in ascending order."""
         if self._model is None:
-            raise AttributeError("classes_ is available after fit")
+            raise AttributeError("classes_ exists only after fit")
         return self._model.classes
 
     @property

@@ -90,7 +90,7 @@ class TextFolder:
         if [found.get(name) for name in ("n_texts", "next_slot")] != [
             after.get(name) for name in ("n_texts", "next_slot")
         ]:
-            raise ValueError("replaying the journal produced different texts from the original change")
+            raise ValueError("replaying the journal did not reproduce the texts of the original change")
         return found == after
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:

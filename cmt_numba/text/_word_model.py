@@ -53,7 +53,7 @@ class WordModel:
     def meet(self, corpus: Corpus, options: Any) -> None:
         """Count the words of texts, and create vectors for words that have become frequent enough."""
         if self.n_components != options.n_components:
-            raise ValueError(f"n_components must remain {self.n_components} in partial_fit: call fit to change it")
+            raise ValueError(f"n_components must still be {self.n_components} in partial_fit: call fit to change it")
         known, counts = self.vocabulary, corpus.counts()
         new: list[tuple[int, str]] = []
         for word, count in zip(corpus.id_of, counts.tolist(), strict=True):

@@ -288,11 +288,11 @@ def test_features_of_new_actions():
     policy = HybridLinUCB(action_features=FEATURES, random_state=0)
     run(policy, 5)
     X = contexts(4)
-    with pytest.raises(ValueError, match="add_actions with the features of 8"):
+    with pytest.raises(ValueError, match="add 8 and their features"):
         policy.act(X, [0, 8])
-    with pytest.raises(ValueError, match="add_actions with the features of 8"):
+    with pytest.raises(ValueError, match="add 8 and their features"):
         policy.learn(X[:1], [8], [1.0])
-    with pytest.raises(ValueError, match="features are required"):
+    with pytest.raises(ValueError, match="features must be given"):
         policy.add_actions(8)
     with pytest.raises(ValueError, match="2 columns"):
         policy.add_actions(8, [[1.0, 2.0, 3.0]])

@@ -327,7 +327,7 @@ def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
         ("pending.actions", arrays["pending.actions"] - 50, "in range"),
         ("table.weights", arrays["table.weights"][:-1], "weights must be"),
         ("table.squares", arrays["table.squares"] - 1, "negative"),
-        ("keys.actions", arrays["keys.actions"][1:].copy(), "action for each key"),
+        ("keys.actions", arrays["keys.actions"][1:].copy(), "every key must have an action"),
         ("by_context actions", arrays["by_context actions"][1:].copy(), "action for each memory"),
         ("model of keys.target", arrays["model of keys.target"][1:].copy(), "target must be"),
     ):

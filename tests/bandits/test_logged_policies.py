@@ -99,7 +99,7 @@ def test_new_actions_of_warm_policies_need_features():
     [
         (Log([0, 1], [0, 1]), FEATURES, "contexts"),
         (log_of(20, 0), FEATURES[:2], "row for each action"),
-        (Log([0, 1], [0, 2], np.ones((2, 3))), FEATURES, "rewards of the log must be 0 or 1"),
+        (Log([0, 1], [0, 2], np.ones((2, 3))), FEATURES, "must contain both 0 and 1"),
     ],
 )
 def test_logs_that_cannot_warm_up(log: Log, features: np.ndarray, message: str):
@@ -288,8 +288,8 @@ def test_invalid_contents_of_files_are_refused():
     arrays = contents.arrays
     for name, array, message in (
         ("actions", arrays["actions"][::-1].copy(), "ascend"),
-        ("seen.actions", arrays["seen.actions"] - 50, "in range"),
-        ("seen.lengths", arrays["seen.lengths"] + 1, "must have actions"),
+        ("seen.actions", arrays["seen.actions"] - 50, "between 0 and"),
+        ("seen.lengths", arrays["seen.lengths"] + 1, "must have at least one action"),
         ("seen.contexts", arrays["seen.contexts"] * np.nan, "finite"),
         ("seen.contexts", arrays["seen.contexts"][:, :1].copy(), "shape"),
         ("model.weights", arrays["model.weights"][:, :-1].copy(), "shape"),

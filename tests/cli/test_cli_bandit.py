@@ -87,7 +87,7 @@ def test_contexts_may_be_a_column_of_lists(frame: Any, tmp_path: Path):
 
 def test_complaints(path: Path, tmp_path: Path):
     evaluate = ("bandit", "evaluate", path)
-    assert "no column 'action'" in fail(*evaluate, "--policy", "random")
+    assert "the column 'action'" in fail(*evaluate, "--policy", "random")
     assert "one of random" in fail(*evaluate, "--policy", "guess", *COLUMNS)
     assert "requires --context" in fail(*evaluate, "--policy", "linucb", *COLUMNS[:4])
     assert "must select some but not all of the" in fail(*evaluate, "--policy", "random", "--train", 1.0, *COLUMNS)

@@ -66,7 +66,7 @@ def test_names_of_labels(tmp_path: Path):
         assert tagger.classes_.tolist() == ["blue", "red", "round"]
         assert tagger.predict(X) == [("red", "round"), ("blue",), ("round",), ()]
         tagger.partial_fit(X[:2], [[], []]).partial_fit(np.tile(X[3:], (9, 1)), [["amber"]] * 9)
-        for bad, error in ((np.eye(1, 4), "the same format as the first Y"), ([["red", 3]], "int, such as 3")):
+        for bad, error in ((np.eye(1, 4), "the format of the first Y"), ([["red", 3]], "int, such as 3")):
             with pytest.raises((TypeError, ValueError), match=error):
                 tagger.partial_fit(X[:1], bad)
     with CMTMultilabelClassifier.open(tmp_path / "folder") as again:

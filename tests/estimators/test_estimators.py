@@ -122,7 +122,7 @@ def test_classes_named_beforehand():
     assert list(classifier.classes_) == [0, 1, 2, 3]
     assert (classifier.predict_proba(X)[:, 2:] == 0).all()
     assert classifier.partial_fit(X[y >= 2], y[y >= 2]).score(X, y) == 1.0
-    with pytest.raises(ValueError, match="y must contain only classes that are listed in classes"):
+    with pytest.raises(ValueError, match="y must contain only labels listed in classes"):
         CMTClassifier(**FEW).partial_fit(X, y, classes=[0, 1])
 
 

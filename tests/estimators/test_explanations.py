@@ -94,10 +94,10 @@ def test_without_examples_to_hold_out():
 @pytest.mark.parametrize(
     ("given", "error", "reason"),
     [
-        ((np.ones((2, 10)), None), ValueError, "both be given"),
+        ((np.ones((2, 10)), None), ValueError, "together, or both be omitted"),
         ((np.ones((2, 10)), [1]), ValueError, "one entry for each of the 2 rows"),
         ((np.ones((2, 9)), [1, 1]), ValueError, "9 features"),
-        ((np.ones((2, 10)), ["a", "b"]), TypeError, "y must have labels like the known labels"),
+        ((np.ones((2, 10)), ["a", "b"]), TypeError, "y must have labels of the same type as the known labels"),
     ],
 )
 def test_bad_calibrations(given: Any, error: type[Exception], reason: str, rng: np.random.Generator):

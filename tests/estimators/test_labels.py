@@ -102,8 +102,8 @@ def test_a_single_label_for_several_rows_is_refused(kind: Any, label: Any, in_fo
 @pytest.mark.parametrize(
     ("first", "more", "error", "message"),
     [
-        (np.array([1, 2, 3]), ["x"], TypeError, "which are numbers"),
-        (np.array(["1", "2"]), [9], TypeError, "which are strings"),
+        (np.array([1, 2, 3]), ["x"], TypeError, "known labels, numbers"),
+        (np.array(["1", "2"]), [9], TypeError, "known labels, strings"),
         (np.array([2**63 + 1, 3], np.uint64), [-1], ValueError, "no type represents all values"),
         (np.array([0.0, 1.0]), [2**53 + 1], ValueError, "no type represents all values"),
         (np.array(["a", "b"]), np.array([b"a"]), TypeError, "bytes"),
@@ -153,7 +153,7 @@ def test_lists_that_numpy_would_round_are_refused():
 def test_a_pair_of_classes_takes_no_other_type():
     tagger = CMTMultilabelClassifier(**FEW).fit(X, [1, 2, 1, 2])
     assert tagger.partial_fit(X[:2], [2.0, 1.0]).classes_.tolist() == [1, 2]
-    with pytest.raises(TypeError, match="which are numbers"):
+    with pytest.raises(TypeError, match="known labels, numbers"):
         tagger.partial_fit(X[:2], ["1", "2"])
     wide = CMTMultilabelClassifier(**FEW).fit(X, np.array([2**53, 2**53 + 1] * 2))
     assert wide.partial_fit(X[:2], [2.0**53, 2.0**53]).classes_.tolist() == [2**53, 2**53 + 1]

@@ -409,7 +409,7 @@ def test_rows_without_labels():
 @pytest.mark.parametrize(
     ("Y", "error", "message"),
     [
-        (np.arange(10), ValueError, "Y must be a matrix of labels or a vector of two classes"),
+        (np.arange(10), ValueError, "Y must be an indicator matrix or a vector of at most two classes"),
         (np.zeros((9, 3)), ValueError, "Y must have one entry for each of the 10 rows"),
         (np.full((10, 3), np.nan), ValueError, "Y must be finite"),
         (np.full((10, 3), "a"), TypeError, "Y must be an indicator matrix"),

@@ -78,7 +78,7 @@ def test_invalid_weights_of_classes(class_weight: Any, error: type[Exception], r
 def test_balancing_needs_all_examples():
     classifier = CMTClassifier(class_weight="balanced", random_state=0)
     for _ in range(2):
-        with pytest.raises(ValueError, match="needs all examples at once"):
+        with pytest.raises(ValueError, match="needs all examples in one call"):
             classifier.partial_fit(np.eye(2), [0, 1])
         classifier.fit(np.eye(2), [0, 1])
 
@@ -185,7 +185,7 @@ def test_weights_are_kept_with_the_examples(form: Any, overlapping: Any, tmp_pat
     ("weights", "error"),
     [
         (np.ones(3), "one entry for each"),
-        (np.zeros(40), "not be 0 for all"),
+        (np.zeros(40), "above 0 for at least one"),
         (-np.ones(40), "between 0"),
         (["a"], "numbers"),
     ],
@@ -267,7 +267,11 @@ def test_a_retriever_by_key_leaves_rows_of_weight_zero_out(overlapping: Any):
     retriever = CMTRetriever(random_state=0).fit(X, sample_weight=weights > 0)
     assert retriever.kneighbors(X[weights == 0], 1)[0].min() > 1e-3
     np.testing.assert_array_equal(retriever.predict(X[weights > 0]), np.arange(np.sum(weights > 0)))
-    for given, error in ((-weights, "between 0"), (np.zeros(40), "not be 0 for all"), (np.ones(3), "one entry")):
+    for given, error in (
+        (-weights, "between 0"),
+        (np.zeros(40), "above 0 for at least one"),
+        (np.ones(3), "one entry"),
+    ):
         with pytest.raises(ValueError, match=error):
             retriever.partial_fit(X, sample_weight=given)
     assert retriever.n_memories_ == np.sum(weights > 0)

@@ -183,7 +183,7 @@ def test_a_vector_of_two_classes_is_a_single_label():
     assert online.partial_fit(X, named).score(X, named) > 0.9
     with pytest.raises(ValueError, match="Y must contain only the classes"):
         online.partial_fit(X, np.full(60, "middle"))
-    with pytest.raises(ValueError, match="a matrix of labels, lists of names or a vector"):
+    with pytest.raises(ValueError, match="an indicator matrix, lists of names or a vector"):
         online.partial_fit(X, (y < 3)[:, None])
-    with pytest.raises(ValueError, match="vector of two classes"):
+    with pytest.raises(ValueError, match="vector of at most two classes"):
         CMTMultilabelClassifier().fit(X, y)

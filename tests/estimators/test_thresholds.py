@@ -69,6 +69,6 @@ def test_bad_thresholds():
         with pytest.raises(error, match="threshold"):
             CMTMultilabelClassifier(threshold=threshold, **FEW).fit(np.eye(4), np.eye(4))
     online = CMTMultilabelClassifier(**FEW).fit(np.eye(4), np.eye(4)).set_params(threshold="f1")
-    with pytest.raises(ValueError, match="fit again, or set a number"):
+    with pytest.raises(ValueError, match="fit again, or set threshold to a number"):
         online.predict(np.eye(4))
     assert clone(online).threshold == "f1"

@@ -217,7 +217,7 @@ def test_rewards_online():
 
 def test_invalid_arguments_of_validation():
     X, y = objects(10)
-    with pytest.raises(TypeError, match="estimator must have partial_fit"):
+    with pytest.raises(TypeError, match="estimator must have a partial_fit method"):
         progressive_validation(object(), [(X, y)])
     with pytest.raises(ValueError, match="batches must contain at least one batch"):
         progressive_validation(Rote(), [])

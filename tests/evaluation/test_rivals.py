@@ -118,5 +118,5 @@ def test_invalid_rivals():
             batch_evaluation(Majority(), X, y, seeds=(0,), **options)
     with pytest.raises(TypeError, match="sequence of names"):
         batch_evaluation(Majority(), X, y, rivals="exact")
-    with pytest.raises(ValueError, match="not for retrieval"):
+    with pytest.raises(ValueError, match="not supported for retrieval"):
         check_rivals(["exact"], "retrieval", None)

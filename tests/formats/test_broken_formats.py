@@ -18,9 +18,9 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 SVM, XC, VW, CSV = "rows.svm", "rows.xc", "rows.vw", "rows.csv"
 BROKEN = [
-    (SVM, "1 0:1\n1 2:x\n", {}, "line 2: '2:x' must be feature:value"),
-    (SVM, "1 0:1\n\n# \n1 2:\n", {}, "line 4: '2:' must be feature:value"),
-    (SVM, "1 0:1\n2 3\n", {}, "line 2: '3' must be feature:value"),
+    (SVM, "1 0:1\n1 2:x\n", {}, "line 2: '2:x' must have the format feature:value"),
+    (SVM, "1 0:1\n\n# \n1 2:\n", {}, "line 4: '2:' must have the format feature:value"),
+    (SVM, "1 0:1\n2 3\n", {}, "line 2: '3' must have the format feature:value"),
     (SVM, "1 0:1\n2 3:nan\n", {}, "line 2: '3:nan' is not finite"),
     (SVM, "1 0:1\n2 3:1e39\n", {}, "line 2: '3:1e39' is not finite"),
     (SVM, "1 0:1\n2 -3:1\n", {}, "line 2: feature -3 is negative"),

@@ -158,7 +158,7 @@ def test_a_copy_is_a_tree_like_any_other(opened: Opened):
         assert same(one, tree)
         one.insert(dense_rows(3, 4))
     assert len(tree) == 30
-    with pytest.raises(TypeError, match=r"DurableTree\(path\) for a folder"):
+    with pytest.raises(TypeError, match=r"DurableTree\(path\) to open a folder"):
         DurableTree.load("any")
 
 

@@ -129,7 +129,7 @@ def test_forged_links_are_refused(tmp_path: Path):
     described, arrays = parsed(path.read_bytes())
     i = [entry["name"] for entry in described["arrays"]].index("links.near")
     path.write_bytes(sealed(described, [*arrays[:i], np.int32(40).tobytes() + arrays[i][4:], *arrays[i + 1 :]]))
-    with pytest.raises(FileFormatError, match="a link leads to no memory"):
+    with pytest.raises(FileFormatError, match="a link refers to a memory that does not exist"):
         DurableTree(folder)
 
 
@@ -161,7 +161,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda f: execute(f, "UPDATE entries SET entry = x'' WHERE sequence = 3"),
     ),
     "another's": (
-        "entry 3 is not valid: its number is 2",
+        "entry 3 is not valid: it has the number 2",
         lambda f: execute(
             f, "UPDATE entries SET entry = (SELECT entry FROM entries WHERE sequence=2) WHERE sequence=3"
         ),
@@ -184,7 +184,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda f: _of_another_journal(f, "00" * 16),
     ),
     "no journal's": ("entry 2 is not valid: it belongs to another journal", lambda f: _of_another_journal(f, None)),
-    "no arguments": ("no argument 'keys'", lambda f: rewritten(f, 2, Entry("insert", {}, AFTER))),
+    "no arguments": ("lacks the argument 'keys'", lambda f: rewritten(f, 2, Entry("insert", {}, AFTER))),
     "more arguments": (
         "unknown argument 'm'",
         lambda f: rewritten(f, 2, Entry("compact", {"copies": True, "m": 2}, AFTER)),
@@ -197,7 +197,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "a number for keys": ("X must have two", lambda f: rewritten(f, 2, Entry("insert", {"keys": 3}, AFTER))),
     "unknown ids": ("no memory has id 99", lambda f: rewritten(f, 2, Entry("remove", {"ids": np.array([99])}, AFTER))),
     "fewer keys": (
-        "gives n_memories=60",
+        "gave n_memories=60",
         lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(20, 4)}, AFTER)),
     ),
     "no fingerprint": ("n_memories", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 4)}, {}))),
@@ -226,10 +226,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         "tree-1.cmt: does not belong to the journal",
         lambda f: ContextualMemoryTree().save(f / "tree-1.cmt"),
     ),
-    "a tree by another name": (
-        "entry 1 is not valid: replaying it gives",
-        lambda f: _with_the_tree_of_its_beginning(f),
-    ),
+    "a tree by another name": ("entry 1 is not valid: replaying it gave", lambda f: _with_the_tree_of_its_beginning(f)),
 }
 
 
@@ -288,7 +285,7 @@ def test_answers_of_the_wrong_form(spoil: dict[str, np.ndarray], left_behind: An
         return how, arrays | {f"hits.{path}": array for path, array in spoil.items() if name == "hits"}
 
     monkeypatch.setattr(_entries, "_as_arrays", spoilt)
-    with pytest.raises(ValueError, match=f"there is no array 'hits.{next(iter(spoil))}'"):
+    with pytest.raises(ValueError, match=f"the array 'hits.{next(iter(spoil))}'"):
         unpack_entry("journal", 5, pack_entry(5, entry))
 
 

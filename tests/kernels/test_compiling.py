@@ -278,7 +278,7 @@ def test_kernels_call_shared_functions_by_their_address():
 @needs_jit
 def test_addresses_are_for_the_types_asked_for():
     address = address_of(inner_shared(add_to_first), Part(known(False), np.arange(3)), 5)
-    with pytest.raises(TypingError, match="call address_of with such arguments"):
+    with pytest.raises(TypingError, match="call address_of with arguments of these types"):
         kernel(call_twice)(address, Part(known(True), np.arange(3)), 5.0)
     with pytest.raises(TypeError, match="first_of must return an int64, got float64"):
         address_of(inner_shared(first_of), np.ones(2))

@@ -256,7 +256,7 @@ def test_invalid_input_is_refused(rng: np.random.Generator):
         with pytest.raises(ValueError, match=message):
             LandmarkIndex(**options)
     index = LandmarkIndex(random_state=0)
-    with pytest.raises(ValueError, match="no landmarks before the first insert"):
+    with pytest.raises(ValueError, match="landmarks exist only after the first insert"):
         _ = index.landmarks_
     with pytest.raises(KeyError):
         index.remove(0)

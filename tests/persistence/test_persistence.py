@@ -240,9 +240,9 @@ def test_other_values_that_cannot_be_saved(tmp_path: Path):
     with pytest.raises(TypeError, match="random_state must be a number"):
         CMTRetriever(random_state=np.random.RandomState(0)).save(tmp_path / "x")
     dates = np.array(["2020-01-01", "2021-01-01"], "M8[D]")
-    with pytest.raises(TypeError, match="values must be numbers, text"):
+    with pytest.raises(TypeError, match="values can be saved only as numbers, text"):
         CMTRetriever().fit(dense_rows(2, 3), dates).save(tmp_path / "x")
-    with pytest.raises(ValueError, match="the parameters must take at most"):
+    with pytest.raises(ValueError, match="the saved parameters must take at most"):
         write_contents(tmp_path / "x", Contents("of a test", {"long": "x" * (1 << 16)}, {}), {})
     assert list(tmp_path.iterdir()) == []
 

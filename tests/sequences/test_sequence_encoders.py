@@ -42,7 +42,7 @@ def test_frames():
         (encode_notes, ([1, np.nan], [1, 1]), ValueError, "pitches must be finite"),
         (encode_frames, ([1.0], 1, 0.0, 1.0), ValueError, "n_bins"),
         (encode_frames, ([1.0], 4, 1.0, 1.0), ValueError, "low must be less than high"),
-        (encode_frames, ([[[1.0]]], 4, 0.0, 1.0), ValueError, "frames must have 1 or 2 axes"),
+        (encode_frames, ([[[1.0]]], 4, 0.0, 1.0), ValueError, "frames must have 1 or 2 dimensions"),
     ],
 )
 def test_what_is_refused(encode: Any, arguments: tuple[Any, ...], error: Any, message: str):

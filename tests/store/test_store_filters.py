@@ -128,7 +128,7 @@ def test_filters_select_what_plain_python_selects(payloads: list[Any], where: di
     ("where", "error", "words"),
     [
         ({}, ValueError, "not be empty"),
-        ({"a": {}}, ValueError, "needs a value or an operator"),
+        ({"a": {}}, ValueError, "must be followed by a value or an operator"),
         ({"a": {"like": "x"}}, ValueError, "unknown operator 'like'"),
         ({"a": [1]}, TypeError, "compare a field with several values"),
         ({"a": {"gt": None}}, TypeError, "the bound of a range must be a number"),
@@ -254,7 +254,7 @@ def test_keys_are_read_in_parts(monkeypatch: pytest.MonkeyPatch):
         ([{}, {"a": 1j}], TypeError, "position 1"),
         ([{}, {"a": float("inf")}], ValueError, "position 1"),
         ([{}, {"a": (1, 2)}], TypeError, "lists instead of tuples"),
-        ([{1: "a"}, {}], TypeError, "strings as the names"),
+        ([{1: "a"}, {}], TypeError, "strings as field names"),
         ([{"a": "\ud800"}, {}], ValueError, "position 0"),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_memory_is_read_by_its_key(sparse: bool):
     np.testing.assert_array_equal(vector, X[2])
     with pytest.raises(KeyError, match="but 9 is not"):
         store[9]
-    with pytest.raises(TypeError, match="takes one key"):
+    with pytest.raises(TypeError, match="takes a single key"):
         store[1, 2]
 
 

@@ -290,7 +290,7 @@ def test_bad_texts_change_nothing(learned: SubwordVectors):
             with pytest.raises(TypeError, match=message):
                 method(texts)
     assert learned._model is before
-    with pytest.raises(ValueError, match="n_components must remain 16 in partial_fit"):
+    with pytest.raises(ValueError, match="n_components must still be 16 in partial_fit"):
         clone(learned).fit(sentences(20)).set_params(n_components=8).partial_fit(["a b"])
     with pytest.raises(ValueError, match="16 finite numbers"):
         learned.nearest_words(np.ones(3))

@@ -213,7 +213,7 @@ BAD_PARAMETERS: list[tuple[dict[str, Any], str]] = [
     ({"min_df": -1}, "'min_df' parameter"),
     ({"lowercase": "yes"}, "'lowercase' parameter"),
     ({"n_features": 8, "min_df": 2}, "max_df and min_df need a vocabulary"),
-    ({"max_df": 0}, "no term is left|'max_df' parameter"),
+    ({"max_df": 0}, "exclude all terms|'max_df' parameter"),
     ({"stop_words": "german"}, "stop_words"),
 ]
 

@@ -136,7 +136,7 @@ def test_a_wide_range_of_values(rng: np.random.Generator):
         (
             "marks",
             lambda marks: marks["scale"].__setitem__(0, np.nan),
-            "scale or the error of a code is not a small number",
+            "scale or the error of a code is out of range",
         ),
     ],
 )
@@ -155,7 +155,7 @@ def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, m
             "a packed code differs from the code of its memory",
         ),
         (lambda state: state.leaves["packed"].__setitem__((1, 0), 10**6), "packed codes of a leaf are missing"),
-        (lambda state: state.leaves["packed"].__setitem__((0, 0), 0), "but there are none"),
+        (lambda state: state.leaves["packed"].__setitem__((0, 0), 0), "must not refer to packed codes"),
     ],
 )
 def test_wrong_copies_are_found(dense_keys: np.ndarray, change: Any, message: str):

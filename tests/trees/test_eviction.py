@@ -219,10 +219,10 @@ def test_errors_in_an_eviction_order_are_found(dense_keys: np.ndarray):
     sound = policy.recency
     for name, index, value, reason in (
         ("after", 3, 2, "does not list every"),
-        ("after", 3, 2**30, "a link to one that does not exist"),
-        ("after", 3, -5, "a link to one that does not exist"),
-        ("before", 3, 7, "differs from back to front"),
-        ("totals", LAST, 3, "differs from back to front"),
+        ("after", 3, 2**30, "refers to a memory that does not exist"),
+        ("after", 3, -5, "refers to a memory that does not exist"),
+        ("before", 3, 7, "inconsistent between its two directions"),
+        ("totals", LAST, 3, "inconsistent between its two directions"),
         ("totals", LENGTH, 19, "does not list every"),
     ):
         policy.recency = pickle.loads(pickle.dumps(sound))
@@ -235,7 +235,7 @@ def test_errors_in_an_eviction_order_are_found(dense_keys: np.ndarray):
     policy.recency = sound
     tree.check_invariants()
     tree._forest.options["max_memories"] = 19
-    with pytest.raises(InvariantError, match="20 memories, more than 19"):
+    with pytest.raises(InvariantError, match="the number of memories, 20, exceeds max_memories=19"):
         tree.check_invariants()
 
 

@@ -74,7 +74,7 @@ def test_value_cosine(form: Any, rng: np.random.Generator):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LabelEquality([[1]], [1]), "must have one dimension"),
+        (lambda: LabelEquality([[1]], [1]), "must be one-dimensional"),
         (
             lambda: LabelF1(np.eye(3), np.eye(2)),
             "of_memories and of_rows must have the same number of columns, got 3 and 2",
@@ -83,7 +83,7 @@ def test_value_cosine(form: Any, rng: np.random.Generator):
         (lambda: ValueCosine(np.eye(3)[0], np.eye(3)), "of_memories must have two dimensions"),
         (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[1]])), "of_memories must have an entry"),
         (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[-2]])), "ids must be ids of memories, or -1"),
-        (lambda: LabelEquality([1], [1])(np.array([-1]), np.array([[0]])), "rows must be non-negative positions"),
+        (lambda: LabelEquality([1], [1])(np.array([-1]), np.array([[0]])), "rows must not be negative"),
         (lambda: LabelF1(np.eye(2), np.eye(2))(np.array([2]), np.array([[1]])), "of_rows must have an entry for row 2"),
     ],
 )
@@ -205,7 +205,7 @@ def test_one_example_of_each_class_of_several_is_held_out():
 
     tune(Watching(1), X, y, {"n_neighbors": [1]}, random_state=0)
     assert kept == [["a", "b", "b", "c"], sorted(y)]
-    with pytest.raises(ValueError, match="y must contain a class with two or more examples"):
+    with pytest.raises(ValueError, match="y must contain a class with at least two examples"):
         tune(CMTClassifier(), X[4:], y[4:])
 
 

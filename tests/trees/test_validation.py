@@ -171,7 +171,7 @@ BAD_IDS: dict[str, tuple[Any, type[Exception], str]] = {
         KeyError,
         f"ids must refer to stored memories, but no memory has id {2**63 + 1}",
     ),
-    "repeated": ([3, 1, 3], ValueError, "ids must be distinct: 3 occurs twice"),
+    "repeated": ([3, 1, 3], ValueError, "ids must be distinct, but 3 occurs twice"),
     "floats": ([1.0, 2.0], TypeError, "ids must be integers, got float64"),
     "booleans": ([True, False], TypeError, "ids must be integers, got bool"),
     "strings": (["1"], TypeError, "ids must be integers, got <U1"),
@@ -190,7 +190,7 @@ def test_bad_ids(tree: ContextualMemoryTree, what: str):
 
 
 def test_ragged_ids(tree: ContextualMemoryTree):
-    with nothing_changes(tree), pytest.raises(ValueError, match="ids must have one dimension"):
+    with nothing_changes(tree), pytest.raises(ValueError, match="ids must be one-dimensional"):
         tree.remove([[1], [1, 2]])
 
 

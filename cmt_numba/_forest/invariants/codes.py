@@ -17,7 +17,7 @@ def check_code_frame(state: State) -> None:
     codes, packed, d = state.codes, state.packed, state.parameters.n_features
     n_packed = packed.marks.shape[1]
     if state.parameters.sparse:
-        require(codes.marks.size == 0 and n_packed == 0, "sparse keys have no codes")
+        require(codes.marks.size == 0 and n_packed == 0, "sparse keys must not have codes")
     else:
         capacity = state.keys.ids.size
         enough = codes.marks.size >= capacity and codes.values.size >= capacity * d
@@ -32,12 +32,12 @@ def check_codes(state: State) -> None:
         return
     codes, marks = state.codes.values[: n * d].reshape(n, d), state.codes.marks[:n]
     sensible = all_small(marks["scale"], _LARGEST_MARK) and all_small(marks["error"], _LARGEST_MARK)
-    require(sensible, "the scale or the error of a code is not a small number")
+    require(sensible, "the scale or the error of a code is out of range")
     for first, stop in spans(n, max(1, _CELLS_AT_ONCE // d)):
         keys = marks["scale"][first:stop, None] * codes[first:stop]
         if state.parameters.coded:
             require(
-                all_small(np.linalg.norm(keys, axis=1), _LONGEST_KEY), "a code does not stand for a key of length 1"
+                all_small(np.linalg.norm(keys, axis=1), _LONGEST_KEY), "a code does not represent a key of length 1"
             )
             continue
         difference = state.keys.values[first * d : stop * d].reshape(-1, d) - keys
@@ -54,7 +54,7 @@ def check_packed(state: State, t: int, leaf: np.ndarray, *, values: bool = True)
     leaf = leaf[state.leaves["packed"][t, leaf] != NONE]
     if leaf.size == 0:
         return
-    require(t > 0 and not state.parameters.sparse, f"tree {t}: a leaf refers to packed codes, but there are none")
+    require(t > 0 and not state.parameters.sparse, f"tree {t}: a leaf must not refer to packed codes")
     first, size = state.leaves["packed"][t, leaf].astype(np.int64), state.leaves["size"][t, leaf]
     there = all_within(first, 0, n_packed) and all_within(first + size, 0, n_packed)
     require(there, f"tree {t}: the packed codes of a leaf are missing")

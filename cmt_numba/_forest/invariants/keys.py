@@ -23,7 +23,10 @@ def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) ->
     )
     capacity, d = keys.ids.size, parameters.n_features
     require(1 <= d <= MOST_FEATURES, f"keys must have 1 to {MOST_FEATURES} features, got {d}")
-    require(0 <= n <= min(capacity, MOST_MEMORIES), f"there are {n} memories, but room for {capacity}")
+    require(
+        0 <= n <= min(capacity, MOST_MEMORIES),
+        f"the number of memories, {n}, is not between 0 and {min(capacity, MOST_MEMORIES)}",
+    )
     require(n <= next_id <= _MOST_IDS, f"the next id is invalid: {next_id}")
     require(0 <= longest <= d, f"the longest key has an invalid number of cells: {longest}")
     require(n < keys.slot_table.size, "the slot table is too small")
@@ -56,8 +59,8 @@ def _check_sparse(parameters: Any, keys: KeyArrays, n: int, with_values: bool) -
     require(bool(np.all(start <= stop)), "a key ends before it starts")
     require(all_within(start, 0, end) and all_within(stop, 0, end), "a key lies outside the key store")
     lengths = stop - start
-    require(int(lengths.sum()) == keys.totals[VALUES_LIVE], "the count of key cells is wrong")
-    require(all_within(lengths, 0, int(keys.totals[LONGEST])), "a key has more cells than the longest")
+    require(int(lengths.sum()) == keys.totals[VALUES_LIVE], "the number of key cells is wrong")
+    require(all_within(lengths, 0, int(keys.totals[LONGEST])), "a key has more cells than the recorded longest key")
     order = np.argsort(start[lengths > 0], kind="stable")
     start, stop = start[lengths > 0][order], stop[lengths > 0][order]
     require(bool(np.all(stop[:-1] <= start[1:])), "two keys share a cell")

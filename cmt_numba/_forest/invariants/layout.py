@@ -34,7 +34,7 @@ def _fault_of(array: np.ndarray, kind: ArrayKind, known: dict[str, int]) -> str 
     if array.dtype != kind.dtype:
         return f"be of dtype {kind.dtype}, not {array.dtype}"
     if array.ndim != len(kind.axes):
-        return f"have {len(kind.axes)} axes, not {array.ndim}"
+        return f"have {len(kind.axes)} dimensions, not {array.ndim}"
     for axis, length in zip(kind.axes, array.shape, strict=True):
         wanted = axis if isinstance(axis, int) else known.setdefault(axis, length)
         if length != wanted:

@@ -25,8 +25,11 @@ def check_model_frame(state: Any, n_trees: int = 1) -> None:
     d, n_nodes = state.parameters.n_features, state.nodes.shape[1]
     sparse, counters = state.parameters.sparse, state.counters
     require(counters.shape[0] == state.nodes.shape[0] == n_trees, "every tree must have counters")
-    require(state.routers.weights.shape[1] == (0 if sparse else n_nodes * 2 * d), "every dense model must have room")
-    require(sparse or state.routers.table.shape[1] == 0, "dense models have no tables")
+    require(
+        state.routers.weights.shape[1] == (0 if sparse else n_nodes * 2 * d),
+        "the size of the weights does not match the number of dense models",
+    )
+    require(sparse or state.routers.table.shape[1] == 0, "dense models must not have tables")
     require(all_within(counters[:, NODES_END], 0, n_nodes), "the end of the nodes is out of range")
     n_cells = state.routers.table.shape[1]
     require(all_within(counters[:, TABLES_END], 0, n_cells), "the end of the tables is out of range")
@@ -41,7 +44,9 @@ def check_models(state: Any, t: int, used: np.ndarray, what: str, *, sums: bool 
     nodes, d = state.nodes[t], state.parameters.n_features
     require(all_finite(nodes["bias"][used]), f"{what}: a model's bias is not finite")
     squares = nodes["bias_square"][used]
-    require(all_finite(squares) and bool(np.all(squares >= 0)), f"{what}: a model's squared length is negative")
+    require(
+        all_finite(squares) and bool(np.all(squares >= 0)), f"{what}: a model's bias_square is negative or not finite"
+    )
     if state.parameters.sparse:
         _check_tables(state, t, used, what, sums)
         return
@@ -107,7 +112,7 @@ def _check_cells(state: Any, t: int, starts: np.ndarray, size: int, owners: np.n
     occupied = features != NONE
     counts = np.count_nonzero(occupied, axis=1)
     require(
-        np.array_equal(counts, state.nodes[t]["table_used"][owners]), f"{what}: a table counts its features wrongly"
+        np.array_equal(counts, state.nodes[t]["table_used"][owners]), f"{what}: the feature count of a table is wrong"
     )
     require(bool(np.all(4 * counts <= 3 * size)), f"{what}: a table is too full")
     require(

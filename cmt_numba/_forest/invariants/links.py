@@ -9,7 +9,7 @@ from .numbers import all_within
 
 def check_link_frame(near: np.ndarray, n: int) -> None:
     """Raise InvariantError if one of the first ``n`` memories has a link to a slot without a memory."""
-    require(all_within(near[:n], int(NONE), n - 1), "a link leads to no memory")
+    require(all_within(near[:n], int(NONE), n - 1), "a link refers to a memory that does not exist")
 
 
 def check_links(near: np.ndarray, n: int) -> None:
@@ -21,5 +21,5 @@ def check_links(near: np.ndarray, n: int) -> None:
     slots, others = np.nonzero(there)[0], here[there].astype(np.int64)
     require(bool(np.all(slots != others)), "a memory is linked with itself")
     pairs, mirrored = np.sort(slots * n + others), np.sort(others * n + slots)
-    require(bool(np.all(pairs[1:] > pairs[:-1])), "two memories are linked twice")
+    require(bool(np.all(pairs[1:] > pairs[:-1])), "a memory has two links to the same memory")
     require(np.array_equal(pairs, mirrored), "a link is stored with only one of its two memories")

@@ -15,13 +15,13 @@ def check_recency(recency: Recency, n: int) -> None:
     check_layout(recency)
     require(recency.totals[LENGTH] == n <= recency.before.size, "the order of memories does not list every memory")
     inside = all_within(recency.after[:n], -1, n - 1) and all_within(recency.totals[FIRST : FIRST + 1], -1, n - 1)
-    require(inside, "the order of memories has a link to one that does not exist")
+    require(inside, "the order of memories refers to a memory that does not exist")
     order = np.empty(n, np.int64)
     list_first(recency, order)
     require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list every memory")
     again = new_recency(order, recency.before.size)
     same = all(np.array_equal(one, other) for one, other in zip(again, recency, strict=True))
-    require(same, "the order of memories differs from back to front")
+    require(same, "the order of memories is inconsistent between its two directions")
 
 
 def check_order(order: Any, n: int) -> np.ndarray:

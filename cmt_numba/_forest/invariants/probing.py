@@ -38,7 +38,7 @@ def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
     walked = (cells - homes) & (size - 1)
     found = walked < cells - last_empty
     found |= ~occupied
-    require(bool(found.all()), f"{what} hides an entry from searches")
+    require(bool(found.all()), f"{what} has an entry that searches cannot find")
 
 
 def check_number_table(table: np.ndarray, keys: np.ndarray, what: str, *, features: bool = False) -> None:
@@ -59,9 +59,9 @@ def check_number_table(table: np.ndarray, keys: np.ndarray, what: str, *, featur
     require(size > 0 and size & (size - 1) == 0, f"the size of {what} is not a power of two")
     occupied = table != NONE
     places = table[occupied]
-    require(places.size == n, f"{what} holds {places.size} entries, but there are {n}")
-    require(n == 0 or (places.min() >= 0 and places.max() < n), f"{what} leads to an entry that does not exist")
-    require(bool(np.all(np.bincount(places, minlength=n) == 1)), f"{what} leads to one entry twice")
+    require(places.size == n, f"{what} must have {n} entries, but has {places.size}")
+    require(n == 0 or (places.min() >= 0 and places.max() < n), f"{what} refers to an entry that does not exist")
+    require(bool(np.all(np.bincount(places, minlength=n) == 1)), f"{what} refers to an entry more than once")
     ordered = np.sort(keys)
     require(bool(np.all(ordered[1:] != ordered[:-1])), f"{what} has two entries for one key")
     homes = np.zeros(size, np.int32 if size < 2**31 else np.int64)

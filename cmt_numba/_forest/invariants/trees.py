@@ -44,14 +44,14 @@ def levels(state: State, t: int) -> list[np.ndarray]:
     n_left = int(counters[NODES_END] + counters[LEAVES_END])
     while level.size:
         n_left -= level.size
-        require(n_left >= 0, f"tree {t}: a place is reachable twice")
+        require(n_left >= 0, f"tree {t}: a node or leaf is reachable more than once")
         internal, leaf = level[level >= 0], ~level[level < 0]
-        require(np.all(internal < counters[NODES_END]), f"tree {t}: a link to a node that does not exist")
-        require(np.all(leaf < counters[LEAVES_END]), f"tree {t}: a link to a leaf that does not exist")
+        require(np.all(internal < counters[NODES_END]), f"tree {t}: a link refers to a node that does not exist")
+        require(np.all(leaf < counters[LEAVES_END]), f"tree {t}: a link refers to a leaf that does not exist")
         named = np.empty(level.size, np.int64)
         named[level >= 0] = nodes["parent"][internal]
         named[level < 0] = leaves["parent"][leaf]
-        require(np.array_equal(named, parents), f"tree {t}: a place has the wrong parent")
+        require(np.array_equal(named, parents), f"tree {t}: a node or leaf has the wrong parent")
         result.append(level.astype(np.int64))
         level = nodes["child"][internal].reshape(-1)
         parents = np.repeat(internal, 2)
@@ -134,7 +134,7 @@ def check_frame(state: State) -> None:
     width = state.members.shape[2]
     require(width >= _leaf_limit(parameters.leaf_multiplier, n), f"leaves have no room for c log2({n}) memories")
     for t in range(n_trees):
-        require(counters[t, COUNT] == n, f"tree {t}: holds {counters[t, COUNT]} memories of {n}")
+        require(counters[t, COUNT] == n, f"tree {t}: contains {counters[t, COUNT]} of {n} memories")
         at_rest = counters[t, MOVING_SLOT] == NONE and counters[t, REROUTES_LEFT] == 0
         require(at_rest, f"tree {t}: an insert is unfinished")
 
@@ -146,7 +146,7 @@ def _check_leaves(state: State, t: int, places: list[np.ndarray], values: bool) 
     size = state.leaves["size"][t, leaf]
     width = state.members.shape[2]
     require(all_within(size, 0, width), f"tree {t}: a leaf holds more than c log2(n) = {width} memories")
-    require(leaf.size == 1 or np.all(size > 0), f"tree {t}: an empty leaf below the root")
+    require(leaf.size == 1 or np.all(size > 0), f"tree {t}: a leaf below the root is empty")
     taken = np.arange(width) < size[:, None]
     members = state.members[t, leaf][taken]
     known = members.size == n and all_within(members, 0, n - 1)
@@ -197,7 +197,7 @@ def _check_routers(state: State, t: int, places: list[np.ndarray], values: bool)
     require(not nodes["table_bits"][unused].any(), f"tree {t}: an unused node has a table")
     examples, mistakes = nodes["examples"][internal], nodes["mistakes"][internal]
     counted = np.all(mistakes <= examples) and not np.any(mistakes < 0)
-    require(counted, f"tree {t}: a node counts the mistakes of its router wrongly")
-    require(not np.any(nodes["departed"][internal] < 0), f"tree {t}: a node counts the removed memories wrongly")
+    require(counted, f"tree {t}: the count of router mistakes of a node is wrong")
+    require(not np.any(nodes["departed"][internal] < 0), f"tree {t}: the count of removed memories of a node is wrong")
     if values or state.parameters.sparse:
         check_models(state, t, internal, f"tree {t}")

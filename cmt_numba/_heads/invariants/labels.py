@@ -46,7 +46,7 @@ def check_head_frame(head: Head, n_labels: int) -> None:
     require(sparse or not indexed, "a dense head must not have an index")
     require(postings.offsets.size == (d + 1 if indexed else 1), "the index must have one list per feature")
     require(are_ends(postings.offsets, postings.labels.size), "the index is truncated")
-    require(common.labels.size <= n_labels, "there are too many common labels")
+    require(common.labels.size <= n_labels, "the number of common labels exceeds the limit")
     lengths = (1, d + 1) if sparse else (1,)
     require(common.offsets.size in lengths, "common labels must have a list for each feature, or none if dense")
     require(are_ends(common.offsets, common.places.size), "the lists of common labels are truncated")
@@ -67,7 +67,7 @@ def check_head(head: Head, n_labels: int) -> None:
     _check_common(head.common, n_labels)
     gaps = head.gaps
     require(all_finite(gaps) and bool(np.all(gaps >= 0)), "a gap is negative")
-    require(gaps[0] > 0 or gaps[1] == 0, "there are gaps without examples")
+    require(gaps[0] > 0 or gaps[1] == 0, "gaps must not exist without examples")
 
 
 def _check_digest(digest: Digest, n_features: int) -> None:
@@ -87,9 +87,12 @@ def _check_postings(postings: Postings) -> None:
 
 def _check_common(common: Common, n_labels: int) -> None:
     require(all_within(common.labels, 0, n_labels - 1), "a common label does not exist")
-    require(np.unique(common.labels).size == common.labels.size, "a label is common twice")
+    require(np.unique(common.labels).size == common.labels.size, "a common label is listed more than once")
     require(are_offsets(common.offsets, common.places.size), "the lists of common labels overlap")
-    require(all_within(common.places, 0, common.labels.size - 1), "a list of common labels has another label")
+    require(
+        all_within(common.places, 0, common.labels.size - 1),
+        "a list of common labels contains a label that is not common",
+    )
     require(all_finite(common.weights), "a common label has a weight that is not finite")
 
 
@@ -123,7 +126,7 @@ def check_examples(examples: StoredExamples, n_labels: int) -> None:
         "the list of a label continues with an example of another label",
     )
     listed = np.bincount(np.concatenate([first_of[labels], next_of[followed]]), minlength=n)
-    require(bool(np.all(listed == 1)), "an example is in no list, or twice")
+    require(bool(np.all(listed == 1)), "an example must be in exactly one list")
 
 
 def check_duals(duals: StoredDuals, n_examples: int, n_labels: int, *, thorough: bool) -> None:
@@ -132,7 +135,7 @@ def check_duals(duals: StoredDuals, n_examples: int, n_labels: int, *, thorough:
     if thorough:
         n = duals.weights.shape[0]
         require(
-            not duals.weights[min(n, n_examples) :].any(), "there are dual variables of examples that are not stored"
+            not duals.weights[min(n, n_examples) :].any(), "a dual variable belongs to an example that is not stored"
         )
         require(
             all_within(duals.competitors, int(NONE), n_labels - 1),

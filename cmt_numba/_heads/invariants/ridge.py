@@ -10,9 +10,11 @@ def check_expectation_frame(expectation: Expectation) -> None:
     (sparse, d), capacity = (expectation.parameters.sparse, expectation.parameters.n_features), len(expectation.weights)
     require(1 <= d <= MOST_FEATURES, f"keys must have 1 to {MOST_FEATURES} features, got {d}")
     n = int(expectation.n_places[0])
-    require(0 <= n <= capacity, "the used places are outside of the weights")
-    require(sparse or n == capacity == d, "a dense map must have one place per feature")
-    require(expectation.features.size == (capacity if sparse else 0), "every place must have a feature")
+    require(0 <= n <= capacity, "the number of used positions exceeds the weights")
+    require(sparse or n == capacity == d, "a dense map must have one position for each feature")
+    require(
+        expectation.features.size == (capacity if sparse else 0), "every position of a sparse map must have a feature"
+    )
     require(n < expectation.table.size if sparse else expectation.table.size == 0, "the table of features is too small")
 
 

@@ -149,7 +149,7 @@ class Estimate:
 
     def _checked_sides(self, method: str) -> tuple[np.ndarray, np.ndarray]:
         if self._sides is None:
-            raise ValueError(f'the {method} bound is not valid for {self.name}: use method="bootstrap"')
+            raise ValueError(f'method={method!r} is not valid for the estimator {self.name!r}: use method="bootstrap"')
         return self._sides
 
     def _unclipped(self, method: str, confidence: float, n_resamples: int, random_state: Any) -> tuple[float, float]:
@@ -170,7 +170,7 @@ class Estimate:
         if method == "normal":
             return _intervals.normal(self._linearized(), confidence)
         if self.bounds is None:
-            raise ValueError(f'the {method} bound is not valid for {self.name}: use method="bootstrap"')
+            raise ValueError(f'method={method!r} is not valid for the estimator {self.name!r}: use method="bootstrap"')
         bound = _intervals.bernstein if method == "bernstein" else _intervals.chernoff
         return bound(self.terms, *self.bounds, confidence)
 
@@ -470,7 +470,7 @@ def _checked_range(reward_range: Any, rewards: np.ndarray) -> tuple[float, float
         raise TypeError(f"reward_range must be a pair of numbers, got {reward_range!r}")
     low, high = (check_real("reward_range", value, -1e18, 1e18) for value in reward_range)
     if not low < high:
-        raise ValueError(f"reward_range must be an increasing pair, got ({low}, {high})")
+        raise ValueError(f"the first number of reward_range must be less than the second, got ({low}, {high})")
     if rewards.size and not (low <= rewards.min() and rewards.max() <= high):
         raise ValueError(
             f"rewards must lie in reward_range, [{low}, {high}], got rewards from {rewards.min()} to {rewards.max()}: "

@@ -210,7 +210,7 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
                 part = _of_chosen(log.numbers_of(part), choices.part(first, stop))
             elif part.shape != (stop - first, choices.shape[1]):
                 raise ValueError(
-                    "policy must return an action for each context, or probabilities of shape "
+                    "policy must return one action for each context, or probabilities of shape "
                     f"{(stop - first, choices.shape[1])}, got {part.shape}"
                 )
         answer[first:stop, : part.shape[1]] = part
@@ -273,14 +273,16 @@ def evaluate(
     """
     if isinstance(policy, dict):
         if not policy:
-            raise ValueError("policy must contain at least one policy")
+            raise ValueError("the dict policy must contain at least one policy")
         options: dict[str, Any] = {"propensities": propensities, "expected": expected, "tau": tau}
         options |= {"threshold": threshold, "reward_range": reward_range}
         return PolicyComparison({str(name): evaluate(one, log, **options) for name, one in policy.items()})
     tau = check_real("tau", tau, 0.0, 1.0)
     given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
     if given is None:
-        raise ValueError("propensities must be in the log or passed: estimate_propensities computes them")
+        raise ValueError(
+            "propensities must be given, because the log has none: use estimate_propensities to estimate them"
+        )
     choices = log.choices()
     acts = hasattr(policy, "probabilities") or callable(policy)
     probabilities = target_probabilities(policy, log) if acts else numbers("policy", policy, 2)

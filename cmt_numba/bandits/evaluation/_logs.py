@@ -101,7 +101,9 @@ class Log:
         found[rows[choices.actions == actions[rows]]] = True
         if not np.all(found):
             row = int(np.argmin(found))
-            raise ValueError(f"allowed must contain the chosen actions, but row {row} does not allow {actions[row]}")
+            raise ValueError(
+                f"allowed must contain the logged action of each row, but row {row} does not allow {actions[row]}"
+            )
 
     def __len__(self) -> int:
         return int(self.actions.size)
@@ -119,7 +121,7 @@ class Log:
         places = {str(name): i for i, name in enumerate(self.arms or ())}
         unknown = [name for name in np.ravel(actions) if str(name) not in places]
         if unknown:
-            raise ValueError(f"actions must be numbers or names in arms, got {unknown[0]!r:.40}")
+            raise ValueError(f"actions must be integers or names in arms, got {unknown[0]!r:.40}")
         return np.array([places[str(name)] for name in np.ravel(actions)], np.int64)
 
     def choices(self) -> Choices:
@@ -186,7 +188,9 @@ class Log:
         named = [action, reward, propensity, allowed, time, *([context] if isinstance(context, str) else context or [])]
         for name in named:
             if name is not None and name not in frame.columns:
-                raise KeyError(f"there is no column {name!r}; the columns are {', '.join(map(repr, frame.columns))}")
+                raise KeyError(
+                    f"frame must have the column {name!r}; its columns are {', '.join(map(repr, frame.columns))}"
+                )
 
         def column(name: str | None) -> Any:
             return None if name is None else np.asarray(frame[name])

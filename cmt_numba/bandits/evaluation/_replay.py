@@ -41,7 +41,7 @@ class Replay:
     def estimate(self, reward_range: tuple[float, float] = (0.0, 1.0)) -> Estimate:
         """Return the mean reward as an :class:`Estimate`. Its intervals are valid if the policy does not learn."""
         if self.rewards.size == 0:
-            raise ValueError("the policy never chose the logged action, so no row was used")
+            raise ValueError("cannot estimate the mean reward: the policy never chose the logged action")
         ones = np.ones(self.rewards.size)
         return Estimate("replay", self.value, self.rewards, ones, (float(reward_range[0]), float(reward_range[1])))
 
