@@ -322,7 +322,7 @@ def test_a_loaded_policy_goes_on_as_the_one_saved(policy: Policy, tmp_path: Path
         assert run(unpickled, 10, seed=1) == expected
     path, other = tmp_path / "policy.cmt", UCB1 if type(policy) is Random else Random
     whole = path.read_bytes()
-    with pytest.raises(FileFormatError, match=f"kind {other.__name__}, got '{type(policy).__name__}'"):
+    with pytest.raises(FileFormatError, match=f"type {other.__name__}, got '{type(policy).__name__}'"):
         other.load(path)
     for part, message in ((whole[:-1], "truncated"), (whole[:40], "truncated"), (b"PK" + whole, "not ")):
         path.write_bytes(part)
@@ -336,8 +336,8 @@ def test_invalid_contents_of_files_are_refused():
     contents = policy._contents()
     for change, message in (
         ({"arrays": contents.arrays | {"ids": np.array([0, 0, 1])}}, "distinct"),
-        ({"arrays": contents.arrays | {"model.inverses": np.zeros((3, 2, 2))}}, "inverses must be"),
-        ({"arrays": contents.arrays | {"model.shared": np.full(0, 1, np.float32)}}, "shared must be"),
+        ({"arrays": contents.arrays | {"model.inverses": np.zeros((3, 2, 2))}}, "inverses must have dtype"),
+        ({"arrays": contents.arrays | {"model.shared": np.full(0, 1, np.float32)}}, "shared must have"),
         ({"arrays": contents.arrays | {"model.offsets": np.full((3, 3), np.nan)}}, "finite"),
         ({"arrays": contents.arrays | {"model.counts": np.full(3, -1)}}, "negative"),
         ({"fields": contents.fields | {"n_features": 10**9}}, "n_features must be"),

@@ -263,7 +263,7 @@ def test_memory_is_bounded():
     ids = bandit.act(scipy.sparse.csr_array(X[:30])).ids
     assert bandit.n_pending == 10
     bandit.reward(ids[20:], np.ones(10))
-    with pytest.raises(KeyError, match=f"got {ids[19]}"):
+    with pytest.raises(KeyError, match=f"but {ids[19]} does not"):
         bandit.reward(ids[19], [1.0])
 
 
@@ -325,11 +325,11 @@ def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
         ("pending.indices", arrays["pending.indices"] + np.int32(N_FEATURES), "indices"),
         ("pending.lengths", arrays["pending.lengths"] + 1, "match the number of values"),
         ("pending.actions", arrays["pending.actions"] - 50, "in range"),
-        ("table.weights", arrays["table.weights"][:-1], "weights must be"),
+        ("table.weights", arrays["table.weights"][:-1], "weights must have dtype"),
         ("table.squares", arrays["table.squares"] - 1, "negative"),
         ("keys.actions", arrays["keys.actions"][1:].copy(), "every key must have an action"),
         ("by_context actions", arrays["by_context actions"][1:].copy(), "action for each memory"),
-        ("model of keys.target", arrays["model of keys.target"][1:].copy(), "target must be"),
+        ("model of keys.target", arrays["model of keys.target"][1:].copy(), "target must have"),
     ):
         with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError), match=message):
             CMTBandit._made_of(contents._replace(arrays=arrays | {name: value}))

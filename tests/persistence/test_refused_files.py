@@ -45,7 +45,7 @@ from cmt_numba.persistence import FileFormatError
         (sealed([], []), "the header must be of type dict"),
         (
             sealed({"kind": "x", "library": "1", "fields": {}, "arrays": []}, []),
-            "must contain an object of kind .*, got 'x'",
+            "must contain an object of type .*, got 'x'",
         ),
         (sealed({"kind": "ContextualMemoryTree", "library": "1", "fields": {}, "arrays": []}, []), "options must be"),
     ],
@@ -63,9 +63,9 @@ def test_other_files_are_refused(file: bytes, reason: str, tmp_path: Path):
 def test_objects_of_another_kind_are_refused(things: dict[str, Any], tmp_path: Path):
     path = tmp_path / "file"
     things["classifier"].save(path)
-    with pytest.raises(FileFormatError, match="of kind ContextualMemoryTree, got 'CMTClassifier'"):
+    with pytest.raises(FileFormatError, match="of type ContextualMemoryTree, got 'CMTClassifier'"):
         ContextualMemoryTree.load(path)
-    with pytest.raises(FileFormatError, match="of kind CMTRetriever, got"):
+    with pytest.raises(FileFormatError, match="of type CMTRetriever, got"):
         CMTRetriever.load(path)
     with pytest.raises(OSError, match="No such file"):
         CMTRetriever.load(tmp_path / "none")
@@ -153,7 +153,7 @@ FORGERIES = [
     ("dense", "keys.ids", put(0, -1), "an id is out of range"),
     ("dense", "keys.ids", put(0, 2**40), "an id is out of range"),
     ("dense", "keys.ids", lambda ids: put(0, ids[1])(ids), "two entries for one key"),
-    ("dense", "keys.slot_table", fill_up, "the slot table holds"),
+    ("dense", "keys.slot_table", fill_up, "the slot table must have"),
     ("dense", "keys.slot_table", hide, "the slot table has an entry that searches cannot find"),
     ("dense", "keys.values", put(3, np.nan), "a key is not of length 1"),
     ("dense", "keys.values", put(3, 1e30), "a key is not of length 1"),
@@ -167,7 +167,7 @@ FORGERIES = [
     ("dense", "counters", put((0, ROOT), 2**31), "a link refers to a node that does not exist"),
     ("dense", "counters", put((0, ROOT), -(2**62)), "a link refers to a leaf that does not exist"),
     ("dense", "counters", put((0, NODES_END), 2**31), "the end of the nodes is out of range"),
-    ("dense", "counters", put((0, COUNT), 1), "holds 1 memories"),
+    ("dense", "counters", put((0, COUNT), 1), "contains 1 of"),
     ("dense", "counters", put((0, FREE_NODE), 0), "used twice|is broken"),
     ("sparse", "counters", put((0, CELLS_WANTED), 2**40), "an insert is unfinished"),
     ("sparse", "counters", put((0, TABLES_END), 2**40), "the end of the tables is out of range"),

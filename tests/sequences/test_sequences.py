@@ -401,7 +401,7 @@ def test_invalid_trees_and_queries():
     for X, message in [
         (np.eye(4), "features"),
         ([[np.nan, 0.0, 0.0]], "X must be finite"),
-        (np.zeros((1, 3)), "must not contain rows of zeros"),
+        (np.zeros((1, 3)), "must not have rows of zeros"),
     ]:
         with pytest.raises(ValueError, match=message):
             tree.insert(X)

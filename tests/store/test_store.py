@@ -503,7 +503,7 @@ def test_files_and_pickles(metric: str, mmap: bool, tmp_path: Path):
 def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Path):
     path = tmp_path / "store.cmt"
     store._contents.tree.save(path)
-    with pytest.raises(FileFormatError, match="of kind MemoryStore, got"):
+    with pytest.raises(FileFormatError, match="of type MemoryStore, got"):
         MemoryStore.load(path)
     before = store._contents._mark()
     store._contents.records.delete(np.array([3]))

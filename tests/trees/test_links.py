@@ -193,7 +193,7 @@ def test_damaged_links_are_found():
         (at(0, 0, 29), "refers to a memory that does not exist"),
         (at(0, 0, -1), "contiguous"),
         (at(29, 0, 1), "unused slot has links"),
-        (lambda near: near.__setitem__(0, np.where(near[0] >= 0, near[0, 0], -1)), "twice"),
+        (lambda near: near.__setitem__(0, np.where(near[0] >= 0, near[0, 0], -1)), "two links"),
         (lambda near: near.__setitem__(0, -1), "one of its two"),
     ):
         with pytest.raises(InvariantError, match=message):
