@@ -190,7 +190,7 @@ def test_folders_of_parquet_files_are_evaluated_in_blocks(tmp_path: Path):
     assert found["default"].metrics["error"][0] < 0.1
     with pytest.raises(TypeError, match="'rote' must have a partial_fit method"):
         evaluate_files({"rote": KNeighborsClassifier()}, tmp_path)
-    with pytest.raises(ValueError, match="the column 'topic'"):
+    with pytest.raises(ValueError, match="no column 'topic'"):
         validate_files(estimators, tmp_path, label="topic")
 
 

@@ -96,7 +96,7 @@ def test_strings_as_ids(clouds: Any, tmp_path: Path):
         ),
         (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", "a"]), ValueError, "'a' occurs twice"),
         (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", 3]), TypeError, "of one type"),
-        (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=[""]), ValueError, "must not be empty"),
+        (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=[""]), ValueError, "must not contain empty strings"),
         (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=[99]), TypeError, "must be strings like the ids of"),
         (lambda: classifier.partial_fit(X[:1], y[:1]), ValueError, "must be given"),
         (lambda: classifier.remove([3]), TypeError, "must be strings"),

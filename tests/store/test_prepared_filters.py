@@ -69,7 +69,7 @@ def test_a_list_of_keys_that_was_changed_is_read_again():
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ({"nn": 1}, "no payload has the field 'nn'; fields: color, n, tags"),
+        ({"nn": 1}, "no payload has the field 'nn'; known fields: color, n, tags"),
         ({"or": [{"n": 1}, {"a.b": {"ge": 2}}]}, "no payload has the field 'a.b'"),
         ({"tags": 1}, "'tags' contains lists"),
         ({"color": {"contains": "red"}}, "'color' is of type text, not a list"),

@@ -165,7 +165,7 @@ def test_filters_of_all_kinds(store: MemoryStore):
         np.testing.assert_array_equal(other.keys, of_dict.keys)
     store.create_index("n")
     np.testing.assert_array_equal(store.query(Q, 4, where={"odd": True, "n": {"lt": 30}}).keys, of_dict.keys)
-    with pytest.raises(KeyError, match="no 'x'"):
+    with pytest.raises(KeyError, match="but 'x' is not"):
         store.query(Q, where=["x"])
 
 
@@ -225,10 +225,10 @@ X2 = vectors(2)
         (lambda s: s.add(["a", "b"], X2 * np.inf), ValueError, "finite"),
         (lambda s: s.add(["a", "b"], X2, [{}]), ValueError, "2 keys"),
         (lambda s: s.upsert(["k1", "b"], X2, [{}, {"a": {1}}]), TypeError, "position 1"),
-        (lambda s: s.delete(["k1", "b"]), KeyError, "no 'b'"),
+        (lambda s: s.delete(["k1", "b"]), KeyError, "but 'b' is not"),
         (lambda s: s.delete(["k1", "k1"]), ValueError, "twice"),
         (lambda s: s.delete([]), ValueError, "at least one"),
-        (lambda s: s.get(["k1", "b"]), KeyError, "no 'b'"),
+        (lambda s: s.get(["k1", "b"]), KeyError, "but 'b' is not"),
         (lambda s: s.get([True]), TypeError, "got True"),
         (lambda s: s.query(X2 * 0), ValueError, "zeros"),
         (lambda s: s.query(X2, 0), ValueError, "k must be"),
@@ -236,11 +236,11 @@ X2 = vectors(2)
         (lambda s: s.query(X2, where=3.5), TypeError, "keys must be"),
         (lambda s: s.query(X2, where={"a": {1: 2}}), ValueError, "unknown operator"),
         (lambda s: s.create_index('a"'), ValueError, "quotation"),
-        (lambda s: s.feedback(X2, ["k1", "b"], [1, 1]), KeyError, "no 'b'"),
+        (lambda s: s.feedback(X2, ["k1", "b"], [1, 1]), KeyError, "but 'b' is not"),
         (lambda s: s.feedback(X2, ["k1"], [1]), ValueError, "keys must have shape"),
         (lambda s: s.feedback(X2, ["k1", "k2"], [1, 2]), ValueError, "between 0 and 1"),
         (lambda s: s.feedback(X2, ["k1", "k2"], [1]), ValueError, "rewards must have shape"),
-        (lambda s: s.learn(X2, ["k1", "b"]), KeyError, "no 'b'"),
+        (lambda s: s.learn(X2, ["k1", "b"]), KeyError, "but 'b' is not"),
         (lambda s: s.learn(X2, ["k1"]), ValueError, "2 rows"),
     ],
 )

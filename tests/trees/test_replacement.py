@@ -46,7 +46,7 @@ def test_one_memory(dense_keys: np.ndarray):
 @pytest.mark.parametrize(
     ("ids", "n", "error", "reason"),
     [
-        ([1, 400], 2, KeyError, "no 400"),
+        ([1, 400], 2, KeyError, "no memory has id 400"),
         ([1, 1], 2, ValueError, "1 occurs twice"),
         ([1, 2, 3], 2, ValueError, "one entry for each of the 2 rows"),
         ([1.0, 2.0], 2, TypeError, "ids must be integers"),
@@ -62,7 +62,7 @@ def test_what_cannot_be_replaced(keys: Any, ids: Any, n: int, error: type[Except
 
 def test_unusable_keys_replace_none(dense_keys: np.ndarray):
     tree = ContextualMemoryTree(random_state=0)
-    with pytest.raises(KeyError, match="no 0"):
+    with pytest.raises(KeyError, match="no memory has id 0"):
         tree.replace([0], dense_keys[:1])
     tree.insert(dense_keys[:100])
     bad = dense_keys[200:202].copy()

@@ -115,7 +115,7 @@ def test_a_repeated_filter_is_prepared_once_until_a_change():
     assert prepared(mask) is not by_mask
     tree.remove([2, 100])
     assert tree.query(X[2:3], 5, among=mask).ids[0, 0] != 2
-    with pytest.raises(KeyError, match="no 100"):
+    with pytest.raises(KeyError, match="no memory has id 100"):
         tree.query(X[:1], among=ids)
     for _ in range(20):
         tree.query(X[:1], among=np.array([1, 3]))
