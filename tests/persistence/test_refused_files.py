@@ -167,7 +167,7 @@ FORGERIES = [
     ("dense", "counters", put((0, ROOT), 2**31), "a link refers to a node that does not exist"),
     ("dense", "counters", put((0, ROOT), -(2**62)), "a link refers to a leaf that does not exist"),
     ("dense", "counters", put((0, NODES_END), 2**31), "the end of the nodes is out of range"),
-    ("dense", "counters", put((0, COUNT), 1), "contains 1 of"),
+    ("dense", "counters", put((0, COUNT), 1), "contains 1 of 52 memories"),
     ("dense", "counters", put((0, FREE_NODE), 0), "used twice|is broken"),
     ("sparse", "counters", put((0, CELLS_WANTED), 2**40), "an insert is unfinished"),
     ("sparse", "counters", put((0, TABLES_END), 2**40), "the end of the tables is out of range"),
