@@ -256,7 +256,7 @@ def checked(
     array = arrays.get(name)
     require(array is not None, f"the array {name} is missing")
     assert array is not None
-    require(array.dtype == dtype and array.shape == shape, f"{name} must be {dtype} of shape {shape}")
+    require(array.dtype == dtype and array.shape == shape, f"{name} must have dtype {dtype} and shape {shape}")
     sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # false for NaN
     require(bool(sound), f"{name} must be finite and at most {largest:g} in absolute value")
     return array

@@ -73,7 +73,7 @@ def read_object(
     """
     contents = read_contents(path, DTYPES, mmap=mmap, unread=unread)
     if contents.kind not in kinds:
-        raise FileFormatError(path, f"must contain an object of kind {' or '.join(kinds)}, got {contents.kind!r}")
+        raise FileFormatError(path, f"must contain an object of type {' or '.join(kinds)}, got {contents.kind!r}")
     with refusing(path):
         return upgraded(contents)
 

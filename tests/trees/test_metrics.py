@@ -118,7 +118,7 @@ def test_recall_by_plain_loops(seed: int):
         (lambda: metrics.entropy_reduction("a", 0.5), TypeError, "accuracy must be a real number"),
         (lambda: metrics.constant_accuracy([]), ValueError, "y must have one class"),
         (lambda: metrics.hamming(np.ones((2, 3)), np.ones((2, 4))), ValueError, "predicted must have shape"),
-        (lambda: metrics.hamming(np.ones(2), np.ones(2)), ValueError, "Y must be an indicator matrix"),
+        (lambda: metrics.hamming(np.ones(2), np.ones(2)), ValueError, "Y must be a two-dimensional indicator matrix"),
         (lambda: metrics.hamming([["a"]], [[1]]), TypeError, "Y must be an indicator matrix"),
         (lambda: metrics.hamming(np.ones((0, 2)), np.ones((0, 2))), ValueError, "Y must have at least one row"),
         (lambda: metrics.f1([[1]], [[1]], "macro"), ValueError, "average must be one of"),

@@ -21,5 +21,5 @@ def check_links(near: np.ndarray, n: int) -> None:
     slots, others = np.nonzero(there)[0], here[there].astype(np.int64)
     require(bool(np.all(slots != others)), "a memory is linked with itself")
     pairs, mirrored = np.sort(slots * n + others), np.sort(others * n + slots)
-    require(bool(np.all(pairs[1:] > pairs[:-1])), "a memory is linked to the same memory twice")
+    require(bool(np.all(pairs[1:] > pairs[:-1])), "a memory has two links to the same memory")
     require(np.array_equal(pairs, mirrored), "a link is stored with only one of its two memories")
