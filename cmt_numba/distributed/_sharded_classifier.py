@@ -351,9 +351,7 @@ class ShardedClassifier:
             return
         try:
             if self._is_owner:
-                with suppress(
-                    NoAnswerError, ClusterError
-                ):  # dead shards need no closing: their training results are on disk
+                with suppress(NoAnswerError, ClusterError):  # dead shards need no closing: their results are on disk
                     self._ask_all("close")
         finally:
             self._is_closed = True
