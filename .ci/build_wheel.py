@@ -2,8 +2,8 @@
 
 Run it in an environment with the package's dependencies and ``wheel``, on the operating system and Python version that
 the wheel is for. Users with the same version of Numba do not wait for the compiler; for others the wheel works like the
-pure one. The kernels are compiled for BASELINE, so the wheel also serves older processors. Where a processor lacks one
-of its features, kernels are compiled as usual.
+pure-Python wheel. The kernels are compiled for BASELINE, so the wheel also serves older processors. On processors that
+lack one of its features, kernels are compiled as usual.
 """
 
 import hashlib

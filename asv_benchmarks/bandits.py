@@ -54,7 +54,7 @@ def mabwiser(options: argparse.Namespace, n_rows: int = 2000, n_single: int = 30
 def measure_mabwiser(
     n_actions: int, n_features: int, n_rows: int, n_single: int
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the share of equal choices, the ratios of the times, and the microseconds per row of ``LinUCB``."""
+    """Return the fraction of equal choices, the ratios of the times, and the microseconds per row of ``LinUCB``."""
     from mabwiser.mab import MAB, LearningPolicy
 
     rng = np.random.default_rng(0)
@@ -90,7 +90,7 @@ def measure_mabwiser(
 
 
 def play(task: Task, player: Any, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Return the rewards of all rounds, as shares of the best expected rewards, and the microseconds per round."""
+    """Return the rewards of all rounds, as fractions of the best expected rewards, and the microseconds per round."""
     n = task.X.shape[0]
     rewards, seconds, untimed = np.zeros(n), 0.0, 10 * task.batch  # the first rounds compile kernels
     for first in range(0, n, task.batch):
@@ -117,15 +117,15 @@ def play(task: Task, player: Any, rng: np.random.Generator) -> tuple[np.ndarray,
 def compare(options: argparse.Namespace) -> None:
     """Compare ``CMTBandit`` with simple bandits and other libraries: few actions, actions with keys, and two spaces.
 
-    Texts with few labels are played one at a time: the action is a label, and the reward is 1 if the label is right.
+    Texts with few labels are played one at a time: the action is a label, and the reward is 1 if the label is correct.
     Actions with keys are played in batches of 100, in two passes over the same contexts. The keys are captions,
     summaries or verses. The contexts are other captions of the same image, half of the words of the summary, or a third
     of the words of another translation. In the synthetic tasks the reward is random, and its probability depends on a
     product of context and key.
 
-    Prints the mean reward and its standard error over the seeds as a share of the best expected reward, the mean reward
-    of each fifth of the rounds, and microseconds of CPU time per round. The defaults of ``CMTBandit`` were chosen on
-    clinc150, wikipara1k and flickr8k. Vowpal Wabbit needs the extra ``peers``.
+    Prints the mean reward and its standard error over the seeds as a fraction of the best expected reward, the mean
+    reward of each fifth of the rounds, and microseconds of CPU time per round. The defaults of ``CMTBandit`` were
+    chosen on clinc150, wikipara1k and flickr8k. Vowpal Wabbit needs the extra ``peers``.
     """
     table = []
     for name in options.tasks:
@@ -255,11 +255,12 @@ def estimators(options: argparse.Namespace) -> None:
 def logs(options: argparse.Namespace) -> None:
     """Compare policies learned from logs by their accuracy on held-out rows.
 
-    Classes are actions, and the reward is 1 for the right class. A fifth of the rows is held out. Five logging policies
-    choose actions for the other rows: uniform, a weak classifier with epsilon-greedy or softmax exploration, a good
-    classifier with exploration, and one that avoids what the weak classifier prefers. The rivals are the argmax of the
-    logging policy, one ridge regression per action with and without importance weights, and ``LinearSVC`` and
-    ``CMTClassifier`` on the rewarded rows. Prints means over the seeds with standard errors, and the CPU time of a fit.
+    Classes are actions, and the reward is 1 for the correct class. A fifth of the rows is held out. Five logging
+    policies choose actions for the other rows: uniform, a weak classifier with epsilon-greedy or softmax exploration, a
+    good classifier with exploration, and one that avoids what the weak classifier prefers. The rivals are the argmax of
+    the logging policy, one ridge regression per action with and without importance weights, and ``LinearSVC`` and
+    ``CMTClassifier`` on the rewarded rows. Prints accuracies averaged over the seeds, with standard errors, and the CPU
+    time of a fit.
     """
     table = []
     for name in SETS_OF_LOGS:
@@ -331,7 +332,7 @@ def measure_coverage(world: World, n_logs: int, n_rows: int) -> dict[tuple[str, 
 def coverage(options: argparse.Namespace) -> None:
     """Measure errors and interval coverage of off-policy estimators on logs whose policy values are known.
 
-    Classification becomes a bandit problem: the action is a class, and the reward is 1 for the right class, so the
+    Classification becomes a bandit problem: the action is a class, and the reward is 1 for the correct class, so the
     value of every policy is known. Three data sets are used, with 30 classes each, as dense vectors of 24 components:
     clinc150 (intents of requests), wikipara1k (articles of paragraphs) and Omniglot (characters of images). Many logs
     are made from each. Rows are drawn with replacement, and actions are drawn from a mixture of a weak classifier and
@@ -339,7 +340,7 @@ def coverage(options: argparse.Namespace) -> None:
     rewards.
 
     Prints the bias and the root mean squared error of each estimator over all logs. For each kind of 95 % interval,
-    prints the share that contained the true value, and the mean width.
+    prints the fraction that contained the true value, and the mean width.
     """
     for kind in options.kinds:
         world = world_of(options.data, kind)
@@ -378,7 +379,7 @@ POLICIES: dict[str, Maker] = {
 
 
 class Sparing:
-    """A policy that learns from a random share of the rewards."""
+    """A policy that learns from a random fraction of the rewards."""
 
     def __init__(self, policy: Any, share: float) -> None:
         self.policy, self.share, self.rng = policy, share, np.random.default_rng(17)
@@ -439,9 +440,9 @@ def replays(options: argparse.Namespace) -> None:
 
     The logs follow section 5 of Li et al. (2010), whose own log is not public. Each pool has 20 articles, some of which
     are replaced now and then. Articles are shown at random to users, whose clicks depend on the features of the user
-    and of the article. Policies learn from a share of the rewards. Prints the click-through rate of each policy
-    relative to that of random choice, and the difference from the hybrid LinUCB on the same logs. Both are means over
-    several logs, with 95 % intervals by Student's t.
+    and of the article. Policies learn from a fraction of the rewards. Prints the click-through rate of each policy
+    relative to that of random choice, and the difference from the hybrid LinUCB on the same logs. Both are averaged
+    over several logs, with 95 % intervals by Student's t.
     """
     n, shares, start = options.events, options.shares, time.process_time()
     relative = np.zeros((options.logs, len(POLICIES), len(shares)))

@@ -39,9 +39,9 @@ commands = Commands(__doc__)
 
 KEYS = ("tfidf", "bm25", "bm25_l2")
 BATCH = 256
-_SECONDS_ASKED = 0.3  # at least this long, in as many rounds of all queries as needed
+_SECONDS_ASKED = 0.3  # minimum total time, for which all queries are repeated
 
-MOST_WORK_AGAINST_ALL = 2e9  # values of features times classes
+MOST_WORK_AGAINST_ALL = 2e9  # feature values of all examples, times the number of classes
 
 VW_CMT_GRID = [
     (3, "--alpha 0.1 --leaf_example_multiplier 4 --dream_repeats 5"),
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     error: float
     train_seconds: float
     query_microseconds: float
-    share_touched: float  # mean share of classes scored
+    share_touched: float  # mean fraction of classes scored
     megabytes: float
     note: str = ""
     model_megabytes: float = float("nan")
@@ -348,8 +348,8 @@ def compare(options: argparse.Namespace) -> None:
     (``bm25_l2`` means ``norm="l2"``). With several kinds of keys, each text data set has one table per kind.
 
     Prints one table per set: error, seconds of CPU time to train, microseconds of CPU time per query (all queries in
-    one batch), the share of the classes that are scored per query, the peak of the additional memory (Linux only), and
-    the size of the pickled model or of its files (not for Vowpal Wabbit). Vectorising and tokenising texts is not
+    one batch), the fraction of the classes that are scored per query, the peak of the additional memory (Linux only),
+    and the size of the pickled model or of its files (not for Vowpal Wabbit). Vectorising and tokenising texts is not
     timed. Finally prints the tables of ``docs/measurements/figures.md``, with a row for each set. Needs scikit-learn,
     tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
     """
@@ -552,7 +552,7 @@ def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 def methods(options: argparse.Namespace) -> None:
     """Compare the methods of ``CMTClassifier`` with two scikit-learn classifiers on numeric tables.
 
-    For each table, prints the share of equal predictions of ``method="neighbors"`` and ``KNeighborsClassifier``, the
+    For each table, prints the fraction of equal predictions of ``method="neighbors"`` and ``KNeighborsClassifier``, the
     ratio of their prediction times, the seconds to fit with the methods "head" and "auto", and the errors. "ones" has
     a column of ones, and "auto, all" also chooses the metric and the number of neighbours. A random half of the rows is
     used for training. Features are standardised, except those of digits.

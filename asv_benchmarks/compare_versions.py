@@ -14,8 +14,8 @@ A time or memory that is more than ``--most`` times as high is marked, and then 
 if they differ. Each memory peak is that of a separate process, setup included.
 
 A version is a commit, or a folder with a checkout. Commits are checked out to a temporary folder, and every version has
-its own cache of compiled kernels. The script names and skips benchmarks that a version cannot run, for example of
-private functions that do not exist in it.
+its own cache of compiled kernels. The script names and skips benchmarks that a version cannot run, for example because
+it lacks a private function.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class CannotRunError(Exception):
 
 
 class Version:
-    """One of the versions, and its process."""
+    """A version of the package, and the process that runs it."""
 
     def __init__(self, name: str, checkout: Path, folder: Path, benchmarks: Path, **settings: str) -> None:
         self.name = name

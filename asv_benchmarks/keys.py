@@ -29,8 +29,8 @@ from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer,
 commands = Commands(__doc__)
 
 PARTS = "mr", "subj", "cr", "mpqa", "sst1", "sst2", "trec"
-MOST_SOFTMAX = 10_000  # largest number of classes for the full softmax
-LOSSES = {"softmax": "softmax", "forest": None, "hierarchical": "hs", "negative": "ns"}  # and those of fastText
+MOST_SOFTMAX = 10_000  # maximum number of classes for the full softmax
+LOSSES = {"softmax": "softmax", "forest": None, "hierarchical": "hs", "negative": "ns"}  # with fastText's names
 
 
 class LabelledTexts(NamedTuple):

@@ -530,8 +530,8 @@ def multilabel(options: argparse.Namespace) -> None:
 
     A set is a folder with ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``: sparse matrices in the
     format of SciPy, with the features and the label indicators. Prints for each learner the wrong labels per query (the
-    Hamming loss times the number of labels), precision and nDCG at 1, 3 and 5, the share of the labels that are scored
-    per query, seconds to train, and microseconds per query.
+    Hamming loss times the number of labels), precision and nDCG at 1, 3 and 5, the fraction of the labels that are
+    scored per query, seconds to train, and microseconds per query.
 
     One against all is scikit-learn's LinearSVC for each label, and answers a batch of queries with one matrix product.
     It is skipped for sets with more than ``--most-labels`` labels, unless ``--sample-labels`` is given: then that many
@@ -634,7 +634,7 @@ def thresholds(options: argparse.Namespace) -> None:
     """Measure label sets with and without a learned threshold: mean F1 of queries, and labels predicted.
 
     Compares ``CMTMultilabelClassifier`` with the thresholds 0 and "f1" to scikit-learn's ``LinearSVC`` for each label,
-    with the threshold 0 and with one tuned on the same share of held-out examples.
+    with the threshold 0 and with one tuned on the same fraction of held-out examples.
 
     ``shared/labelled_sets.py`` describes the folder of data.
     """

@@ -184,16 +184,15 @@ def compare_trees(n: int, n_queries: int) -> None:
 def neighbors(options: argparse.Namespace) -> None:
     """Compare searches for the nearest of very many dense rows, or nearest neighbour votes under several similarities.
 
-    The sets are those of ``shared/labelled_sets.py``. Prints the seconds to build each index, and then the recall of
-    the ten nearest by cosine against CPU time on one thread, all queries in one call. Compares ``LandmarkIndex`` with
-    several numbers of probes, faiss's inverted file with the same landmarks (``--no-share`` lets it train its own), its
-    locality-sensitive hashing, scikit-learn's KDTree and BallTree, and a matrix product. All times are medians of
-    ``--rounds`` rounds, in which the methods take turns. Then prints the time of ``LandmarkIndex`` relative to faiss
-    for each number of probes.
+    The sets are those of ``shared/labelled_sets.py``. Prints the seconds to build each index, and then recall at 10 by
+    cosine and CPU time on one thread, with all queries in one call. Compares ``LandmarkIndex`` with several numbers of
+    probes, faiss's inverted file with the same landmarks (``--no-share`` lets it train its own), its locality-sensitive
+    hashing, scikit-learn's KDTree and BallTree, and a matrix product. All times are medians of ``--rounds`` rounds, in
+    which the methods take turns. Then prints the time of ``LandmarkIndex`` relative to faiss for each number of probes.
 
     ``--votes`` prints the errors of votes instead. ``--trees 100000`` prints the times of exact searches of VPTree and
-    BallTree in that many random points with few features. Needs tabulate. Rows of faiss are left out unless faiss-cpu
-    is installed.
+    BallTree in that many random points with few features. Needs tabulate. faiss is skipped unless faiss-cpu is
+    installed.
     """
     if options.trees:
         compare_trees(options.trees, options.queries)
@@ -220,7 +219,7 @@ WordSearch = Callable[[list[str]], Any]
 
 
 class Task(NamedTuple):
-    """Words, examples to learn from, and queries with the positions of their right words."""
+    """Words, examples to learn from, and queries with the positions of their correct words."""
 
     words: list[str]
     examples: list[str]
@@ -431,10 +430,10 @@ def misspellings(options: argparse.Namespace) -> None:
     All words are stored. Costs are learned from misspellings of four fifths of the words, and the queries are drawn
     from misspellings of the others.
 
-    Prints for each engine the share of queries whose word is ranked first, the share whose word is among the first
-    five, the distances computed per query, and microseconds per query: CPU time on one thread. "all edits"
+    Prints for each engine the fraction of queries whose word is ranked first, the fraction whose word is among the
+    first five, the distances computed per query, and microseconds per query: CPU time on one thread. "all edits"
     (``--kinds``) are costs that differ by direction and by the previous symbol. Kernels are compiled before timing.
-    Needs tabulate. Rows of rapidfuzz, symspellpy and biopython are left out unless these are installed.
+    Needs tabulate. rapidfuzz, symspellpy and biopython are skipped unless installed.
 
     ``--kernels`` instead prints how many pairs per second are compared: each query with 1,000 words, each query with
     all words to find the nearest, and sequences of 300 letters; with equal costs and with a separate cost for each pair
@@ -515,7 +514,7 @@ def ruled(alphabet: list[Symbol]) -> EditDistance:
     argument("--only-rules", action="store_true"),
 )
 def pruning(options: argparse.Namespace) -> None:
-    """Compare learning for accuracy with learning for efficiency: error, and share of targets that a tree skips.
+    """Compare learning for accuracy with learning for efficiency: error, and fraction of targets that a tree skips.
 
     The data follow Parker, Fern and Tadepalli (ICML 2007). Each of 2,000 targets has 10 symbols. A symbol is a random
     pair of a number below 10 and a number below 30. The 300 queries are noisy copies of targets. Three rules make the
@@ -528,8 +527,8 @@ def pruning(options: argparse.Namespace) -> None:
 
     Costs are learned with ``featured=True`` from nine tenths of the queries: once in 60 rounds for accuracy alone, and
     once in 30 rounds for accuracy and 30 more for efficiency. The remaining tenth is used for queries. Prints the error
-    on the examples by round. For each tolerance of :class:`VPTree`, prints the error and the share of targets whose
-    distances were not computed, as means over the folds. "all" compares with all targets. "from the rules" uses costs
+    on the examples by round. For each tolerance of :class:`VPTree`, prints the error and the fraction of targets whose
+    distances were not computed, averaged over the folds. "all" compares with all targets. "from the rules" uses costs
     derived from the rules instead of learned costs: 1 for what the rules do, and 20 for everything else.
     ``--only-rules`` prints these alone. Needs tabulate.
     """

@@ -105,8 +105,8 @@ def progressive(options: argparse.Namespace) -> None:
     section 4.1 of the paper).
 
     Prints, for several numbers of examples, the entropy reduction over the constant predictor in bits, over all
-    examples so far and over those since the row above. Then prints the error by the number of earlier examples of the
-    class, and the microseconds per example to predict and to learn. The one-against-all models are scikit-learn's
+    examples so far and over those since the previous row. Then prints the error by the number of earlier examples of
+    the class, and the microseconds per example to predict and to learn. The one-against-all models are scikit-learn's
     ``SGDClassifier`` with logistic loss, ``Perceptron``, and ``SGDClassifier`` with passive-aggressive steps. Needs
     tabulate.
     """
@@ -198,8 +198,8 @@ def batches(options: argparse.Namespace) -> None:
     The first table has the error of ``fit`` and of ``partial_fit`` in batches of several sizes, with seconds.
 
     The second table has the accuracy on two thirds of the classes before and after the other classes were added, a
-    tenth of these at a time, by ``partial_fit`` alone. It is a mean over several divisions of the classes. More classes
-    lower the accuracy of any classifier, so the table also has the accuracy of one fit on all examples, and the
+    tenth of these at a time, by ``partial_fit`` alone. It is averaged over several divisions of the classes. More
+    classes lower the accuracy of any classifier, so the table also has the accuracy of one fit on all examples, and the
     additional loss of ``partial_fit``. Each is measured with and without stored examples; without them no old example
     can be learned again. Needs tabulate.
     """
@@ -232,7 +232,7 @@ MOST_ASKED, MANY_LEAVES = 2000, 10**6
 
 
 def error(tree: ContextualMemoryTree, examples: LabelledSet, n_probes: int | None = None) -> float:
-    """Return the share of the queries whose best memory has another label."""
+    """Return the fraction of the queries whose best memory has another label."""
     queries, answers = examples.queries[:MOST_ASKED], examples.answers[:MOST_ASKED]
     ids = tree.query(queries, n_probes=n_probes).ids[:, 0]
     return float(np.mean((examples.y[ids] != answers) | (ids < 0)))
@@ -277,7 +277,7 @@ MOST_COMPARED = 1000
 
 
 def forgetting_row(labelled: LabelledSet, share: float) -> list[float]:
-    """Return the results of a classifier that forgets a tenth of its classes and a share of the other examples."""
+    """Return the results of a classifier that forgets a tenth of its classes and a fraction of the other examples."""
     X, y, queries, answers = labelled
     generator = np.random.default_rng(0)
     classes = np.unique(y)
@@ -313,9 +313,9 @@ def forgetting_row(labelled: LabelledSet, share: float) -> list[float]:
 def forgetting(options: argparse.Namespace) -> None:
     """Compare ``CMTClassifier`` after forgetting with a classifier that never learned the removed examples.
 
-    From each set a tenth of the classes is removed, and then a share of the remaining examples. The reference
-    classifier is fitted on the rest alone. Prints the errors of both on queries of the remaining classes, the share of
-    equal answers, the number of answers that name a removed class, and the seconds that the removals took.
+    From each set a tenth of the classes is removed, and then a fraction of the remaining examples. The reference
+    classifier is fitted on the rest alone. Prints the errors of both on queries of the remaining classes, the fraction
+    of equal answers, the number of answers that name a removed class, and the seconds that the removals took.
 
     ``shared/labelled_sets.py`` describes the folder of data.
     """
@@ -410,7 +410,7 @@ def of_version(folder: str | None, options: argparse.Namespace) -> dict[str, Any
 
 
 def figures_of_rows(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the measurements of this process. Calls that the package or the machine does not support are left out."""
+    """Return the measurements of this process. Skip calls that the package or the machine does not support."""
     rows, found = single_rows.intents(options.data), {}
     for name in options.calls:
         make = single_rows.RIVALS.get(name, ("", None))[1] if options.rivals else single_rows.OURS[name]

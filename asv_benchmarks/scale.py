@@ -26,8 +26,8 @@ from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, Cont
 
 commands = Commands(__doc__)
 
-_BLOCK = 100_000  # keys generated and inserted at once
-_MOST_NEXT = 1000  # keys inserted at once into a full tree
+_BLOCK = 100_000  # keys per generated and inserted block
+_MOST_NEXT = 1000  # keys per insert into a full tree
 _ASKED_AFTER_LOADING = 1000  # queries of a mapped tree
 
 
@@ -76,7 +76,7 @@ class Source:
             yield self._rows(self._block(i)[max(0, first - i * _BLOCK) : stop - i * _BLOCK])
 
     def others(self, i: int, n: int) -> Matrix:
-        """Return the ``i``-th block of ``n`` keys that are not among those."""
+        """Return the ``i``-th block of ``n`` keys that :meth:`keys` does not yield."""
         return self._rows(self._draw(np.random.default_rng([2, i]), n))
 
     def queries(self, n_keys: int, n_queries: int) -> Matrix:

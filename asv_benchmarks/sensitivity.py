@@ -8,9 +8,9 @@ again::
 
 Prints the tables of ``docs/measurements/tuning.md``, one for each estimator. For every constant, a table has the error,
 the labels scored per row, and the CPU time to train and to answer with the constant halved, unchanged and doubled.
-These are means over two seeds and over the sets of the constant. The table also names the set whose error changes most.
-The number of labels scored is a cost that does not depend on the load of the machine. Results that are already in the
-file are not measured again, so the script can be stopped at any time. ``--print`` runs nothing.
+These are averaged over two seeds and over the sets of the constant. The table also names the set whose error changes
+most. The number of labels scored is a cost that does not depend on the load of the machine. Results that are already in
+the file are not measured again, so the script can be stopped at any time. ``--print`` runs nothing.
 
 Constants are frozen into kernels at compile time. So each value of a constant that kernels read has a process of its
 own, which recompiles the kernels that depend on it and does not cache them; all other kernels come from Numba's cache.
@@ -99,7 +99,7 @@ def is_compiled(constant: Constant) -> bool:
 
 
 def compile_anew(constant: Constant) -> None:
-    """Exclude kernels that read a constant from Numba's cache."""
+    """Exclude from Numba's cache the kernels that read a constant."""
     from numba.core.caching import NullCache
 
     for function in _kernels_reading(constant):
@@ -189,7 +189,7 @@ def _error(outcome: dict[str, Any]) -> float:
 
 
 def _row(constant: Constant, results: dict[str, dict[str, Any]]) -> list[str]:
-    """Return a row of the table: means over the sets that were run with all factors."""
+    """Return a row of the table, averaged over the sets that were run with all factors."""
     value = getattr(importlib.import_module(f"cmt_numba.{constant.module}"), constant.name)
     row = [f"`{constant.module.split('.')[-1]}.{constant.name}`", f"{value:.4g}", constant.meaning]
     factors = (0.5, 1.0, 2.0, *constant.extremes)

@@ -25,7 +25,7 @@ from cmt_numba.sizing import predict_nbytes
 
 commands = Commands(__doc__)
 
-_BLOCK = 10_000  # vectors added at once
+_BLOCK = 10_000  # vectors per call of ``add``
 _CHECKED = 200  # queries
 _TIE = 1e-5  # scores count as equal up to this difference
 _N_CLUSTERS = 100
@@ -119,7 +119,7 @@ def stores(options: argparse.Namespace) -> None:
         stores[rows[-1][0]] = store
     for row in rows:
         found = stores[row[0]].query(Q[:_CHECKED], 10).scores
-        row.append(np.mean(found > exact.scores[:, -1:] - _TIE))  # memories with equal scores are as good
+        row.append(np.mean(found > exact.scores[:, -1:] - _TIE))  # memories with equal scores count as found
         row += [microseconds(stores[row[0]], Q, batch, options.repeats) for batch in options.batches]
     headers = [
         "store",
@@ -149,7 +149,7 @@ def read_set(name: str, folder: Path | None) -> LabelledSet:
 
 
 def error_of(classifier: Any, data: LabelledSet) -> float:
-    """Return the share of wrong predictions."""
+    """Return the fraction of wrong predictions."""
     return float(np.mean(classifier.predict(data.queries) != data.answers))
 
 
@@ -249,7 +249,7 @@ def evaluation(options: argparse.Namespace) -> None:
 
 
 _BUSY = 0.6  # utilisation of the busiest resource
-_WARM_UP = 0.1  # share of batches excluded from the results
+_WARM_UP = 0.1  # fraction of batches excluded from the results
 _RECALL_AT = 10
 
 
@@ -260,7 +260,7 @@ class Costs(NamedTuple):
     query: float  # shard time per query of a batch
     send: float  # client time per called shard
     network: float  # round trip
-    stragglers: float = 0.0  # share of the calls that are slow
+    stragglers: float = 0.0  # fraction of the calls that are slow
     least_slow: float = 5.0  # smallest slowdown factor of a slow call
     shape: float = 2.0  # shape of the Pareto distribution of the factor
 

@@ -371,7 +371,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
-    """Return the seconds to look up one key in the database, and the seconds per key to read all keys at once."""
+    """Return the seconds to look up one key in the database, and the seconds per key to read all keys."""
     records, ids = store._contents.records, np.random.default_rng(0).permutation(n)[: 100 * K].reshape(-1, 1, K)
     begun = perf_counter()
     for some in ids:
@@ -485,7 +485,7 @@ def threads(options: argparse.Namespace) -> None:
 
     Queries clustered vectors from 1 to 32 threads, one row per call: without changes, while another thread replaces
     vectors in memory, and while another thread replaces or adds vectors in a folder. Also measures changes without
-    queries. Times are wall times. Rows of hnswlib are omitted unless it is installed.
+    queries. Times are wall times. hnswlib is skipped unless installed.
     """
     n, n_features, seconds = options.n, options.features, options.seconds
     data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored
@@ -655,11 +655,11 @@ N_TIMED, N_REPEATED = 200, 20  # queries of a batch, and repetitions
     argument("--features", type=int, default=384),
 )
 def filters(options: argparse.Namespace) -> None:
-    """Compare filtered queries with NumPy and with faiss's ID selectors: recall at 10, in a batch and single.
+    """Compare filtered queries with NumPy and with faiss's ID selectors: recall at 10, in a batch and one at a time.
 
     NumPy copies the candidates and computes a product; "at hand" uses a copy made in advance. faiss scans 16 lists of
-    an IVF index, or all vectors, with ``IDSelectorBitmap``. Times are microseconds of CPU time per query, the first
-    quartile of repetitions in turns. Rows of faiss are left out unless it is installed.
+    an IVF index, or all vectors, with ``IDSelectorBitmap``. Times are microseconds of CPU time per query: the first
+    quartile over repetitions, in which the methods take turns. faiss is skipped unless installed.
     """
     data, rng = clustered(options.n, options.features), np.random.default_rng(1)
     store, rows, indexes = MemoryStore(random_state=0, n_threads=1), list[list[Any]](), dict[str, Any]()
@@ -701,13 +701,13 @@ def selected(index: Any, chosen: np.ndarray, n: int) -> Callable[[np.ndarray], A
 
 
 def one_by_one(search: Callable[[np.ndarray], Any], asked: np.ndarray) -> None:
-    """Search for each row alone."""
+    """Search for the rows one at a time."""
     for i in range(len(asked)):
         search(asked[i : i + 1])
 
 
 def quartiles(works: Mapping[str, Callable[[], Any]], n: int) -> dict[str, float]:
-    """Return the microseconds per query of each function, which makes ``n`` queries: the first quartile over rounds."""
+    """Return the first quartile over rounds of each function's microseconds per query. A call makes ``n`` queries."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for i in range(N_REPEATED + 2):
         for name, work in works.items():

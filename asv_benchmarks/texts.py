@@ -125,7 +125,7 @@ def search(options: argparse.Namespace) -> None:
 
     Prints for each engine the error of the best answer, seconds to vectorise and to store all texts, and microseconds
     to vectorise and to answer a query in one batch: CPU time on one thread. Kernels are compiled before timing. Needs
-    tabulate. Rows of bm25s are left out unless it is installed.
+    tabulate. bm25s is skipped unless installed.
     """
     for name in options.sets:
         texts = TEXT_SETS[name](options.data)
@@ -167,7 +167,7 @@ def make_vectorizer(hashed: bool) -> Any:
 
 
 def self_consistency(tree: ContextualMemoryTree, X: Any) -> float:
-    """Return the share of keys that find themselves, or a key equal to them, in one leaf of each tree."""
+    """Return the fraction of keys that find themselves, or a key equal to them, in one leaf of each tree."""
     hits = tree.query(X)
     same = hits.ids[:, 0] == np.arange(X.shape[0])
     equal = hits.scores[:, 0] > 1 - 1e-6
@@ -251,7 +251,7 @@ N_QUERIES, N_FOUND, N_LEAVES = 2000, 20, 64
 
 
 class Task(NamedTuple):
-    """Texts to store with their values, and queries with their right values; the test queries come first."""
+    """Texts to store with their values, and queries with their correct values; the test queries come first."""
 
     stored: list[str]
     values: np.ndarray
@@ -362,12 +362,12 @@ def rerankers(options: argparse.Namespace) -> None:
     stored, and the fifth is the query. Entity matching: records of table B are stored, and those of table A are
     queries; a third of them is measured, instead of 2,000 queries.
 
-    A ``CMTRetriever`` on BM25 keys finds 20 texts for each query. For the rewarded queries, right texts get the reward
-    1 and others 0. Prints the accuracy of the first result on other queries: by the search alone, after
+    A ``CMTRetriever`` on BM25 keys finds 20 texts for each query. For the rewarded queries, correct texts get the
+    reward 1 and others 0. Prints the accuracy of the first result on other queries: by the search alone, after
     ``CMTRetriever.feedback``, and re-ranked by models that have learned from the same rewards. "validated" is the
-    boosted model with ``validate=True``. Then prints the share of queries with a right text among the 20, and
+    boosted model with ``validate=True``. Then prints the fraction of queries with a correct text among the 20, and
     microseconds of CPU time per query on one thread, for the search with its keys and for re-ranking by each model.
-    Needs tabulate. Columns of xgboost are left out unless it is installed.
+    Needs tabulate. xgboost is skipped unless installed.
     """
     headers = ["set", "rewarded queries", "search", "feedback", *models(), f"recall at {N_FOUND}", "search, us"]
     headers += [f"{name}, us" for name in models()]
@@ -483,10 +483,10 @@ def classifier(options: argparse.Namespace) -> None:
 
     The folders have lines ``{"text": ..., "label": ...}`` and may have out-of-scope questions in ``oos.jsonl.gz``.
 
-    Prints errors (the mean over seeds), seconds to fit and microseconds to classify one text: CPU time on one thread.
+    Prints errors (averaged over seeds), seconds to fit and microseconds to classify one text: CPU time on one thread.
     For ``TextClassifier``, also prints the calibration error, the area under the curve for out-of-scope questions,
     megabytes of the file, the mean time and the longest time to learn one text and, with the fewest shots, errors on
-    classes that are added later text by text, compared with a classifier that has learned all classes at once. With
+    classes that are added later text by text, compared with a classifier that has learned all classes in one fit. With
     ``--encoder``, also compares classifiers on the vectors of the encoder alone. Needs tabulate.
     """
     ours = {"TextClassifier": lambda: TextClassifier(random_state=0)}

@@ -18,9 +18,9 @@ static
     does not learn.
 marks
     learns from the marks after each block of queries. Some queries explore (``epsilon``), ``update`` receives all marks
-    as rewards, and ``teach`` trains the routers on the paths to right results.
+    as rewards, and ``teach`` trains the routers on the paths to correct results.
 marks and queries
-    also stores each query with a right result as an additional key of this result (``insert``).
+    also stores each query with a correct result as an additional key of this result (``insert``).
 
 At the end, each forest answers new queries for the same targets. A plot shows the mean reward of the first result over
 time.
@@ -175,7 +175,7 @@ class FeedbackSearch:
     n_probes : int, default 16
         Number of leaves to search.
     epsilon : float, default 0.05
-        Share of queries that explore while learning.
+        Fraction of queries that explore while learning.
     seed : int, default 0
         Random seed.
     """

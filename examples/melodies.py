@@ -10,7 +10,8 @@ simulates a singer of song 17, prints the nearest songs, and plots the alignment
     python examples/melodies.py --evaluate --songs 2000
 
 learns from singers of some songs, once for accuracy alone and once also for efficient search in a vantage-point tree,
-and tests with singers of other songs. It prints the error and the share of pruned songs for each tolerance of the tree.
+and tests with singers of other songs. It prints the error and the fraction of pruned songs for each tolerance of the
+tree.
 
 A simulated singer uses any key and tempo. Pitches have normal errors of 0.4 semitones, and the key drifts by 0.1
 semitones per note. Durations are multiplied by exp(e), where e is normal with standard deviation 0.25. 5 % of the notes
@@ -133,7 +134,7 @@ def learned(songs: list[Song], n_examples: int, rng: np.random.Generator, **opti
 
 
 def evaluate(songs: list[Song], n_examples: int, n_queries: int) -> list[tuple[Any, ...]]:
-    """Return table rows for test songs: rounds, tolerance, error and share of pruned songs."""
+    """Return table rows for test songs: rounds, tolerance, error and fraction of pruned songs."""
     order, rows = np.random.default_rng(1).permutation(len(songs)), []
     kept = [songs[i] for i in order]
     asked = [sung(song, np.random.default_rng(2 + i)) for i, song in enumerate(kept[-n_queries:])]

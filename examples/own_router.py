@@ -9,8 +9,8 @@ subclass replaces a single method. This script compares three forests on handwri
 - Random routers have random directions and never learn.
 - The Manhattan scorer compares keys by their Manhattan distance.
 
-"Self-consistency" is the share of memories found by a query with their own key. "Accuracy" is the share of test digits
-with the label of their best memory. Both search one leaf.
+"Self-consistency" is the fraction of memories found by a query with their own key. "Accuracy" is the fraction of test
+digits with the label of their best memory. Both search one leaf.
 """
 
 import argparse

@@ -10,8 +10,8 @@ The map shows the cells of the landmarks and the cells that were searched. ::
     python examples/post_offices.py --evaluate
 
 finds the ten offices nearest to places with post office boxes. It compares :class:`LandmarkIndex` with several numbers
-of lists, :class:`VPTree`, and scikit-learn's KDTree and BallTree, and prints recall, processor time on one thread and
-the number of distances per query. For scikit-learn's trees this number includes distances to balls and boxes.
+of lists, :class:`VPTree`, and scikit-learn's KDTree and BallTree, and prints recall, CPU time on one thread and the
+number of distances per query. For scikit-learn's trees this number includes distances to balls and boxes.
 
 Longitude and latitude become points on a sphere of radius 1. Two points at Euclidean distance ``d`` are ``2 * 6371 *
 arcsin(d / 2)`` km apart on the globe, so both distances give the same order, also across the date line. Needs zipcodes
@@ -74,7 +74,7 @@ def kilometres(lengths: np.ndarray) -> np.ndarray:
 
 
 def engines(places: np.ndarray) -> dict[str, tuple[float, Callable[[np.ndarray], Answer]]]:
-    """Return what answers for places, with the seconds that it took to build."""
+    """Return by name the seconds to build each engine, and its search function."""
     points, found = on_sphere(places), {}
     began = process_time()
     index = LandmarkIndex("euclidean", random_state=0)

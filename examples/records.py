@@ -9,14 +9,14 @@ are pairs of ids, with an optional third column of labels 0 and 1::
 
     python examples/records.py --tables dblp.csv acm.csv --matches matches.csv --block year
 
-A share of the entities (``--learn``) is used for training, and the records of all others for testing. A
+A fraction of the entities (``--learn``) is used for training, and the records of all others for testing. A
 :class:`CMTRetriever` over character trigrams of whole records finds candidates. An edit distance per field is learned
 from matches. A random forest then classifies the pairs by the distances and cosines of their fields and the cosine of
 the records.
 
-The script prints the number of pairs compared, the share of matches among them, and precision, recall and F1. It
-compares with equal edit costs, and with recordlinkage: blocks of equal fields, Jaro-Winkler similarities and logistic
-regression. Times are processor time. ``--show 5`` prints the five most uncertain pairs instead. Needs tabulate and
+The script prints the number of pairs compared, the fraction of matches among them, and precision, recall and F1. It
+compares the method with equal edit costs, and with recordlinkage (blocks of equal fields, Jaro-Winkler similarities and
+logistic regression). Times are CPU time. ``--show 5`` prints the five most uncertain pairs instead. Needs tabulate and
 recordlinkage.
 """
 
@@ -120,7 +120,7 @@ def tables_of(tables: list[Path], matches: list[Path]) -> Records:
 
 
 def divided(records: Records, share: float, seed: int) -> tuple[Records, Records]:
-    """Split the records by entity: a share for training, the rest for testing."""
+    """Split the records by entity: a fraction for training, the rest for testing."""
     entities = np.random.default_rng(seed).permutation(np.unique(np.concatenate(records.entities)))
     n = round(share * entities.size)
     return records.take(entities[:n]), records.take(entities[n:])
@@ -194,7 +194,7 @@ class Matcher:
         return distance.fit(targets, [both[j][0] for j in some], [place[both[j][1]] for j in some])
 
     def probabilities(self, records: Records, pairs: np.ndarray) -> np.ndarray:
-        """Return how likely pairs are to mean the same."""
+        """Return the probability that each pair is a match."""
         return self.forest.predict_proba(self.features(records, pairs))[:, 1]
 
 
@@ -253,7 +253,7 @@ class Blocks:
         return self
 
     def probabilities(self, records: Records, pairs: np.ndarray) -> np.ndarray:
-        """Return how likely pairs are to mean the same."""
+        """Return the probability that each pair is a match."""
         if self.classifier is None or len(pairs) == 0:
             return np.full(len(pairs), self.usual)
         return np.asarray(self.classifier.prob(self._features(records, pairs)))

@@ -30,7 +30,7 @@ def learn_vectors(path: Path, packages: list[dict[str, str]]) -> SubwordVectors:
     if not path.exists():
         learned = SubwordVectors(n_components=64, random_state=0).fit([package["summary"] for package in packages])
         path.write_bytes(pickle.dumps(learned))
-    vectors: SubwordVectors = pickle.loads(path.read_bytes())  # a file of our own
+    vectors: SubwordVectors = pickle.loads(path.read_bytes())  # safe to unpickle: this script wrote the file
     return vectors
 
 

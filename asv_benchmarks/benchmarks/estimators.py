@@ -81,8 +81,8 @@ def fit(kind: str, task: Task, n: int | None = None) -> Any:
 def error(kind: str, fitted: Any, task: Task) -> float:
     """Return the error of an estimator on the queries.
 
-    For classes it is the share of wrong answers; for several labels, the number of wrong or missing labels per row; for
-    values, 1 minus the cosine between the answer and the target.
+    For classes it is the fraction of wrong answers; for several labels, the number of wrong or missing labels per row;
+    for values, 1 minus the cosine between the answer and the target.
     """
     if kind.startswith("retriever"):
         return 1.0 - float(fitted.score(task.queries, task.answers))
@@ -130,7 +130,7 @@ class Estimator:
         self.fitted.predict(self.task.queries)
 
     def peakmem_fit(self, kind: str) -> None:
-        """Fit on all examples. The estimator fitted before is in memory too."""
+        """Fit on all examples. The previously fitted estimator is also in memory."""
         fit(kind, self.task)
 
     def track_error(self, kind: str) -> float:

@@ -125,7 +125,7 @@ class Journal:
         self.tree = cmt_numba.DurableTree(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
 
     def time_insert(self, n: int, kind: str) -> None:
-        """Insert rows in batches, 10,000 in all or 1,000 times."""
+        """Insert rows in batches: at most 10,000 rows and at most 1,000 batches."""
         for first in range(0, min(self.n_rows, 1000 * n), n):
             self.tree.insert(self.keys[first : first + n])
         if kind != "plain":

@@ -25,7 +25,7 @@ class Data(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """Labelled examples, and queries that are further examples of the same labels."""
+    """Labelled examples, and queries that are other examples of the same labels."""
 
     examples: Matrix
     labels: np.ndarray
@@ -68,7 +68,7 @@ def noisy(keys: np.ndarray, rng: np.random.Generator, amount: float) -> np.ndarr
 
 
 def reworded(words: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarray:
-    """Return texts with a share of their words replaced."""
+    """Return texts with a fraction of their words replaced."""
     return np.where(rng.random(words.shape) < share, draw_words(rng, words.shape[0]), words)
 
 

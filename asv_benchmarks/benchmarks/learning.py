@@ -32,20 +32,20 @@ class Supervised:
         self.tree.learn(self.data.examples, self.reward, own_ids=self.ids)
 
     def time_teach(self, form: str) -> None:
-        """Train the routers in one pass on the stored place of each memory."""
+        """Train the routers in one pass to find each memory."""
         self.tree.teach(self.data.examples, self.ids)
 
     def track_error_before(self, form: str) -> float:
-        """Return the share of queries whose best memory has another label, before training."""
+        """Return the fraction of queries whose best memory has another label, before training."""
         return self._error()
 
     def track_error_after_learn(self, form: str) -> float:
-        """Return the share of queries whose best memory has another label, after a supervised pass."""
+        """Return the fraction of queries whose best memory has another label, after a supervised pass."""
         self.time_learn(form)
         return self._error()
 
     def track_error_after_teach(self, form: str) -> float:
-        """Return the share of queries whose best memory has another label, after the routers were trained."""
+        """Return the fraction of queries whose best memory has another label, after the routers were trained."""
         self.time_teach(form)
         return self._error()
 

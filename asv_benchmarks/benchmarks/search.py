@@ -33,7 +33,7 @@ class Query(WithTrees):
             self.tree.query(self.grown.queries[[i]])
 
     def peakmem_batch_of_1000(self, form: str, n: int) -> None:
-        """Query all rows in one batch. The tree is in memory too."""
+        """Query all rows in one batch. The peak includes the tree."""
         self.tree.query(self.grown.queries)
 
     def track_bytes_per_memory(self, form: str, n: int) -> float:
@@ -43,15 +43,15 @@ class Query(WithTrees):
     track_bytes_per_memory.unit = "bytes"  # type: ignore[attr-defined]
 
     def track_error(self, form: str, n: int) -> float:
-        """Return the share of queries that did not find their key."""
+        """Return the fraction of queries that did not find their key."""
         return _error(self.tree, self.grown, None)
 
     def track_self_consistency(self, form: str, n: int) -> float:
-        """Return the share of keys that find themselves."""
+        """Return the fraction of keys that find themselves."""
         return _self_consistency(self.tree, self.grown, None)
 
     def track_recall_at_10(self, form: str, n: int) -> float:
-        """Return the share of the ten nearest keys that were found."""
+        """Return the fraction of the ten nearest keys that were found."""
         return _recall(self.tree, self.grown, None)
 
 
@@ -73,15 +73,15 @@ class Dials(WithTrees):
         self.tree.query(self.grown.queries, n_probes=self.n_probes)
 
     def track_error(self, form: str, n_trees: int, n_leaves: int) -> float:
-        """Return the share of queries that did not find their key. Exact search finds nearly all."""
+        """Return the fraction of queries that did not find their key. Exact search finds nearly all."""
         return _error(self.tree, self.grown, self.n_probes)
 
     def track_self_consistency(self, form: str, n_trees: int, n_leaves: int) -> float:
-        """Return the share of keys that find themselves."""
+        """Return the fraction of keys that find themselves."""
         return _self_consistency(self.tree, self.grown, self.n_probes)
 
     def track_recall_at_10(self, form: str, n_trees: int, n_leaves: int) -> float:
-        """Return the share of the ten nearest keys that were found."""
+        """Return the fraction of the ten nearest keys that were found."""
         return _recall(self.tree, self.grown, self.n_probes)
 
 

@@ -73,7 +73,7 @@ class Compile:
     timeout = 600
 
     def track_cold_start(self, calls: str) -> float:
-        """Return the seconds that a process takes to import the package and to make these calls with an empty cache."""
+        """Return the seconds that a process with an empty cache takes to import the package and make the calls."""
         program = _PROGRAMS[calls]
         with tempfile.TemporaryDirectory() as cache:
             start = time.perf_counter()

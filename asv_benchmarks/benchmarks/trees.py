@@ -28,7 +28,7 @@ NEIGHBOURS = 10
 
 
 class Grown(NamedTuple):
-    """A forest, with queries and their right answers."""
+    """A forest, with queries and their correct answers."""
 
     tree: ContextualMemoryTree
     ids: np.ndarray

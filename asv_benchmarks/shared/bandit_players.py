@@ -214,9 +214,9 @@ class Vowpal:
 
 
 class VowpalCbify:
-    """Vowpal Wabbit's simulated bandit. It receives the right action, but learns only the loss of the chosen one.
+    """Vowpal Wabbit's simulated bandit. It receives the correct action, but learns only the loss of the chosen one.
 
-    One call predicts and learns; ``choose`` makes it.
+    ``choose`` both predicts and learns.
     """
 
     def __init__(self, task: Task, seed: int, *, losses: tuple[float, float]) -> None:
@@ -239,7 +239,7 @@ class VowpalCbify:
         return np.array([action])
 
     def learn(self, rewards: np.ndarray) -> None:
-        """Learn nothing: ``choose`` has learned already."""
+        """Learn nothing, because ``choose`` has already learned."""
 
 
 def players_of(task: Task) -> dict[str, Callable[[Task, int], Any]]:

@@ -30,7 +30,7 @@ import scipy.sparse
 
 MODULES = {"ours": "cmt_numba", "plt": "napkinxc", "xr_linear": "pecos"}
 _CLOCK = time.process_time
-_SECONDS_ASKED = 0.3  # at least this long, in as many rounds of all queries as needed
+_SECONDS_ASKED = 0.3  # minimum total time, for which all queries are repeated
 _ROUNDS = 3  # at least
 
 Trained = tuple[Callable[[], Any], float]  # a function that answers all queries, and the seconds to train
@@ -39,7 +39,7 @@ Trained = tuple[Callable[[], Any], float]  # a function that answers all queries
 class Measured(NamedTuple):
     """The answers of a learner, and their costs."""
 
-    best: np.ndarray  # for each query, best first; -1 where there are fewer
+    best: np.ndarray  # for each query, best first, padded with -1
     train_seconds: float  # of CPU time
     query_microseconds: float  # of CPU time; the minimum of several rounds of all queries
     peak: float  # megabytes of the whole process, data included
@@ -73,7 +73,7 @@ def forget_peak() -> None:
 
 
 def ours(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
-    """Train the classifier of this package with its defaults, without stored examples, which the others do not keep."""
+    """Train the classifier of this package with its defaults, but without stored examples, like the other learners."""
     from cmt_numba import CMTMultilabelClassifier
 
     few = CMTMultilabelClassifier(random_state=0).fit(X[:2000], Y[:2000])  # compile all kernels

@@ -1,6 +1,6 @@
 """Train the library fastText for ``keys.py``: JSON from stdin, JSON to stdout.
 
-This runs with an interpreter of its own, since fastText may need another NumPy.
+This runs with an interpreter of its own, since fastText may need another version of NumPy.
 """
 
 import json

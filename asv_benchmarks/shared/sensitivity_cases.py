@@ -103,7 +103,7 @@ def _classified(data: LabelledSet, n_batches: int = 1, **options: Any) -> Case:
 
 
 def _wrong_label(data: LabelledSet) -> Callable[[np.ndarray], Any]:
-    """Return a function that gives the share of queries whose found examples have another label."""
+    """Return a function that gives the fraction of queries whose found examples have another label."""
     return lambda ids: np.mean(data.y[ids] != data.answers)
 
 
@@ -153,7 +153,7 @@ def _retrieved(folder: Path, search: str) -> Case:
 
 
 def _fed_back(folder: Path) -> Case:
-    """Store images by one caption, learn from other captions of the same images, and query with further ones."""
+    """Store images by one caption, learn from other captions of the same images, and query with the remaining ones."""
     X, images, *_ = _captions(folder, 1500)
     first, of_image = np.arange(0, X.shape[0], 5), np.arange(X.shape[0]) // 5
 

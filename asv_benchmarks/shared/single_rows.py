@@ -21,7 +21,7 @@ N_BUSY = 3
 
 
 class Rows(NamedTuple):
-    """Texts of 77 intents as rows in every form."""
+    """Texts of 77 intents as rows in every format."""
 
     texts: list[str]
     y: np.ndarray
@@ -36,12 +36,12 @@ class Rows(NamedTuple):
         return np.asarray(near / np.linalg.norm(near, axis=1, keepdims=True), np.float32)
 
     def row(self, i: int, form: str) -> Any:
-        """Return row ``i`` in one form."""
+        """Return row ``i`` in one format."""
         at = i % self.y.size
         return (self.sparse if form == "sparse" else self.dense)[at : at + 1]
 
     def cut(self, form: str) -> list[Any]:
-        """Return 1,000 rows in one form, sliced in advance because slicing a SciPy row is slow."""
+        """Return 1,000 rows in one format, sliced in advance because slicing a SciPy row is slow."""
         return [self.row(i, form) for i in range(1000)]
 
 
@@ -64,14 +64,14 @@ def intents(folder: Path) -> Rows:
 
 
 def fitted(rows: Rows, form: str) -> Any:
-    """Return a classifier that has learned all rows in one form."""
+    """Return a classifier that has learned all rows in one format."""
     from cmt_numba import CMTClassifier
 
     return CMTClassifier(random_state=0).fit(getattr(rows, form), rows.y)
 
 
 def predict(form: str) -> Callable[[Rows], Call]:
-    """Return a maker of predictions for rows in one form."""
+    """Return a maker of predictions for rows in one format."""
 
     def make(rows: Rows) -> Call:
         classifier, each = fitted(rows, form), rows.cut(form)
@@ -324,7 +324,7 @@ def busy_threads(n: int) -> Iterator[None]:
 
 
 def seconds_of(call: Call, first: int, n: int, most: float) -> np.ndarray:
-    """Return the seconds of each of up to ``n`` calls, one after the other, for at most about ``most`` seconds."""
+    """Return the seconds of each of up to ``n`` successive calls, which stop after about ``most`` seconds."""
     times = np.empty(n)
     end = perf_counter() + most
     for i in range(n):
@@ -351,7 +351,7 @@ def measured(call: Call, n: int, seconds: float) -> dict[str, float]:
 
 
 def stalls(rows: Rows, form: str, n: int) -> dict[str, float]:
-    """Return the mean and quantiles of the milliseconds to learn ``n`` rows one by one, starting from nothing."""
+    """Return the mean and quantiles of the milliseconds to learn ``n`` rows one by one, without any earlier rows."""
     from cmt_numba import CMTClassifier
 
     def learned(n: int) -> np.ndarray:

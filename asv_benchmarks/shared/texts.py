@@ -20,7 +20,7 @@ DROPPED, MISSPELT = 0.4, 0.1
 
 
 class Texts(NamedTuple):
-    """Texts to store, queries, and the position of the right text for each query."""
+    """Texts to store, queries, and the position of the correct text for each query."""
 
     stored: list[str]
     queries: list[str]

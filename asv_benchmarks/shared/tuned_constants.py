@@ -14,7 +14,7 @@ class Constant(NamedTuple):
     name: str
     meaning: str
     cases: tuple[str, ...]  # names of the sets that it is measured on
-    extremes: tuple[float, ...] = ()  # further factors
+    extremes: tuple[float, ...] = ()  # additional factors
 
 
 FEW_CLASSES = ("coil100", "clinc150, 5 shots", "clinc150, 30 shots")

@@ -70,7 +70,7 @@ def features(folder: Path, name: str) -> Vectors:
 
 
 def recall(found: Any, true: Any) -> float:
-    """Return the share of the true neighbours that were found."""
+    """Return the fraction of the true neighbours that were found."""
     n_true = sum(sum(key is not None for key in row) for row in true.tolist())
     pairs = zip(found.tolist(), true.tolist(), strict=True)
     return sum(len(set(one) & set(other) - {None}) for one, other in pairs) / n_true

@@ -27,7 +27,7 @@ class Estimation(StrEnum):
 
 
 class Interval(StrEnum):
-    """Kinds of confidence intervals."""
+    """Types of confidence intervals."""
 
     betting = "betting"
     bernstein = "bernstein"

@@ -137,7 +137,7 @@ def columns_of(contents: Contents) -> Any:
     """
     fields, arrays = contents.fields, contents.arrays
     parts: list[Any] = []
-    row: dict[str, list[Any]] = {}  # a data frame with one row, which completes the fit without changing the parts
+    row: dict[str, list[Any]] = {}  # fitting on this one row completes the transformer, whose parts are frozen
     if "numbers" in fields:
         names = _names(fields, "numbers")
         parts.append(("number", FrozenEstimator(_scaled(_scaler(names, arrays))), names))

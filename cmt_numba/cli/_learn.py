@@ -67,7 +67,7 @@ def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: flo
         model.options.task or "multiclass", model.estimator, X_held, y_held, model.estimator.predict(X_held), y
     )
     if "constant_accuracy" in found:
-        found["constant_accuracy"] = 1.0 - found["constant_accuracy"]  # convert it to an error, like the model's error
+        found["constant_accuracy"] = 1.0 - found["constant_accuracy"]  # as an error, like the model's result
     names = [name for name in _SHOWN if name in found]
     return [
         ("held-out rows", y_held.shape[0]),

@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 class WarmupKind(StrEnum):
-    """Kinds of objects whose kernels can be compiled in advance; see :func:`cmt_numba.warmup`."""
+    """Types of objects whose kernels can be compiled in advance; see :func:`cmt_numba.warmup`."""
 
     tree = "tree"
     store = "store"
@@ -47,7 +47,7 @@ class TaskName(StrEnum):
 
 
 class TextKeys(StrEnum):
-    """Kinds of keys for texts: tf-idf of ``words`` or ``characters``, or a vectorizer of :mod:`cmt_numba.text`."""
+    """Types of keys for texts: tf-idf of ``words`` or ``characters``, or a vectorizer of :mod:`cmt_numba.text`."""
 
     words = "words"
     characters = "characters"

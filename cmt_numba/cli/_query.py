@@ -35,7 +35,7 @@ def ask(
     Raises
     ------
     ValueError
-        If the data has a form that the model cannot read.
+        If the model cannot read the data's format.
     """
     check_files(inputs=(data, path), outputs=(output,))
     model = load_model(path)

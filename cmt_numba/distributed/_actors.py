@@ -23,7 +23,7 @@ def new_actors(plan: ShardPlan, options: dict[str, Any]) -> list[Any]:
     """Start the actors of a shard and its replicas, and return their handles.
 
     Ray restarts a dead shard that has a folder and repeats its pending calls. It also restarts a dead replica, but the
-    replica's pending calls fail at once and can be sent to another actor.
+    replica's pending calls fail immediately and can be sent to another actor.
     """
     times = 0 if plan.path is None else -1
     how: dict[str, Any] = {"max_concurrency": _CALLS_AT_A_TIME, "scheduling_strategy": "SPREAD"} | options

@@ -46,7 +46,7 @@ def replicas_of(shard: str, n_replicas: int) -> list[str]:
 class ShardFacts(NamedTuple):
     """The schema and size of a shard."""
 
-    schema: Schema  # an empty shard keeps the width and form of its earlier vectors
+    schema: Schema  # an empty shard keeps the width and sparsity of its earlier vectors
     n_memories: int
 
 
@@ -54,7 +54,7 @@ class Reply(NamedTuple):
     """The answer to a read-only call."""
 
     value: Any
-    progress: MoveProgress  # the batches received before the call ran, and the batches given after it ran
+    progress: MoveProgress  # batches received before the call, and batches given after it
 
 
 class OtherTopology(NamedTuple):
@@ -81,7 +81,7 @@ def _are_stored(store: MemoryStore, keys: list[Key]) -> np.ndarray:
 def _query(
     store: MemoryStore, X: Any, k: int, where: Any, target_recall: float | None, n_probes: int | None
 ) -> Results:
-    # The client has limited k by the size of the whole store. This shard may be smaller, or growing.
+    # The client limits k to the size of the whole store, which may exceed the size of this shard.
     return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall, n_probes=n_probes)
 
 

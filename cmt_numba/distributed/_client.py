@@ -204,7 +204,7 @@ class Client:
     def _reads(self, question: Question, topology: Topology) -> dict[str, tuple[Any, ...]]:
         """Return the arguments of a read-only call by shard.
 
-        They include the position that a replica must have reached to answer, which covers this client's changes.
+        The arguments include the position of this client's last change, which a replica must have reached to answer.
         """
         return {
             name: (topology.version, self._positions.get(name, (0, 0)), question.name, *arguments)

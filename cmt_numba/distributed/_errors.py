@@ -59,7 +59,7 @@ class MoveError(RuntimeError):
     giver, receiver : str
         The names of the shards.
     reason : str
-        The reason why the receiver rejects the memories.
+        Why the receiver rejects the memories.
     """
 
     def __init__(self, giver: str, receiver: str, reason: str) -> None:

@@ -72,7 +72,7 @@ def evaluate(
     progress : bool, default False
         Whether to show a progress bar for all runs.
     address : str, optional
-        The address of a cluster. If Ray is not running in this process, it is passed to :func:`start`.
+        The address of a cluster, passed to :func:`start` unless this process is already connected to Ray.
     task_options : dict, optional
         Ray options for the tasks, such as ``{"num_cpus": 2, "memory": 4e9}``.
 
@@ -86,7 +86,7 @@ def evaluate(
     ImportError
         If Ray is not installed.
     TypeError, ValueError
-        If an argument is invalid. Errors of estimators are also raised.
+        If an argument is invalid. Errors raised by estimators propagate.
     ClusterError
         If this process has lost its connection to the cluster.
 
@@ -163,7 +163,7 @@ def evaluate_files(
     cmt_numba.formats.FormatError
         If the file cannot be read.
     TypeError, ValueError
-        If an argument is invalid, or rows have several labels. Errors of estimators are also raised.
+        If an argument is invalid, or rows have several labels. Errors raised by estimators propagate.
     ClusterError
         If this process has lost its connection to the cluster.
     """
@@ -198,8 +198,8 @@ def validate_files(
 ) -> dict[str, ProgressiveResult]:
     """Validate estimators progressively in Ray tasks on data that may be larger than memory.
 
-    Each estimator is a task, which reads the rows once, in order and in growing batches. It predicts each batch before
-    it learns it. See :func:`cmt_numba.evaluation.progressive_validation` for the metrics.
+    Each task evaluates one estimator. It reads the rows once, in order and in growing batches, and predicts each batch
+    before the estimator learns it. See :func:`cmt_numba.evaluation.progressive_validation` for the metrics.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def validate_files(
     cmt_numba.formats.FormatError
         If the file cannot be read.
     TypeError, ValueError
-        If an argument is invalid. Errors of estimators are also raised.
+        If an argument is invalid. Errors raised by estimators propagate.
     ClusterError
         If this process has lost its connection to the cluster.
     """

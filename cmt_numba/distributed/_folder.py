@@ -33,7 +33,8 @@ class ListFile(NamedTuple):
         Raises
         ------
         FileFormatError
-            If the file is damaged or has another kind or a later version, or the folder contains only other files.
+            If the file is damaged, has a later version or lists shards of another type, or if the folder contains only
+            other files.
         OSError
             If the file cannot be read.
         """

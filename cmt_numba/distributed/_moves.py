@@ -1,7 +1,7 @@
 """Moves of memories between shards, in batches. No memory is lost or duplicated if a process dies.
 
-Memories that are about to leave a shard do not change: before a client changes one, it has the memory moved. A batch
-can therefore be sent again unchanged. The giver records the number and keys of a batch before sending it. After the
+Memories that are about to leave a shard do not change: clients move a memory before they change it. A batch can
+therefore be sent again unchanged. The giver records the number and keys of a batch before sending it. After the
 receiver has stored the batch, the giver deletes the memories and the record in one transaction. The receiver records
 the number in the transaction that adds the memories, and ignores batches that it has already received.
 """
@@ -138,7 +138,7 @@ class Moves:
                     self._complete()
 
     def _complete(self) -> None:
-        """Send the batch under way, if any, and delete its memories."""
+        """Send the unfinished batch, if any, and delete its memories."""
         batch = self._under_way
         if batch is None:
             return

@@ -31,7 +31,7 @@ class Followers:
             write_facts(store, {_OPENED: times})
             self.position = (times, 0)
             if running().get_runtime_context().was_current_actor_reconstructed:
-                self._actors = plan.replicas  # the next change shows them that they have missed a restart
+                self._actors = plan.replicas  # the next change shows the replicas that they missed a restart
 
     def follow(self, actor: str) -> tuple[Position, bytes]:
         """Return the shard's position and its pickled store. Later changes are also sent to the replica ``actor``."""

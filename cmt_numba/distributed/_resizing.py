@@ -177,7 +177,7 @@ def _finish(cluster: Cluster, fields: Sequence[Any] = ()) -> None:
     while giving:
         is_done = client.complete(client.actors.ask("give", dict.fromkeys(giving, (topology.move, None))))
         giving = [name for name in giving if is_done[name] is not True]
-        if not is_exchanged:  # a new shard can take learned weights only after it has memories
+        if not is_exchanged:  # a new shard accepts learned weights only once it has memories
             client.exchange()
             is_exchanged = True
     done = client.advance_topology(lambda latest: latest.next(latest.after) if latest.move == topology.move else None)

@@ -20,7 +20,7 @@ _KEY_TYPES = {"str": "strings", "int": "integers"}
 
 
 class Schema(NamedTuple):
-    """The metric, width and form of a store's vectors, and the type of its keys. Undecided fields are None."""
+    """The metric of a store, the width and sparsity of its vectors, and its key type. Undecided fields are None."""
 
     metric: str | None = None
     n_features: int | None = None
@@ -57,7 +57,7 @@ class Schema(NamedTuple):
             raise TypeError(f"keys must be {mine}, like the keys in the store, got {others}")
 
     def to_form(self, X: Any) -> Any:
-        """Convert vectors to the sparse or dense form of this schema."""
+        """Convert vectors to a sparse or dense array, as the schema requires."""
         if self.is_sparse is None or self.is_sparse == scipy.sparse.issparse(X):
             return X
         return scipy.sparse.csr_array(X) if self.is_sparse else np.asarray(X.toarray())

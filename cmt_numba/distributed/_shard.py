@@ -219,7 +219,7 @@ def open_when_free(open_it: Callable[[], T], seconds: float) -> T:
 
 
 def _admit(schema: Schema, keys: list[Key], X: Any, payloads: Any) -> tuple[Any, ...]:
-    """Check new memories and convert their vectors to the form of the schema."""
+    """Check new memories, and make their vectors sparse or dense, as the schema requires."""
     if not schema.is_complete:
         raise RuntimeError(f"the shards must agree on a schema before memories are added, got {schema}")
     schema.check(Schema.of(keys, X))

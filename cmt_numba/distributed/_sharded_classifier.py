@@ -62,7 +62,7 @@ class ShardedClassifier:
         The folder of the classifier, which contains a folder for each shard. A missing folder is created. Every machine
         that may run a shard must find it under this path. By default, the classifier is in memory.
     address : str, optional
-        The address of a cluster. If Ray is not running in this process, it is passed to :func:`start`.
+        The address of a cluster, passed to :func:`start` unless this process is already connected to Ray.
     timeout : float, default 60.0
         The time limit for answers, in seconds. The first call of each kind has a longer limit, because it may compile
         kernels. Learning has no limit.
@@ -250,7 +250,7 @@ class ShardedClassifier:
                 rows = np.flatnonzero((home == shard) | (second == shard))
                 if rows.size > 0:
                     calls[name] = (*shared, ExampleShare(rows, home[rows] == shard), *numbers)
-            self._known = None  # the facts change even if the call fails
+            self._known = None  # the facts may change even if the call fails
             answers = self._ask(self._teaching, "fit" if afresh else "learn", calls)
             self._check_taught(classes, owners, answers)
             self._learn_facts()
@@ -351,7 +351,7 @@ class ShardedClassifier:
             return
         try:
             if self._is_owner:
-                with suppress(NoAnswerError, ClusterError):  # the training results of dead shards are on disk
+                with suppress(NoAnswerError, ClusterError):  # dead shards need no closing: their results are on disk
                     self._ask_all("close")
         finally:
             self._is_closed = True

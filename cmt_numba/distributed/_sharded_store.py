@@ -95,7 +95,7 @@ class ShardedStore:
     exchange_every : int or None, default 1000
         The number of rewards of a client after which the shards exchange scorer weights. If None, they never do.
     address : str, optional
-        The address of a cluster. If Ray is not running in this process, it is passed to :func:`start`.
+        The address of a cluster, passed to :func:`start` unless this process is already connected to Ray.
     timeout : float, default 60.0
         The time limit for answers, in seconds. The first call of each kind has a longer limit, because it may compile
         kernels.
@@ -178,7 +178,7 @@ class ShardedStore:
             raise
         try:
             self.finish_move()
-        except Exception as error:  # open the folder despite the error: the user may undo the move
+        except Exception as error:  # open the folder anyway, so that the user can undo the move
             warn(f"{self}: {error}", RuntimeWarning)
 
     def _begin(self, client: Client, folder: Path | None, exchange_every: int | None) -> None:
@@ -237,7 +237,7 @@ class ShardedStore:
         return stack_results(blocks)
 
     def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> tuple[Effort, ...]:
-        """Measure the search effort for a recall in every shard, and return the efforts.
+        """Measure the search effort that each shard needs for a recall, and return the efforts.
 
         See :meth:`cmt_numba.MemoryStore.calibrate`. Replicas measure their own efforts during queries.
         """
@@ -528,7 +528,7 @@ class ShardedStore:
     def remove_shard(self, name: str | None = None) -> str:
         """Move the memories of a shard to the other shards, stop the shard, and return its name.
 
-        The store can be used during the move. :meth:`add_shard` describes other errors.
+        The store can be used during the move. See :meth:`add_shard` for other errors.
 
         Parameters
         ----------
@@ -620,7 +620,7 @@ class ShardedStore:
     ) -> Self:
         """Load a store into memory from a folder that :meth:`save` has written.
 
-        The constructor describes the parameters, and :meth:`cmt_numba.MemoryStore.load` the errors.
+        See the constructor for the parameters, and :meth:`cmt_numba.MemoryStore.load` for the errors.
         """
         _check_limits(n_replicas, exchange_every, timeout, max_pending)
         folder = Path(path).absolute()
@@ -648,7 +648,7 @@ class ShardedStore:
         actors = self._client.actors
         try:
             if self._cluster is not None:
-                with suppress(NoAnswerError, ClusterError):  # the changes of dead shards are on disk
+                with suppress(NoAnswerError, ClusterError):  # dead shards need no closing: their changes are on disk
                     actors.ask("close", dict.fromkeys(self._topology.names, ()))
         finally:
             self._client.is_closed = True
@@ -685,7 +685,7 @@ def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, m
 
 
 def _check_eviction(options: dict[str, Any]) -> None:
-    """Raise ValueError if these options let replicas evict different memories than their shards."""
+    """Raise ValueError if, with these options, a replica could evict other memories than its shard."""
     if options.get("max_items") is not None and options.get("eviction") != "oldest":
         raise ValueError(
             "n_replicas with max_items requires eviction='oldest', because replicas do not record returned memories, "

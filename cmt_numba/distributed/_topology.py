@@ -23,7 +23,7 @@ class Ring:
     """A hash ring for consistent hashing (Karger et al., 1997).
 
     A shard has points on the ring, which depend on its name. The shard with the first point after a key's hash owns the
-    key. When a shard is added, only the keys that it takes over change their owner.
+    key. When a shard is added, only the keys that it takes over change owners.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

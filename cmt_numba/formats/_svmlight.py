@@ -127,7 +127,7 @@ def _parsed(path: Path, block: LineBlock, rules: _Rules) -> Batch:
     """Return the rows of a block."""
     from sklearn.datasets import load_svmlight_file  # slow to import
 
-    # Python code parses blocks that scikit-learn rejects. It is slower, but names the line and the reason of an error.
+    # Python code parses blocks that scikit-learn rejects. It is slower, but errors name the line and the reason.
     try:
         X, labels = load_svmlight_file(
             BytesIO(block.data),

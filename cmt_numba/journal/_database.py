@@ -269,7 +269,8 @@ class EntryDatabase:
         self._run("PRAGMA cell_size_check = ON")
         self._run("BEGIN EXCLUSIVE")
         if not self._schema() and self._run("PRAGMA application_id") == 0:
-            # One transaction before enabling the log: the database file must be recognisable without its log.
+            # Create the schema in one transaction before enabling the log, so that the file is recognisable without its
+            # log.
             self._run(f"PRAGMA application_id = {_APPLICATION}")
             self._run(f"PRAGMA user_version = {VERSION}")
             for statement in (_SCHEMA, *(self._tables.statements if self._tables else ())):
@@ -286,7 +287,7 @@ class EntryDatabase:
     def _distrust(self) -> None:
         """Forbid functions in the schema, which also forbids indexes on JSON values.
 
-        Journals with additional tables may have these indexes. For them, :meth:`_check` validates the schema instead.
+        Journals with additional tables may have such indexes, so :meth:`_check` validates their schema instead.
         """
         if self._tables is None:
             self._run("PRAGMA trusted_schema = OFF")

@@ -288,17 +288,18 @@ class DurableTree(ContextualMemoryTree):
         its parent must exist.
     sync_every : int, default 1
         The number of changes after which to wait for the disk. If it is above 1, a crash of the machine may lose the
-        last ``sync_every - 1`` changes. A crash of the process loses none. :meth:`sync` waits for the disk at once.
+        last ``sync_every - 1`` changes. A crash of the process loses none. :meth:`sync` waits immediately.
     snapshot_bytes : int, default 2**26
-        The size of the journal, in bytes, above which a snapshot replaces it. The size of the last snapshot is used
-        instead if it is larger.
+        The size of the journal, in bytes, above which a snapshot replaces it, or the size of the last snapshot if that
+        is larger.
     snapshot_seconds : float, default 10.0
-        The total duration of the changes in the journal, in seconds, above which a snapshot replaces it. 4 times the
-        duration of the last snapshot is used instead if it is larger. Opening the folder takes about this long.
+        The total duration of the changes in the journal, in seconds, above which a snapshot replaces it, or 4 times the
+        duration of the last snapshot if that is longer. Opening the folder repeats these changes and takes about as
+        long.
     read_only : bool, default False
         Open an existing tree for queries without writing, for example if the disk is full or not writable. Changes, and
         queries with an ``epsilon`` above 0, raise an error. The folder is not locked: other processes can open it
-        later, and their changes are not visible. A folder that this process has open for changes cannot be opened.
+        later, and their changes are not visible. The folder must not be open for changes in this process.
     **options
         Options of :class:`~cmt_numba.ContextualMemoryTree` for a new tree. An existing tree keeps its options, and
         different values raise an error, with two exceptions: ``n_threads`` replaces the stored value, and

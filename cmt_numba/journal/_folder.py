@@ -46,7 +46,7 @@ class Folder:
     database : EntryDatabase
         The database of the journal.
     is_new : bool
-        Whether the folder is empty. Call :meth:`create` first if it is, or else iterate over :meth:`entries` first.
+        Whether the folder is empty. If so, call :meth:`create` first; otherwise, iterate over :meth:`entries` first.
     base : int
         The number of the snapshot.
     identity : str or None
@@ -150,7 +150,7 @@ class Folder:
             raise FileFormatError(self.journal_path, reason)
 
     def _is_left_by_a_crash(self, names: list[str]) -> bool:
-        """Return whether the files look like leftovers of an earlier version that crashed while creating a folder."""
+        """Return whether an earlier library version seems to have crashed while creating the folder."""
         if _MARK not in names or self._read_only:
             return False
         Acknowledged(self._acknowledged_path, read_only=True).close()

@@ -62,7 +62,7 @@ class DurableForm(Protocol):
     Attributes
     ----------
     kind : str
-        The kind of object in snapshot files.
+        The type of the object, as named in snapshot files.
     unread : frozenset of str
         The names of snapshot arrays that are mapped when a folder is opened and verified later.
     """
@@ -132,7 +132,7 @@ class Journal:
     Parameters
     ----------
     path : path-like
-        An empty folder, or the folder of an object of the same kind. A missing folder is created; its parent must
+        An empty folder, or the folder of an object of the same type. A missing folder is created; its parent must
         exist.
     form : DurableForm
         The interface to the object. A new folder starts with a snapshot of the current object.
@@ -471,7 +471,7 @@ class Journal:
         return max(self._durability.snapshot_bytes, self._last_snapshot.n_bytes)
 
     def _take_snapshot_if_due(self, share: float = 1.0) -> None:
-        """Take a snapshot if the journal exceeds the given share of a limit."""
+        """Take a snapshot if the journal exceeds the given fraction of a limit."""
         most_seconds = share * max(self._durability.snapshot_seconds, _TIMES_A_SNAPSHOT * self._last_snapshot.seconds)
         if self._journal.n_bytes <= share * self._most_bytes() and self._journal.seconds <= most_seconds:
             return

@@ -5,7 +5,7 @@ A file is little-endian throughout and consists of these parts:
 ==========================  ======================================================================================
 preamble, 32 bytes          a magic number (16 bytes), the version of the format (uint32), the CRC-32 of the header
                             (uint32), and the length of the header (uint64)
-header                      JSON: the kind of object, the version of the library, the parameters, and for each array its
+header                      JSON: the type of object, the version of the library, the parameters, and for each array its
                             name, dtype, shape, offset, length in bytes and CRC-32
 arrays                      in C order, each aligned to 64 bytes
 ==========================  ======================================================================================

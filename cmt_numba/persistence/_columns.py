@@ -46,7 +46,7 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
     name : str
         The name of the encoded array.
     values : ndarray of numbers, bool, str or bytes, or of objects that JSON can express
-        An array with one or two axes.
+        A one- or two-dimensional array.
 
     Raises
     ------

@@ -45,7 +45,7 @@ NUMBERS: Dtypes = {name: np.dtype(name) for name in _NUMBERS}
 
 
 class FileFormatError(ValueError):
-    """A file cannot be loaded: it holds another kind of object, is damaged or forged, or has a later format version.
+    """A file cannot be loaded: it holds another type of object, is damaged or forged, or has a later format version.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class FileFormatError(ValueError):
         self.path, self._reason = path, reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self._reason)  # the default would pass the message as the only argument
+        return type(self), (self.path, self._reason)  # by default, unpickling would pass only the message
 
 
 class Contents(NamedTuple):
@@ -491,7 +491,7 @@ def _bytes_of(array: np.ndarray) -> Any:
 
 
 def _little(dtype: np.dtype) -> np.dtype:
-    """Return the little-endian form of a dtype. On little-endian machines return ``dtype`` itself, for Numba."""
+    """Return a dtype in little-endian byte order: ``dtype`` itself on little-endian machines."""
     return dtype if sys.byteorder == "little" else dtype.newbyteorder("<")
 
 

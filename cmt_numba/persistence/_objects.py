@@ -67,7 +67,7 @@ def read_object(
     Raises
     ------
     FileFormatError
-        If the file holds an object of another kind, or is damaged.
+        If the file holds an object of another type, or is damaged.
     OSError
         If the file cannot be read.
     """

@@ -83,7 +83,7 @@ def state_of(
     fields, arrays : dict
         The contents of a file.
     options : dict of str to object
-        The tree's options in the form that kernels take.
+        The tree's options, as kernels take them.
     """
     n_features = take(fields, "n_features", int, type(None))
     if n_features is None:

@@ -67,7 +67,7 @@ def _values_of(ids: np.ndarray, how: dict[str, Any], arrays: dict[str, np.ndarra
 
 
 def _as_they_are(contents: Contents) -> Contents:
-    """Return contents of version 3 unchanged. Version 4 only makes earlier libraries reject newer files."""
+    """Return contents of version 3 unchanged. Version 4 only makes earlier library versions reject newer files."""
     return contents
 
 

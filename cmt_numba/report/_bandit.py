@@ -22,8 +22,8 @@ def intervals_of(
     result : Evaluation
         The evaluation.
     method : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
-        The kind of interval; see :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`. The bootstrap replaces it for
-        estimators to which it does not apply.
+        The type of interval; see :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`. Estimators that do not
+        support it get a bootstrap interval.
     confidence : float, default 0.95
         The confidence level of the intervals.
     random_state : int, default 0
@@ -33,7 +33,7 @@ def intervals_of(
     -------
     list of dict
         A dictionary for each estimator with the keys ``estimator``, ``value``, ``low``, ``high`` and ``interval`` (the
-        kind of interval used).
+        type of interval used).
     """
     rows = []
     for name, found in result.estimates.items():
@@ -62,7 +62,7 @@ def write_bandit_report(
     result : Evaluation
         The result of :func:`cmt_numba.bandits.evaluation.evaluate`.
     interval : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
-        The kind of confidence interval. The bootstrap replaces it for estimators to which it does not apply.
+        The type of confidence interval. Estimators that do not support it get a bootstrap interval.
     confidence : float, default 0.95
         The confidence level of the intervals.
     title : str, default "Off-policy evaluation"

@@ -59,7 +59,7 @@ def format_time(value: float | None) -> str:
 
 
 def result_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]]:
-    """Return the names and values of a result's numbers of examples and times."""
+    """Return the names and values of a result's example counts and times."""
     if isinstance(result, BatchResult):
         return [
             ("training examples", result.n_train),
@@ -106,7 +106,7 @@ def confused_rows(result: BatchResult) -> list[dict[str, Any]]:
 
 
 def probe_columns(result: BatchResult) -> dict[str, list[Any]]:
-    """Return the table columns by number of leaves searched.
+    """Return the columns of the table of results by number of leaves searched.
 
     Return an empty dictionary if the number of leaves does not affect the result.
     """

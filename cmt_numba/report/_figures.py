@@ -80,7 +80,7 @@ def learning_curve(result: ProgressiveResult) -> Drawing:
 def error_by_shots(result: ProgressiveResult) -> Drawing:
     """Plot the error against the number of earlier examples of the class."""
     shots, error, n = (np.array(result.by_shots[name], np.float64) for name in ("n_shots", "error", "n_examples"))
-    # Large numbers of shots have few examples each, so a point covers several numbers.
+    # Few examples have any one large number of shots, so a point there covers a range of numbers.
     bins = np.unique(np.geomspace(1, shots.max() + 2, 40).astype(np.int64)) - 1
     place = np.searchsorted(bins, shots, side="right") - 1
     weight = np.bincount(place, n)

@@ -3,8 +3,8 @@
     python examples/bandits/logged_exploration.py tau
     python examples/bandits/logged_exploration.py ads --data path/to/folder
 
-- tau: A deterministic LinUCB shows one of 20 articles to each user and learns; it restarts every day. The script
-  estimates from its log the value of a policy that ignores users, with propensities by ridge regression, for several
+- tau: A deterministic LinUCB shows one of 20 articles to each user and learns; it restarts every day. From this log,
+  the script estimates the value of a policy that ignores users, with propensities by ridge regression and several
   values of ``tau``. It also prints the true value, the estimate from a log of uniform choices, and the estimate if all
   propensities are assumed to be 1 / 20.
 - ads: Pages are paragraphs of an encyclopedia (``wikipara1k/train.jsonl.gz``) and ads are summaries of software

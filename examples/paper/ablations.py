@@ -12,7 +12,7 @@ b. Training error by number of update passes. The paper's error is nearly 0; the
 c. Query time and error by leaf multiplier ``c``, with a straight line fitted to the times.
 d. Query time by number of shots at ``c = 4``, with a straight line fitted to the times against the logarithm.
 
-Panels a and b use two types of router. The package's routers take large steps and are right about nearly every memory
+Panels a and b use two types of router. The package's routers take large steps and route nearly every memory correctly
 from the start. "Slow routers" take small steps on the logistic loss, so rerouting and updates have errors to repair, as
 in the paper.
 
@@ -70,7 +70,7 @@ def unique_rows(X: Any) -> np.ndarray:
 
 
 def inconsistency(tree: ContextualMemoryTree, X: Any, ids: np.ndarray, unique: np.ndarray) -> float:
-    """Return the share of memories with unique keys that do not find themselves."""
+    """Return the fraction of memories with unique keys that do not find themselves."""
     return float(np.mean(tree.query(X).ids[:, 0][unique] != ids[unique]))
 
 

@@ -7,9 +7,9 @@ captions of test images. The reward is the cosine similarity of the found and th
 
 In the paper, on Flickr8k, the unsupervised tree is 26.0 times as fast as a linear scan and 33,000 times as fast as
 scikit-learn's KD-tree, the supervised tree 6.0 and 7,700 times, with rewards that differ by several thousandths. The
-paper's KD-tree used 2^20 dense features. Here it uses ``--components`` components by truncated SVD, so its factor is
-smaller; the linear scan and the trees use all features. The linear scan is a sparse matrix product of 256 queries at a
-time, which is faster than single scans.
+paper's KD-tree used 2^20 dense features. Here it uses ``--components`` components by truncated SVD, so the speedup over
+it is smaller; the linear scan and the trees use all features. The linear scan is a sparse matrix product of 256 queries
+at a time, which is faster than single scans.
 
 The last rows are ``CMTRetriever`` with search by value: it learns to predict the image of a caption, and its trees hold
 each image once.

@@ -34,7 +34,7 @@ class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
     k : int, default 10
         Number of memories rewarded for each example.
     epsilon : float, default 0.1
-        Share of examples that explore.
+        Fraction of examples that explore.
     tree_options : dict, optional
         Parameters of ``ContextualMemoryTree`` (default: a single tree as in the paper, with ``random_state=0``).
     """
@@ -52,7 +52,7 @@ class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
         self.labels_ = np.empty(0)
 
     def fit(self, X: Any, y: Any) -> MemoryTreeClassifier:
-        """Insert every example, then update in further passes (section 4.2)."""
+        """Insert every example, then update in additional passes (section 4.2)."""
         self._start()
         self.labels_ = np.asarray(y)
         ids = self.tree_.insert(X)

@@ -13,9 +13,9 @@ AmazonCat-13K  3.2, 1.7, 5.3     3.0, 8.7, 15.5
 Wiki10-31K     18.3, 25.3, 1.3   20.3, 327.1, 7.2
 ============== ================= ===================
 
-In the paper, the tree is about as accurate, and faster if there are many labels. This script compares
-``CMTMultilabelClassifier`` with one scikit-learn ``LinearSVC`` per label, for sets with at most ``--most-labels``
-labels.
+In the paper, the tree is about as accurate as one against all, and faster if there are many labels. This script
+compares ``CMTMultilabelClassifier`` with one scikit-learn ``LinearSVC`` per label, for sets with at most
+``--most-labels`` labels.
 """
 
 import warnings
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
 class OneAgainstAllLabels(ClassifierMixin, BaseEstimator):
     """One linear support vector machine per label, trained and queried sequentially.
 
-    Labels of all examples are always predicted, and labels of no example never.
+    A label of all examples is always predicted, and a label of none is never predicted.
     """
 
     def fit(self, X: Any, Y: Any) -> "OneAgainstAllLabels":

@@ -56,7 +56,7 @@ def download(url: str, folder: Path) -> Path:
         If the download fails; the message names the folder for a manual download.
     """
     name = url.rsplit("/", 1)[-1]
-    pooch.get_logger().setLevel(logging.WARNING)  # its advice on checksums addresses publishers of data
+    pooch.get_logger().setLevel(logging.WARNING)  # hide its advice on checksums, which is for publishers of data
     try:
         return Path(pooch.retrieve(url, known_hash=None, fname=name, path=folder, progressbar=True))
     except (OSError, ValueError) as error:  # requests' errors are OSErrors
@@ -69,9 +69,9 @@ def aloi(folder: Path, base: str = LIBSVM) -> tuple[np.ndarray, np.ndarray]:
     Raises
     ------
     OSError
-        If it cannot be downloaded.
+        If the download fails.
     ValueError
-        If the file is not what it should be.
+        If the file has unexpected contents.
     """
     path = download(f"{base}/{ALOI}", folder / "aloi")
     X, y = _load(path, multilabel=False)
@@ -93,9 +93,9 @@ def multilabel(folder: Path, name: str, base: str = LIBSVM) -> tuple[Any, Any, A
     Raises
     ------
     OSError
-        If it cannot be downloaded.
+        If the download fails.
     ValueError
-        If a file is not what it should be.
+        If a file has unexpected contents.
     """
     if name == "rcv1":
         return _rcv1(folder / name)

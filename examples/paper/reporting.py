@@ -48,7 +48,7 @@ def measuring(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the processor time of a call in seconds, and its result."""
+    """Return the CPU time of a call in seconds, and its result."""
     start = time.process_time()
     result = work()
     return time.process_time() - start, result
