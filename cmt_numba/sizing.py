@@ -36,7 +36,7 @@ _ROOM = (1.0 + SPARE) / 2  # mean ratio of allocated to used nodes, leaves and r
 _SPREAD = 0.26  # standard deviation of leaf sizes at one depth, in square roots of the mean size
 _EARLY = 0.65  # shift of the split probability in standard deviations, because leaves may have shrunk since they split
 _TABLE_SPREAD = 0.1  # standard deviation of the logarithm of the number of a router's features at one depth
-_LIKENESS = 0.85  # ratio of the number of a router's features to that of the same number of random keys
+_LIKENESS = 0.85  # number of a router's features, divided by the number of features in equally many random keys
 _FINER = 0.12  # increase of this ratio's exponent per doubling of the memories, because groups become finer
 
 _EXACT_RANKS = 1000  # number of most common features with individual counts; other features are counted in groups

@@ -253,7 +253,7 @@ class ContextualMemoryTree:
         """
         return plot_forest(self._forest)
 
-    @changes  # read-only, but excludes other changes
+    @changes  # read-only, but blocks changes meanwhile
     def check_invariants(self) -> None:
         """Check all invariants of the trees, the key store, the links and the eviction policy.
 
@@ -662,7 +662,7 @@ class ContextualMemoryTree:
 
     # Files, pickles and copies
 
-    @changes  # read-only, but excludes other changes
+    @changes  # read-only, but blocks changes meanwhile
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trees, their memories and everything learned to a file.
 
@@ -731,7 +731,7 @@ class ContextualMemoryTree:
     def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return contents_of(self._forest)
 
-    @changes  # read-only, but excludes other changes
+    @changes  # read-only, but blocks changes meanwhile
     def __getstate__(self) -> dict[str, Any]:
         fields, arrays = self._contents()
         return {"fields": fields, "arrays": {name: array.copy() for name, array in arrays.items()}}
@@ -740,7 +740,7 @@ class ContextualMemoryTree:
         self._set_up(state["fields"])
         restore_pickled(self._forest, state["fields"], state["arrays"])
 
-    @changes  # read-only, but excludes other changes
+    @changes  # read-only, but blocks changes meanwhile
     def _twin(self) -> ContextualMemoryTree:
         """Return an independent copy, which gives the same results as this tree for the same calls."""
         twin = ContextualMemoryTree.__new__(ContextualMemoryTree)

@@ -55,7 +55,7 @@ def least_left(breadth: int, share: float) -> int:
 
 
 def restriction_to(state: State, slots: np.ndarray) -> Restriction:
-    """Return the filter for kernels whose candidates are the memories in ``slots``."""
+    """Return a filter that passes only the memories in ``slots``, as an argument for kernels."""
     restriction = Restriction(
         np.zeros(state.leaf_of.shape[1], np.bool_),
         np.zeros(state.nodes.shape, np.bool_),

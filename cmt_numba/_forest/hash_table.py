@@ -1,8 +1,8 @@
 """Kernels: hash tables with open addressing and linear probing.
 
 The size of a table is a power of two. The *home* of an entry is the cell of its hash. Insertion uses the first free
-cell from the home on, and lookup scans from the home until it finds the entry or an empty cell. Cells contain either
-features or *places*, which are positions in a separate array of entries.
+cell at or after the home, and lookup scans from the home until it finds the entry or an empty cell. Cells contain
+either features or *places*, which are positions in a separate array of entries.
 """
 
 import numpy as np

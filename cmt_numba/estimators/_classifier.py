@@ -126,8 +126,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         minimises the other losses.
     aggressiveness : float, default 1.0
         Penalty ``C`` of "mira" for margin violations: a larger value means a harder margin. The scorer of a class with
-        few examples stays close to their mean. From 50 examples per class, the mean counts for less, and the margin is
-        softer.
+        few examples stays close to their mean. With 50 or more examples per class, the mean counts for less, and the
+        margin is softer.
     learning_rate : float, default 5.0
         AdaGrad step size for the other losses, relative to the sum of an example's absolute values.
     method : {"auto", "head", "neighbors", "scored_neighbors"}, default "head"
@@ -158,7 +158,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     store_examples : bool, default True
         Whether to store all examples. ``kneighbors`` and ``method="neighbors"`` need them. ``partial_fit`` learns some
         stored examples again with each new example. For large batches, it also retrains on all examples when a quarter
-        of them is new. The result is close to that of ``fit`` on all examples, and classes without new examples do not
+        of them are new. The result is close to that of ``fit`` on all examples, and classes without new examples do not
         fade. Without stored examples, memory grows only with the classes and their features, so streams may have any
         length. The parameter takes effect at ``fit`` or the first ``partial_fit``.
     max_examples : int, optional

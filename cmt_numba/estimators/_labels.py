@@ -137,7 +137,7 @@ def _exactly(labels: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
         try:
             converted = labels.astype(dtype)
             same = np.array_equal(converted.astype(labels.dtype), labels)
-            if same and labels.dtype.kind in _NUMBERS:  # integers that overflow also convert back to the same value
+            if same and labels.dtype.kind in _NUMBERS:  # integers that overflowed pass the comparison, too
                 same = np.array_equal(converted < 0, labels < 0)
         except (TypeError, ValueError, OverflowError):
             return None

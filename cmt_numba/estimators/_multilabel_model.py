@@ -333,7 +333,7 @@ class MultilabelModel:
             index.n_cells_pruned = cells_of_tables(index.head)  # every pass has dropped negligible weights
 
     def _hard_negatives(self, questions: Questions, options: MultilabelOptions) -> np.ndarray:
-        """Return each row's candidate labels without common labels, padded with NONE: int32."""
+        """Return each row's candidate labels, except common labels, padded with NONE: int32."""
         index = self.index
         state, effort = index.searched(options), index.effort(options, training=True)
         most = effort.n_leaves * state.members.shape[2] + effort.n_listed

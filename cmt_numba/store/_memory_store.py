@@ -483,8 +483,9 @@ class MemoryStore:
         """Learn from rewards of results, or from correct answers.
 
         The scorer learns to rank memories with high rewards first, and the trees learn to route queries to memories
-        with reward 1. With the cosine and at most 512 features, a linear map of dense queries is learned as well. A
-        quarter of the queries is held out, and the map is used only if it improves the results of these queries.
+        with reward 1. With the cosine metric and at most 512 features, a linear map of dense queries is learned as
+        well. A quarter of the queries is held out, and the map is used only if it improves the results of these
+        queries.
 
         Parameters
         ----------

@@ -387,7 +387,7 @@ def space_of(facts: dict[str, Any], n_features: int | None) -> KeySpace:
     if not isinstance(bound, float) or not 0.0 < bound < np.inf or not isinstance(centre, bytes | None):
         raise ValueError("the store has no valid bound or centre")
     if not isinstance(n_outside, int | None) or (n_outside or 0) < 0:
-        raise ValueError(f"the store has no valid number of vectors beyond its bound: {n_outside!r:.50}")
+        raise ValueError(f"the store's number of vectors beyond its bound is invalid: {n_outside!r:.50}")
     if centre is not None:
         if metric != EuclideanSpace.metric or n_features is None or len(centre) != 4 * (n_features - space.n_more):
             raise ValueError("the centre of the store does not match its metric and its vectors")

@@ -108,7 +108,7 @@ class QueryMap:
         return QueryMap(sums.astype(np.float32), trials)
 
     def _step(self) -> np.ndarray:
-        """Return the map of strength 1 minus the identity matrix."""
+        """Return the map at strength 1, minus the identity matrix."""
         gradient, squares = self.sums.astype(np.float64)
         prior = _PRIOR * (1.0 + np.trace(squares) / len(squares))
         step: np.ndarray = np.linalg.solve(squares + prior * np.eye(len(squares)), gradient.T).T

@@ -196,7 +196,7 @@ def _safe_effort(
 ) -> Effort:
     """Return an effort that suffices for nearly all data, or twice the former effort if there is one.
 
-    If there are few candidates, the effort is to compare all of them.
+    If there are few candidates, the returned effort compares all of them.
     """
     n = search.tree._forest.n_memories
     breadth = 0

@@ -134,7 +134,7 @@ class StoreSearch:
         self._all: tuple[int, GivenVectors] | None = None  # the number of steps of the tree, and all vectors
 
     def prepared(self, X: Any) -> tuple[Any, Rows]:
-        """Return queries after the learned map, and the same queries converted for the tree.
+        """Return queries transformed by the learned map, and the same queries converted for the tree.
 
         Raises
         ------
@@ -295,7 +295,7 @@ class StoreSearch:
         return state is not None and bool(state.parameters.coded)
 
     def _with_weights(self, error: float) -> float:
-        """Return the error of products of keys and queries, increased for learned weights of features."""
+        """Return the error bound of products of keys and queries, enlarged for learned feature weights."""
         state = self.tree._forest.state
         if state is None or (theta := state.scorer.theta).size == 0:
             return error

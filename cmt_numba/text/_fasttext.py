@@ -229,7 +229,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         features = TextFeatures(known, self.word_ngrams, self.n_buckets)
         features.learn(corpus, self.min_count)
         if features.n_rows == 0:
-            raise ValueError(f"no word occurs {self.min_count} times: pass more texts or a smaller min_count")
+            raise ValueError(f"no word occurs at least {self.min_count} times: pass more texts or a smaller min_count")
         spread = np.float32(np.sqrt(3.0 / d))  # gives vectors of length 1 on average
         fresh = (generator.random((features.n_rows - len(learned), d), np.float32) * 2.0 - 1.0) * spread
         length = np.sqrt(np.square(learned, dtype=np.float64).sum() / max(1, len(learned)))

@@ -217,7 +217,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         corpus.add(self._words_of(text) for text in check_texts("texts", texts, or_none=True))
         model.meet(corpus, self)
         if falling and len(model.vocabulary) == 0:
-            raise ValueError(f"no word occurs {self.min_count} times: pass more texts or a smaller min_count")
+            raise ValueError(f"no word occurs at least {self.min_count} times: pass more texts or a smaller min_count")
         model.learn(corpus, self, falling=falling)
         self._model = model
         self.n_features_out_ = self.n_components

@@ -38,6 +38,10 @@ def test_scripts_and_modules_exist(path: Path):
     text = path.read_text(encoding="utf-8")
     paths = re.findall(r"`((?:tests|asv_benchmarks|examples|docs)/[\w./]+)`", text)
     assert [name for name in paths if not (ROOT / name).exists()] == []
+    modules = re.findall(r"`((?:\w+/)+\w+\.py)`", text)
+    assert [
+        name for name in modules if not any((ROOT / top / name).exists() for top in ("", "cmt_numba", "examples"))
+    ] == []
 
 
 BANNED = (

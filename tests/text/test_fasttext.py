@@ -434,7 +434,7 @@ def test_files_and_pickles_predict_as_before(learned: FastTextClassifier, mmap: 
         ({"word_ngrams": 0}, ValueError, "word_ngrams"),
         ({"min_n": 6}, ValueError, "max_n must be 0 or at least min_n=6"),
         ({"tokenizer": "words"}, TypeError, "tokenizer must be a function"),
-        ({"min_count": 100, "word_ngrams": 1}, ValueError, "no word occurs 100 times"),
+        ({"min_count": 100, "word_ngrams": 1}, ValueError, "no word occurs at least 100 times"),
     ],
 )
 def test_bad_options(options: dict[str, Any], error: type[Exception], message: str):

@@ -274,7 +274,7 @@ def test_word2vec_files(learned: SubwordVectors, tmp_path: Path):
         ({"learning_rate": float("nan")}, ValueError, "learning_rate"),
         ({"tokenizer": "words"}, TypeError, "tokenizer must be a function"),
         ({"n_jobs": 0}, ValueError, "n_jobs"),
-        ({"min_count": 100}, ValueError, "no word occurs 100 times"),
+        ({"min_count": 100}, ValueError, "no word occurs at least 100 times"),
     ],
 )
 def test_bad_options(options: dict[str, Any], error: type[Exception], message: str):
