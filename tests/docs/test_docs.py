@@ -40,7 +40,7 @@ def test_scripts_and_modules_exist(path: Path):
     assert [name for name in paths if not (ROOT / name).exists()] == []
     modules = re.findall(r"`((?:\w+/)+\w+\.py)`", text)
     assert [
-        name for name in modules if not any((ROOT / top / name).exists() for top in ("", "cmt_numba", "examples"))
+        name for name in modules if not any((ROOT / top / name).exists() for top in ("", "cmt_numba", "asv_benchmarks"))
     ] == []
 
 
