@@ -1,0 +1,101 @@
+"""``DenseIndex`` against a naive model."""
+
+import numpy as np
+import pytest
+
+from cmt_numba import _index as index
+
+METRICS = ("cosine", "inner_product", "euclidean")
+
+
+def vectors(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
+
+
+def scores_of(metric, q, V):
+    q, V = q.astype(np.float64), V.astype(np.float64)
+    if metric == "euclidean":
+        return -np.sqrt(((V - q) ** 2).sum(axis=1))
+    products = V @ q
+    return products / np.sqrt((V**2).sum(axis=1) * (q**2).sum()) if metric == "cosine" else products
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_random_changes_match_a_dict(metric):
+    rng = np.random.default_rng(1)
+    dense, model = index.DenseIndex(5, metric=metric, random_state=3), {}
+    for step in range(60):
+        kind, known = rng.integers(4), np.array(sorted(model), np.int64)
+        if kind <= 1 or known.size == 0:
+            X = vectors(rng.integers(1, 40), 5, step)
+            ids = dense.insert(X)
+            model |= dict(zip(ids.tolist(), X, strict=True))
+        elif kind == 2:
+            gone = rng.permutation(known)[: rng.integers(1, 1 + known.size)]
+            dense.remove(gone)
+            for i in gone.tolist():
+                del model[i]
+        else:
+            some = rng.permutation(known)[: rng.integers(1, 1 + known.size)]
+            X = vectors(some.size, 5, step)
+            dense.replace(some, X)
+            model |= dict(zip(some.tolist(), X, strict=True))
+        dense.check_invariants()
+        known = np.array(sorted(model), np.int64)
+        assert len(dense) == len(model)
+        np.testing.assert_array_equal(np.sort(dense.ids), known)
+        if known.size == 0:
+            continue
+        V = np.array([model[i] for i in known.tolist()])
+        np.testing.assert_array_equal(dense.vectors(known), V)
+        q, allowed = vectors(1, 5, 1000 + step), known[rng.random(known.size) < 0.5]
+        for among, possible in ((None, known), (dense.allow(allowed), allowed)):
+            found, scores = dense.search(q, 7, target_recall=1.0, among=among)
+            expected = scores_of(metric, q[0], V[np.isin(known, possible)])
+            best = np.argsort(-expected, kind="stable")[:7]
+            np.testing.assert_array_equal(found[0, : best.size], possible[best])
+            np.testing.assert_allclose(scores[0, : best.size], expected[best], rtol=1e-9, atol=1e-9)
+            assert (found[0, best.size :] == -1).all()
+            assert (scores[0, best.size :] == -np.inf).all()
+
+
+def test_ids_are_never_reused():
+    dense = index.DenseIndex(2)
+    dense.remove(dense.insert(vectors(10, 2)))
+    np.testing.assert_array_equal(dense.insert(vectors(3, 2)), [10, 11, 12])
+    np.testing.assert_array_equal(dense.contains(np.array([9, 10, 13, -1])), [False, True, False, False])
+
+
+def test_equal_scores_are_ordered_by_id():
+    dense = index.DenseIndex(3, metric="inner_product")
+    dense.insert(np.ones((20, 3), np.float32))
+    dense.remove(np.array([0, 3]))
+    found, _ = dense.search(np.ones((1, 3), np.float32), 5)
+    np.testing.assert_array_equal(found, [[1, 2, 4, 5, 6]])
+
+
+def test_allowed_vectors_are_valid_until_the_next_change():
+    dense = index.DenseIndex(3)
+    allowed = dense.allow(dense.insert(vectors(10, 3)))
+    dense.remove(np.array([0]))
+    with pytest.raises(ValueError, match="earlier version"):
+        dense.search(vectors(1, 3), 1, among=allowed)
+
+
+@pytest.mark.parametrize("mode", ["r", "c"])
+def test_an_index_is_restored_from_arrays(tmp_path, mode):
+    dense = index.DenseIndex(4, metric="euclidean", random_state=5)
+    dense.insert(vectors(100, 4))
+    dense.remove(np.arange(0, 100, 3))
+    arrays, facts = dense.arrays()
+    np.save(tmp_path / "vectors.npy", arrays["vectors"])
+    mapped = arrays | {"vectors": np.load(tmp_path / "vectors.npy", mmap_mode=mode)}
+    restored, copied = index.DenseIndex.of_arrays(mapped, facts), dense.copy()
+    for twin in (dense, restored, copied):
+        twin.insert(vectors(10, 4, 1))
+        twin.remove(np.array([1]))
+        twin.replace(np.array([2]), vectors(1, 4, 2))
+        twin.check_invariants()
+    for twin in (restored, copied):
+        for a, b in zip(dense.search(vectors(9, 4, 3), 6), twin.search(vectors(9, 4, 3), 6), strict=True):
+            np.testing.assert_array_equal(a, b)
