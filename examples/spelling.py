@@ -40,7 +40,11 @@ def misspellings(lines: Iterable[str]) -> list[tuple[str, str]]:
 
 def listed_misspellings() -> list[tuple[str, str]]:
     """Return codespell's pairs of misspelling and intended word."""
-    text = files("codespell_lib").joinpath("data/dictionary.txt").read_text(encoding="utf-8")
+    try:
+        package = files("codespell_lib")
+    except ModuleNotFoundError:
+        raise SystemExit("spelling.py needs the package codespell: pip install codespell") from None
+    text = package.joinpath("data/dictionary.txt").read_text(encoding="utf-8")
     return misspellings(text.splitlines())
 
 

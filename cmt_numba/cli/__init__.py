@@ -1,5 +1,7 @@
 """The command ``cmt-numba``, which trains, queries and evaluates models on data files."""
 
+import errno
+import io
 import os
 import signal
 import sys
@@ -10,19 +12,27 @@ def main() -> None:
     """Run the command line. If a dependency is missing, print how to install it.
 
     An interrupt silently ends the process with status 130, even during start-up. A closed output pipe ends it with
-    status 1.
+    status 1. If the output cannot be written for another reason, print the reason and end with status 2.
     """
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, _leave)  # during an import, KeyboardInterrupt could become another exception
-    if sys.stdout is None:  # the caller has closed the standard output
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = _ClosedOutput()
     try:
-        _run(interruptible)
+        try:
+            _run(interruptible)
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(_INTERRUPTED) from None
-    finally:
-        _flush()
+    except BrokenPipeError:
+        _discard_output()
+        raise SystemExit(1) from None
+    except OSError as error:
+        print(f"cmt-numba: standard output: {error.strerror}", file=sys.stderr)
+        _discard_output()
+        raise SystemExit(2) from None
 
 
 _INTERRUPTED = 130
@@ -32,13 +42,17 @@ def _leave(number: int, frame: Any) -> None:
     os._exit(_INTERRUPTED)
 
 
-def _flush() -> None:
-    """Flush the output. If the output pipe is closed, exit with status 1 instead of an error from Python."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
+class _ClosedOutput(io.TextIOBase):
+    """The standard output of a process that was started without one."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "it is closed", "standard output")
+
+
+def _discard_output() -> None:
+    """Discard the output that is still buffered, so that Python does not try to write it at exit."""
+    if not isinstance(sys.stdout, _ClosedOutput):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
 
 
 def _run(interruptible: bool) -> None:

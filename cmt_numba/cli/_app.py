@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,24 +41,37 @@ class _Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[given.WORDS] = list(args)
-        return super().parse_args(ctx, args)
+        if not args:  # this prints the help
+            return super().parse_args(ctx, args)
+        with _one_line_errors(ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _one_line_errors(ctx):
             return super().invoke(ctx)
-        except (typer.Abort, BrokenPipeError):
-            raise  # the user has cancelled the command, or the output pipe is closed
-        except Exception as error:
-            if ctx.params.get("traceback") or hasattr(error, "exit_code"):  # Typer handles its own exceptions
-                raise
-            reason = "not enough memory" if isinstance(error, MemoryError) and not str(error) else str(error)
-            if isinstance(error, OSError) and error.filename and error.strerror:
-                reason = f"{error.filename}: {error.strerror}"  # omit the error number
-            is_expected = isinstance(error, _EXPECTED)
-            if not is_expected:
-                reason = f"unexpected {type(error).__name__}: {reason}; cmt-numba --traceback ... shows the traceback"
-            print(f"cmt-numba: {printable(' '.join(reason.split()))}", file=sys.stderr)
-            raise typer.Exit(2 if is_expected else 1) from None
+
+
+@contextmanager
+def _one_line_errors(ctx: Any) -> Iterator[None]:
+    try:
+        yield
+    except (typer.Abort, typer.Exit, BrokenPipeError):
+        raise  # the user has cancelled the command, the help was printed, or the output pipe is closed
+    except Exception as error:
+        if ctx.params.get("traceback"):
+            raise
+        reason = str(error)
+        is_expected = isinstance(error, _EXPECTED)
+        if isinstance(error, MemoryError) and not reason:
+            reason = "not enough memory"
+        elif isinstance(error, OSError) and error.strerror:  # omit the error number
+            reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        elif hasattr(error, "format_message"):  # a usage error, found by Typer
+            reason, is_expected = error.format_message(), True
+        elif not is_expected:
+            reason = f"unexpected {type(error).__name__}: {reason}; cmt-numba --traceback ... shows the traceback"
+        print(f"cmt-numba: {printable(' '.join(reason.split()))}", file=sys.stderr)
+        raise typer.Exit(2 if is_expected else 1) from None
 
 
 app = typer.Typer(

@@ -38,7 +38,7 @@ class Interval(StrEnum):
 
 _COLUMNS = "Columns of the log"
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Evaluate bandit policies from logs.")
+app = typer.Typer(rich_markup_mode="markdown", help="Evaluate bandit policies from logs.")
 
 
 @app.callback()

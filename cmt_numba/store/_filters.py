@@ -151,17 +151,22 @@ def _ids_where(where: Callable[[Any], Any], contents: StoreContents) -> np.ndarr
 def _warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Records) -> None:
     """Warn if no payload has a field of the condition.
 
-    If nothing was found, also warn if a list is compared with a single value, or the reverse.
+    If nothing was found, also warn if a list is compared with a single value or a text with a number, or the reverse.
     """
-    for path, with_element in condition.fields:
+    for path, is_list, value in condition.fields:
         name, kind = path[1:-1].replace('."', ".").replace('"', "").removeprefix("$."), records.kind_of_field(path)
         if kind is None:
             there = ", ".join(records.names_of_fields()) or "none"
             warn(f"no payload has the field {name!r}; known fields: {there}", UserWarning)
-        elif finds_nothing and kind == "array" and not with_element:
+        elif not finds_nothing:
+            continue
+        elif kind == "array" and not is_list:
             warn(
                 f"the field {name!r} contains lists: search for an element with {{{name!r}: {{'contains': ...}}}}",
                 UserWarning,
             )
-        elif finds_nothing and kind != "array" and with_element:
+        elif kind != "array" and is_list:
             warn(f"the field {name!r} is of type {kind}, not a list: compare it with {{{name!r}: ...}}", UserWarning)
+        elif kind != "array" and value is not None and (kind == "text") != isinstance(value, str):
+            what = "text" if isinstance(value, str) else "number"
+            warn(f"the field {name!r} is of type {kind}, but is compared with the {what} {value!r:.50}", UserWarning)

@@ -23,13 +23,21 @@ _DEEPEST = 30  # keeps expressions below SQLite's maximum depth of 1,000
 _MOST_PARTS = 500
 
 
+class ComparedField(NamedTuple):
+    """A field of a condition, to find likely mistakes."""
+
+    path: str
+    is_list: bool  # whether elements of a list are compared
+    value: Any  # a value it is compared with; None if values are both texts and numbers
+
+
 class Condition(NamedTuple):
     """An SQL condition with the values of its parameters. It evaluates to 0 or 1, never to null."""
 
     sql: str
     values: tuple[Any, ...] = ()
     n_parts: int = 1  # number of comparisons
-    fields: tuple[tuple[str, bool], ...] = ()  # for each field: its path, and whether list elements are compared
+    fields: tuple[ComparedField, ...] = ()
 
 
 def condition_of(where: Any) -> Condition:
@@ -120,7 +128,7 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
     if name not in _OPERATORS:
         raise ValueError(f"unknown operator {operator!r:.50} in where: use one of {', '.join(sorted(_OPERATORS))}")
     if name in _RANGES:
-        return _in_range(path, _RANGES[name], value)._replace(fields=((path, False),))
+        return _in_range(path, _RANGES[name], value)._replace(fields=(ComparedField(path, False, value),))
     simple: dict[str, Callable[[str, Any], Condition]] = {
         "eq": _equal,
         "ne": lambda path, value: _negated(_equal(path, value)),
@@ -130,7 +138,13 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
     }
     condition = simple[name](path, value)
     is_asked = name != "exists" and value is not None  # otherwise a missing field may be intended
-    return condition._replace(fields=((path, name == "contains"),) if is_asked else ())
+    if not is_asked:
+        return condition
+    values = list(value) if name == "in" else [value]
+    are_alike = len({isinstance(one, str) for one in values}) == 1 and None not in values
+    return condition._replace(
+        fields=(ComparedField(path, name == "contains", as_plain(values[0]) if are_alike else None),)
+    )
 
 
 def _equal(path: str, value: Any) -> Condition:

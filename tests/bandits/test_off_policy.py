@@ -155,8 +155,12 @@ def test_intervals_stay_in_the_range_of_rewards():
         low, high = estimate.interval("betting")
         assert 0.2 < low < rewards.mean() < high < 0.4
         assert estimate.interval("bernstein")[1] < 0.6
-    with pytest.raises(ValueError, match="betting"):
-        self_normalized(rewards, propensities, target).interval("betting")
+    without_range = self_normalized(rewards, propensities, target)
+    for method in ("betting", "bernstein"):
+        with pytest.raises(ValueError, match=f"{method}.* requires reward_range.*self_normalized"):
+            without_range.interval(method)
+    with pytest.raises(ValueError, match=r"chernoff.* not valid"):
+        without_range.interval("chernoff")
     rare = inverse_propensity(np.append(np.zeros(9), 1.0), np.full(10, 0.01), np.full(10, 0.9))
     for method in ("betting", "bernstein", "chernoff", "normal", "bootstrap"):
         low, high = rare.interval(method)
@@ -519,3 +523,13 @@ def test_tiny_propensities_and_certain_intervals_are_refused():
     for method in ("bernstein", "chernoff", "bootstrap", "normal"):
         with pytest.raises(ValueError, match="confidence must be below 1"):
             found.interval(method, confidence=1.0)
+
+
+def test_results_are_printed_without_their_arrays(world: World):
+    log = world.log()
+    assert str(log) == f"Log(400 rows, 4 actions, 3 features, mean reward {log.rewards.mean():.4g}, with propensities)"
+    assert str(Log(["a", "b"], [0, 1])) == "Log(2 rows, 2 actions, mean reward 0.5)"
+    result = replay(Random(random_state=0), log)
+    assert str(result) == f"Replay(value {result.value:.4g}, from {result.rows.size} of 400 rows)"
+    estimate = inverse_propensity(world.rewards, world.propensities, world.propensities)
+    assert str(estimate) == f"Estimate(inverse propensity, value {estimate.value:.4g}, from 400 rows)"

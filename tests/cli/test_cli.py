@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -393,10 +394,8 @@ def test_help_shows_examples(command: str):
 
 def test_usage():
     assert succeed("--version") == f"cmt-numba {__version__}\n"
-    for words in (("nonsense",), ("fit",), ("query", "a", "--model"), ("evaluate", "a", "--seeds", "0")):
-        result = run(*words)
-        assert result.exit_code == 2
-        assert "Traceback" not in result.output
+    for words in ("nonsense", "fit", "query a --model", "--none", "bandit", "evaluate a --seeds 0"):
+        fail(*words.split())
 
 
 def test_without_the_extra():
@@ -431,6 +430,29 @@ def test_a_closed_output_ends_the_command(folder: Path):
         process.stdout = None
         assert process.communicate(timeout=300)[1] == ""
         assert process.returncode == 1
+
+
+@needs_jit
+@pytest.mark.skipif(sys.platform == "win32", reason="the shell is POSIX")
+def test_an_output_that_cannot_be_written_is_an_error(folder: Path, tmp_path: Path):
+    model = tmp_path / "my.cmt"
+    succeed("fit", folder / "train.svm", "-m", model)
+    predict = f"predict '{folder / 'test.svm'}' -m '{model}'"
+    targets = {">&-": "standard output: it is closed"}
+    if Path("/dev/full").exists():
+        targets[">/dev/full"] = "No space left on device"
+    for target, reason in targets.items():
+        for words in (predict, "--help"):
+            command = f"exec '{sys.executable}' -m cmt_numba {words} {target}"
+            result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=300)
+            assert result.returncode == 2
+            assert re.fullmatch(f"cmt-numba: (standard output: )?{reason}\n", result.stderr)
+
+
+def test_a_file_that_cannot_be_read_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for words in (("info", folder / "train.svm"), ("fit", folder / "train.svm", "-m", folder / "none.cmt")):
+        assert "train.svm' is not readable" in fail(*words)
 
 
 @needs_jit

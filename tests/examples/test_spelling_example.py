@@ -38,3 +38,12 @@ def test_words_are_corrected(spelling, tmp_path: Path):
         assert found == [[words[0]], ["hamlet"], ["hamlet"]]
     first, among_five = spelling.evaluate(pairs, 20, 60, 2)
     assert 0.5 < first <= among_five <= 1.0
+
+
+def test_a_missing_package_is_one_line(spelling, monkeypatch: pytest.MonkeyPatch):
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(spelling, "files", missing)
+    with pytest.raises(SystemExit, match=r"^spelling.py needs the package codespell: pip install codespell$"):
+        spelling.listed_misspellings()

@@ -73,6 +73,10 @@ def test_a_list_of_keys_that_was_changed_is_read_again():
         ({"or": [{"n": 1}, {"a.b": {"ge": 2}}]}, "no payload has the field 'a.b'"),
         ({"tags": 1}, "'tags' contains lists"),
         ({"color": {"contains": "red"}}, "'color' is of type text, not a list"),
+        ({"n": "1"}, "'n' is of type integer, but is compared with the text '1'"),
+        ({"n": {"gt": "1"}}, "'n' is of type integer, but is compared with the text '1'"),
+        ({"n": {"in": ["1", "2"]}}, "'n' is of type integer, but is compared with the text '1'"),
+        ({"color": 1}, "'color' is of type text, but is compared with the number 1"),
     ],
 )
 def test_suspicious_filters_warn(where: dict, words: str):
@@ -87,7 +91,14 @@ def test_valid_empty_filters_do_not_warn():
     store = filled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for where in ({"n": -1}, {"nn": {"exists": False}}, {"nn": None}, {"tags": {"contains": 9}}):
+        for where in (
+            {"n": -1},
+            {"nn": {"exists": False}},
+            {"nn": None},
+            {"tags": {"contains": 9}},
+            {"n": {"in": ["a", -1]}},
+            {"n": True},
+        ):
             store.query(drawn(1), 1, where=where)
 
 

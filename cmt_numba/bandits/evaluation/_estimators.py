@@ -12,11 +12,12 @@ from .._checks import check_rewards, generator_of, numbers
 from . import _intervals
 from ._intervals import METHODS
 
+_SELF_NORMALIZED = "self-normalised"
 _THRESHOLDS = 20  # number of thresholds to compare
 _LEAST = 1e-100  # minimum propensity; smaller ones lead to weights whose squares overflow
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """An estimate of the mean reward of a policy.
 
@@ -47,6 +48,9 @@ class Estimate:
     # Two arrays of non-negative terms whose means estimate the fractions of the range below and above the value.
     _sides: tuple[np.ndarray, np.ndarray] | None = None
     _corrected: Estimate | None = None  # doubly robust estimate that provides the interval of a biased estimate
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.name}, value {self.value:.4g}, from {self.terms.size:,} rows)"
 
     @property
     def effective_sample_size(self) -> float:
@@ -141,16 +145,18 @@ class Estimate:
         error = (1.0 - check_real("confidence", confidence, 0.0, 1.0, above=True)) / 2.0
         if error == 0.0:
             raise ValueError(f"confidence must be below 1, got {confidence}")
-        below, above = self._checked_sides("betting")
+        if self._sides is None:
+            raise self._unsupported("betting")
+        below, above = self._sides
         assert self.reward_range is not None
         low, high = self.reward_range
         lower, upper = (_intervals.betting_below(terms, error) for terms in (below, above))
         return np.column_stack([low + (high - low) * lower, high - (high - low) * upper])
 
-    def _checked_sides(self, method: str) -> tuple[np.ndarray, np.ndarray]:
-        if self._sides is None:
-            raise ValueError(f'method={method!r} is not valid for the estimator {self.name!r}: use method="bootstrap"')
-        return self._sides
+    def _unsupported(self, method: str) -> ValueError:
+        if self.name == _SELF_NORMALIZED and method in ("betting", "bernstein"):  # it would have sides with a range
+            return ValueError(f"method={method!r} requires reward_range: pass it to self_normalized")
+        return ValueError(f'method={method!r} is not valid for the estimator {self.name!r}: use method="bootstrap"')
 
     def _unclipped(self, method: str, confidence: float, n_resamples: int, random_state: Any) -> tuple[float, float]:
         if method == "betting":
@@ -170,7 +176,7 @@ class Estimate:
         if method == "normal":
             return _intervals.normal(self._linearized(), confidence)
         if self.bounds is None:
-            raise ValueError(f'method={method!r} is not valid for the estimator {self.name!r}: use method="bootstrap"')
+            raise self._unsupported(method)
         bound = _intervals.bernstein if method == "bernstein" else _intervals.chernoff
         return bound(self.terms, *self.bounds, confidence)
 
@@ -271,7 +277,7 @@ def self_normalized(
         sides = _weighted_sides(weights, rewards, its_range)
     terms = above / (weights.mean() or 1.0)
     return Estimate(
-        "self-normalised", float(terms.mean()), terms, weights, None, its_range, (above, weights), _sides=sides
+        _SELF_NORMALIZED, float(terms.mean()), terms, weights, None, its_range, (above, weights), _sides=sides
     )
 
 

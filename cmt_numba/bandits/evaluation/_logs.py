@@ -29,7 +29,7 @@ from .._checks import (
 _SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".csv", ".csv.gz")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Log:
     """A log of decisions in chronological order.
 
@@ -107,6 +107,15 @@ class Log:
 
     def __len__(self) -> int:
         return int(self.actions.size)
+
+    def __repr__(self) -> str:
+        n_actions = np.unique(self.choices().actions).size
+        parts = [f"{len(self):,} rows", f"{n_actions:,} actions"]
+        if self.contexts is not None:
+            parts.append(f"{self.contexts.shape[1]:,} features")
+        parts.append(f"mean reward {self.rewards.mean():.4g}")
+        parts += [f"with {name}" for name in ("propensities", "times") if getattr(self, name) is not None]
+        return f"Log({', '.join(parts)})"
 
     def numbers_of(self, actions: Any) -> np.ndarray:
         """Convert action names to numbers. Numbers are returned unchanged.

@@ -15,7 +15,7 @@ from ._logs import Log
 _FARTHEST = 256  # maximum number of rows in a call of act
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Replay:
     """Result of a replay: the rows of a log in which a policy chose the logged action.
 
@@ -32,6 +32,9 @@ class Replay:
     rows: np.ndarray
     rewards: np.ndarray
     n_seen: int
+
+    def __repr__(self) -> str:
+        return f"Replay(value {self.value:.4g}, from {self.rows.size:,} of {self.n_seen:,} rows)"
 
     @property
     def value(self) -> float:
