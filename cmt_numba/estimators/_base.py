@@ -1,7 +1,7 @@
 """Base class of the estimators, with parameter checks, model changes, files and folders.
 
-An estimator has parameters and, once fitted, a model. A change first validates its arguments. It then updates the model
-in place if this is quick or no other thread reads; otherwise it trains a copy and swaps it in atomically.
+An estimator has parameters and, once fitted, a model. A change first validates its arguments. A quick change then
+updates the model in place without interruption. A long one trains a copy and swaps it in atomically.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from .._change import Lockable, ReadWriteLock, changes, reads, undone_by
+from .._change import Lockable, ReadWriteLock, changes, reads, undone_by, uninterrupted
 from .._forest import writeable
 from .._validation import (
     MOST_PASSES,
@@ -49,6 +49,7 @@ _PLAIN_TARGETS = "biuUS"  # kinds of NumPy dtypes without NaN or other invalid v
 _NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, FOLDER})
 
 _LONG = 0.02  # maximum time that readers wait, in seconds
+_LONGEST = 1.0  # maximum time that an interrupt waits, in seconds
 _FEW = 4  # before the first timing, changes with at most this many rows count as quick
 _MOST_GROWTH = 1.5  # limit on the growth of a time estimate per call, because one slow call may be an outlier
 
@@ -240,7 +241,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
                 folder.note(learned)
 
         if not (replaces or self._takes_long(method, n_rows)):
-            lock.step(learn_in_place)
+            uninterrupted(lock.step, learn_in_place)
             return self
         if folder is not None:
             folder.begin(former)
@@ -252,12 +253,13 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return self
 
     def _takes_long(self, method: str, n_rows: int) -> bool:
-        """Return whether a change would block readers in other threads for too long."""
+        """Return whether a change would block readers in other threads, or an interrupt, for too long."""
+        if self._model.has_much_due(n_rows, self):
+            return True
         known = vars(self).get(_DURATIONS, {}).get(method)
-        is_short = n_rows <= _FEW if known is None else n_rows * known <= _LONG
-        if is_short and not self._model.has_much_due(n_rows, self):
-            return False
-        return self._lock.has_other_readers()
+        if known is None:
+            return n_rows > _FEW and self._lock.has_other_readers()
+        return n_rows * known > (_LONG if self._lock.has_other_readers() else _LONGEST)
 
     def _note_duration(self, method: str, n_rows: int, seconds: float) -> None:
         """Record the duration of a change, to estimate how long the method takes next time."""

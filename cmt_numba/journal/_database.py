@@ -214,7 +214,8 @@ class EntryDatabase:
                 self._connection.close()
                 raise
             self._identity = found.st_dev, found.st_ino
-            _open.add(self)
+            if not read_only:
+                _open.add(self)
 
     def _connected(self) -> SharedConnection:
         """Return a connection to the database, which :meth:`_prepare` locks."""

@@ -70,21 +70,24 @@ class Folder:
         tables: ExtraTables | None = None,
         waits: bool = True,
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # a later os.chdir must not redirect snapshots
         self._read_only = read_only
+        self._descriptor: int | None = None  # holds the folder, so that no other folder gets its inode number
         self._acknowledged: Acknowledged | None = None
         self._is_closed = False
         self.base = 0
         self.identity: str | None = None
         if not self.path.is_dir() and not read_only:
             self.path.mkdir(0o700)
-            bring_to_disk(self.path.absolute().parent)
+            bring_to_disk(self.path.parent)
         self._check_whose_it_is()
         if read_only and check_regular(self._acknowledged_path):  # read it first: a writer may append entries
             self._acknowledged = Acknowledged(self._acknowledged_path, read_only=True)
         self.database = EntryDatabase(self.journal_path, tables, waits=waits, read_only=read_only)
         self.is_new = self.database.is_new
         try:
+            if os.name == "posix":  # Windows does not rename a folder with open files
+                self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             if self.is_new:
                 self._check_that_nothing_is_lost()
                 if read_only:
@@ -223,11 +226,24 @@ class Folder:
         return self.path / f"tree-{sequence}.cmt"
 
     def check_room_for(self, sequence: int) -> None:
-        """Raise FileExistsError if a foreign file occupies the path of snapshot ``sequence``."""
+        """Raise OSError if the folder has moved, or a foreign file occupies the path of snapshot ``sequence``."""
+        self._check_place()
         path = self._check_that_it_is_no_link(sequence)
         if path.exists() and not self._is_ours(path, sequence, sequence):
             message = f"{path} exists but does not belong to this tree; move it elsewhere"
             raise FileExistsError(errno.EEXIST, message)
+
+    def _check_place(self) -> None:
+        """Raise FileNotFoundError if the folder has been moved. Another folder may have its path."""
+        if self._descriptor is None:
+            return
+        held = os.fstat(self._descriptor)
+        with suppress(OSError):
+            found = os.stat(self.path)
+            if (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino):
+                return
+        message = f"{self.path} has been moved or replaced; close it and open it at its new path"
+        raise FileNotFoundError(errno.ENOENT, message)
 
     def _check_that_it_is_no_link(self, sequence: int) -> Path:
         path = self.snapshot_path(sequence)
@@ -310,6 +326,8 @@ class Folder:
         finally:
             if self._acknowledged is not None:
                 self._acknowledged.close()
+            if self._descriptor is not None:
+                os.close(self._descriptor)
 
 
 def read_at_one_moment(path: str | os.PathLike[str], read: Callable[[], None]) -> None:

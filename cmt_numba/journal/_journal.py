@@ -446,18 +446,18 @@ class Journal:
         if self._is_a_fork():
             self._refusal = CLOSED
             self.folder.close()
-            return
+        else:
+            uninterrupted(self._close)
+
+    def _close(self) -> None:
         with self._writing:
             try:
                 if self._refusal is None and not self._is_behind:
-                    defer_interrupts(self._finish)
+                    self.sync()
+                    self._take_snapshot_if_due(_AT_THE_END)
             finally:
                 self._refusal = self._refusal or CLOSED
                 self.folder.close()
-
-    def _finish(self) -> None:
-        self.sync()
-        self._take_snapshot_if_due(_AT_THE_END)
 
     def _sync(self) -> None:
         self.folder.sync(self.sequence)

@@ -410,7 +410,7 @@ class StoreContents:
 
     def close(self) -> None:
         """Write all changes to disk, and close the files."""
-        self.alone(self._close)
+        uninterrupted(self.alone, self._close)
 
     def _close(self) -> None:
         if self._is_closed:

@@ -110,6 +110,11 @@ def copied(estimator: Any) -> Any:
     return pickle.loads(pickle.dumps(estimator))
 
 
+def saved(estimator: Any, folder: Path) -> bytes:
+    estimator.save(folder / "state")
+    return (folder / "state").read_bytes()
+
+
 def check(case: Case, estimator: Any, path: Path) -> None:
     """Use an estimator after an interrupted change."""
     try:
@@ -135,17 +140,19 @@ CHANGES = cases()
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_interrupted_at_a_line(name: str, tmp_path: Path):
-    """The estimator predicts, saves, loads and learns afterwards, or says that it is not fitted."""
+    """The estimator has its state from before or after the change, and works afterwards."""
     case, random = CHANGES[name], np.random.default_rng(len(name))
-    n_lines = []
+    n_lines, states = [], [saved(case.fitted(), tmp_path)]
     for _ in range(3):  # loading kernels and admitting readers runs additional lines
-        lines = Lines()
-        lines.run(partial(case.change, copied(case.fitted())))
+        lines, estimator = Lines(), copied(case.fitted())
+        lines.run(partial(case.change, estimator))
         n_lines.append(lines.n)
+        states.append(saved(estimator, tmp_path))
     for stop in random.choice(np.arange(1, min(n_lines) + 1), 3, replace=False):
         estimator = copied(case.fitted())
         with pytest.raises(KeyboardInterrupt):
             Lines(int(stop)).run(partial(case.change, estimator))
+        assert saved(estimator, tmp_path) in states, "the change was made in part"
         check(case, estimator, tmp_path / "estimator")
 
 

@@ -166,7 +166,7 @@ def test_short_or_unobserved_changes_are_made_in_place():
     classifier = fitted("classifier")
     forest = classifier.forest_
     classifier.predict(X)
-    classifier.partial_fit(X[:50], y[:50])
+    classifier.partial_fit(X[:10], y[:10])
     assert classifier.forest_ is forest
     with Threads(lambda: classifier.predict(X[:1])):
         classifier.partial_fit(X[:1], y[:1])
