@@ -3,6 +3,11 @@
 from typing import Any
 
 import numpy as np
+import scipy.sparse
+
+
+class WeightedRows(scipy.sparse.csr_array):  # type: ignore[misc]
+    """Sparse rows of a vectorizer that has already weighted their features. Slices have the same type."""
 
 
 def unmasked(name: str, value: Any) -> Any:

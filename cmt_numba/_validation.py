@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import numpy as np
 import scipy.sparse
 
+from ._arrays import WeightedRows, unmasked
 from ._arrays import label_array as label_array
-from ._arrays import unmasked
 from ._change import map_threads, spans
 from ._forest import (
     INVALID_CELLS,
@@ -41,7 +41,7 @@ MOST_PASSES = 10_000
 MOST_COMPONENTS = 2**16
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
-_CSR = (scipy.sparse.csr_array, scipy.sparse.csr_matrix)
+_CSR = (scipy.sparse.csr_array, scipy.sparse.csr_matrix, WeightedRows)
 
 _DTYPES_OF_HITS = tuple(map(np.dtype, ("i8", "f4", "i4", "i4", "i4", "i1", "f4")))
 _FOREIGN_EXPLORATION = "hits.exploration must come from this forest: pass the unchanged hits that query returned"

@@ -165,7 +165,11 @@ def train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison):
     n = _find_gradient(keys, probe, comparison.slots[right], comparison.slots[wrong], comparison)
     worth = np.float64(rewards[row, right] - rewards[row, wrong])
     gap = np.float64(comparison.scores[right] - comparison.scores[wrong])
-    if parameters.scorer_loss != ScorerLoss.MIRA:
+    loss = parameters.scorer_loss
+    if loss == ScorerLoss.MIRA:
+        if gap < _MARGIN * worth:
+            _widen(parameters, scorer, comparison, n, _MARGIN * worth - gap)
+    elif loss == ScorerLoss.RANKING or loss == ScorerLoss.CONTRAST:
         _descend(parameters, scorer, comparison, n, -worth * _STEEPNESS / (1.0 + np.exp(_STEEPNESS * gap)))
-    elif gap < _MARGIN * worth:
-        _widen(parameters, scorer, comparison, n, _MARGIN * worth - gap)
+    else:
+        raise ValueError("train_on_pair has no rule for this scorer_loss")

@@ -78,9 +78,12 @@ def train_router(parameters, routers, t, node, x, work, margin, label, importanc
         if error < _CLOSE_ENOUGH or importance == 0.0:
             return margin
         return margin + passive_aggressive_step(routers, t, node, x, work, label, min(importance, 1.0) * error, rate)
-    slope = margin - label if loss == RouterLoss.SQUARED else -label / (1.0 + np.exp(label * margin))
-    error = np.abs(slope)
-    if error < _CLOSE_ENOUGH or importance == 0.0:
+    if loss == RouterLoss.SQUARED:
+        slope, farthest = margin - label, np.abs(margin - label)
+    elif loss == RouterLoss.LOGISTIC:
+        slope, farthest = -label / (1.0 + np.exp(label * margin)), np.inf
+    else:
+        raise ValueError("train_router has no rule for this router_loss")
+    if np.abs(slope) < _CLOSE_ENOUGH or importance == 0.0:
         return margin
-    farthest = error if loss == RouterLoss.SQUARED else np.inf
     return margin - adagrad_step(routers, t, node, x, work, slope * importance, rate, farthest)

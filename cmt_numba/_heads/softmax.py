@@ -36,9 +36,11 @@ def _find_slopes(head, candidates, right, margin, slopes):
             total += slopes[i]
         for i in range(n):
             slopes[i] /= total
-    else:
+    elif loss == HeadLoss.LOGISTIC:
         for i in range(n):
             slopes[i] = np.float32(1.0) / (np.float32(1.0) + np.exp(-steepness * (scores[i] - np.float32(0.5))))
+    else:
+        raise ValueError("descend_on has no rule for this loss")
     slopes[right] -= np.float32(1.0)
 
 

@@ -15,7 +15,7 @@ import copy
 import logging
 import math
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -74,11 +74,11 @@ from ._calibration import (
     positions_in,
 )
 from ._choice import Choice, choose, resolved
+from ._class_places import ClassPlaces
 from ._example_names import ExampleNames
-from ._feature_weights import add_counts, count_features, seem_cut_off
+from ._feature_weights import FeatureWeights, add_counts, are_in_doubt, count_features, seem_cut_off
 from ._input import ExampleBatch, joined_weights, taken, total_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
-from ._labels import are_among, check_expected, distinct_classes, in_one_type
 from ._neighbors import NeighborTable, nearest, new_table
 from ._votes import count_votes, weights_of_votes
 
@@ -114,49 +114,6 @@ class ClassificationOptions(LabelOptions, Protocol):
     n_neighbors: int | str
     weights: str
     feature_weights: str
-
-
-class ClassPlaces(NamedTuple):
-    """The positions of the classes of a batch among all classes."""
-
-    classes: np.ndarray  # all classes including the new ones, sorted
-    added: np.ndarray  # int64: insertion positions of the new classes, as for numpy.insert
-    of_batch: np.ndarray  # int64: ascending positions in ``classes`` of the batch's distinct classes
-
-
-def place_classes(
-    known: np.ndarray | None, y: np.ndarray, expected: np.ndarray | None
-) -> tuple[ClassPlaces, np.ndarray]:
-    """Return the positions of a batch's classes, and each row's index into ``ClassPlaces.of_batch``.
-
-    Parameters
-    ----------
-    known : ndarray or None
-        The known classes, sorted.
-    y : ndarray
-        The class of each row.
-    expected : ndarray or None
-        The ``classes`` argument of ``partial_fit``, if given.
-    """
-    found, of_rows = distinct_classes(y)
-    if found.size == 1 and expected is None and known is not None and found.dtype == known.dtype:
-        place = np.searchsorted(known, found)
-        if place[0] < known.size and known[place[0]] == found[0]:
-            return ClassPlaces(known, np.empty(0, np.int64), place), of_rows
-    if known is None:
-        known = (found if expected is None else expected)[:0]
-    if expected is None:
-        if known.size > 0:
-            known, found = in_one_type("y", known, found)
-        expected = found
-    else:
-        known, found, expected = in_one_type("y", known, found, expected)
-        expected = np.unique(expected)
-        check_expected(found, expected)
-    new = expected[~are_among(known, expected)]
-    added = np.searchsorted(known, new)
-    classes = np.insert(known, added, new) if new.size > 0 else known
-    return ClassPlaces(classes, added, np.searchsorted(classes, found)), of_rows
 
 
 class ClassificationModel:
@@ -298,7 +255,7 @@ class ClassificationModel:
         index, n_rows, n_passes, slots = self.index, given.n_rows, options.n_head_passes, None
         is_first = index.n_labels == 0
         if is_first:
-            index.feature_weights = count_features(options.feature_weights, given, weights)
+            index.feature_weights = self._count_features(given, weights, options, are_weighted=batch.are_weighted)
         rows = index.weighed(given)
         # Routers need not learn classes of one example each: the inverted index finds sparse classes, and cluster lists
         # find dense classes if there are very many.
@@ -310,6 +267,7 @@ class ClassificationModel:
         if index.examples is not None:
             slots = self._store(batch, labels)
             if not self._spreads_work(n_rows) and self._learn_again_if_due(options):
+                self._choose_features(options)
                 self._choose(options)
                 return
         index.begin_training()
@@ -335,14 +293,23 @@ class ClassificationModel:
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
         if is_first:
+            self._choose_features(options)
             self._choose(options)
         elif index.examples is None and index.feature_weights is not None:
             index.feature_weights = add_counts(index.feature_weights, options.feature_weights, given, batch.weights)
 
+    def _count_features(
+        self, rows: Rows, weights: np.ndarray | None, options: ClassificationOptions, *, are_weighted: bool = False
+    ) -> FeatureWeights | None:
+        """Count features. Rows are marked as weighted if ``are_weighted`` is True or if earlier rows were."""
+        former = self.index.feature_weights
+        are_weighted = are_weighted or (former is not None and former.are_weighted)
+        return count_features(options.feature_weights, rows, weights, are_weighted=are_weighted)
+
     def _count_features_again(self, options: ClassificationOptions) -> None:
         """Recount the features of all stored examples, without deciding again whether to weight them."""
         former, (rows, _) = self.index.feature_weights, all_examples(self.stored())
-        found = count_features(options.feature_weights, rows, taken(self.example_weights, all_slots(self.stored())))
+        found = self._count_features(rows, taken(self.example_weights, all_slots(self.stored())), options)
         if former is not None and found is not None:
             self.index.feature_weights = found._replace(is_used=former.is_used)
 
@@ -364,7 +331,7 @@ class ClassificationModel:
 
         Classes without a label are inserted in random order, each with the mean of its rows.
         """
-        (rows, y, _, weights, _), (classes, added, found), index = batch, places, self.index
+        (rows, y, _, weights, *_), (classes, added, found), index = batch, places, self.index
         label_of_class, class_of_label = self.label_of_class, self.class_of_label
         if added.size > 0:
             label_of_class = np.insert(label_of_class, added, NONE)
@@ -404,7 +371,7 @@ class ClassificationModel:
 
     def _store(self, batch: ExampleBatch, labels: np.ndarray) -> np.ndarray:
         """Store a batch, and return the slots of its examples."""
-        rows, _, ids, weights, lengths = batch
+        rows, _, ids, weights, lengths, _ = batch
         examples = with_room_for_examples(self.stored(), rows, self.index.n_labels)
         self.index.examples = examples
         n_stored, next_id = (int(examples.keys.totals[total]) for total in (N_MEMORIES, NEXT_ID))
@@ -435,7 +402,7 @@ class ClassificationModel:
         before, weights = (index.head, self.duals, index.feature_weights), taken(self.example_weights, slots)
         self.duals = None
         try:
-            index.feature_weights = count_features(options.feature_weights, rows, weights)
+            index.feature_weights = self._count_features(rows, weights, options)
             with keeping_interpreter(rows.n_rows):
                 self.train_from_means(index.weighed(rows), labels, weights, options, slots)
         except BaseException:
@@ -495,6 +462,28 @@ class ClassificationModel:
         learner.index = index
         learner.train_from_means(index.weighed(rows), labels, weights, options)
         return learner
+
+    def _choose_features(self, options: ClassificationOptions) -> None:
+        """If the values of rows do not show whether features are weighted, choose by the error on held-out examples."""
+        index = self.index
+        if index.examples is None or index.feature_weights is None or options.feature_weights != "auto":
+            return
+        rows, labels = all_examples(index.examples)
+        if not are_in_doubt(index.feature_weights, rows):
+            return
+        apart, seen = held_out(labels.size, 0, never=np.unique(labels, return_index=True)[1])
+        if apart.size < FEWEST_HELD_OUT:
+            return
+        former, weights, errors = index.feature_weights, taken(self.example_weights, all_slots(index.examples)), {}
+        for is_used in (former.is_used, not former.is_used):
+            index.feature_weights = former._replace(is_used=is_used)
+            learner = self.trained_on(rows.take(seen), labels[seen], taken(weights, seen), options)
+            answers = learner.best_labels(rows.take(apart), 1, options).labels[:, 0]
+            errors[is_used] = int(np.count_nonzero(answers != labels[apart]))
+        index.feature_weights = former._replace(is_used=min(errors, key=errors.__getitem__))
+        if index.feature_weights.is_used != former.is_used:
+            self.duals = None
+            self.train_from_means(index.weighed(rows), labels, weights, options, all_slots(index.examples))
 
     def _choose(self, options: ClassificationOptions) -> None:
         """Choose values for "auto" parameters."""

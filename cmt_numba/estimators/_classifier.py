@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from .._arrays import WeightedRows
 from .._change import reads
 from .._forest import NEXT_ID, NONE, Rows
 from .._heads import (
@@ -34,7 +35,8 @@ from .._validation import (
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._choice import AUTO, METHODS, Choice, check_n_neighbors, resolved
-from ._classification_model import ClassificationModel, place_classes
+from ._class_places import place_classes
+from ._classification_model import ClassificationModel
 from ._durable import folder_of
 from ._explanations import Explanation, explanations
 from ._feature_weights import FEATURE_WEIGHTS
@@ -288,7 +290,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     def _learn_anew(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> Self:
         """Fit the classifier to examples, and discard earlier examples. ``afresh`` is True if called by ``fit``."""
-        fresh = self._unfitted()
+        fresh, are_weighted = self._unfitted(), isinstance(X, WeightedRows)
         y, expected = check_classes(y, classes)
         X, y = fresh._validated(X, y, reset=True)
         self._check_parameters()
@@ -299,7 +301,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         y = np.asarray(y)
         weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
         ids = check_example_ids(example_ids, rows.n_rows, None, None, stored=self.store_examples)
-        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_to_store(X)))
+        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_to_store(X), are_weighted))
         places, of_rows = place_classes(None, batch.y, expected)
         model = ClassificationModel.new(self, batch.rows, places.classes.size)
         model.learn(batch._replace(y=of_rows), places, self, afresh=afresh)
@@ -341,6 +343,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """
         if "_model" not in vars(self):
             return self._learn_anew(X, y, classes, sample_weight, example_ids, afresh=False)
+        are_weighted = isinstance(X, WeightedRows)
         y, expected = check_classes(y, classes)
         X, y = self._validated(X, y)
         self._check_parameters()
@@ -350,7 +353,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         rows = check_rows(X, sparse=known.index.is_sparse)
         weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
         ids = check_example_ids(example_ids, rows.n_rows, examples, known.example_names, stored=examples is not None)
-        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_to_store(X)))
+        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_to_store(X), are_weighted))
         places, of_rows = place_classes(known.classes, batch.y, expected)
 
         def learn(model: ClassificationModel) -> ClassificationModel:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from .._arrays import WeightedRows
 from .._change import ReadWriteLock
 from .._validation import check_integer, label_array, unmasked
 from ..journal import (
@@ -50,6 +51,7 @@ FOLDER = "_own_folder"
 
 _CALIBRATION, _DRAW = "calibrate", "draw"
 _NAMES, _PARAMETERS, _VALUE, _DRAWN = "feature_names", "parameters", "logits", "drawn"
+_WEIGHTED = "weighted"  # whether the rows are marked as weighted already
 _ANY = frozenset({"n_jobs"})  # parameters that take effect only at `fit`, but may differ from the stored ones
 
 
@@ -147,6 +149,8 @@ class EstimatorFolder:
         called = operation.called(journaled)
         if hasattr(given.get("X"), "columns"):
             called["X"] = given["X"]  # the method also needs the feature names of a data frame
+        if isinstance(given.get("X"), WeightedRows):
+            journaled[_WEIGHTED], called["X"] = True, given["X"]
         journaled[_PARAMETERS] = _parameters_of(estimator)
         _check_parameters(self._class, journaled[_PARAMETERS])  # reject an entry that could not be replayed
         count_argument_bytes(journaled)  # raises if an argument cannot be stored
@@ -278,6 +282,8 @@ class EstimatorFolder:
             streams_of(made.forest_)[-1] = drawn
         if entry.name == _DRAW:
             return
+        if arguments.pop(_WEIGHTED, False):
+            arguments["keys"] = WeightedRows(arguments["keys"])
         operation = find_operation(OPERATIONS, entry.name, entry.version, made._kind)
         names, parameters = arguments.pop(_NAMES, None), arguments.pop(_PARAMETERS, None)
         if not isinstance(parameters, str):

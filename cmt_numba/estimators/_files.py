@@ -144,6 +144,7 @@ class _FeatureWeights:
     def put(self, name: str, value: FeatureWeights) -> tuple[Any, Arrays]:
         features = np.flatnonzero(value.counts)
         field = {"width": value.counts.size, "n_rows": value.n_rows, "is_used": value.is_used}
+        field["are_weighted"] = value.are_weighted
         return field, {f"{name}.features": features, f"{name}.counts": value.counts[features]}
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> FeatureWeights:
@@ -152,7 +153,10 @@ class _FeatureWeights:
         n_rows = _Real().get(f"n_rows of {name}", field.get("n_rows"), arrays, thorough=thorough)
         features = read_array(f"{name}.features", arrays, np.int64)
         found = read_array(f"{name}.counts", arrays, np.float32)
-        is_used = _Choice(False, True).get(f"is_used of {name}", field.get("is_used"), arrays, thorough=thorough)
+        is_used, are_weighted = (
+            _Choice(False, True).get(f"{flag} of {name}", field.get(flag, False), arrays, thorough=thorough)
+            for flag in ("is_used", "are_weighted")
+        )
         require(
             width <= MOST_WEIGHTED and features.size == found.size and n_rows >= 0.0,
             f"{name} must have one count for each feature",
@@ -163,7 +167,7 @@ class _FeatureWeights:
         require(bool(np.all((found >= 0.0) & np.isfinite(found))), f"{name} must be finite and not negative")
         counts = np.zeros(width, np.float32)
         counts[features] = found
-        return FeatureWeights(counts, n_rows, is_used)
+        return FeatureWeights(counts, n_rows, is_used, are_weighted)
 
 
 class _Choices:

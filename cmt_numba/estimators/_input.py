@@ -61,6 +61,7 @@ class ExampleBatch(NamedTuple):
     ids: np.ndarray | None  # ids of the examples, int64 or strings; None to number them
     weights: np.ndarray | None  # float32, above 0
     lengths: np.ndarray | None = None  # float32: lengths of the rows before scaling, None if all are 1
+    are_weighted: bool = False  # whether the rows are marked as weighted already
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
@@ -125,8 +126,8 @@ def present(batch: ExampleBatch) -> ExampleBatch:
     if weights is None or weights.all():
         return batch
     kept = np.flatnonzero(weights)
-    others = (taken(part, kept) for part in (batch.ids, weights, batch.lengths))
-    return ExampleBatch(batch.rows.take(kept), batch.y[kept], *others)
+    ids, weights, lengths = (taken(part, kept) for part in (batch.ids, weights, batch.lengths))
+    return ExampleBatch(batch.rows.take(kept), batch.y[kept], ids, weights, lengths, batch.are_weighted)
 
 
 def present_values(

@@ -14,6 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils import murmurhash3_32
 from sklearn.utils.validation import check_is_fitted
 
+from .._arrays import WeightedRows
 from .._forest import require
 from .._validation import Constraint, Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
 from ..persistence import Contents, read_array, take
@@ -491,7 +492,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
             indices = np.insert(indices, indptr[1:], n_columns)
             indptr = indptr + np.arange(n_rows + 1, dtype=indptr.dtype)
         width = n_columns + (self.length_ is not None)
-        return scipy.sparse.csr_array((weights.astype(np.float32), indices, indptr), (n_rows, width))
+        return WeightedRows((weights.astype(np.float32), indices, indptr), (n_rows, width))
 
     def _contents(self) -> Contents:
         check_is_fitted(self, "document_frequency_")

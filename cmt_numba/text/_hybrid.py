@@ -13,6 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
+from .._arrays import WeightedRows
 from .._validation import Checked, Constraint, OneOf, Real, label_array
 from ..estimators import check_targets, held_out
 from ..persistence import Contents, take
@@ -194,7 +195,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         weight: Any = self.weight_ if self.weight == "held_out" else self.weight
         shares = np.sqrt(np.array([1.0 - weight, weight], np.float32))
         words, dense = _of_length_1(words, self.dense_.transform(texts))
-        return scipy.sparse.hstack([words * shares[0], scipy.sparse.csr_array(dense * shares[1])], "csr")
+        return WeightedRows(scipy.sparse.hstack([words * shares[0], scipy.sparse.csr_array(dense * shares[1])], "csr"))
 
     # Files
 

@@ -9,6 +9,7 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 from cmt_numba import CMTClassifier
+from cmt_numba.text import BM25Vectorizer
 
 N_CLASSES, N_FREQUENT, N_RARE = 24, 20, 6
 
@@ -49,6 +50,46 @@ def test_weighted_keys_are_left_unchanged(sets):
     learned = CMTClassifier(random_state=0).fit(weighted, y)
     plain = CMTClassifier(feature_weights="none", random_state=0).fit(weighted, y)
     np.testing.assert_array_equal(learned.decision_function(queries), plain.decision_function(queries))
+
+
+TEXTS = [f"t{i % 9} t{i % 5} a a b {'c ' * (i % 3)}d{i}" for i in range(60)]
+
+
+@pytest.mark.parametrize("norm", ["append", "l2", None])
+@pytest.mark.parametrize("query_idf", [0.0, 0.5, 1.0])
+def test_rows_of_our_vectorizers_are_left_unchanged(norm, query_idf):
+    vectorizer, y = BM25Vectorizer(norm=norm, query_idf=query_idf), np.arange(60) % 9
+    X, asked = vectorizer.fit_transform(TEXTS), vectorizer.transform(TEXTS)
+    plain = CMTClassifier(feature_weights="none", random_state=0)
+    expected = plain.fit(X, y).decision_function(asked)
+    np.testing.assert_array_equal(CMTClassifier(random_state=0).fit(X, y).decision_function(asked), expected)
+    learned = CMTClassifier(random_state=0).partial_fit(X[:10], y[:10]).partial_fit(X[10:], y[10:])
+    plain = (
+        CMTClassifier(feature_weights="none", random_state=0).partial_fit(X[:10], y[:10]).partial_fit(X[10:], y[10:])
+    )
+    np.testing.assert_array_equal(learned.decision_function(asked), plain.decision_function(asked))
+
+
+def test_a_folder_remembers_that_rows_are_weighted(tmp_path):
+    vectorizer = BM25Vectorizer(query_idf=1.0)
+    X, asked = vectorizer.fit_transform(TEXTS), vectorizer.transform(TEXTS)
+    with CMTClassifier.open(tmp_path / "folder", random_state=0, snapshot_seconds=1e9) as classifier:
+        classifier.partial_fit(X, np.arange(60) % 9)
+        expected = classifier.decision_function(asked)
+    with CMTClassifier.open(tmp_path / "folder") as replayed:
+        np.testing.assert_array_equal(replayed.decision_function(asked), expected)
+
+
+@pytest.mark.parametrize("exponent", [0.25, 0.5])
+def test_held_out_examples_decide_if_values_hardly_grow_with_rarity(sets, exponent):
+    X, y, X_new, y_new = sets
+    idf = 1.0 + np.log((1 + X.shape[0]) / (1 + np.bincount(X.indices, minlength=X.shape[1])))
+    X, X_new = ((rows.multiply(idf[None] ** exponent)).tocsr() for rows in (X, X_new))
+    errors = {
+        weights: error_of(CMTClassifier(feature_weights=weights, random_state=0).fit(X, y), X_new, y_new)
+        for weights in ("auto", "idf", "none")
+    }
+    assert errors["auto"] == min(errors.values())
 
 
 def test_dense_rows_are_left_unchanged(sets):
