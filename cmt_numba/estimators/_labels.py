@@ -32,6 +32,9 @@ def check_unmixed(name: str, labels: Any) -> None:
     except ValueError:
         return  # sequences of different lengths
     if array.dtype.kind == "O":
+        missing = [label is None for label in array.ravel().tolist()]
+        if any(missing):
+            raise ValueError(f"{name} must have a class for each row, but {name}[{missing.index(True)}] is None")
         are_strings = [isinstance(label, str) for label in array.ravel().tolist()]
         if any(are_strings) and not all(are_strings):
             other = array.ravel()[are_strings.index(False)]

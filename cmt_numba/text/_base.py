@@ -29,14 +29,14 @@ def are_moderate(*arrays: np.ndarray) -> bool:
 
 
 def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bool = False) -> list[Any]:
-    """Return texts as a list.
+    """Return texts as a list of plain strings, and other elements unchanged if ``of_any_type`` is true.
 
     Raises
     ------
     TypeError
         If ``texts`` is a single string, or if an element is not a string and ``of_any_type`` is false.
     ValueError
-        If there are no texts and ``or_none`` is false.
+        If there are no texts and ``or_none`` is false, or if a text contains a lone surrogate.
     """
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise TypeError(f"{name} must be an iterable of texts, got {type(texts).__name__}; pass [text] for one")
@@ -46,13 +46,26 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bo
     listed = list(texts)
     if not listed and not or_none:
         raise ValueError(f"{name} must contain at least one text")
-    if not of_any_type:
-        for i, text in enumerate(listed):
-            if not isinstance(text, str):
-                raise TypeError(
-                    f"{name} must contain strings, but {name}[{i}] is {type(text).__name__}: convert it first"
-                )
+    for i, text in enumerate(listed):
+        if isinstance(text, str):
+            listed[i] = _check_characters(f"{name}[{i}]", text)
+        elif not of_any_type:
+            raise TypeError(f"{name} must contain strings, but {name}[{i}] is {type(text).__name__}: convert it first")
     return listed
+
+
+def _check_characters(name: str, text: str) -> str:
+    """Return a plain string. Raise ValueError for lone surrogates, which no file or hash can represent."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            surrogate = f"U+{ord(text[error.start]):04X}"
+            raise ValueError(
+                f"{name} must be valid Unicode, but has the lone surrogate {surrogate} at position {error.start}: "
+                'remove it, for example with text.encode(errors="ignore").decode()'
+            ) from None
+    return str(text)
 
 
 class SavableText(Saved, BaseEstimator):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 USE = "use"
+_N_COMPARED, _TOLERANCE = 8, 0.05  # stored texts that show whether an encoder is the same, and maximum distance
 
 
 class Encoder:
@@ -26,6 +27,22 @@ class Encoder:
         self.encoder, self._most_remembered = encoder, most_remembered
         self._known: dict[str, np.ndarray] = {}
         self._encode: Callable[[list[str]], Any] | None = None
+
+    def adopt(self, texts: list[str], vectors: np.ndarray) -> bool:
+        """Cache the vectors of stored texts if this encoder returns them for a few of the texts.
+
+        Returns
+        -------
+        bool
+            Whether the encoder returns these vectors.
+        """
+        few = np.linspace(0, len(texts) - 1, min(len(texts), _N_COMPARED)).astype(int)
+        found = self.encode([texts[i] for i in few])
+        expected = vectors[few]
+        if found.shape != expected.shape or np.any(np.linalg.norm(found - expected, axis=1) > _TOLERANCE):
+            return False
+        self.remember(texts, vectors[: len(texts)])
+        return True
 
     def remember(self, texts: list[str], vectors: np.ndarray) -> None:
         """Cache the vectors of texts."""

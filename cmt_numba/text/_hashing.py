@@ -107,7 +107,7 @@ def join(parts: list[HashedTexts]) -> HashedTexts:
 
 def _features_of_some(texts: list[str]) -> HashedTexts:
     joined = "\n".join(texts if len(texts) == 1 else [_NEWLINES.sub(" ", text) for text in texts]).lower()
-    codes = np.array(np.frombuffer(_OTHERS.sub(" ", joined).encode("utf-32-le", "surrogatepass"), np.uint32))
+    codes = np.array(np.frombuffer(_OTHERS.sub(" ", joined).encode("utf-32-le"), np.uint32))
     newlines = np.flatnonzero(codes == _NEWLINE)
     codes[newlines] = SPACE
     ends = np.append(newlines, codes.size)[: len(texts)]

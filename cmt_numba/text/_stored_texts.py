@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ class StoredTexts:
         return len(self.texts)
 
     def check_new(self, ids: Any, n: int) -> list[Any]:
-        """Return the ids of ``n`` new texts. If ``ids`` is None, they are the slots.
+        """Return the ids of ``n`` new texts. If ``ids`` is None, they are the slots, or the next unused integers.
 
         Raises
         ------
@@ -76,7 +77,8 @@ class StoredTexts:
             If an id is in use or occurs twice, or if there are not ``n`` ids.
         """
         if ids is None:
-            ids = list(range(self.next_slot, self.next_slot + n))
+            unused = (i for i in itertools.count(self.next_slot) if i not in self.slot_of)
+            return list(itertools.islice(unused, n))
         listed = check_ids(ids)
         check_entries("ids", len(listed), n, "texts")
         seen: set[Any] = set()
@@ -117,7 +119,7 @@ class StoredTexts:
         ValueError
             If an id occurs twice.
         """
-        listed = check_ids([ids] if isinstance(ids, str | int | np.integer) else ids)
+        listed = check_ids(ids)
         for one in listed:
             if one not in self.slot_of:
                 raise KeyError(f"ids must refer to stored texts, but no text has id {one!r:.50}")
@@ -173,7 +175,8 @@ class StoredTexts:
 
 
 def check_ids(ids: Any) -> list[Any]:
-    """Return ids as Python strings and integers. Raise TypeError or ValueError for any other id."""
+    """Return one id or several as Python strings and integers. Raise TypeError or ValueError for any other id."""
+    ids = [ids] if isinstance(ids, str | int | np.integer) else ids
     listed = [one.item() if isinstance(one, np.generic) else one for one in ids]
     for one in listed:
         if type(one) not in (str, int):

@@ -31,7 +31,7 @@ from ._base import SavableText, check_texts
 from ._class_model import log_softmax
 from ._encoders import Encoder, check_encoder
 from ._hashing import features_of, words_of
-from ._stored_texts import StoredTexts
+from ._stored_texts import StoredTexts, check_ids
 from ._text_folder import TextFolder
 from ._text_model import TextModel
 
@@ -128,7 +128,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         y : array-like, shape (n_texts,)
             The class of each text: strings or numbers.
         ids : iterable of str or int, optional
-            The id of each text, for :meth:`remove`. By default 0, 1, 2, ...
+            The id of each text, for :meth:`remove`. By default, the next unused integers: 0, 1, 2, ...
 
         Returns
         -------
@@ -172,9 +172,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         listed: list[str] = check_texts("texts", texts)
         labels = self._check_labels(y, len(listed))
         if ids is not None:
-            ids = _objects(list(ids))
+            ids = _objects(check_ids(ids))
         seed = int(check_seed(self.random_state).generate_state(1)[0])
-        vectors = self._encoded(listed, remembers=name == "fit")
+        vectors = self._encoded(listed, replaces=name == "fit")
         arguments = {"texts": _objects(listed), "labels": labels, "ids": ids, "vectors": vectors, "seed": seed}
         return self._change(name, arguments)
 
@@ -252,11 +252,11 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             If ids are invalid or not distinct, or if no text would be left. Nothing changes in this case.
         """
         check_is_fitted(self, "classes_")
-        return self._change("remove", {"ids": _objects([ids] if isinstance(ids, str | int) else list(ids))})
+        return self._change("remove", {"ids": _objects(check_ids(ids))})
 
     def _remove(self, ids: Any) -> None:
         model = self._fitted()
-        self._forget(model.stored.positions_of(ids.tolist()))
+        self._forget(model.stored.positions_of(ids))
 
     def _forget(self, positions: np.ndarray) -> None:
         model = self._fitted()
@@ -502,19 +502,27 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         listed: list[str] = check_texts("texts", texts)
         return features_of(listed), self._encoded(listed) if self._fitted().dense is not None else None
 
-    def _encoded(self, texts: list[str], *, remembers: bool = False) -> np.ndarray | None:
-        """Return the encoder's vectors of texts. None without an encoder."""
+    def _encoded(self, texts: list[str], *, replaces: bool = False) -> np.ndarray | None:
+        """Return the encoder's vectors of texts. None without an encoder.
+
+        Unless the texts replace all stored texts, the encoder must be the one of the stored texts.
+        """
+        stored = None if self._model is None or self._model.dense is None else self._model.stored
         if self.encoder is None:
-            if self._model is not None and self._model.dense is not None:
+            if stored is not None and not replaces:
                 raise ValueError(
                     "the classifier was trained with an encoder: pass the encoder again with set_params(encoder=...)"
                 )
             return None
         known = self.__dict__.get("_encoder")
         if known is None or known.encoder is not self.encoder:
-            known = self.__dict__["_encoder"] = Encoder(self.encoder)
-        if remembers and self._model is not None and self._model.stored.encoded is not None:
-            known.remember(self._model.stored.texts, self._model.stored.encoded)
+            known = Encoder(self.encoder)
+            if stored is not None and not known.adopt(stored.texts, stored.encoded) and not replaces:
+                raise ValueError(
+                    "encoder must return the same vectors for the stored texts as before: pass the same encoder, or "
+                    "call fit to learn all texts with another one"
+                )
+            self.__dict__["_encoder"] = known
         vectors: np.ndarray = known.encode(texts)
         return vectors
 
@@ -543,9 +551,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     # Files and folders
 
-    @changes  # does not change the classifier, but excludes concurrent changes
     def _contents(self) -> Contents:
-        seed = self.random_state if isinstance(self.random_state, int) else None
+        seed = int(self.random_state) if isinstance(self.random_state, int | np.integer) else None
         parameters = {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}
         fields, arrays = ({}, {}) if self._model is None else self._model.described()
         return Contents(type(self).__name__, {"parameters": parameters, "model": fields}, arrays)
@@ -559,6 +566,23 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             made._model = TextModel.of(fields, contents.arrays)
         return made
 
+    @changes  # only reads, but must not overlap with changes
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the learned values and the parameters to a file, except encoders other than "use".
+
+        Parameters
+        ----------
+        path : path-like
+            The file. An existing file is replaced atomically.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        super().save(path)
+
+    @changes  # only reads, but must not overlap with changes
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name not in _APART}
         return state | ({} if self._model is None else {_PICKLED: pack_contents(self._contents(), DTYPES)})
@@ -595,7 +619,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         encoder : "use", callable or object with ``encode``, optional
             The encoder. Pass any encoder except "use" whenever you open the folder.
         random_state : int, optional
-            Random seed.
+            Random seed. By default, the seed with which the folder was created.
         sync_every : int, default 1
             Number of changes between waits for the disk. With more than 1, a crash of the machine may lose up to
             ``sync_every - 1`` of the last changes. A crash of the process loses none.

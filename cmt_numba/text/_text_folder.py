@@ -103,8 +103,12 @@ class TextFolder:
         return replay_all()
 
     def use(self, made: Any) -> None:
-        """Replace the model of the classifier by the model of ``made``."""
-        self.lock.change(partial(self.lock.step, partial(setattr, self.classifier, "_model", made._model)))
+        """Replace the model of the classifier by the model of ``made``, and restore parameters that were not given."""
+        classifier = self.classifier
+        for name in ("encoder", "random_state"):
+            if getattr(classifier, name) is None:
+                setattr(classifier, name, getattr(made, name))
+        self.lock.change(partial(self.lock.step, partial(setattr, classifier, "_model", made._model)))
 
     def enter_notes(self) -> None:
         """Do nothing, because queries change nothing."""

@@ -67,6 +67,10 @@ def use(model: Any) -> None:
             return  # the file of an unfitted classifier
         if model._model.dense is not None:
             model.set_params(encoder=encode)
+            try:
+                model.predict(QUERIES)
+            except ValueError:
+                return  # the stored vectors are not those of the encoder
         assert np.isfinite(model.predict_proba(QUERIES)).all()
         model.explain(QUERIES[:1])
         model.partial_fit(["a green frog"], model.classes_[:1], ids=["frog"]).remove("frog")

@@ -18,7 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks, get_tags
 
-from cmt_numba.text import BM25Vectorizer
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors, TextClassifier
 
 DOCUMENTS = [
     "In the beginning was the word",
@@ -277,3 +277,25 @@ def test_tags_describe_the_input():
     tags = get_tags(BM25Vectorizer())
     assert tags.input_tags.string
     assert not tags.input_tags.two_d_array
+
+
+def test_lone_surrogates_are_refused_by_all():
+    texts, classes = ["fine", "cut off \ud83d here"], ["a", "b"]
+    learners = {
+        "texts": [
+            lambda given: TextClassifier().fit(given, classes),
+            lambda given: FastTextClassifier().fit(given, classes),
+            lambda given: SubwordVectors(min_count=1).fit(given),
+            lambda given: TextClassifier(random_state=0).fit(["a", "b"], classes).predict(given),
+            lambda given: HybridVectorizer().fit(given, classes),
+        ],
+        "documents": [
+            lambda given: BM25Vectorizer().fit(given),
+            lambda given: BM25Vectorizer(analyzer="char", n_features=16).fit(given),
+        ],
+        "words": [lambda given: SubwordVectors(min_count=1).fit(["fine words"]).word_vectors(given)],
+    }
+    for name, each in learners.items():
+        for learn in each:
+            with pytest.raises(ValueError, match=rf"{name}\[1\] must be valid Unicode, .* U\+D83D at position 8"):
+                learn(texts)

@@ -5,12 +5,16 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
 from cmt_numba.persistence import FileFormatError
+from cmt_numba.persistence import _objects as persistence_objects
 from cmt_numba.text import TextClassifier
+from cmt_numba.text import _text_classifier as text_classifier
 
 WORDS = {
     "weather": ["rain", "wind", "sun", "cloud", "storm", "snow", "cold", "warm", "umbrella", "forecast"],
@@ -123,7 +127,7 @@ def test_what_cannot_be_used_changes_nothing(classifier):
 
 
 def test_texts_may_be_empty_and_in_any_script(classifier):
-    odd = ["", "   ", "?!", "\ud800", "a\nb\0c", "日本語のテキスト", "हिन्दी में", "👍🏽", "x" * 100_000, "word " * 20_000]
+    odd = ["", "   ", "?!", "a\nb\0c", "日本語のテキスト", "हिन्दी में", "👍🏽", "x" * 100_000, "word " * 20_000]
     assert len(classifier.predict(odd)) == len(odd)
     classifier.partial_fit(odd, ["odd"] * len(odd))
     assert "odd" in classifier.classes_
@@ -180,6 +184,32 @@ def test_a_saved_classifier_goes_on_as_the_one_saved(classifier, tmp_path):
         TextClassifier.load(path)
 
 
+def test_saves_and_copies_exclude_changes(classifier, tmp_path, monkeypatch):
+    texts, labels = labelled(3, seed=7)
+    path, known = tmp_path / "texts.cmt", pickle.dumps(classifier)
+    packs, started = text_classifier.pack_contents, []
+
+    def learn():
+        classifier.partial_fit(texts, labels)
+
+    def learn_meanwhile(work, *arguments):
+        started.append(threading.Thread(target=learn))
+        started[-1].start()
+        started[-1].join(0.2)
+        assert started[-1].is_alive(), "a change ran while the contents were written"
+        return work(*arguments)
+
+    writes = persistence_objects.write_contents
+    monkeypatch.setattr(persistence_objects, "write_contents", partial(learn_meanwhile, writes))
+    monkeypatch.setattr(text_classifier, "pack_contents", partial(learn_meanwhile, packs))
+    for write in (pickle.dumps, lambda one: one.save(path)):
+        contents = write(classifier)
+        started[-1].join()
+        assert classifier.n_texts_ == 36 + 9 * len(started)
+        assert contents in (None, known)
+    assert TextClassifier.load(path).n_texts_ == 36 + 9
+
+
 def test_the_same_seed_gives_the_same_classifier():
     texts, labels = labelled(4)
     first, second = (TextClassifier(random_state=3).fit(texts, labels).predict_proba(texts) for _ in range(2))
@@ -212,8 +242,25 @@ def test_an_encoder_encodes_a_text_once(tmp_path):
         assert encoder.n_encoded == n
     with TextClassifier.open(tmp_path / "folder", encoder) as classifier:
         classifier.fit(texts, labels)
-        assert encoder.n_encoded == n
+        assert encoder.n_encoded == n + 8  # compared with stored vectors
         assert classifier.predict(["stadium ball", *texts[:1]]).tolist()[1:] == labels[:1]
+
+
+def test_another_encoder_is_only_used_after_another_fit(tmp_path):
+    (texts, labels), changed = labelled(4), lambda texts: encode(texts)[:, ::-1]
+    wide = lambda texts: np.hstack([encode(texts), encode(texts)])  # noqa: E731
+    expected = TextClassifier(changed, random_state=0).fit(texts, labels).predict_proba(texts)
+    with TextClassifier.open(tmp_path / "folder", encode, random_state=0) as classifier:
+        classifier.fit(texts, labels)
+    with TextClassifier.open(tmp_path / "folder", changed) as classifier:
+        for use in (classifier.predict, lambda texts: classifier.partial_fit(texts, labels)):
+            with pytest.raises(ValueError, match="same encoder"):
+                use(texts)
+        np.testing.assert_array_equal(classifier.fit(texts, labels).predict_proba(texts), expected)
+        classifier.set_params(encoder=wide).fit(texts, labels)
+        assert classifier.predict(texts).tolist() == labels
+        classifier.set_params(encoder=None).fit(texts, labels)
+        assert classifier.predict(texts).tolist() == labels
 
 
 def test_an_encoder_that_returns_nonsense_is_refused():
@@ -240,6 +287,38 @@ def test_a_folder_keeps_every_change(tmp_path):
         classifier.checkpoint()
     with TextClassifier.open(tmp_path / "folder", read_only=True) as classifier:
         np.testing.assert_array_equal(classifier.predict_proba(texts), expected)
+
+
+class Text(str):
+    __slots__ = ()
+
+
+def test_a_folder_accepts_any_strings_and_numbers_and_keeps_the_seed(tmp_path):
+    texts, labels = labelled(4)
+    expected = TextClassifier(random_state=3).fit(texts, labels, ids=range(12)).predict_proba(texts)
+    kinds = {"numpy": np.array(texts), "listed": list(np.array(texts)), "subclass": [Text(text) for text in texts]}
+    for name, given in kinds.items():
+        with TextClassifier.open(tmp_path / name, random_state=np.int64(3)) as classifier:
+            classifier.fit(given, np.array(labels), ids=list(np.arange(12)))
+        with TextClassifier.open(tmp_path / name) as classifier:
+            assert classifier.random_state == 3
+            np.testing.assert_array_equal(classifier.predict_proba(given), expected)
+            classifier.partial_fit(given[:1], labels[:1], ids=np.array(["a"])).remove(np.int64(3)).remove(
+                np.array(["a"])
+            )
+            assert classifier.ids_ == [0, 1, 2, *range(4, 12)]
+
+
+def test_default_ids_are_unused():
+    texts, labels = labelled(2)
+    classifier = TextClassifier(random_state=0).fit(texts[:4], labels[:4], ids=[5, 4, "x", 9])
+    assert classifier.partial_fit(texts[:3], labels[:3]).ids_[4:] == [6, 7, 8]
+
+
+def test_missing_classes_are_named():
+    for missing in ([None], ["a", None], [None, 3]):
+        with pytest.raises(ValueError, match="is None"):
+            TextClassifier().fit(["a text", "another"][: len(missing)], missing)
 
 
 KILLED = """
