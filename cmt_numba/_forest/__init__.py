@@ -6,6 +6,7 @@
 from . import invariants
 from .allocation import (
     SPARE,
+    fill_slot_table,
     keys_with_room,
     most_cells_in_use,
     slot_table_size,
@@ -33,7 +34,7 @@ from .filtering import (
     score_slots,
 )
 from .frontier import Frontier, begin_search, frontier_at, new_frontier, new_frontiers, push, reach_next, take_cheapest
-from .hash_table import enter_place, find_place, hash_feature
+from .hash_table import enter_place, find_place, hash_feature, hash_number
 from .hits import (
     NO_ROOM,
     WORTH_FINDING,
@@ -71,7 +72,7 @@ from .invariants import (
     levels,
     require,
 )
-from .key_store import append_keys, enter_slot, erase_id, find_slots, key_of, store_keys, stored_rows
+from .key_store import append_keys, enter_slot, erase_id, find_slot, find_slots, key_of, store_keys, stored_rows
 from .leaf_scan import answer, new_best, offer
 from .linear_model import (
     adagrad_step,

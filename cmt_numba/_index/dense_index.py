@@ -7,20 +7,57 @@ from typing import Any, Self
 import numpy as np
 
 from .._change import share_rows
-from .._forest import NONE, InvariantError, require, resized
+from .._forest import NONE, find_slots, require
+from .._jit import held, keeping_interpreter
+from .changes import derive, insert_slots, read_slots, refresh_lists, remove_ids, replace_slots
+from .effort import N_AT_ONCE, N_NEAREST, N_SAMPLES, Gaps
+from .invariants import check_state
+from .search import Effort, Mask, compare_slots, count_allowed, find_gaps, search_block, search_rows
+from .state import (
+    COSINE,
+    EUCLIDEAN,
+    INNER_PRODUCT,
+    METRIC,
+    N_LISTS,
+    N_VECTORS,
+    SCALE,
+    DenseState,
+    new_state,
+    restored,
+    used_arrays,
+    with_room,
+    write_vectors,
+)
 
-METRICS = ("cosine", "inner_product", "euclidean")
-_SMALLEST = 16  # smallest capacity
-_ROWS_AT_ONCE = 1024
+METRICS = {"cosine": COSINE, "inner_product": INNER_PRODUCT, "euclidean": EUCLIDEAN}
+
+_FEW = 1024  # up to so many vectors are compared directly
+_FEW_ROWS = 4  # up to so many rows are searched one by one
+_MICROSECONDS = 100.0  # estimated time of a search per row
+_ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
+_EVERYWHERE = np.full(24, 1e30, np.float32)
+_SURE = 3.5  # standard errors of estimates if a search must be nearly exact
 
 
 class Allowed:
     """The result of :meth:`DenseIndex.allow`: the vectors that a search may return, until the index changes."""
 
-    __slots__ = ("is_allowed", "n", "owner", "version")
+    __slots__ = ("_mask", "owner", "slots", "version")
 
-    def __init__(self, owner: DenseIndex, version: int, is_allowed: np.ndarray, n: int) -> None:
-        self.owner, self.version, self.is_allowed, self.n = owner, version, is_allowed, n
+    def __init__(self, owner: DenseIndex, version: int, slots: np.ndarray) -> None:
+        self.owner, self.version, self.slots = owner, version, slots
+        self._mask: Mask | None = None
+
+    def mask(self, state: DenseState) -> Mask:
+        """Return the mask of the allowed vectors."""
+        if self._mask is None:
+            mask = Mask(
+                np.empty(-(-int(state.totals[N_VECTORS]) // 64), np.uint64),
+                np.empty(int(state.totals[N_LISTS]), np.int64),
+            )
+            count_allowed(state, self.slots, mask)
+            self._mask = mask
+        return self._mask
 
 
 class DenseIndex:
@@ -40,33 +77,45 @@ class DenseIndex:
 
     def __init__(self, n_features: int, metric: str = "cosine", random_state: int = 0) -> None:
         self.n_features, self.metric, self.random_state = n_features, metric, random_state
-        self.next_id, self.version, self._n = 0, 0, 0
-        self._vectors = np.empty((_SMALLEST, n_features), np.float32)
-        self._ids = np.empty(_SMALLEST, np.int64)
-        self._slots = np.full(_SMALLEST, NONE)
+        self.next_id, self.version = 0, 0
+        self._set_state(new_state(n_features, METRICS[metric], random_state))
+        self._gaps = Gaps(np.empty((0, N_NEAREST + 1), np.float32), 0)
+        self._n_due = 0  # changes since the last sample
+
+    def _set_state(self, state: DenseState) -> None:
+        self._state, self._held = state, held(state)
 
     def __len__(self) -> int:
-        return self._n
+        return int(self._state.totals[N_VECTORS])
 
     @property
     def ids(self) -> np.ndarray:
         """The ids of all vectors, int64, in no particular order."""
-        return self._ids[: self._n].copy()
+        return self._state.vectors.ids[: len(self)].copy()
 
     @property
     def nbytes(self) -> int:
-        """The size in bytes of all arrays."""
-        return self._vectors.nbytes + self._ids.nbytes + self._slots.nbytes
+        """The size in bytes of the vectors and all that describes them, without spare room."""
+        arrays, _ = self.arrays()
+        n = len(self)
+        return sum(array.nbytes for array in arrays.values()) + 4 * n + self._state.vectors.slot_table.nbytes
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""
-        known = (ids >= 0) & (ids < self.next_id)
-        return known & (self._slots[np.where(known, ids, 0)] != NONE)
+        known: np.ndarray = self._slots_of(ids) != NONE
+        return known
+
+    def _slots_of(self, ids: np.ndarray) -> np.ndarray:
+        slots = np.empty(len(ids), np.int64)
+        find_slots(self._state.vectors, np.maximum(ids, 0), slots)
+        slots[ids < 0] = NONE
+        return slots
 
     def vectors(self, ids: np.ndarray) -> np.ndarray:
         """Return stored vectors as they were given, float32, shape (n, n_features)."""
-        vectors: np.ndarray = self._vectors[self._slots[ids]]
-        return vectors
+        X = np.empty((len(ids), self.n_features), np.float32)
+        read_slots(self._state.vectors, self._slots_of(ids), X)
+        return X
 
     def insert(self, X: np.ndarray) -> np.ndarray:
         """Store vectors and return their ids, which are consecutive and never reused.
@@ -78,50 +127,91 @@ class DenseIndex:
         """
         n = len(X)
         ids = np.arange(self.next_id, self.next_id + n)
-        if self._n + n > len(self._ids):
-            size = max(self._n + n, 2 * len(self._ids))
-            self._vectors, self._ids = resized(self._vectors, size), resized(self._ids, size)
-        if self.next_id + n > len(self._slots):
-            self._slots = resized(self._slots, max(self.next_id + n, 2 * len(self._slots)), fill=NONE)
-        self._vectors[self._n : self._n + n] = X
-        self._ids[self._n : self._n + n] = ids
-        self._slots[ids] = np.arange(self._n, self._n + n)
-        self._n += n
-        self.next_id += n
+        if n == 0:
+            return ids
+        if len(self) == 0:
+            self._set_origin(X)
+        first = len(self)
+        self._set_state(with_room(self._state, n))
+        vectors = self._state.vectors
+        write_vectors(vectors, first, X)
+        vectors.ids[first : first + n] = ids
         self.version += 1
+        try:
+            while len(self) < first + n:
+                self._set_state(with_room(self._state, first + n - len(self)))
+                insert_slots(self._held, first + n)
+        except BaseException:
+            self.remove(ids[: len(self) - first])
+            raise
+        self.next_id += n
+        self._measure(n)
         return ids
+
+    def _set_origin(self, X: np.ndarray) -> None:
+        """Choose the origin and the scale of codes for the first vectors of an empty index."""
+        state = self._state
+        if self.metric == "euclidean":
+            state.origin[:] = X.mean(axis=0, dtype=np.float64)
+        rest = X.astype(np.float64) - state.origin
+        length = np.sqrt(np.einsum("ij,ij->i", rest, rest).mean())
+        state.numbers[SCALE] = 2.0 ** -np.round(np.log2(length)) if length > 0 else 1.0
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove stored vectors. Ids must be distinct."""
-        self._own_vectors()
-        for i in ids:
-            slot, last = self._slots[i], self._n - 1
-            self._vectors[slot] = self._vectors[last]
-            self._ids[slot] = self._ids[last]
-            self._slots[self._ids[slot]] = slot
-            self._slots[i] = NONE
-            self._n -= 1
         self.version += 1
+        n = 0
+        while n < len(ids):
+            self._set_state(with_room(self._state, 0))
+            n = remove_ids(self._held, ids, n)
+        self._measure(len(ids))
 
     def replace(self, ids: np.ndarray, X: np.ndarray) -> None:
         """Replace stored vectors. Ids must be distinct."""
-        self._own_vectors()
-        self._vectors[self._slots[ids]] = X
         self.version += 1
-
-    def _own_vectors(self) -> None:
-        """Copy vectors from a read-only memory map, so that they can be changed."""
-        if not self._vectors.flags.writeable:
-            self._vectors = self._vectors.copy()
+        slots, n = self._slots_of(ids), 0
+        while n < len(ids):
+            self._set_state(with_room(self._state, 0))
+            n = replace_slots(self._held, slots, X, n)
+        self._measure(len(ids))
 
     def reroute(self, n: int) -> None:
-        """Move ``n`` random vectors to the cluster list that fits best by now."""
+        """Refresh the lists of about ``n`` vectors: move their centers, and vectors to the nearest list."""
+        self.version += 1
+        left = -(-n * int(self._state.totals[N_LISTS]) // max(len(self), 1))
+        while left > 0:
+            self._set_state(with_room(self._state, 0))
+            left -= refresh_lists(self._held, left)
+
+    def _measure(self, n_changes: int) -> None:
+        """Measure the effort of searches on random stored vectors, in proportion to the number of changes."""
+        n = len(self)
+        if n <= _FEW:
+            return
+        self._n_due += n_changes
+        n_samples = min(self._n_due * N_SAMPLES // n, N_SAMPLES)
+        if n_samples < N_AT_ONCE:
+            return
+        self._n_due = 0
+        rng = np.random.default_rng([self.random_state, self._gaps.n_measured])
+        slots = rng.integers(n, size=n_samples)
+        X = np.empty((n_samples, self.n_features), np.float32)
+        read_slots(self._state.vectors, slots, X)
+        k = min(N_NEAREST + 1, n)
+        ids, scores = np.empty((n_samples, k), np.int64), np.empty((n_samples, k))
+        search_block(self._held, X, 0, n_samples, Effort(_EVERYWHERE, _SURE, 1.0), _ALL, scores, ids)
+        own = ids == self._state.vectors.ids[slots, None]
+        own[~own.any(axis=1), -1] = True
+        others = self._slots_of(ids[~own]).reshape(n_samples, k - 1)
+        gaps = np.full((n_samples, N_NEAREST + 1), np.nan, np.float32)
+        found, apart = np.empty(others.shape, np.float32), np.empty(n_samples, np.float32)
+        find_gaps(self._held, X, others, found, apart)
+        gaps[:, : k - 1], gaps[:, -1] = found, apart
+        self._gaps.add(gaps)
 
     def allow(self, ids: np.ndarray) -> Allowed:
         """Return the set of stored vectors that a search may return. It is valid until the next change."""
-        is_allowed = np.zeros(self._n, np.bool_)
-        is_allowed[self._slots[ids]] = True
-        return Allowed(self, self.version, is_allowed, int(np.count_nonzero(is_allowed)))
+        return Allowed(self, self.version, self._slots_of(ids))
 
     def search(
         self,
@@ -153,85 +243,88 @@ class DenseIndex:
         scores : ndarray of float64, shape (n_queries, k)
             The scores; minus infinity if there are fewer vectors.
         """
-        if among is not None and (among.owner is not self or among.version != self.version):
-            raise ValueError("the set of allowed vectors is of another index or of an earlier version of this one")
-        return self._search_exactly(Q, k, among, n_threads)
+        n_rows, n = len(Q), len(self)
+        ids, scores = np.empty((n_rows, k), np.int64), np.empty((n_rows, k))
+        slots, mask = None, _ALL
+        if among is not None:
+            if among.owner is not self or among.version != self.version:
+                raise ValueError("the set of allowed vectors is of another index or of an earlier version of this one")
+            slots = among.slots
+            if target_recall < 1.0 and len(slots) > _FEW:
+                slots, mask = None, among.mask(self._state)
+        elif n <= _FEW or target_recall >= 1.0:
+            slots = np.arange(n)
+        if slots is not None:
 
-    def _search_exactly(
-        self, Q: np.ndarray, k: int, among: Allowed | None, n_threads: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        ids, scores = np.full((len(Q), k), NONE), np.full((len(Q), k), -np.inf)
-        slots = np.arange(self._n) if among is None else np.flatnonzero(among.is_allowed)
-        slots = slots[np.argsort(self._ids[slots])]
-        stored = self._vectors[slots].astype(np.float64)
+            def answer(first: int, stop: int) -> None:
+                compare_slots(self._held, Q, first, stop, slots, scores, ids)
 
-        def answer(first: int, stop: int) -> None:
-            for begin in range(first, stop, _ROWS_AT_ONCE):
-                some = slice(begin, min(stop, begin + _ROWS_AT_ONCE))
-                found = _all_scores(Q[some].astype(np.float64), stored, self.metric)
-                best = np.argsort(-found, axis=1, kind="stable")[:, :k]
-                ids[some, : best.shape[1]] = self._ids[slots[best]]
-                scores[some, : best.shape[1]] = np.take_along_axis(found, best, axis=1)
+        else:
+            effort = Effort(*self._gaps.effort(target_recall))
+            kernel = search_rows if n_rows <= _FEW_ROWS else search_block
 
-        share_rows(answer, len(Q), n_threads)
+            def answer(first: int, stop: int) -> None:
+                kernel(self._held, Q, first, stop, effort, mask, scores, ids)
+
+        with keeping_interpreter(n_rows, _MICROSECONDS):
+            share_rows(answer, n_rows, n_threads)
         return ids, scores
 
     def recall(self, Q: np.ndarray, k: int, target_recall: float) -> float:
         """Return the fraction of the true ``k`` best vectors that a search with this target finds."""
-        k = min(k, self._n)
+        k = min(k, len(self))
         if k == 0 or len(Q) == 0:
             return 1.0
         found, _ = self.search(Q, k, target_recall)
-        best, _ = self._search_exactly(Q, k, None, 1)
+        best, _ = self.search(Q, k, 1.0)
         return float(np.mean([np.isin(a, b).mean() for a, b in zip(best, found, strict=True)]))
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the persistent state: arrays, and scalars that JSON can express."""
-        facts = {"n_features": self.n_features, "metric": self.metric, "random_state": self.random_state}
-        arrays = {"vectors": self._vectors[: self._n], "ids": self._ids[: self._n]}
-        return arrays, facts | {"next_id": self.next_id}
+        """Return the persistent state: arrays, and facts that JSON can express. Arrays may be views."""
+        arrays = used_arrays(self._state) | {"gaps": self._gaps.samples}
+        facts = {
+            "n_features": self.n_features,
+            "metric": self.metric,
+            "random_state": self.random_state,
+            "next_id": self.next_id,
+            "n_due": self._n_due,
+            "n_measured": self._gaps.n_measured,
+        }
+        return arrays, facts
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Self:
-        """Return the index with this state. Raise InvariantError if the state is invalid.
+        """Return the index with a state that :meth:`arrays` has returned. Raise InvariantError if it is invalid.
 
-        The vectors may be a memory map; they are copied when the index first grows.
+        The vectors may be a memory map with mode "c"; changes of vectors are made in memory. All other arrays are
+        copied.
         """
+        require(facts.get("metric") in METRICS, "the metric must be known")
+        for name in ("n_features", "random_state", "next_id", "n_due", "n_measured"):
+            require(isinstance(facts.get(name), int) and facts[name] >= 0, f"{name} must be a non-negative integer")
+        require(facts["n_features"] > 0, "n_features must be positive")
         index = cls(facts["n_features"], facts["metric"], facts["random_state"])
-        index._vectors, index._ids = arrays["vectors"], arrays["ids"]
-        index._n, index.next_id = len(index._ids), facts["next_id"]
+        state = restored(index._state, arrays)
+        check_state(state, facts["next_id"])
+        derive(state)
+        index._set_state(state)
+        require(index._state.totals[METRIC] == METRICS[index.metric], "the metrics must agree")
+        gaps = arrays["gaps"]
         require(
-            index._vectors.dtype == np.float32 and index._vectors.shape == (index._n, index.n_features),
-            "vectors must be float32 with a row for each id",
+            gaps.dtype == np.float32 and gaps.ndim == 2 and gaps.shape[1] == N_NEAREST + 1 and len(gaps) <= N_SAMPLES,
+            f"gaps must be float32 with {N_NEAREST + 1} columns",
         )
-        require(index._ids.dtype == np.int64 and index._ids.ndim == 1, "ids must be int64")
-        require(bool(((index._ids >= 0) & (index._ids < index.next_id)).all()), "ids must be below next_id")
-        index._slots = np.full(max(_SMALLEST, index.next_id), NONE)
-        index._slots[index._ids] = np.arange(index._n)
-        index.check_invariants()
+        index.next_id, index._n_due = facts["next_id"], facts["n_due"]
+        index._gaps = Gaps(gaps.copy(), facts["n_measured"])
         return index
 
     def copy(self) -> Self:
         """Return an independent copy."""
         arrays, facts = self.arrays()
-        return type(self).of_arrays({name: array.copy() for name, array in arrays.items()}, facts)
+        return type(self).of_arrays(arrays | {"vectors": arrays["vectors"].copy()}, facts)
 
     def check_invariants(self) -> None:
         """Raise InvariantError if the arrays contradict each other."""
-        slots = self._slots[self._ids[: self._n]]
-        if not np.array_equal(slots, np.arange(self._n)):
-            raise InvariantError("each id must be stored once")
-        require(bool(np.isfinite(self._vectors[: self._n]).all()), "vectors must be finite")
-
-
-def _all_scores(Q: np.ndarray, V: np.ndarray, metric: str) -> np.ndarray:
-    """Return the score of each vector for each query, float64."""
-    products: np.ndarray = Q @ V.T
-    if metric == "cosine":
-        lengths = np.sqrt(np.outer(np.einsum("ij,ij->i", Q, Q), np.einsum("ij,ij->i", V, V)))
-        return products / lengths
-    if metric == "euclidean":
-        squares = np.einsum("ij,ij->i", Q, Q)[:, None] + np.einsum("ij,ij->i", V, V) - 2 * products
-        distances: np.ndarray = -np.sqrt(np.maximum(squares, 0.0))
-        return distances
-    return products
+        check_state(self._state, self.next_id)
+        ids = self._state.vectors.ids[: len(self)]
+        require(np.array_equal(self._slots_of(ids), np.arange(len(ids))), "the hash table must find each id")

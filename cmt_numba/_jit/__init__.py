@@ -2,6 +2,16 @@
 
 from .addresses import address_of, call_at
 from .arrays import empty, release, zeros
+from .bits import (
+    BITS_OF_A_WORD,
+    BLOCK,
+    PLANES,
+    add_and_subtract,
+    count_bits,
+    plane_of,
+    signs_of,
+    transform_block,
+)
 from .decorators import (
     as_python,
     inner,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cmt_numba import _index as index
+from cmt_numba._index import changes, dense_index
 
 METRICS = ("cosine", "inner_product", "euclidean")
 
@@ -99,3 +100,84 @@ def test_an_index_is_restored_from_arrays(tmp_path, mode):
     for twin in (restored, copied):
         for a, b in zip(dense.search(vectors(9, 4, 3), 6), twin.search(vectors(9, 4, 3), 6), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def clustered(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    centers = np.random.default_rng(99).standard_normal((20, d))
+    return (centers[rng.integers(20, size=n)] + 0.5 * rng.standard_normal((n, d))).astype(np.float32)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_lists_grow_and_shrink(metric, monkeypatch):
+    monkeypatch.setattr(dense_index, "_FEW", 100)
+    dense, rng = index.DenseIndex(20, metric=metric), np.random.default_rng(0)
+    n = 600
+    for turn in range(2):
+        ids = dense.insert(clustered(n, 20, turn))
+        dense.check_invariants()
+        dense.replace(ids[: n // 4], clustered(n // 4, 20, turn + 10))
+        dense.check_invariants()
+        assert dense.recall(clustered(50, 20, 77), 10, 0.95) > 0.9
+        dense.remove(rng.permutation(dense.ids)[: 9 * len(dense) // 10])
+        dense.check_invariants()
+        dense.reroute(100)
+        dense.check_invariants()
+        assert dense.recall(clustered(50, 20, 77), 10, 0.95) > 0.9
+
+
+def test_equal_vectors_are_divided_too(monkeypatch):
+    monkeypatch.setattr(dense_index, "_FEW", 100)
+    dense = index.DenseIndex(8, metric="euclidean")
+    dense.insert(np.zeros((400, 8), np.float32))
+    dense.check_invariants()
+    ids, scores = dense.search(np.zeros((1, 8), np.float32), 5, target_recall=1.0)
+    np.testing.assert_array_equal(ids, [[0, 1, 2, 3, 4]])
+    np.testing.assert_array_equal(scores, 0.0)
+    dense.remove(np.arange(390))
+    dense.check_invariants()
+    assert len(dense.search(np.zeros((1, 8), np.float32), 5)[0]) == 1
+
+
+@pytest.mark.parametrize("share", [0.5, 0.2])
+@pytest.mark.parametrize("is_local", [False, True])
+def test_searches_among_many_find_most_of_the_best(share, is_local, monkeypatch):
+    monkeypatch.setattr(dense_index, "_FEW", 100)
+    dense, X, Q = index.DenseIndex(20), clustered(2000, 20), clustered(50, 20, 1)
+    ids = dense.insert(X)
+    order = np.argsort(X[:, 0]) if is_local else np.random.default_rng(2).permutation(2000)
+    allowed = np.sort(ids[order[: int(share * 2000)]])
+    found, _ = dense.search(Q, 10, 0.95, among=dense.allow(allowed))
+    one_by_one = np.concatenate([dense.search(q[None], 10, 0.95, among=dense.allow(allowed))[0] for q in Q])
+    best = np.array([allowed[np.argsort(-scores_of("cosine", q, X[allowed]))[:10]] for q in Q])
+    assert np.isin(found, allowed).all()
+    for some in (found, one_by_one):
+        assert np.mean([np.isin(a, b).mean() for a, b in zip(best, some, strict=True)]) > 0.9
+
+
+def test_threads_do_not_change_results(monkeypatch):
+    monkeypatch.setattr(dense_index, "_FEW", 100)
+    dense, Q = index.DenseIndex(20), clustered(50, 20, 1)
+    dense.insert(clustered(2000, 20))
+    for a, b in zip(dense.search(Q, 5), dense.search(Q, 5, n_threads=3), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_failed_insertion_leaves_no_trace(monkeypatch):
+    dense = index.DenseIndex(4)
+    dense.insert(vectors(10, 4))
+    calls = []
+
+    def fail(state, n):
+        calls.append(n)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        changes.insert_slots(state, min(n, 15))
+
+    monkeypatch.setattr(dense_index, "insert_slots", fail)
+    with pytest.raises(KeyboardInterrupt):
+        dense.insert(vectors(20, 4, 1))
+    dense.check_invariants()
+    np.testing.assert_array_equal(np.sort(dense.ids), np.arange(10))
+    monkeypatch.undo()
+    np.testing.assert_array_equal(dense.insert(vectors(2, 4, 2)), [10, 11])

@@ -1,0 +1,264 @@
+"""Kernels: rotation of vectors, 1-bit codes (Gao and Long, RaBitQ, 2024), and 8-bit codes.
+
+A random rotation spreads the information of a vector evenly over its features. Let ``c`` be the center of a list and
+``r = x - c`` the rest of a member, both rotated. Its 1-bit code is the signs of ``r``, and ``f = |r|^2 / sum(|r|)``.
+For a rotated query ``q``, ``<r, q - c>`` is about ``f * <signs, q - c>``, so that::
+
+    <x, q> = <c, q> + <r, c> + <r, q - c> ~ <c, q> + f * <signs, q> + (<r, c> - f * <signs, c>)
+
+The last bracket does not depend on the query, and one code of the query serves all lists. The standard error is
+``f * |q - c| * 0.61``, plus that of the query's 4-bit code.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import (
+    BITS_OF_A_WORD,
+    BLOCK,
+    LARGEST_CODE,
+    PLANES,
+    TILE,
+    add_and_subtract,
+    inner,
+    inner_called,
+    inner_fastmath,
+    plane_of,
+    signs_of,
+    transform_block,
+)
+from .state import COSINE, METRIC, SCALE
+
+_SHORTEST = np.float32(1e-30)
+_ROUNDING = np.float32(1e-6)
+_LARGEST_STEP = np.float32(7.0)  # largest 4-bit value of a query
+_SPREAD = np.float32(0.372)  # squared standard error of a sum of signs, per squared distance from the center
+_LARGEST_SUM = np.float32((1 << 31) - (1 << 16))
+_LARGEST_SHORT = np.float32(4095.0)
+
+
+class Queries(NamedTuple):
+    """Queries in the forms that searches need, one row each."""
+
+    rotated: np.ndarray  # float32 (m, width)
+    planes: np.ndarray  # uint64 (m * words * 4,): 4-bit codes of rotated queries
+    steps: np.ndarray  # float32 (m,): their factors
+    totals: np.ndarray  # float32 (m,): their sums
+    shorts: np.ndarray  # int16 (m, d): codes of queries, to multiply with 8-bit codes
+    scales: np.ndarray  # float32 (m,): their factors
+    lengths: np.ndarray  # float32 (m,)
+    errors: np.ndarray  # float32 (m,): length of the rounding error of the shorts
+    numbers: np.ndarray  # int8 (width,): scratch space
+    prepared: np.ndarray  # float32 (d,): scratch space
+
+
+@inner
+def copy_values(source, target):
+    """Copy a vector to the beginning of another one."""
+    for i in range(source.size):
+        target[i] = source[i]
+
+
+@inner_fastmath
+def dot32(x, y):
+    """Return the dot product of two float32 vectors."""
+    total = np.float32(0.0)
+    for i in range(x.size):
+        total += x[i] * y[i]
+    return total
+
+
+@inner_fastmath
+def dot_codes(shorts, codes):
+    """Return the dot product of int16 and int8 codes, exactly."""
+    total = np.int32(0)
+    for i in range(codes.size):
+        total += np.int32(shorts[i]) * np.int32(codes[i])
+    return np.float32(total)
+
+
+@inner_fastmath
+def _sum_of(x):
+    total = np.int32(0)
+    for i in range(x.size):
+        total += np.int32(x[i])
+    return total
+
+
+@inner
+def _largest_of(x):
+    """Return the largest absolute value. Four sums, so that comparisons do not wait for each other."""
+    a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    n = x.size // 4 * 4
+    for i in range(0, n, 4):
+        a, b = max(a, abs(x[i])), max(b, abs(x[i + 1]))
+        c, d = max(c, abs(x[i + 2])), max(d, abs(x[i + 3]))
+    for i in range(n, x.size):
+        a = max(a, abs(x[i]))
+    return max(max(a, b), max(c, d))
+
+
+@inner
+def prepare(state, x, prepared):
+    """Write a vector as codes describe it: of unit length for the cosine, otherwise moved and scaled."""
+    if state.totals[METRIC] == COSINE:
+        scale = np.float32(1.0) / np.float32(np.sqrt(_squares64(x)))
+        for i in range(x.size):
+            prepared[i] = x[i] * scale
+    else:
+        scale = np.float32(state.numbers[SCALE])
+        for i in range(x.size):
+            prepared[i] = (x[i] - state.origin[i]) * scale
+
+
+@inner_fastmath
+def _squares64(x):
+    total = np.float64(0.0)
+    for i in range(x.size):
+        total += np.float64(x[i]) * np.float64(x[i])
+    return total
+
+
+@inner
+def _multiply(x, y):
+    for i in range(x.size):
+        x[i] *= y[i]
+
+
+@inner
+def _scale(x, scale):
+    for i in range(x.size):
+        x[i] *= scale
+
+
+@inner_called
+def rotate(signs, x, rotated):
+    """Write the rotated vector, padded with zeros before the rotation.
+
+    Each round flips random signs and applies a Hadamard transform to a power of two of the features: to all of them
+    in two rounds, or to the first and to the last ones in turn in four rounds.
+    """
+    width, size = rotated.size, BITS_OF_A_WORD
+    while 2 * size <= width:
+        size *= 2
+    copy_values(x, rotated)
+    rotated[x.size :] = np.float32(0.0)
+    scale = np.float32(1.0) / np.sqrt(np.float32(size))
+    for turn in range(2 if size == width else 4):
+        begin = (width - size) * (turn % 2)
+        _multiply(rotated, signs[turn])
+        h = size // 2
+        while h >= BLOCK:
+            for i in range(begin, begin + size, 2 * h):
+                for j in range(i, i + h, BLOCK):
+                    add_and_subtract(rotated, j, h)
+            h //= 2
+        for i in range(begin, begin + size, BLOCK):
+            transform_block(rotated, i)
+        _scale(rotated[begin : begin + size], scale)
+
+
+@inner_fastmath
+def _encode_rest(rotated, center, rest):
+    """Write the rest of a vector; return its squared length, absolute sum, and its and its signs' products with c."""
+    squares, absolute, product, signed = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    for i in range(rest.size):
+        r, c = rotated[i] - center[i], center[i]
+        rest[i] = r
+        squares += r * r
+        absolute += abs(r)
+        product += r * c
+        signed += c if r > np.float32(0.0) else -c
+    return squares, absolute, product, signed
+
+
+@inner
+def encode_signs(rotated, center, rest, bits, at):
+    """Write the 1-bit code of a vector from word ``bits[at]`` on; return ``f`` and the bracket of the module's text."""
+    squares, absolute, product, signed = _encode_rest(rotated, center, rest)
+    for w in range(rest.size // BITS_OF_A_WORD):
+        bits[at + w * TILE] = signs_of(rest, w * BITS_OF_A_WORD)
+    factor = squares / absolute if absolute > _SHORTEST else np.float32(0.0)
+    return factor, product - factor * signed
+
+
+@inner_fastmath
+def _round_to_codes(x, inverse, scale, codes):
+    """Write codes; return the squared length of their rounding error."""
+    squared = np.float32(0.0)
+    for i in range(x.size):
+        code = np.rint(x[i] * inverse)
+        codes[i] = np.int8(code)
+        rest = x[i] - scale * code
+        squared += rest * rest
+    return squared
+
+
+@inner_fastmath
+def _round_to_shorts(x, inverse, scale, codes):
+    squared = np.float32(0.0)
+    for i in range(x.size):
+        code = np.rint(x[i] * inverse)
+        codes[i] = np.int16(code)
+        rest = x[i] - scale * code
+        squared += rest * rest
+    return squared
+
+
+@inner
+def encode_bytes(x, codes):
+    """Write the 8-bit codes of a vector; return their scale and the length of their rounding error."""
+    scale = max(_largest_of(x), _SHORTEST) / np.float32(LARGEST_CODE)
+    return scale, np.sqrt(_round_to_codes(x, np.float32(1.0) / scale, scale, codes)) * np.float32(1.001)
+
+
+@inner
+def code_rotated(queries, m):
+    """Write the 4-bit code of a rotated query in bit planes, its step and its sum."""
+    rotated = queries.rotated[m]
+    step = max(_largest_of(rotated), _SHORTEST) / _LARGEST_STEP
+    _round_to_codes(rotated, np.float32(1.0) / step, step, queries.numbers)
+    words = rotated.size // BITS_OF_A_WORD
+    for w in range(words):
+        for p in range(PLANES):
+            queries.planes[(m * words + w) * PLANES + p] = plane_of(queries.numbers, w * BITS_OF_A_WORD, p)
+    queries.steps[m] = step
+    queries.totals[m] = np.float32(_sum_of(queries.numbers))
+
+
+@inner
+def code_query(state, x, queries, m, length):
+    """Write all forms of a query. Queries of inner products get ``length``; it does not affect their ranking."""
+    prepared = queries.prepared
+    prepare(state, x, prepared)
+    queries.lengths[m] = np.sqrt(dot32(prepared, prepared))
+    if length > np.float32(0.0) and queries.lengths[m] > _SHORTEST:
+        _scale(prepared, length / queries.lengths[m])
+        queries.lengths[m] = length
+    rotate(state.signs, prepared, queries.rotated[m])
+    code_rotated(queries, m)
+    most = min(_LARGEST_SHORT, _LARGEST_SUM / np.float32(LARGEST_CODE * x.size))
+    scale = max(_largest_of(prepared), _SHORTEST) / most
+    squared = _round_to_shorts(prepared, np.float32(1.0) / scale, scale, queries.shorts[m])
+    queries.scales[m] = scale
+    queries.errors[m] = np.sqrt(squared) * np.float32(1.001) + _ROUNDING * queries.lengths[m]
+
+
+@inner
+def error_of(base, square, length, step, width, epsilon):
+    """Return ``epsilon`` standard errors of estimates in a list, before the factor of each vector.
+
+    ``base`` is the product of the query and the center, and ``square`` the squared length of the center.
+    """
+    apart = max(np.float32(0.0), length * length + square - np.float32(2.0) * base)
+    return epsilon * np.sqrt(_SPREAD * apart + step * step * np.float32(width) / np.float32(12.0))
+
+
+@inner
+def estimate(added, factors, at, base, step, total, error, sums, upper):
+    """Write upper bounds of the scores of a tile's vectors to ``upper``."""
+    doubled = np.float32(2.0) * step
+    less = error - step * total
+    for i in range(TILE):
+        upper[i] = base + added[at + i] + factors[at + i] * (doubled * np.float32(sums[i]) + less)

@@ -1,0 +1,67 @@
+"""The effort that a target recall needs, measured on stored vectors while the index grows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+N_SAMPLES = 256
+"""Number of stored vectors on which the effort is measured."""
+
+N_NEAREST = 64
+"""Number of nearest vectors of each sample."""
+
+_TARGETS, _EPSILONS = [0.5, 0.95, 0.99, 0.999], [1.0, 1.6, 1.9, 2.5]
+"""Standard errors of estimates that searches allow for, by target recall."""
+
+N_AT_ONCE = 16
+"""Number of samples that are measured together."""
+
+_POWERS = 24  # gaps for 1, 2, 4, ... vectors
+
+
+class Gaps:
+    """For a sample of stored vectors, the gap at which a search finds each of the nearest other vectors.
+
+    Tables are computed while the index changes, not by the first search.
+
+    Parameters
+    ----------
+    samples : ndarray of float32, shape (n_samples, 65)
+        The gaps, nearest vectors first, NaN if there are fewer, and the squared distance of the sample from the nearest
+        center. The oldest sample is replaced first.
+    n_measured : int
+        Number of samples measured so far, including replaced ones.
+    """
+
+    def __init__(self, samples: np.ndarray, n_measured: int) -> None:
+        self.samples, self.n_measured = samples, n_measured
+        self._tables = {target: self._table(target) for target in (0.95, 0.99)}
+
+    def add(self, gaps: np.ndarray) -> None:
+        """Add samples, and compute the tables again if enough samples are new."""
+        places = (self.n_measured + np.arange(len(gaps))) % N_SAMPLES
+        self.n_measured += len(gaps)
+        if len(self.samples) < N_SAMPLES:
+            self.samples = np.concatenate([self.samples, gaps])[:N_SAMPLES]
+        else:
+            self.samples[places] = gaps
+        self._tables = {target: self._table(target) for target in self._tables}
+
+    def effort(self, target_recall: float) -> tuple[np.ndarray, float, float]:
+        """Return the fields of an ``Effort``."""
+        if target_recall not in self._tables:
+            self._tables[target_recall] = self._table(target_recall)
+        return self._tables[target_recall]
+
+    def _table(self, target_recall: float) -> tuple[np.ndarray, float, float]:
+        n = N_NEAREST.bit_length()
+        share = 1.0 - (1.0 - target_recall) * 0.9
+        gaps = np.zeros(_POWERS)
+        for i in range(n):
+            some = self.samples[:, : 1 << i]
+            some = some[~np.isnan(some)]
+            gaps[i] = np.quantile(some, share) if some.size else 1e30
+        gaps[:n] = np.maximum.accumulate(gaps[:n])
+        gaps[n:] = gaps[n - 1] + (gaps[n - 1] - gaps[n - 3]) / 2 * np.arange(1, _POWERS - n + 1)
+        apart = float(np.median(self.samples[:, -1])) if len(self.samples) else 1.0
+        return gaps.astype(np.float32), float(np.interp(target_recall, _TARGETS, _EPSILONS)), max(apart, 1e-12)

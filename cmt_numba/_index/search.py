@@ -1,0 +1,614 @@
+"""Kernels: the best vectors for queries.
+
+A query reaches the lists whose centers are at most a gap farther than the nearest one. Members pass three stages, each
+of which drops those whose upper bound is below the bar, the highest known lower bound of the ``k``-th best score: 1-bit
+codes of whole tiles, 8-bit codes of single members, and the vectors themselves in float64. Only the bounds of 1-bit
+codes may be wrong, each with a small probability.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest import NONE, keep_best, sort_best_first
+from .._jit import (
+    BITS_OF_A_WORD,
+    PLANES,
+    TILE,
+    by_reference,
+    by_value,
+    count_bits,
+    empty,
+    first_of,
+    inner,
+    inner_allocating,
+    inner_called,
+    inner_fastmath,
+    kernel,
+    marks_of,
+    prefetch,
+    release,
+)
+from .codes import code_query, dot32, dot_codes, error_of, estimate
+from .lists import estimate_near, new_queries, vector_of
+from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS, SCALE
+
+_WAITING = 64  # number of members that wait for the comparison of their 8-bit codes
+_MOST_ROWS = 1024  # number of rows in a block
+_REACHED_AT_ONCE = 1 << 20  # number of lists that the rows of a block reach
+_LEAST = np.float32(-3e38)
+_SURE = np.float32(1.9)  # standard errors of the estimates for centers
+_ROUNDING = np.float32(2e-6)
+_WORDS_IN_A_LINE, _FLOATS_IN_A_LINE, _BYTES_IN_A_LINE = 8, 16, 64
+_PREFETCHED = 256  # number of features of a vector to prefetch
+_TWO = np.float32(2.0)
+_FARTHER = np.float32(0.5)  # growth of a gap with the squared distance of all allowed members
+_WIDER, _LEAST_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
+
+
+class Effort(NamedTuple):
+    """How far a search goes."""
+
+    gaps: np.ndarray  # float32: the gap for the 2**i best vectors
+    epsilon: float  # number of standard errors of estimates
+    apart: float  # usual squared distance between a query and the nearest center
+
+
+class Mask(NamedTuple):
+    """The vectors that a search may return; empty arrays if it may return all."""
+
+    words: np.ndarray  # uint64: bit i % 64 of word i // 64 is set if the vector in slot i is allowed
+    counts: np.ndarray  # int64 (lists,): number of allowed members of each list
+
+
+class Ranking(NamedTuple):
+    """The members found so far for the rows of a block."""
+
+    bars: np.ndarray  # float32 (m,): no member with a lower score is among the best
+    floors: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 1-bit codes
+    floors8: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 8-bit codes
+    waiting: np.ndarray  # int32 (m, 64): places
+    their_uppers: np.ndarray  # float32 (m, 64)
+    n_waiting: np.ndarray  # int64 (m,)
+    kept: np.ndarray  # int32 (m, n): slots
+    kept_uppers: np.ndarray  # float32 (m, n)
+    n_kept: np.ndarray  # int64 (m,)
+
+
+class Reach(NamedTuple):
+    """Lists that rows reach."""
+
+    near: np.ndarray  # float32 (room for routes,)
+    chosen: np.ndarray  # int64 (lists,): lists that the current row reaches, nearest first
+    values: np.ndarray  # float32 (lists,): their nearness
+    sums: np.ndarray  # int32 (32,)
+    upper: np.ndarray  # float32 (32,)
+
+
+@inner_allocating
+def _new_ranking(m, k):
+    n = 4 * k + 2 * _WAITING
+    return Ranking(
+        empty(m, np.float32),
+        empty((m, k), np.float32),
+        empty((m, k), np.float32),
+        empty((m, _WAITING), np.int32),
+        empty((m, _WAITING), np.float32),
+        empty(m, np.int64),
+        empty((m, n), np.int32),
+        empty((m, n), np.float32),
+        empty(m, np.int64),
+    )
+
+
+@inner_allocating
+def _new_reach(n_lists, n_routes):
+    return Reach(
+        empty(n_routes, np.float32),
+        empty(n_lists, np.int64),
+        empty(n_lists, np.float32),
+        empty(TILE, np.int32),
+        empty(TILE, np.float32),
+    )
+
+
+@inner
+def _begin(ranking, m):
+    ranking.bars[m], ranking.n_waiting[m], ranking.n_kept[m] = _LEAST, 0, 0
+    ranking.floors[m, :] = _LEAST
+    ranking.floors8[m, :] = _LEAST
+
+
+@inner
+def _raise_floor(floors, value):
+    """Replace the lowest of the floors, a heap with the lowest at the root."""
+    n, i = floors.size, 0
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and floors[child + 1] < floors[child]:
+            child += 1
+        if floors[child] >= value:
+            break
+        floors[i] = floors[child]
+        i = child
+    floors[i] = value
+
+
+@inner_fastmath
+def _product(x, y):
+    total = np.float64(0.0)
+    for i in range(x.size):
+        total += np.float64(x[i]) * np.float64(y[i])
+    return total
+
+
+@inner_fastmath
+def _distance(x, y):
+    total = np.float64(0.0)
+    for i in range(x.size):
+        apart = np.float64(x[i]) - np.float64(y[i])
+        total += apart * apart
+    return total
+
+
+@inner
+def _exact_score(metric, x, y, length):
+    """Return the score of a vector for a query of a given length."""
+    if metric == EUCLIDEAN:
+        return -np.sqrt(_distance(x, y))
+    product = _product(x, y)
+    return product / (length * np.sqrt(_product(y, y))) if metric == COSINE else product
+
+
+@inner
+def _bar_of(state, x_length, queries, m, score):
+    """Convert an exact score to the scale of codes, rounded down."""
+    scale, length = state.numbers[SCALE], np.float64(queries.lengths[m])
+    if state.totals[METRIC] == COSINE:
+        return np.float32(score) - _ROUNDING
+    if state.totals[METRIC] == INNER_PRODUCT:
+        bar = score * scale * (length / x_length if x_length > 0.0 else 0.0)
+        return np.float32(bar - 1e-6 * abs(bar))
+    return np.float32(0.5 * (length * length - score * score * scale * scale) - 2e-6 * length * length)
+
+
+@inner_called
+def _settle(arrays, x, queries, m, ranking, scores, ids):
+    """Compute the exact scores of the kept members that may be among the best, best first."""
+    state = by_reference(arrays)
+    kept, uppers, bar, n = ranking.kept[m], ranking.kept_uppers[m], ranking.bars[m], np.int64(0)
+    for entry in range(ranking.n_kept[m]):
+        slot, upper = kept[entry], uppers[entry]
+        if upper < bar:
+            continue
+        vector = vector_of(state.vectors, np.int64(slot)).values
+        for f in range(0, min(vector.size, _PREFETCHED), _FLOATS_IN_A_LINE):
+            prefetch(vector, f)
+        i = n
+        while i > 0 and uppers[i - 1] < upper:
+            uppers[i], kept[i] = uppers[i - 1], kept[i - 1]
+            i -= 1
+        uppers[i], kept[i] = upper, slot
+        n += 1
+    metric, length = state.totals[METRIC], np.sqrt(_product(x, x))
+    for entry in range(n):
+        if uppers[entry] < bar:
+            break
+        slot = np.int64(kept[entry])
+        score = _exact_score(metric, x, vector_of(state.vectors, slot).values, length)
+        keep_best(scores, ids, score, state.vectors.ids[slot])
+        if scores[0] > -np.inf:
+            bar = max(bar, _bar_of(state, length, queries, m, scores[0]))
+    ranking.bars[m], ranking.n_kept[m] = bar, 0
+
+
+@inner_called
+def _compare_waiting(arrays, x, queries, m, ranking, scores, ids):
+    """Compare the 8-bit codes of the waiting members, and keep those that may be among the best."""
+    state = by_reference(arrays)
+    members = state.members
+    waiting, uppers, floors = ranking.waiting[m], ranking.their_uppers[m], ranking.floors8[m]
+    scale, length, error = queries.scales[m], queries.lengths[m], queries.errors[m]
+    shorts = queries.shorts[m]
+    is_lifted = state.totals[METRIC] == EUCLIDEAN
+    for i in range(ranking.n_waiting[m]):
+        if uppers[i] < ranking.bars[m]:
+            continue
+        place = np.int64(waiting[i])
+        lift = members.lifts[place]
+        value = scale * members.scales[place] * dot_codes(shorts, members.codes[place])
+        most = length * members.errors[place] + error * np.sqrt(_TWO * lift)
+        if is_lifted:
+            value -= lift
+            most += _ROUNDING * lift
+        if value + most < ranking.bars[m]:
+            continue
+        if value - most > floors[0]:
+            _raise_floor(floors, value - most)
+            ranking.bars[m] = max(ranking.bars[m], floors[0])
+        if ranking.n_kept[m] == ranking.kept.shape[1]:
+            _settle(by_value(state), x, queries, m, ranking, scores, ids)
+        n = ranking.n_kept[m]
+        ranking.kept[m, n], ranking.kept_uppers[m, n] = members.slots[place], value + most
+        ranking.n_kept[m] = n + 1
+    ranking.n_waiting[m] = 0
+
+
+@inner
+def _finish(state, x, queries, m, ranking, scores, ids):
+    _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
+    _settle(by_value(state), x, queries, m, ranking, scores, ids)
+    sort_best_first(scores, ids)
+
+
+@inner
+def _is_allowed(mask, slot):
+    return (mask.words[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1) != np.uint64(0)
+
+
+@inner
+def _scan_tile(state, x, queries, m, ranking, reach, tile, base, error, mask, scores, ids):
+    """Estimate the scores of a tile's members; those that may be among the best wait for their 8-bit codes."""
+    members, upper = state.members, reach.upper
+    words = queries.rotated.shape[1] // BITS_OF_A_WORD
+    at, step = tile * TILE, queries.steps[m]
+    count_bits(members.bits, at * words, words, queries.planes, m * words * PLANES, reach.sums)
+    estimate(members.added, members.factors, at, base, step, queries.totals[m], error, reach.sums, upper)
+    marks = marks_of(upper, 0, ranking.bars[m])
+    while marks != 0:
+        i = first_of(marks)
+        marks &= marks - 1
+        place = at + i
+        if upper[i] < ranking.bars[m]:
+            continue
+        if mask.words.size > 0 and not _is_allowed(mask, members.slots[place]):
+            continue
+        floors, low = ranking.floors[m], upper[i] - _TWO * members.factors[place] * error
+        if low > floors[0]:
+            _raise_floor(floors, low)
+            ranking.bars[m] = max(ranking.bars[m], floors[0])
+        if ranking.n_waiting[m] == _WAITING:
+            _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
+        n = ranking.n_waiting[m]
+        ranking.waiting[m, n], ranking.their_uppers[m, n] = place, upper[i]
+        ranking.n_waiting[m] = n + 1
+        codes = members.codes[place]
+        for f in range(0, codes.size, _BYTES_IN_A_LINE):
+            prefetch(codes, f)
+
+
+@inner
+def _prefetch_tile(state, tile, words):
+    members = state.members
+    for i in range(tile * TILE * words, (tile + 1) * TILE * words, _WORDS_IN_A_LINE):
+        prefetch(members.bits, i)
+    for i in range(tile * TILE, (tile + 1) * TILE, _FLOATS_IN_A_LINE):
+        prefetch(members.factors, i)
+        prefetch(members.added, i)
+        prefetch(members.slots, i)
+
+
+@inner
+def _gap_for(gaps, k):
+    """Return the gap for the ``k`` best vectors, between those of powers of two."""
+    i, power = 0, np.float32(1.0)
+    while i + 2 < gaps.size and _TWO * power <= k:
+        power *= _TWO
+        i += 1
+    share = min((k - power) / power, np.float32(1.0))
+    return gaps[i] + share * (gaps[i + 1] - gaps[i])
+
+
+@inner
+def _within_gap(state, queries, m, reach, best, gap):
+    """Write the lists within a gap of the nearest one, in any order; return their number."""
+    clusters, near, rotated = state.clusters, reach.near, queries.rotated[m]
+    most = dot32(clusters.centers[best], rotated) - clusters.halves[best]
+    n = np.int64(0)
+    for j in range(state.totals[N_LISTS]):
+        if near[j] >= most - gap:
+            value = dot32(clusters.centers[j], rotated) - clusters.halves[j]
+            most = max(most, value)
+            reach.chosen[n], reach.values[n] = j, value
+            n += 1
+    left = np.int64(0)
+    for i in range(n):
+        if reach.values[i] >= most - gap:
+            reach.chosen[left], reach.values[left] = reach.chosen[i], reach.values[i]
+            left += 1
+    return left
+
+
+@inner
+def _sort_lists(reach, n):
+    """Sort the chosen lists, nearest first (Shell's method)."""
+    chosen, values, step = reach.chosen, reach.values, np.int64(1)
+    while 3 * step + 1 < n:
+        step = 3 * step + 1
+    while step > 0:
+        for i in range(step, n):
+            j, value, at = chosen[i], values[i], np.int64(i)
+            while at >= step and (values[at - step] < value or (values[at - step] == value and chosen[at - step] > j)):
+                chosen[at], values[at] = chosen[at - step], values[at - step]
+                at -= step
+            chosen[at], values[at] = j, value
+        step //= 3
+
+
+@inner
+def _apart(state, queries, m, j, nearness):
+    """Return the squared distance between a row and the center of a list."""
+    length, clusters = queries.lengths[m], state.clusters
+    return length * length + clusters.squares[j] - _TWO * (nearness + clusters.halves[j])
+
+
+@inner
+def _n_candidates(reach, n, counts):
+    total = np.int64(0)
+    for i in range(n):
+        total += counts[reach.chosen[i]]
+    return total
+
+
+@inner_called
+def _reach_lists(arrays, queries, m, reach, effort, mask, k):
+    """Write the lists that a row reaches, nearest first; return their number.
+
+    They have at least ``k`` members. With a mask, lists without allowed members are left out. If few members of the
+    nearest lists are allowed, the best ``k`` of them are as far away as the best ``k / share`` members, and the gap is
+    that of so many; it is wider if all allowed members are far away.
+    """
+    state = by_reference(arrays)
+    clusters, near, n_lists = state.clusters, reach.near, state.totals[N_LISTS]
+    best = estimate_near(state, queries, m, clusters.halves, np.float32(1.0), _SURE, reach.sums, near)
+    is_masked = mask.words.size > 0
+    best_near, n_possible = -np.float32(np.inf), np.int64(0)
+    for j in range(n_lists):
+        if clusters.sizes[j] == 0 or (is_masked and mask.counts[j] == 0):
+            near[j] = -np.float32(np.inf)
+            continue
+        n_possible += 1
+        if near[j] > best_near:
+            best, best_near = np.int64(j), near[j]
+    if n_possible == 0:
+        return np.int64(0)
+    gap = _gap_for(effort.gaps, np.float32(k))
+    n = _within_gap(state, queries, m, reach, best, gap)
+    if is_masked:
+        n_members = np.int64(0)
+        for i in range(n):
+            n_members += clusters.sizes[reach.chosen[i]]
+        wanted = np.float32(k) * np.float32(n_members) / np.float32(_n_candidates(reach, n, mask.counts))
+        farther = _apart(state, queries, m, best, best_near) - np.float32(effort.apart)
+        gap = _gap_for(effort.gaps, wanted) + max(_FARTHER * farther, np.float32(0.0))
+        n = _within_gap(state, queries, m, reach, best, gap)
+    while n < n_possible and _n_candidates(reach, n, mask.counts if is_masked else clusters.sizes) < k:
+        gap = _WIDER * gap + _LEAST_GAP * queries.lengths[m] * queries.lengths[m]
+        n = _within_gap(state, queries, m, reach, best, gap)
+    _sort_lists(reach, n)
+    return n
+
+
+@inner
+def _error_in(state, queries, m, j, base, epsilon):
+    width = queries.rotated.shape[1]
+    square, step = state.clusters.squares[j], queries.steps[m]
+    return error_of(base, square, queries.lengths[m], step, width, np.float32(epsilon))
+
+
+@inner
+def _query_length(state):
+    """Return the length of queries of inner products: that of the vectors, so that both have the same scale."""
+    if state.totals[METRIC] != INNER_PRODUCT or state.totals[N_VECTORS] == 0:
+        return np.float32(0.0)
+    return np.float32(np.sqrt(max(2.0 * state.numbers[MASS] / np.float64(state.totals[N_VECTORS]), 1e-30)))
+
+
+@inner
+def _search_alone(state, x, queries, ranking, reach, effort, mask, scores, ids):
+    """Search for one row."""
+    clusters, members = state.clusters, state.members
+    words = queries.rotated.shape[1] // BITS_OF_A_WORD
+    n = _reach_lists(by_value(state), queries, 0, reach, effort, mask, ids.size)
+    for i in range(n):
+        j = reach.chosen[i]
+        base = reach.values[i] + clusters.halves[j]
+        error = _error_in(state, queries, 0, j, base, effort.epsilon)
+        tile = clusters.heads[j]
+        while tile != NONE:
+            following = members.nexts[tile]
+            ahead = following
+            if ahead == NONE and i + 1 < n:
+                ahead = clusters.heads[reach.chosen[i + 1]]
+            if ahead != NONE:
+                _prefetch_tile(state, ahead, words)
+            _scan_tile(state, x, queries, 0, ranking, reach, tile, base, error, mask, scores, ids)
+            tile = following
+
+
+@kernel
+def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
+    """Write the best vectors for rows ``first:stop``, searching row by row."""
+    state = by_reference(arrays)
+    k = ids.shape[1]
+    queries = new_queries(1, Q.shape[1], state.signs.shape[1])
+    ranking = _new_ranking(1, k)
+    reach = _new_reach(state.totals[N_LISTS], state.routes.factors.size)
+    for row in range(first, stop):
+        x = Q[row]
+        _begin(ranking, 0)
+        ids[row, :], scores[row, :] = NONE, -np.inf
+        code_query(state, x, queries, 0, _query_length(state))
+        _search_alone(state, x, queries, ranking, reach, effort, mask, scores[row], ids[row])
+        _finish(state, x, queries, 0, ranking, scores[row], ids[row])
+    release((queries, ranking, reach))
+
+
+class Block(NamedTuple):
+    """The lists that the rows of a block reach."""
+
+    lists: np.ndarray  # int32: the lists of each row, row by row, nearest first
+    bases: np.ndarray  # float32: products of the row with their centers
+    ends: np.ndarray  # int64 (rows + 1,)
+    by_list: np.ndarray  # int32: entries of ``lists``, list by list
+    rows: np.ndarray  # int32: the row of each entry
+    stops: np.ndarray  # int64 (lists + 1,)
+
+
+@inner_allocating
+def _new_block(n_rows, n_lists, n_reached):
+    return Block(
+        empty(n_reached, np.int32),
+        empty(n_reached, np.float32),
+        empty(n_rows + 1, np.int64),
+        empty(n_reached, np.int32),
+        empty(n_reached, np.int32),
+        empty(n_lists + 1, np.int64),
+    )
+
+
+@inner_called
+def _group_by_list(block, n_rows, is_first_turn):
+    """Group the entries of a turn by list: first those of the nearest list of each row, then all others."""
+    stops = block.stops
+    stops[:] = 0
+    for turn in range(2):  # count, then place
+        for row in range(n_rows):
+            begin, end = block.ends[row], block.ends[row + 1]
+            begin, end = (begin, min(begin + 1, end)) if is_first_turn else (begin + 1, end)
+            for entry in range(begin, end):
+                j = block.lists[entry]
+                if turn == 0:
+                    stops[j + 1] += 1
+                else:
+                    block.by_list[stops[j]] = entry
+                    stops[j] += 1
+        if turn == 0:
+            for j in range(1, stops.size):
+                stops[j] += stops[j - 1]
+
+
+@inner
+def _search_together(state, Q, first, n_rows, queries, ranking, reach, block, effort, mask, scores, ids):
+    """Search list by list for the rows of a block."""
+    clusters, members = state.clusters, state.members
+    words = queries.rotated.shape[1] // BITS_OF_A_WORD
+    begin = np.int64(0)
+    for j in range(state.totals[N_LISTS]):
+        end = block.stops[j]
+        tile = clusters.heads[j] if end > begin else np.int64(NONE)
+        while tile != NONE:
+            following = members.nexts[tile]
+            if following != NONE:
+                _prefetch_tile(state, following, words)
+            for i in range(begin, end):
+                entry = block.by_list[i]
+                m = np.int64(block.rows[entry])
+                base = block.bases[entry]
+                error = _error_in(state, queries, m, j, base, effort.epsilon)
+                row = first + m
+                _scan_tile(state, Q[row], queries, m, ranking, reach, tile, base, error, mask, scores[row], ids[row])
+            tile = following
+        begin = end
+
+
+@kernel
+def search_block(arrays, Q, first, stop, effort, mask, scores, ids):
+    """Write the best vectors for rows ``first:stop``; rows that reach the same list scan it together."""
+    state = by_reference(arrays)
+    n_lists, k = state.totals[N_LISTS], ids.shape[1]
+    most = min(stop - first, _MOST_ROWS)
+    queries = new_queries(most, Q.shape[1], state.signs.shape[1])
+    ranking = _new_ranking(most, k)
+    reach = _new_reach(n_lists, state.routes.factors.size)
+    n_reached = max(min(_REACHED_AT_ONCE, most * n_lists), n_lists)
+    block = _new_block(most, n_lists, n_reached)
+    while first < stop:
+        n_rows, end = np.int64(0), np.int64(0)
+        block.ends[0] = 0
+        while n_rows < min(most, stop - first) and end + n_lists <= n_reached:
+            row = first + n_rows
+            _begin(ranking, n_rows)
+            ids[row, :], scores[row, :] = NONE, -np.inf
+            code_query(state, Q[row], queries, n_rows, _query_length(state))
+            n = _reach_lists(by_value(state), queries, n_rows, reach, effort, mask, k)
+            for i in range(n):
+                j = reach.chosen[i]
+                block.lists[end + i], block.bases[end + i] = j, reach.values[i] + state.clusters.halves[j]
+                block.rows[end + i] = n_rows
+            end += n
+            n_rows += 1
+            block.ends[n_rows] = end
+        for turn in range(2):
+            _group_by_list(block, n_rows, turn == 0)
+            _search_together(state, Q, first, n_rows, queries, ranking, reach, block, effort, mask, scores, ids)
+        for m in range(n_rows):
+            row = first + m
+            _finish(state, Q[row], queries, m, ranking, scores[row], ids[row])
+        first += n_rows
+    release((queries, ranking, reach, block))
+
+
+@kernel
+def compare_slots(arrays, Q, first, stop, slots, scores, ids):
+    """Write the best of the vectors in ``slots`` for rows ``first:stop``, exactly."""
+    state = by_reference(arrays)
+    queries = new_queries(1, Q.shape[1], state.signs.shape[1])
+    ranking = _new_ranking(1, ids.shape[1])
+    members = state.members
+    for row in range(first, stop):
+        x = Q[row]
+        _begin(ranking, 0)
+        ids[row, :], scores[row, :] = NONE, -np.inf
+        code_query(state, x, queries, 0, _query_length(state))
+        for i in range(slots.size):
+            place = state.vectors.places[slots[i]]
+            if ranking.n_waiting[0] == _WAITING:
+                _compare_waiting(by_value(state), x, queries, 0, ranking, scores[row], ids[row])
+            n = ranking.n_waiting[0]
+            ranking.waiting[0, n], ranking.their_uppers[0, n] = place, np.float32(np.inf)
+            ranking.n_waiting[0] = n + 1
+            codes = members.codes[place]
+            for f in range(0, codes.size, _BYTES_IN_A_LINE):
+                prefetch(codes, f)
+        _finish(state, x, queries, 0, ranking, scores[row], ids[row])
+    release((queries, ranking))
+
+
+@kernel
+def find_gaps(arrays, Q, slots, gaps, apart):
+    """Write the gap at which a search for row ``i`` reaches the list of ``slots[i, j]``, or 0 where this is NONE.
+
+    Also writes the squared distance of each row from the nearest center.
+    """
+    state = by_reference(arrays)
+    clusters = state.clusters
+    queries = new_queries(1, Q.shape[1], state.signs.shape[1])
+    reach = _new_reach(state.totals[N_LISTS], state.routes.factors.size)
+    for row in range(Q.shape[0]):
+        code_query(state, Q[row], queries, 0, _query_length(state))
+        best = estimate_near(state, queries, 0, clusters.halves, np.float32(1.0), _SURE, reach.sums, reach.near)
+        _within_gap(state, queries, 0, reach, best, np.float32(0.0))
+        most = reach.values[0]
+        for i in range(slots.shape[1]):
+            gaps[row, i] = np.float32(0.0)
+            if slots[row, i] != NONE:
+                j = state.members.list_of[state.vectors.places[slots[row, i]] // TILE]
+                value = dot32(clusters.centers[j], queries.rotated[0]) - clusters.halves[j]
+                gaps[row, i] = max(np.float32(0.0), most - value)
+        apart[row] = _apart(state, queries, 0, reach.chosen[0], most)
+    release((queries, reach))
+
+
+@kernel
+def count_allowed(arrays, slots, mask):
+    """Write the mask of the allowed slots."""
+    state = by_reference(arrays)
+    mask.words[:] = np.uint64(0)
+    mask.counts[:] = 0
+    for i in range(slots.size):
+        slot = slots[i]
+        mask.words[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
+        mask.counts[state.members.list_of[state.vectors.places[slot] // TILE]] += 1

@@ -1,0 +1,192 @@
+"""Vector instructions for 1-bit codes: popcounts of a tile of 32 codes, bit masks of numbers, and Hadamard transforms.
+
+LLVM translates its generic operations on vectors to the best instructions of a processor (on x86, ``vpopcntq`` or
+byte shuffles; on ARM, ``cnt``). The functions whose
+names end with ``_slowly`` are the same in plain Python.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .tiles import TILE
+
+BITS_OF_A_WORD = 64
+"""Number of signs in a word of a 1-bit code."""
+
+PLANES = 4
+"""Number of bit planes of a query: its values are 4-bit numbers in two's complement."""
+
+BLOCK = 16
+"""Number of values that ``transform_block`` and ``add_and_subtract`` change."""
+
+_LANES = 8
+_WEIGHTS = (1, 2, 4, -8)
+_BYTE, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+
+
+def count_bits_slowly(bits: Any, at: Any, n_words: Any, planes: Any, first: Any, sums: Any) -> None:
+    """Write the sum of a query's values over the set bits of each of 32 codes to ``sums``.
+
+    Word ``w`` of code ``i`` is ``bits[at + w * 32 + i]``, and plane ``p`` of the query's word ``w`` is
+    ``planes[first + 4 * w + p]``. ``n_words`` must be at least 1.
+    """
+    codes = bits[at : at + n_words * TILE].reshape(n_words, 1, TILE)
+    masks = planes[first : first + n_words * PLANES].reshape(n_words, PLANES, 1)
+    counts = np.bitwise_count(codes & masks).astype(np.int64).sum(axis=0)
+    sums[:TILE] = np.array(_WEIGHTS) @ counts
+
+
+def signs_of_slowly(x: Any, at: Any) -> Any:
+    """Return a uint64 whose bit ``i`` is set if the float32 ``x[at + i]`` is positive, for ``i`` below 64."""
+    return np.packbits(x[at : at + BITS_OF_A_WORD] > 0, bitorder="little").view(np.uint64)[0]
+
+
+def plane_of_slowly(numbers: Any, at: Any, p: Any) -> Any:
+    """Return a uint64 whose bit ``i`` is bit ``p`` of the int8 ``numbers[at + i]``, for ``i`` below 64."""
+    some = (numbers[at : at + BITS_OF_A_WORD] >> np.int8(p)) & np.int8(1)
+    return np.packbits(some.astype(np.bool_), bitorder="little").view(np.uint64)[0]
+
+
+def add_and_subtract_slowly(x: Any, i: Any, h: Any) -> None:
+    """Replace blocks ``u = x[i : i + 16]`` and ``v = x[i + h : i + h + 16]`` by ``u + v`` and ``u - v``."""
+    u, v = x[i : i + BLOCK].copy(), x[i + h : i + h + BLOCK].copy()
+    x[i : i + BLOCK], x[i + h : i + h + BLOCK] = u + v, u - v
+
+
+def transform_block_slowly(x: Any, i: Any) -> None:
+    """Apply the Hadamard transform of 16 values to ``x[i : i + 16]``, without scaling."""
+    for h in (8, 4, 2, 1):
+        pairs = x[i : i + BLOCK].reshape(-1, 2, h).copy()
+        x[i : i + BLOCK] = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).reshape(-1)
+
+
+def _data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
+    return context.make_array(signature.args[i])(context, builder, arguments[i]).data
+
+
+def _at(builder: Any, data: Any, i: Any, kind: Any) -> Any:
+    return builder.bitcast(builder.gep(data, [i]), kind.as_pointer())
+
+
+def _read(builder: Any, data: Any, i: Any, kind: Any, align: int) -> Any:
+    value = builder.load(_at(builder, data, i, kind))
+    value.align = align
+    return value
+
+
+def _everywhere(builder: Any, value: Any, lanes: int) -> Any:
+    kind = ir.VectorType(value.type, lanes)
+    alone = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
+    return builder.shuffle_vector(alone, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(_INT, lanes), None))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _count_bits(_context: Any, bits: Any, at: Any, n_words: Any, planes: Any, first: Any, sums: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits, planes, sums = (_data(context, builder, signature, arguments, i) for i in (0, 3, 5))
+        at, n_words, first = (arguments[i] for i in (1, 2, 4))
+        kind, groups = ir.VectorType(_WORD, _LANES), TILE // _LANES
+        count = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(kind, [kind]), f"llvm.ctpop.v{_LANES}i64"
+        )
+        before, loop, end = builder.block, builder.append_basic_block("words"), builder.append_basic_block("counted")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        word = builder.phi(_WORD)
+        word.add_incoming(_WORD(0), before)
+        totals = [[builder.phi(kind) for _ in range(PLANES)] for _ in range(groups)]
+        masks = []
+        for p in range(PLANES):
+            place = builder.add(first, builder.add(builder.mul(word, _WORD(PLANES)), _WORD(p)))
+            masks.append(_everywhere(builder, builder.load(builder.gep(planes, [place])), _LANES))
+        begin = builder.add(at, builder.mul(word, _WORD(TILE)))
+        more = []
+        for group in range(groups):
+            codes = _read(builder, bits, builder.add(begin, _WORD(group * _LANES)), kind, 8)
+            more.append(
+                [
+                    builder.add(totals[group][p], builder.call(count, [builder.and_(codes, masks[p])]))
+                    for p in range(PLANES)
+                ]
+            )
+        following = builder.add(word, _WORD(1))
+        word.add_incoming(following, loop)
+        for group in range(groups):
+            for p in range(PLANES):
+                totals[group][p].add_incoming(ir.Constant(kind, None), before)
+                totals[group][p].add_incoming(more[group][p], loop)
+        builder.cbranch(builder.icmp_signed("<", following, n_words), loop, end)
+        builder.position_at_end(end)
+        narrow = ir.VectorType(_INT, _LANES)
+        for group in range(groups):
+            total = ir.Constant(kind, None)
+            for counts, weight in zip(more[group], _WEIGHTS, strict=True):
+                total = builder.add(total, builder.mul(counts, ir.Constant(kind, [weight] * _LANES)))
+            builder.store(builder.trunc(total, narrow), _at(builder, sums, _WORD(group * _LANES), narrow)).align = 4
+        return context.get_dummy_value()
+
+    return types.void(bits, types.int64, types.int64, planes, types.int64, sums), lower
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _signs_of(_context: Any, x: Any, at: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(_FLOAT, BITS_OF_A_WORD)
+        at = arguments[1]
+        values = _read(builder, _data(context, builder, signature, arguments, 0), at, kind, 4)
+        return builder.bitcast(builder.fcmp_ordered(">", values, ir.Constant(kind, None)), _WORD)
+
+    return types.uint64(x, types.int64), lower
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _plane_of(_context: Any, numbers: Any, at: Any, p: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(_BYTE, BITS_OF_A_WORD)
+        at, p = (arguments[i] for i in (1, 2))
+        values = _read(builder, _data(context, builder, signature, arguments, 0), at, kind, 1)
+        mask = _everywhere(builder, builder.trunc(builder.shl(_WORD(1), p), _BYTE), BITS_OF_A_WORD)
+        return builder.bitcast(builder.icmp_unsigned("!=", builder.and_(values, mask), ir.Constant(kind, None)), _WORD)
+
+    return types.uint64(numbers, types.int64, types.int64), lower
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _add_and_subtract(_context: Any, x: Any, i: Any, h: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, data = ir.VectorType(_FLOAT, BLOCK), _data(context, builder, signature, arguments, 0)
+        i, h = (arguments[n] for n in (1, 2))
+        u, v = _read(builder, data, i, kind, 4), _read(builder, data, builder.add(i, h), kind, 4)
+        builder.store(builder.fadd(u, v), _at(builder, data, i, kind)).align = 4
+        builder.store(builder.fsub(u, v), _at(builder, data, builder.add(i, h), kind)).align = 4
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, types.int64), lower
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _transform_block(_context: Any, x: Any, i: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, data = ir.VectorType(_FLOAT, BLOCK), _data(context, builder, signature, arguments, 0)
+        i = arguments[1]
+        values = _read(builder, data, i, kind, 4)
+        for h in (8, 4, 2, 1):
+            order = ir.Constant(ir.VectorType(_INT, BLOCK), [j ^ h for j in range(BLOCK)])
+            sign = ir.Constant(kind, [-1.0 if j & h else 1.0 for j in range(BLOCK)])
+            values = builder.fadd(builder.shuffle_vector(values, values, order), builder.fmul(values, sign))
+        builder.store(values, _at(builder, data, i, kind)).align = 4
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64), lower
+
+
+count_bits: Any = count_bits_slowly if config.DISABLE_JIT else _count_bits  # type: ignore[attr-defined]
+signs_of: Any = signs_of_slowly if config.DISABLE_JIT else _signs_of  # type: ignore[attr-defined]
+plane_of: Any = plane_of_slowly if config.DISABLE_JIT else _plane_of  # type: ignore[attr-defined]
+add_and_subtract: Any = add_and_subtract_slowly if config.DISABLE_JIT else _add_and_subtract  # type: ignore[attr-defined]
+transform_block: Any = transform_block_slowly if config.DISABLE_JIT else _transform_block  # type: ignore[attr-defined]
