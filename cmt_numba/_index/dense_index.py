@@ -12,7 +12,7 @@ from .._jit import held, keeping_interpreter
 from .changes import derive, insert_slots, read_slots, refresh_lists, remove_ids, replace_slots
 from .effort import N_AT_ONCE, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
-from .search import Effort, Mask, compare_slots, count_allowed, find_gaps, search_block, search_rows
+from .search import ListEffort, Mask, compare_slots, count_allowed, find_gaps, search_block, search_rows
 from .state import (
     COSINE,
     EUCLIDEAN,
@@ -199,7 +199,7 @@ class DenseIndex:
         read_slots(self._state.vectors, slots, X)
         k = min(N_NEAREST + 1, n)
         ids, scores = np.empty((n_samples, k), np.int64), np.empty((n_samples, k))
-        search_block(self._held, X, 0, n_samples, Effort(_EVERYWHERE, _SURE, 1.0), _ALL, scores, ids)
+        search_block(self._held, X, 0, n_samples, ListEffort(_EVERYWHERE, _SURE, 1.0), _ALL, scores, ids)
         own = ids == self._state.vectors.ids[slots, None]
         own[~own.any(axis=1), -1] = True
         others = self._slots_of(ids[~own]).reshape(n_samples, k - 1)
@@ -260,7 +260,7 @@ class DenseIndex:
                 compare_slots(self._held, Q, first, stop, slots, scores, ids)
 
         else:
-            effort = Effort(*self._gaps.effort(target_recall))
+            effort = ListEffort(*self._gaps.effort(target_recall))
             kernel = search_rows if n_rows <= _FEW_ROWS else search_block
 
             def answer(first: int, stop: int) -> None:

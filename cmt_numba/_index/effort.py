@@ -48,7 +48,7 @@ class Gaps:
         self._tables = {target: self._table(target) for target in self._tables}
 
     def effort(self, target_recall: float) -> tuple[np.ndarray, float, float]:
-        """Return the fields of an ``Effort``."""
+        """Return the fields of an ``ListEffort``."""
         if target_recall not in self._tables:
             self._tables[target_recall] = self._table(target_recall)
         return self._tables[target_recall]

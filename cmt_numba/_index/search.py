@@ -46,7 +46,7 @@ _FARTHER = np.float32(0.5)  # growth of a gap with the squared distance of all a
 _WIDER, _LEAST_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
 
 
-class Effort(NamedTuple):
+class ListEffort(NamedTuple):
     """How far a search goes."""
 
     gaps: np.ndarray  # float32: the gap for the 2**i best vectors
@@ -75,7 +75,7 @@ class Ranking(NamedTuple):
     n_kept: np.ndarray  # int64 (m,)
 
 
-class Reach(NamedTuple):
+class ListReach(NamedTuple):
     """Lists that rows reach."""
 
     near: np.ndarray  # float32 (room for routes,)
@@ -103,7 +103,7 @@ def _new_ranking(m, k):
 
 @inner_allocating
 def _new_reach(n_lists, n_routes):
-    return Reach(
+    return ListReach(
         empty(n_routes, np.float32),
         empty(n_lists, np.int64),
         empty(n_lists, np.float32),
