@@ -6,7 +6,7 @@ FLOORS = (
     ("_arrays", "_display", "_version", "_change"),
     ("_jit",),
     ("_forest",),
-    ("_index",),
+    ("_index", "_feedback"),
     ("_heads",),
     ("_validation",),
     ("metrics", "rewards", "persistence"),

@@ -1,0 +1,282 @@
+"""Kernels: learning from rewards.
+
+Each reward trains every part of the model, and then counts in the weights of the parts: a logistic regression with a
+Gaussian prior, in which recent rewards count more. The parts are computed before the reward is learned, so that their
+weights reflect how well they predict rewards of new queries.
+"""
+
+import numpy as np
+
+from .._forest import dot
+from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
+from .parts import describe, log_odds, standing
+from .state import (
+    ALL_REWARDED,
+    ALL_SHOWN,
+    CLICKS,
+    CONSTANT,
+    DIAGONAL,
+    GAIN,
+    INTERCEPT,
+    LINEAR,
+    MAPPED,
+    MOST_PAST,
+    MOVED,
+    N_PARTS,
+    NEAR,
+    NEAR_UNREWARDED,
+    OFFSET_SQUARES,
+    RECENT,
+    RECENTLY_REWARDED,
+    RECENTLY_SHOWN,
+    REWARDED,
+    SHOWN,
+    SIMILAR,
+    SLOPE,
+    SQUARED_GAIN,
+    SQUARES,
+    TRIALS,
+)
+
+_MEMORY = 0.9995  # factor of earlier rewards in the weights of the parts, for each new one
+_RECENT = 0.9  # factor of earlier rewards in RECENT
+_TRIAL_MEMORY = 0.999
+_LEAST_CURVATURE = 0.01
+_LEAST_SIMILARITY_WEIGHT = 1.0
+_TOWARDS, _AWAY = np.float32(0.3), np.float32(0.1)  # step of a moved key, for a reward of 1 and of 0
+_STEP_OF_LINEAR, _STEP_OF_DIAGONAL, _STEP_OF_MAP = 4.0, np.float32(0.3), np.float32(1.0)
+_STEEPNESS = 20.0  # steepness of the softmax from which the map learns
+_MOST_CHANCE = 0.9
+_TINY = np.float32(1e-6)
+
+
+@inner
+def chance(odds):
+    """Return the probability with these log-odds."""
+    return 1.0 / (1.0 + np.exp(-min(max(odds, -30.0), 30.0)))
+
+
+@inner_fastmath
+def _add(total, factor, row):
+    for j in range(total.size):
+        total[j] += factor * row[j]
+
+
+@inner
+def _solve(matrix, n, target, lower, solution):
+    """Solve a system with a positive definite matrix by its Cholesky factor."""
+    for i in range(n):
+        for j in range(i + 1):
+            left = matrix[i, j]
+            for k in range(j):
+                left -= lower[i, k] * lower[j, k]
+            lower[i, j] = np.sqrt(left) if i == j else left / lower[j, j]
+    for i in range(n):
+        left = target[i]
+        for k in range(i):
+            left -= lower[i, k] * solution[k]
+        solution[i] = left / lower[i, i]
+    for i in range(n - 1, -1, -1):
+        left = solution[i]
+        for k in range(i + 1, n):
+            left -= lower[k, i] * solution[k]
+        solution[i] = left / lower[i, i]
+
+
+@inner
+def _weigh(learned, prior, parts, i, reward, target, lower, step):
+    """Update the weights of the parts with one reward (an online Newton step)."""
+    weights, precision = learned.weights, learned.precision
+    predicted = chance(log_odds(learned, parts, i))
+    curvature = max(predicted * (1.0 - predicted), _LEAST_CURVATURE)
+    for j in range(N_PARTS):
+        target[j] = (reward - predicted) * parts[i, j]
+        for k in range(N_PARTS):
+            kept = _MEMORY * precision[j, k] + (1.0 - _MEMORY) * prior[j, k]
+            precision[j, k] = kept + curvature * parts[i, j] * parts[i, k]
+    _solve(precision, N_PARTS, target, lower, step)
+    for j in range(N_PARTS):
+        weights[j] += step[j]
+    weights[SIMILAR] = max(weights[SIMILAR], _LEAST_SIMILARITY_WEIGHT)
+    weights[NEAR_UNREWARDED] = min(weights[NEAR_UNREWARDED], 0.0)
+    for j in (MOVED, LINEAR, MAPPED, DIAGONAL, CLICKS, RECENT, NEAR):
+        weights[j] = max(weights[j], 0.0)
+
+
+@inner
+def _try(learned, parts, rewards, m):
+    """Count the reward of the best candidate minus that of the most similar one. Predict unknown rewards."""
+    best, similar = 0, 0
+    for i in range(1, m):
+        if standing(learned, parts, i) > standing(learned, parts, best):
+            best = i
+        if parts[i, SIMILAR] > parts[similar, SIMILAR]:
+            similar = i
+    gain = 0.0
+    if best != similar:
+        gain = rewards[best] if not np.isnan(rewards[best]) else chance(log_odds(learned, parts, best))
+        gain -= rewards[similar] if not np.isnan(rewards[similar]) else chance(log_odds(learned, parts, similar))
+    totals = learned.totals
+    totals[TRIALS] = _TRIAL_MEMORY * totals[TRIALS] + 1.0
+    totals[GAIN] = _TRIAL_MEMORY * totals[GAIN] + gain
+    totals[SQUARED_GAIN] = _TRIAL_MEMORY * totals[SQUARED_GAIN] + gain * gain
+
+
+@inner
+def _share(learned, parts, rewards, m):
+    """Divide one outcome of several shown memories among them, by the probability that each of them caused it."""
+    none = 1.0
+    for i in range(m):
+        if not np.isnan(rewards[i]):
+            none *= 1.0 - chance(log_odds(learned, parts, i))
+    for i in range(m):
+        if not np.isnan(rewards[i]):
+            rewards[i] *= min(chance(log_odds(learned, parts, i)) / max(1.0 - none, 1e-9), 1.0)
+
+
+@inner
+def _train_map(learned, query, keys, parts, rewards, m, pulls, moved):
+    """Take a step on the likelihood of the rewards, with a softmax over all candidates.
+
+    If some memory has a reward, the rewards are the target of the softmax. Otherwise the shown memories are not chosen.
+    """
+    most, total, reward, shown = -np.inf, 0.0, 0.0, 0.0
+    for i in range(m):
+        if parts[i, CONSTANT] != 0.0:
+            pulls[i] = _STEEPNESS * (parts[i, SIMILAR] + parts[i, MAPPED])
+            most = max(most, pulls[i])
+    for i in range(m):
+        pulls[i] = np.exp(pulls[i] - most) if parts[i, CONSTANT] != 0.0 else 0.0
+        total += pulls[i]
+    for i in range(m):
+        pulls[i] /= total
+        if not np.isnan(rewards[i]):
+            reward += rewards[i]
+            shown += pulls[i]
+    shown = min(shown, _MOST_CHANCE)
+    for j in range(moved.size):
+        moved[j] = np.float32(0.0)
+    for i in range(m):
+        is_shown = not np.isnan(rewards[i])
+        if reward > 0.0:
+            pull = (rewards[i] / reward if is_shown else 0.0) - pulls[i]
+        else:
+            pull = -pulls[i] if is_shown else pulls[i] * shown / (1.0 - shown)
+        if pull != 0.0:
+            _add(moved, np.float32(pull), keys[i])
+    for i in range(query.size):
+        if query[i] != np.float32(0.0):
+            _add(learned.map[i], _STEP_OF_MAP * query[i], moved)
+
+
+@inner
+def _move_key(key, query, reward):
+    towards = np.float32(reward) * _TOWARDS - np.float32(1.0 - reward) * _AWAY
+    for j in range(key.size):
+        key[j] += towards * query[j]
+    length = np.sqrt(dot(key, np.int64(0), key, np.int64(0), key.size))
+    if length > _TINY:
+        for j in range(key.size):
+            key[j] /= length
+
+
+@inner
+def _train_linear(learned, own, query, offset, value, reward):
+    """Take AdaGrad steps for the weights of a memory."""
+    error = chance(offset + value) - reward
+    figures = learned.figures[own]
+    figures[SQUARES] += error * error
+    _add(learned.memories[own, 1], np.float32(-_STEP_OF_LINEAR * error / np.sqrt(figures[SQUARES])), query)
+
+
+@inner_fastmath
+def _train_diagonal(weights, squares, query, key, error):
+    """Take AdaGrad steps for the weights of features."""
+    for j in range(query.size):
+        gradient = error * query[j] * key[j]
+        squares[j] += gradient * gradient
+        weights[j] -= _STEP_OF_DIAGONAL * gradient / np.sqrt(squares[j])
+
+
+@inner
+def _predict_from_similarity(totals, similar, reward):
+    """Train the logistic regression on the similarity, and return its log-odds from before."""
+    offset = totals[SLOPE] * similar + totals[INTERCEPT]
+    error = chance(offset) - reward
+    totals[OFFSET_SQUARES] += error * error
+    step = error / np.sqrt(totals[OFFSET_SQUARES])
+    totals[SLOPE] = max(1.0, totals[SLOPE] - 1.5 * step * similar)
+    totals[INTERCEPT] -= 0.5 * step
+    return offset
+
+
+@inner
+def _count(learned, own, reward):
+    figures, totals = learned.figures[own], learned.totals
+    figures[SHOWN] += 1.0
+    figures[REWARDED] += reward
+    figures[RECENTLY_SHOWN] = _RECENT * figures[RECENTLY_SHOWN] + 1.0
+    figures[RECENTLY_REWARDED] = _RECENT * figures[RECENTLY_REWARDED] + reward
+    totals[ALL_SHOWN] += 1.0
+    totals[ALL_REWARDED] += reward
+
+
+@inner
+def _remember(learned, own, query, reward):
+    """Keep a query with its memory, in the place of the oldest one if there is no other."""
+    place, slot = learned.past_end[0], learned.n_past[own] % MOST_PAST
+    if learned.n_past[own] >= MOST_PAST and learned.past_of[own, slot] >= 0:
+        place = np.int64(learned.past_of[own, slot])
+    else:
+        learned.past_end[0] = (place + 1) % learned.past.shape[0]
+        before = np.int64(learned.past_rows[place])
+        if before >= 0:
+            for j in range(MOST_PAST):
+                if learned.past_of[before, j] == place:
+                    learned.past_of[before, j] = np.int32(-1)
+    for j in range(query.size):
+        learned.past[place, j] = query[j]
+    learned.past_rewards[place] = np.float32(reward)
+    learned.past_rows[place] = np.int32(own)
+    learned.past_of[own, slot] = np.int32(place)
+    learned.n_past[own] += 1
+
+
+@kernel
+def learn_rewards(learned, prior, queries, candidates, rewards, is_shared):
+    """Learn from the rewards of candidates. A reward of NaN is unknown."""
+    learned, candidates = by_reference(learned), by_reference(candidates)
+    n, width = queries.shape
+    m = candidates.rows.shape[1]
+    mapped, weighted, parts = empty(width, np.float32), empty(width, np.float32), empty((m, N_PARTS), np.float64)
+    pulls, target, step = empty(m, np.float64), empty(N_PARTS, np.float64), empty(N_PARTS, np.float64)
+    lower = empty((N_PARTS, N_PARTS), np.float64)
+    for row in range(n):
+        query, keys, given = queries[row], candidates.keys[row], rewards[row]
+        describe(learned, query, candidates, row, mapped, weighted, parts)
+        if is_shared:
+            _share(learned, parts, given, m)
+        _try(learned, parts, given, m)
+        n_shown = 0
+        for i in range(m):
+            if not np.isnan(given[i]):
+                n_shown += 1
+                _weigh(learned, prior, parts, i, given[i], target, lower, step)
+        if n_shown > 0:
+            _train_map(learned, query, keys, parts, given, m, pulls, mapped)
+        first = True
+        for i in range(m):
+            if np.isnan(given[i]):
+                continue
+            own, reward = np.int64(candidates.rows[row, i]), given[i]
+            offset = _predict_from_similarity(learned.totals, parts[i, SIMILAR], reward)
+            if first or reward > 0.0:
+                _move_key(learned.memories[own, 0], query, reward)
+            _train_linear(learned, own, query, offset, parts[i, LINEAR], reward)
+            error = np.float32(chance(offset + parts[i, DIAGONAL]) - reward)
+            _train_diagonal(learned.diagonal[0], learned.diagonal[1], query, keys[i], error)
+            _count(learned, own, reward)
+            if first or reward > 0.5:
+                _remember(learned, own, query, reward)
+            first = False
+    release((mapped, weighted, parts, pulls, target, step, lower))

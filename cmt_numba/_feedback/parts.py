@@ -1,0 +1,173 @@
+"""Kernels: the parts of the score of a memory for a query.
+
+All parts are computed from unit-length queries and keys.
+
+- SIMILAR is the similarity, SHARE the logarithm of its softmax over the candidates.
+- MOVED is the gain in similarity of a key that moves towards rewarded queries (Rocchio, 1971).
+- LINEAR is a linear model of the queries of each memory.
+- MAPPED is a bilinear form of query and key, and DIAGONAL one with a weight for each feature (the scorer of the paper).
+- CLICKS is the mean reward of the memory, shrunk towards the mean of all. RECENT weights recent rewards more.
+- NEAR is the gain in similarity if the nearest rewarded query replaces the key, and NEAR_UNREWARDED how much nearer the
+  nearest unrewarded query is.
+- FRESH is near 1 for memories with few rewards. Its products with SIMILAR and SHARE let such memories be compared with
+  others.
+
+A score is the weighted sum of the parts. It is the log-odds of a reward of 1.
+"""
+
+import numpy as np
+
+from .._forest import dot
+from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
+from .state import (
+    ALL_REWARDED,
+    ALL_SHOWN,
+    CLICKS,
+    CONSTANT,
+    DIAGONAL,
+    FRESH,
+    FRESH_SHARE,
+    FRESH_SIMILAR,
+    LINEAR,
+    MAPPED,
+    MOVED,
+    N_PARTS,
+    NEAR,
+    NEAR_UNREWARDED,
+    RECENT,
+    RECENTLY_REWARDED,
+    RECENTLY_SHOWN,
+    REWARDED,
+    SHARE,
+    SHOWN,
+    SIMILAR,
+)
+
+SHARPNESS = 10.0
+"""Inverse temperature of the softmax of similarities."""
+
+EXACT = 1.0 - 1e-5
+"""A memory with at least this similarity comes first."""
+
+_PRIOR_CLICKS = 3.0  # number of rewards that the mean of all counts as
+_FRESH_CLICKS = 2.0  # number of rewards after which a memory is half fresh
+_OPTIMISM = 1.5  # advantage of a fresh memory in log-odds, so that it is tried
+_FOR_EXACT = 100.0  # advantage of a memory with the very key of the query
+
+
+@inner_fastmath
+def _add_scaled(total, factor, row):
+    for j in range(total.size):
+        total[j] += factor * row[j]
+
+
+@inner
+def map_query(learned_map, query, mapped):
+    """Write the product of a query with the map."""
+    for j in range(mapped.size):
+        mapped[j] = np.float32(0.0)
+    for i in range(query.size):
+        if query[i] != np.float32(0.0):
+            _add_scaled(mapped, query[i], learned_map[i])
+
+
+@inner
+def _weighted_query(weights, query, weighted):
+    for j in range(query.size):
+        weighted[j] = weights[j] * query[j]
+
+
+@inner
+def describe(learned, query, candidates, row, mapped, weighted, parts):
+    """Write the parts of the scores of all candidates for a query. Candidates with a similarity of -inf have none."""
+    width, totals = query.size, learned.totals
+    rows, similarities, keys = candidates.rows[row], candidates.similarities[row], candidates.keys
+    zero = np.int64(0)
+    map_query(learned.map, query, mapped)
+    _weighted_query(learned.diagonal[0], query, weighted)
+    most, total, mean = -np.inf, 0.0, totals[ALL_REWARDED] / totals[ALL_SHOWN]
+    for i in range(rows.size):
+        most = max(most, similarities[i])
+    for i in range(rows.size):
+        total += np.exp(SHARPNESS * (similarities[i] - most))
+    for i in range(rows.size):
+        for j in range(N_PARTS):
+            parts[i, j] = 0.0
+        if similarities[i] == -np.inf:
+            continue
+        similar, own, key = similarities[i], np.int64(rows[i]), keys[row, i]
+        share = similar - most - np.log(total) / SHARPNESS
+        fresh = 1.0
+        parts[i, SIMILAR], parts[i, SHARE], parts[i, CONSTANT] = similar, share, 1.0
+        parts[i, MAPPED] = np.float64(dot(mapped, zero, key, zero, width))
+        parts[i, DIAGONAL] = np.float64(dot(weighted, zero, key, zero, width))
+        if own >= 0:
+            figures = learned.figures[own]
+            parts[i, MOVED] = np.float64(dot(query, zero, learned.memories[own, 0], zero, width)) - similar
+            parts[i, LINEAR] = np.float64(dot(query, zero, learned.memories[own, 1], zero, width))
+            parts[i, CLICKS] = (figures[REWARDED] + _PRIOR_CLICKS * mean) / (figures[SHOWN] + _PRIOR_CLICKS) - mean
+            parts[i, RECENT] = (figures[RECENTLY_REWARDED] + mean) / (figures[RECENTLY_SHOWN] + 1.0) - mean
+            fresh = _FRESH_CLICKS / (figures[SHOWN] + _FRESH_CLICKS)
+            nearest, unrewarded = similar, similar
+            for j in range(min(learned.n_past[own], learned.past_of.shape[1])):
+                place = np.int64(learned.past_of[own, j])
+                if place >= 0:
+                    near = np.float64(dot(query, zero, learned.past[place], zero, width))
+                    if learned.past_rewards[place] > np.float32(0.5):
+                        nearest = max(nearest, near)
+                    else:
+                        unrewarded = max(unrewarded, near)
+            parts[i, NEAR] = nearest - similar
+            parts[i, NEAR_UNREWARDED] = max(unrewarded - nearest, 0.0)
+        parts[i, FRESH], parts[i, FRESH_SIMILAR], parts[i, FRESH_SHARE] = fresh, fresh * similar, fresh * share
+
+
+@inner
+def log_odds(learned, parts, i):
+    """Return the weighted sum of the parts of candidate ``i``."""
+    total = 0.0
+    for j in range(N_PARTS):
+        total += learned.weights[j] * parts[i, j]
+    return total
+
+
+@inner
+def standing(learned, parts, i):
+    """Return the score by which candidate ``i`` is ranked."""
+    if parts[i, CONSTANT] == 0.0:
+        return -np.inf
+    exact = _FOR_EXACT if parts[i, SIMILAR] >= EXACT else 0.0
+    return log_odds(learned, parts, i) + _OPTIMISM * parts[i, FRESH] + exact
+
+
+@kernel
+def score_candidates(learned, queries, candidates, scores, parts_of_first):
+    """Write the scores of the candidates of each query, and the parts of those of the first query."""
+    learned, candidates = by_reference(learned), by_reference(candidates)
+    n, width = queries.shape
+    m = candidates.rows.shape[1]
+    mapped, weighted, parts = empty(width, np.float32), empty(width, np.float32), empty((m, N_PARTS), np.float64)
+    for row in range(n):
+        describe(learned, queries[row], candidates, row, mapped, weighted, parts)
+        for i in range(m):
+            scores[row, i] = standing(learned, parts, i)
+            if row < parts_of_first.shape[0]:
+                for j in range(N_PARTS):
+                    parts_of_first[row, i, j] = parts[i, j]
+    release((mapped, weighted, parts))
+
+
+@kernel
+def transform_queries(learned, queries, transformed):
+    """Write queries whose products with keys are the parts of the scores that do not depend on the memory's rewards."""
+    learned = by_reference(learned)
+    weights, width = learned.weights, queries.shape[1]
+    mapped, weighted = empty(width, np.float32), empty(width, np.float32)
+    similar, by_map, by_feature = weights[SIMILAR], weights[MAPPED], weights[DIAGONAL]
+    for row in range(queries.shape[0]):
+        map_query(learned.map, queries[row], mapped)
+        _weighted_query(learned.diagonal[0], queries[row], weighted)
+        for j in range(width):
+            further = by_map * np.float64(mapped[j]) + by_feature * np.float64(weighted[j])
+            transformed[row, j] = np.float32(np.float64(queries[row, j]) + further / similar)
+    release((mapped, weighted))

@@ -1,0 +1,106 @@
+"""The arrays of a feedback model, and the parts of its scores."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+(
+    SIMILAR,
+    SHARE,
+    MOVED,
+    LINEAR,
+    MAPPED,
+    DIAGONAL,
+    CLICKS,
+    RECENT,
+    NEAR,
+    NEAR_UNREWARDED,
+    FRESH,
+    FRESH_SIMILAR,
+    FRESH_SHARE,
+    CONSTANT,
+) = range(14)
+"""The parts of a score, see :mod:`cmt_numba._feedback.parts`."""
+
+PART_NAMES = (
+    "similarity",
+    "share of similarity",
+    "moved key",
+    "weights of the memory",
+    "query map",
+    "feature weights",
+    "clicks",
+    "recent clicks",
+    "rewarded queries",
+    "unrewarded queries",
+    "fresh",
+    "fresh: similarity",
+    "fresh: share",
+    "constant",
+)
+N_PARTS = len(PART_NAMES)
+
+MOST_CANDIDATES = 50
+"""Number of candidates that are ranked by all parts."""
+
+MOST_PAST = 16
+"""Number of past queries that a memory keeps."""
+
+FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 3.0, 0.0, 3.0, -1.5, 0.0, 0.0, 0.0, -5.0])
+_RIDGE = 4.0  # precision of the first weights, in units of their squared size
+
+SHOWN, REWARDED, RECENTLY_SHOWN, RECENTLY_REWARDED, SQUARES, N_FIGURES = range(6)
+"""Figures of a memory: numbers of rewards and their sums, and the sum of squared gradients of its weights."""
+
+ALL_SHOWN, ALL_REWARDED, SLOPE, INTERCEPT, OFFSET_SQUARES, TRIALS, GAIN, SQUARED_GAIN, N_TOTALS = range(9)
+"""Totals: of all rewards; a logistic regression of rewards on the similarity; the gain over static ranking."""
+
+
+class Learned(NamedTuple):
+    """The learned state.
+
+    A memory has a row in ``memories``, ``figures``, ``past_of`` and ``n_past`` once it was rewarded or unrewarded.
+    """
+
+    map: np.ndarray  # float32 (width, width): the map of queries; rows are features of the query
+    diagonal: np.ndarray  # float32 (2, width): weights of features, and sums of squared gradients
+    weights: np.ndarray  # float64 (N_PARTS,): the weights of the parts
+    precision: np.ndarray  # float64 (N_PARTS, N_PARTS): the precision of ``weights``
+    totals: np.ndarray  # float64 (N_TOTALS,)
+    memories: np.ndarray  # float32 (rows, 2, width): the moved key and the weights of each memory
+    figures: np.ndarray  # float64 (rows, N_FIGURES)
+    past_of: np.ndarray  # int32 (rows, MOST_PAST): places of past queries in ``past``, or -1
+    n_past: np.ndarray  # int64 (rows,): the number of past queries so far
+    past: np.ndarray  # float32 (places, width): past queries
+    past_rewards: np.ndarray  # float32 (places,)
+    past_rows: np.ndarray  # int32 (places,): the row of the memory of each past query, or -1
+    past_end: np.ndarray  # int64 (1,): the place of the next past query
+
+
+def first_precision() -> np.ndarray:
+    """Return the precision of the first weights."""
+    precision: np.ndarray = np.diag(_RIDGE / np.maximum(np.abs(FIRST_WEIGHTS), 1.0) ** 2)
+    return precision
+
+
+def new_state(width: int) -> Learned:
+    """Return the state before the first reward."""
+    totals = np.zeros(N_TOTALS)
+    totals[[ALL_SHOWN, ALL_REWARDED, SLOPE, INTERCEPT, OFFSET_SQUARES]] = 2.0, 1.0, 10.0, -5.0, 1.0
+    diagonal = np.zeros((2, width), np.float32)
+    diagonal[1] = 1e-6
+    return Learned(
+        np.zeros((width, width), np.float32),
+        diagonal,
+        FIRST_WEIGHTS.copy(),
+        first_precision(),
+        totals,
+        np.empty((0, 2, width), np.float32),
+        np.empty((0, N_FIGURES)),
+        np.empty((0, MOST_PAST), np.int32),
+        np.empty(0, np.int64),
+        np.empty((0, width), np.float32),
+        np.empty(0, np.float32),
+        np.empty(0, np.int32),
+        np.zeros(1, np.int64),
+    )

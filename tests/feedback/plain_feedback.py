@@ -1,0 +1,108 @@
+"""The feedback model in plain NumPy, one candidate at a time."""
+
+import numpy as np
+
+
+def chance(odds):
+    return 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
+
+
+class PlainModel:
+    """What :class:`cmt_numba._feedback.FeedbackModel` computes from unit-length rows, with dicts for arrays."""
+
+    def __init__(self, width):
+        self.map = np.zeros((width, width))
+        self.theta, self.squares = np.zeros(width), np.full(width, 1e-6)
+        self.first = np.array([10, 0, 10, 0.5, 10, 0.5, 3, 0, 3, -1.5, 0, 0, 0, -5.0])
+        self.weights = self.first.copy()
+        self.prior = np.diag(4 / np.maximum(np.abs(self.first), 1) ** 2)
+        self.precision = self.prior.copy()
+        self.shown, self.rewarded = 2.0, 1.0
+        self.slope, self.intercept, self.offset_squares = 10.0, -5.0, 1.0
+        self.memories = {}
+
+    def parts(self, q, ids, similarities, keys):
+        parts = np.zeros((len(ids), 14))
+        there = [i for i, memory in enumerate(ids) if memory >= 0]
+        shares = similarities - max(similarities[there])
+        shares = shares - np.log(np.exp(10 * shares[there]).sum()) / 10
+        mean = self.rewarded / self.shown
+        for i in there:
+            own, s = self.memories.get(ids[i]), similarities[i]
+            fresh, moved, linear, clicks, recent, near, unrewarded = 1.0, 0, 0, 0, 0, 0, 0
+            if own:
+                fresh = 2 / (own["n"] + 2)
+                moved, linear = q @ own["key"] - s, q @ own["weights"]
+                clicks = (own["sum"] + 3 * mean) / (own["n"] + 3) - mean
+                recent = (own["recent sum"] + mean) / (own["recent n"] + 1) - mean
+                nearest = max([s] + [q @ x for x, reward in own["past"] if reward > 0.5])
+                near = nearest - s
+                unrewarded = max([0] + [q @ x - nearest for x, reward in own["past"] if reward <= 0.5])
+            bilinear, diagonal = q @ self.map @ keys[i], (q * self.theta) @ keys[i]
+            parts[i] = s, shares[i], moved, linear, bilinear, diagonal, clicks, recent, near, unrewarded, fresh, 0, 0, 1
+            parts[i, 11:13] = fresh * s, fresh * shares[i]
+        return parts
+
+    def rank(self, q, ids, similarities, keys):
+        parts = self.parts(q, ids, similarities, keys)
+        odds = parts @ self.weights + 1.5 * parts[:, 10] + np.where(similarities >= 1 - 1e-5, 100, 0)
+        return np.where(ids >= 0, (odds - self.weights[13]) / self.weights[0], -np.inf)
+
+    def learn(self, q, ids, similarities, keys, rewards, is_shared=False):
+        parts, rewards = self.parts(q, ids, similarities, keys), np.where(ids >= 0, rewards, np.nan)
+        given = np.flatnonzero(~np.isnan(rewards))
+        if is_shared:
+            caused = chance(parts[given] @ self.weights)
+            rewards[given] *= np.minimum(caused / (1 - np.prod(1 - caused)), 1)
+        for i in given:
+            p = chance(parts[i] @ self.weights)
+            curvature = max(p * (1 - p), 0.01)
+            self.precision = 0.9995 * self.precision + 0.0005 * self.prior + curvature * np.outer(parts[i], parts[i])
+            self.weights = self.weights + np.linalg.solve(self.precision, (rewards[i] - p) * parts[i])
+            self.weights[0] = max(self.weights[0], 1)
+            self.weights[2:9] = np.maximum(self.weights[2:9], 0)
+            self.weights[9] = min(self.weights[9], 0)
+        if given.size > 0:
+            self._learn_map(q, ids, parts, keys, rewards, given)
+        for order, i in enumerate(given):
+            self._learn_one(q, ids[i], parts[i], keys[i], rewards[i], order == 0)
+
+    def _learn_map(self, q, ids, parts, keys, rewards, given):
+        logits = np.where(ids >= 0, 20 * (parts[:, 0] + parts[:, 4]), -np.inf)
+        p = np.exp(logits - logits.max())
+        p /= p.sum()
+        if rewards[given].sum() > 0:
+            pulls = -p
+            pulls[given] += rewards[given] / rewards[given].sum()
+        else:
+            shown = min(p[given].sum(), 0.9)
+            pulls = p * shown / (1 - shown)
+            pulls[given] = -p[given]
+        self.map += np.outer(q, pulls @ keys)
+
+    def _learn_one(self, q, memory, parts, key, reward, is_first):
+        start = {"n": 0, "sum": 0, "recent n": 0, "recent sum": 0, "squares": 0, "past": []}
+        own = self.memories.setdefault(memory, start | {"key": key, "weights": 0 * key})
+        offset = self.slope * parts[0] + self.intercept
+        error = chance(offset) - reward
+        self.offset_squares += error**2
+        self.slope = max(1, self.slope - 1.5 * error / np.sqrt(self.offset_squares) * parts[0])
+        self.intercept -= 0.5 * error / np.sqrt(self.offset_squares)
+        if is_first or reward > 0:
+            moved = own["key"] + (0.3 * reward - 0.1 * (1 - reward)) * q
+            own["key"] = moved / np.linalg.norm(moved)
+        error = chance(offset + parts[3]) - reward
+        own["squares"] += error**2
+        own["weights"] = own["weights"] - 4 * error / np.sqrt(own["squares"]) * q
+        gradient = (chance(offset + parts[5]) - reward) * q * key
+        self.squares += gradient**2
+        self.theta -= 0.3 * gradient / np.sqrt(self.squares)
+        own["n"], own["sum"] = own["n"] + 1, own["sum"] + reward
+        own["recent n"], own["recent sum"] = 0.9 * own["recent n"] + 1, 0.9 * own["recent sum"] + reward
+        self.shown, self.rewarded = self.shown + 1, self.rewarded + reward
+        if is_first or reward > 0.5:
+            own["past"] = [*own["past"], (q, reward)][-16:]
+
+    def forget(self, ids):
+        for memory in ids:
+            self.memories.pop(memory, None)

@@ -1,0 +1,250 @@
+"""The feedback model: against plain NumPy, and what it must do."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from plain_feedback import PlainModel
+
+from cmt_numba import InvariantError
+from cmt_numba._feedback import PART_NAMES, FeedbackModel
+
+WIDTH = 8
+
+
+def unit(rows):
+    return (rows / np.linalg.norm(rows, axis=-1, keepdims=True)).astype(np.float32)
+
+
+class Memory:
+    """A model with keys, whose candidates are the ``n`` most similar memories."""
+
+    def __init__(self, keys, n=10):
+        self.keys, self.n = unit(keys), n
+        self.model = FeedbackModel(keys.shape[1], is_sparse=False)
+
+    def candidates(self, queries, shown=None):
+        scores = queries @ self.keys.T
+        ids = np.argsort(-scores, axis=1, kind="stable")[:, : self.n]
+        if shown is not None:
+            ids = np.where((ids[:, :, None] == shown[:, None]).any(axis=2), -1, ids)
+            ids = np.hstack([shown, ids])
+        return queries, ids, np.take_along_axis(scores, np.maximum(ids, 0), 1), self.keys[ids].reshape(-1, WIDTH)
+
+    def query(self, queries, k=1):
+        candidates = self.candidates(unit(queries))
+        if not self.model.is_used:
+            return candidates[1][:, :k]
+        order = np.argsort(-self.model.rank(*candidates), axis=1, kind="stable")
+        return np.take_along_axis(candidates[1], order, 1)[:, :k]
+
+    def learn(self, queries, shown, rewards, is_shared=False):
+        candidates = self.candidates(unit(queries), shown)
+        known = np.full(candidates[1].shape, np.nan)
+        known[:, : shown.shape[1]] = rewards
+        self.model.learn(*candidates, known, is_shared)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_model_equals_plain_numpy(rng, is_shared):
+    memory, plain = Memory(rng.normal(size=(30, WIDTH)), n=6), PlainModel(WIDTH)
+    for turn in range(60):
+        queries = unit(memory.keys[rng.integers(0, 30, 3)] + 0.3 * rng.normal(size=(3, WIDTH)))
+        shown = np.argsort(-queries @ memory.keys.T, axis=1)[:, : 1 + turn % 3]
+        rewards = rng.integers(0, 2, shown.shape).astype(float)
+        if is_shared:
+            rewards[:] = rewards[:, :1]
+        elif turn % 5 == 0:
+            rewards[0, 0] = np.nan
+        candidates = memory.candidates(queries)
+        expected = [plain.rank(*one) for one in by_row(candidates)]
+        np.testing.assert_allclose(memory.model.rank(*candidates), expected, rtol=0, atol=2e-3)
+        for one, given in zip(by_row(memory.candidates(queries, shown)), padded(rewards, 6), strict=True):
+            plain.learn(*one, given, is_shared)
+        memory.learn(queries, shown, rewards, is_shared)
+        if turn == 40:
+            memory.model.forget(np.arange(5))
+            plain.forget(range(5))
+
+
+def by_row(candidates):
+    queries, ids, similarities, keys = candidates
+    return zip(queries.astype(float), ids, similarities.astype(float), keys.reshape(*ids.shape, -1), strict=True)
+
+
+def padded(rewards, n):
+    return np.hstack([rewards, np.full((len(rewards), n), np.nan)])
+
+
+def confused(rng, n=40):
+    """Return keys, and a function that draws queries, which are more similar to the memory before the wanted one."""
+    keys = unit(rng.normal(size=(n, WIDTH)))
+
+    def ask(wanted):
+        return unit(0.8 * keys[wanted] + keys[(wanted - 1) % n] + 0.1 * rng.normal(size=(wanted.size, WIDTH)))
+
+    return keys, ask
+
+
+def teach(memory, ask, rng, n=1500, noise=0.0):
+    n_memories = len(memory.keys)
+    for _ in range(n // 10):
+        wanted = rng.integers(0, n_memories, 10)
+        queries = ask(wanted)
+        shown = memory.query(queries, 2)
+        rewards = (shown == wanted[:, None]) != (rng.random(shown.shape) < noise)
+        memory.learn(queries, shown, rewards.astype(float))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_rewards_teach_which_memory_to_return(rng, noise):
+    keys, ask = confused(rng)
+    memory = Memory(keys, n=40)
+    teach(memory, ask, rng, noise=noise)
+    wanted = rng.integers(0, 40, 200)
+    queries = ask(wanted)
+    static = np.mean(np.argmax(queries @ memory.keys.T, axis=1) == wanted)
+    assert np.mean(memory.query(queries)[:, 0] == wanted) > max(0.6, static + 0.4)
+
+
+def test_own_key_comes_first(rng):
+    keys, ask = confused(rng)
+    memory = Memory(keys, n=40)
+    teach(memory, ask, rng)
+    np.testing.assert_array_equal(memory.query(keys)[:, 0], np.arange(40))
+
+
+def test_new_memory_is_found_after_many_rewards_of_others(rng):
+    memory = Memory(rng.normal(size=(30, WIDTH)))
+    for _ in range(100):
+        wanted = rng.integers(0, 30, 10)
+        memory.learn(memory.keys[wanted] + 0.2 * rng.normal(size=(10, WIDTH)), wanted[:, None], np.ones((10, 1)))
+    new = unit(rng.normal(size=(5, WIDTH)))
+    memory.keys = np.vstack([memory.keys, new])
+    found = memory.query(np.repeat(new, 20, 0) + 0.1 * rng.normal(size=(100, WIDTH)))[:, 0]
+    assert np.mean(found == np.repeat(np.arange(30, 35), 20)) > 0.9
+
+
+def test_without_rewards_scores_are_similarities(rng):
+    memory = Memory(rng.normal(size=(30, WIDTH)))
+    candidates = memory.candidates(unit(rng.normal(size=(4, WIDTH))))
+    advantage = 1.5 / 10  # of all memories: none has rewards
+    np.testing.assert_allclose(memory.model.rank(*candidates), candidates[2] + advantage, atol=1e-5)
+
+
+def test_one_outcome_is_divided_among_shown_memories(rng):
+    memory = Memory(np.eye(WIDTH), n=2)
+    query = np.array([[1.0, 0.3, 0, 0, 0, 0, 0, 0]])
+    memory.learn(query, np.array([[0, 1]]), np.ones((1, 2)), is_shared=True)
+    first, second = memory.model.arrays()["figures"][:, 1]
+    assert first > 5 * second > 0
+    assert first <= 1.0
+
+
+def test_forgotten_memory_is_as_new(rng):
+    memory = Memory(rng.normal(size=(10, WIDTH)))
+    memory.learn(memory.keys, np.arange(10)[:, None], rng.integers(0, 2, (10, 1)).astype(float))
+    memory.model.forget(np.array([3, 99]))
+    assert len(memory.model) == 9
+    parts = memory.model.explain(memory.keys[3:4], np.arange(10), memory.keys @ memory.keys[3], memory.keys)
+    assert parts[3]["clicks"] == parts[3]["moved key"] == parts[3]["rewarded queries"] == 0.0
+    assert any(own["moved key"] != 0.0 for own in parts)
+    FeedbackModel.of_arrays(WIDTH, False, memory.model.arrays())
+
+
+def test_parts_add_up_to_the_score(rng):
+    keys, ask = confused(rng)
+    memory = Memory(keys)
+    teach(memory, ask, rng, n=200)
+    candidates = memory.candidates(ask(np.array([3])))
+    parts = memory.model.explain(candidates[0], candidates[1][0], candidates[2][0], candidates[3])
+    weights = {part.name: part.weight for part in memory.model.learned().parts}
+    optimism = [1.5 * own["fresh"] / weights["fresh"] for own in parts]
+    scores = np.array([sum(own.values()) for own in parts]) + optimism
+    np.testing.assert_allclose(scores, memory.model.rank(*candidates)[0], atol=1e-9)
+
+
+def test_summary_reports_the_gain(rng):
+    keys, ask = confused(rng)
+    memory = Memory(keys, n=40)
+    assert not memory.model.is_used
+    teach(memory, ask, rng)
+    learned = memory.model.learned()
+    assert [part.name for part in learned.parts] == list(PART_NAMES)
+    assert 0.0 < learned.interval[0] < learned.gain < learned.interval[1] <= 1.0
+
+
+def test_a_model_that_loses_to_static_ranking_is_not_used(rng):
+    memory = Memory(rng.normal(size=(40, WIDTH)))
+    memory.learn(memory.keys, np.arange(40)[:, None], np.ones((40, 1)))
+    assert memory.model.is_used
+    memory.model._state.weights[:] = 0.0  # a model that ranks at random
+    bad = memory.model._state.weights.copy()
+    bad[[0, 10]] = -5.0, 20.0
+    for _ in range(30):
+        wanted = rng.integers(0, 40, 10)
+        queries = unit(memory.keys[wanted] + 0.05 * rng.normal(size=(10, WIDTH)))
+        shown = memory.candidates(queries)[1]
+        memory.model._state.weights[:] = bad
+        memory.learn(queries, shown, (shown == wanted[:, None]).astype(float))
+    assert not memory.model.is_used
+
+
+def test_arrays_restore_the_model(rng):
+    keys, ask = confused(rng)
+    memory = Memory(keys)
+    teach(memory, ask, rng, n=200)
+    memory.model.forget(np.array([1]))
+    restored = FeedbackModel.of_arrays(WIDTH, False, memory.model.arrays())
+    again = Memory(keys)
+    again.model = restored
+    seed = np.random.default_rng(5)
+    teach(again, ask, seed, n=0)
+    wanted = rng.integers(0, 40, 20)
+    queries = ask(wanted)
+    for one in (memory, again):
+        one.learn(queries, wanted[:, None], np.ones((20, 1)))
+    for name, array in memory.model.arrays().items():
+        if not name.startswith("past"):
+            np.testing.assert_array_equal(array, again.model.arrays()[name], err_msg=name)
+    np.testing.assert_array_equal(memory.query(queries, 5), again.query(queries, 5))
+
+
+@pytest.mark.parametrize("name", ["ids", "map", "past_rows", "past_of", "weights"])
+def test_invalid_arrays_are_refused(rng, name):
+    memory = Memory(rng.normal(size=(10, WIDTH)))
+    memory.learn(memory.keys, np.arange(10)[:, None], np.ones((10, 1)))
+    arrays = memory.model.arrays()
+    arrays[name] = np.full_like(arrays[name], 99 if arrays[name].dtype.kind == "i" else np.nan)
+    with pytest.raises(InvariantError):
+        FeedbackModel.of_arrays(WIDTH, False, arrays)
+
+
+def test_sparse_and_wide_rows_are_hashed(rng):
+    rows = scipy.sparse.random_array((6, 3000), density=0.01, format="csr", dtype=np.float32, rng=rng)
+    hashed = FeedbackModel(3000, is_sparse=True).prepare(rows)
+    assert hashed.shape == (6, 1024)
+    np.testing.assert_allclose(np.linalg.norm(hashed, axis=1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(FeedbackModel(3000, is_sparse=False).prepare(rows.toarray()), hashed, atol=1e-5)
+
+
+def test_query_is_transformed_towards_rewarded_keys(rng):
+    keys = unit(np.hstack([rng.normal(size=(40, 4)), np.zeros((40, 4))]))
+
+    def ask(wanted):  # half of the features carry only noise
+        noise = np.hstack([np.zeros((wanted.size, 4)), 2.0 * rng.normal(size=(wanted.size, 4))])
+        return unit(keys[wanted] + 0.1 * rng.normal(size=(wanted.size, WIDTH)) + noise)
+
+    keys[:, 4:] = rng.normal(size=(40, 4))
+    memory = Memory(keys, n=40)
+    wanted = rng.integers(0, 40, 200)
+    queries = ask(wanted)
+    np.testing.assert_array_equal(memory.model.transform(queries), queries)
+    before = np.mean(np.argmax(queries @ memory.keys.T, axis=1) == wanted)
+    teach(memory, ask, rng)
+    after = np.mean(np.argmax(memory.model.transform(queries) @ memory.keys.T, axis=1) == wanted)
+    assert after > before + 0.1
