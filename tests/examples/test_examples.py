@@ -30,6 +30,27 @@ def test_requests_are_made_of_templates(home):
 
 
 @needs_jit
+def test_natural_questions_are_understood(home):
+    """The questions are used only here."""
+    lines = (ROOT / "tests/examples/smart_home_questions.tsv").read_text(encoding="utf-8").splitlines()
+    questions = [line.split("\t") for line in lines]
+    requests = home.read_requests()
+    natural = {template for _, _, template in home.natural_templates()}
+    assert not {text for _, text, _ in questions} & {r.text for r in requests if r.template in natural}
+    classifier = home.TextClassifier(random_state=0).fit([r.text for r in requests], [r.intent for r in requests])
+    n_right = 0
+    for _, text, intents in questions:
+        (best,), (chance,) = (row[0] for row in classifier.top_classes([text], k=1))
+        if intents == "not sure":
+            assert not home.is_sure(classifier, text) or chance < 0.8
+        elif home.is_sure(classifier, text) and classifier.classes_[best] in intents.split("|"):
+            n_right += 1
+        else:
+            assert chance < 0.8, text
+    assert n_right >= 34
+
+
+@needs_jit
 def test_smart_home(home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """What was asked is answered first; then it learns, is corrected and forgets, and it stays in its folder."""
     some = [
