@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._forest import enter_place, erase_id, find_place, find_slot, hash_number
+from .._forest import NONE, enter_place, erase_id, find_place, find_slot, hash_number, sort_best_first
 from .._jit import by_reference, by_value, inner, kernel, release
 from .codes import copy_values
 from .lists import enter, free_place, new_work, refresh, set_center, vector_of
@@ -24,7 +24,7 @@ _CHANGES_PER_REFRESH = LIST_SIZE // 2
 
 @inner
 def _has_room(state):
-    """Return whether a vector can be entered and two lists can be refreshed."""
+    """Return whether there is room for the change of a vector."""
     totals = state.totals
     n_lists = totals[N_LISTS] + SPARE_LISTS
     return (
@@ -54,9 +54,16 @@ def _count_change(state, work):
 
 @inner
 def _enter_and_keep_small(state, slot, work):
+    """Add the vector in a slot to a list. If the list splits, refresh lists nearby, whose members may move to it."""
     j = enter(state, slot, work)
     if state.clusters.sizes[j] > 2 * LIST_SIZE:
         refresh(by_value(state), j, work)
+        sort_best_first(work.scores, work.around)
+        for i in range(work.nearby.size):
+            work.nearby[i] = work.around[i]
+        for i in range(work.nearby.size):
+            if NONE < work.nearby[i] < state.totals[N_LISTS]:
+                refresh(by_value(state), work.nearby[i], work)
 
 
 @inner

@@ -47,6 +47,7 @@ from .state import (
 
 _MOST_MEMBERS = 2 * LIST_SIZE
 _AROUND = 16  # number of lists that a refresh compares with members
+_NEARBY = 3  # number of lists to refresh after a split
 _ROUNDS = 5  # iterations of 2-means
 _SMALLEST_SIDE = 4  # a side of a split gets at least this fraction (1 / 4) of the members
 _SURE = np.float32(1.9)  # number of standard errors of estimates
@@ -68,6 +69,7 @@ class Work(NamedTuple):
     other: np.ndarray  # float32 (width,): the center of the new list
     around: np.ndarray  # int64 (16,)
     scores: np.ndarray  # float32 (16,)
+    nearby: np.ndarray  # int64: the nearest of them, to be refreshed after a split
 
 
 class StoredVector(NamedTuple):
@@ -110,6 +112,7 @@ def new_work(d, width, n_routes):
         empty(width, np.float32),
         empty(_AROUND, np.int64),
         empty(_AROUND, np.float32),
+        empty(_NEARBY, np.int64),
     )
 
 

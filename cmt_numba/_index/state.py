@@ -35,14 +35,14 @@ N_NUMBERS = 2
 LIST_SIZE = 80
 """The wanted number of vectors in a list. A list with more than twice as many is split."""
 
-LEAST_SIZE = 10
+LEAST_SIZE = 20
 """A list with fewer vectors is dissolved."""
 
-SPARE_TILES = 64
-"""Number of free tiles that the refresh of a list needs at most."""
+SPARE_TILES = 160
+"""Number of free tiles that a change of one vector needs at most."""
 
-SPARE_LISTS = 2
-"""Number of free lists that the refresh of a list needs at most."""
+SPARE_LISTS = 4
+"""Number of free lists that a change of one vector needs at most."""
 
 
 class Vectors(NamedTuple):
@@ -160,7 +160,7 @@ def new_state(d: int, metric: int, seed: int) -> DenseState:
 
 
 def with_room(state: DenseState, n_more: int) -> DenseState:
-    """Return the state with room for ``n_more`` vectors and for the refresh of a list."""
+    """Return the state with room for ``n_more`` vectors, and for the lists that a change of one vector needs."""
     vectors, clusters, members, routes = state[:4]
     n, n_lists = int(state.totals[N_VECTORS]), int(state.totals[N_LISTS])
     if n + n_more > vectors.ids.size:

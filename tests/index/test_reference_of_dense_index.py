@@ -1,0 +1,95 @@
+"""The arrays of ``DenseIndex``, and what its searches reach, against plain NumPy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from reference import _dense_index as reference
+
+from cmt_numba import _index as index
+from cmt_numba._index import search
+from cmt_numba._index.state import LIST_SIZE, N_LISTS, N_TILES
+
+METRICS = ("cosine", "inner_product", "euclidean")
+N = 300
+
+
+def grown(metric: str, d: int) -> tuple[Any, Any, np.ndarray]:
+    rng = np.random.default_rng(d)
+    X = (rng.integers(-3, 4, size=(1, d)) + rng.standard_normal((N, d)) * rng.random((N, 1))).astype(np.float32)
+    dense = index.DenseIndex(d, metric=metric, random_state=4)
+    dense.insert(X)
+    dense.remove(dense.ids[:50])
+    return dense, dense._state, prepared(dense, dense.vectors(dense.ids))
+
+
+def prepared(dense: Any, X: np.ndarray) -> np.ndarray:
+    """Return vectors as codes describe them."""
+    X = X.astype(np.float64)
+    if dense.metric == "cosine":
+        return X / np.linalg.norm(X, axis=1)[:, None]
+    return (X - dense._state.origin) * dense._state.numbers[0]
+
+
+@pytest.mark.parametrize("d", [1, 20, 64, 100, 130])
+@pytest.mark.parametrize("metric", METRICS)
+def test_codes_describe_members(metric: str, d: int):
+    dense, state, units = grown(metric, d)
+    Y, words = reference.rotated(units, state.signs), state.signs.shape[1] // 64
+    np.testing.assert_allclose(np.linalg.norm(Y, axis=1), np.linalg.norm(units, axis=1))
+    assert state.totals[N_LISTS] > 1
+    bits = state.members.bits.reshape(-1, words, 32)
+    for slot in range(len(dense)):
+        place = state.vectors.places[slot]
+        tile, lane = divmod(int(place), 32)
+        center, lift = state.clusters.centers[state.members.list_of[tile]], 0.5 * units[slot] @ units[slot]
+        signs, factor, added = reference.one_bit_code(Y[slot], center, lift if metric == "euclidean" else 0.0)
+        stored = np.unpackbits(np.ascontiguousarray(bits[tile, :, lane]).view(np.uint8), bitorder="little")
+        clear = np.abs(Y[slot] - center) > 1e-5
+        np.testing.assert_array_equal(stored[clear].astype(bool), signs[clear])
+        if clear.all():
+            np.testing.assert_allclose(state.members.factors[place], factor, rtol=1e-3)
+            np.testing.assert_allclose(state.members.added[place], added, atol=1e-3)
+        decoded = state.members.scales[place] * state.members.codes[place].astype(np.float64)
+        assert np.linalg.norm(decoded - units[slot]) <= state.members.errors[place] + 1e-6
+        np.testing.assert_allclose(state.members.lifts[place], lift, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_lists_have_their_limits_and_most_members_are_in_the_nearest_one(metric: str):
+    _, state, units = grown(metric, 20)
+    n_lists = int(state.totals[N_LISTS])
+    assert state.clusters.sizes[:n_lists].max() <= 2 * LIST_SIZE
+    assert state.totals[N_TILES] <= N // 32 + 4 * n_lists
+    centers = state.clusters.centers[:n_lists].astype(np.float64)
+    near = reference.rotated(units, state.signs) @ centers.T - 0.5 * (centers**2).sum(axis=1)
+    own = state.members.list_of[state.vectors.places[: len(units)] // 32]
+    assert (near.argmax(axis=1) == own).mean() > 0.7
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, together: bool):
+    dense, state, units = grown(metric, 20)
+    Q = np.random.default_rng(1).standard_normal((6, 20)).astype(np.float32)
+    queries, n_lists, k = prepared(dense, Q), int(state.totals[N_LISTS]), 4
+    if metric == "inner_product":  # queries get the usual length of vectors
+        queries *= np.sqrt((units**2).sum(axis=1).mean()) / np.linalg.norm(queries, axis=1)[:, None]
+    rotated = reference.rotated(queries, state.signs)
+    own = state.members.list_of[state.vectors.places[: len(units)] // 32]
+    lifts = 0.5 * (units**2).sum(axis=1) if metric == "euclidean" else np.zeros(len(units))
+    shares = []
+    for gap in (0.01, 0.3, 1e30):
+        ids, scores = np.empty((6, k), np.int64), np.empty((6, k))
+        effort = search.ListEffort(np.full(24, gap, np.float32), 20.0, 1.0)  # bounds are not missed
+        every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
+        kernel = search.search_block if together else search.search_rows
+        kernel(state, Q, 0, 6, effort, every, scores, ids)
+        for i, q in enumerate(rotated):
+            lists = reference.within_gap(q, state.clusters.centers[:n_lists], state.clusters.halves[:n_lists], gap)
+            slots = np.flatnonzero(np.isin(own, lists))
+            best = slots[np.argsort(-(units[slots] @ queries[i] - lifts[slots]), kind="stable")[:k]]
+            shares.append(np.isin(state.vectors.ids[best], ids[i]).mean())
+            if gap > 1.0:
+                np.testing.assert_array_equal(ids[i], state.vectors.ids[best])
+    assert np.mean(shares) > 0.9  # the distance of a center is an estimate, so a search may miss a list at the limit
