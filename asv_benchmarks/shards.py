@@ -9,6 +9,7 @@ import json
 import os
 import statistics
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +18,10 @@ from shared.labelled_sets import SETS, LabelledSet, synthetic
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tabulate import tabulate
 
-from cmt_numba import CMTClassifier, MemoryStore
+from cmt_numba import CMTClassifier, ContextualMemoryTree, MemoryStore
 from cmt_numba.distributed import ShardedClassifier, ShardedStore, evaluate, start
 from cmt_numba.distributed._partition import divided, sums_of
 from cmt_numba.evaluation import batch_evaluation
-from cmt_numba.sizing import predict_nbytes
 
 commands = Commands(__doc__)
 
@@ -385,10 +385,19 @@ def costs_of(given: argparse.Namespace, n_each: float) -> Costs:
     return Costs(*fit, 1e-6 * given.network, given.stragglers)
 
 
+@cache
+def bytes_of_memory(n_features: int) -> float:
+    """Return the measured bytes of a memory in a tree."""
+    n_memories = 1 << 14
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(np.random.default_rng(0).normal(size=(n_memories, n_features)))
+    return tree.nbytes / n_memories
+
+
 def gigabytes(n_memories: float, given: argparse.Namespace) -> float:
     """Return the memory that a shard takes."""
-    of_payloads = given.payload_bytes * n_memories
-    return (predict_nbytes(int(n_memories), given.features) + of_payloads + 1e6 * given.megabytes_of_process) / 1e9
+    each = bytes_of_memory(given.features) + given.payload_bytes
+    return (each * n_memories + 1e6 * given.megabytes_of_process) / 1e9
 
 
 def sizing_rows(given: argparse.Namespace) -> list[list[object]]:

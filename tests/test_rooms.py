@@ -13,7 +13,7 @@ FLOORS = (
     ("_engine",),
     ("tree",),
     ("journal",),
-    ("estimators", "sizing"),
+    ("estimators",),
     ("formats", "bandits", "neighbors", "sequences", "store", "text"),
     ("reranking", "evaluation"),
     ("distributed",),
