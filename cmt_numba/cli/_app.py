@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from .._version import __version__
 from . import _options as given
 from ._bandit import app as bandit_commands
-from ._options import WarmupKind, new_estimator, read_options
+from ._options import WarmupKind
 from ._outputs import check_files, is_model_file, open_output, printable, to_json_text
 
 if TYPE_CHECKING:
@@ -114,25 +114,13 @@ def commands(
 
 
 @app.command()
+@given.with_option_groups
 def fit(
     data: given.Data,
     model: Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="Model file to write.")],
-    data_format: given.FormatOption = None,
-    task: given.TaskOption = None,
-    features: given.Features = None,
-    bits: given.Bits = 18,
-    label: given.Label = None,
-    text: given.Text = None,
+    reading: given.Reading,
+    training: given.Training,
     keys: given.KeysOption = None,
-    kinds: given.Kinds = None,
-    ignore: given.Ignore = None,
-    labels: given.Labels = None,
-    trees: given.Trees = None,
-    probes: given.Probes = None,
-    passes: given.Passes = None,
-    settings: given.Settings = None,
-    jobs: given.Jobs = 1,
-    seed: given.Seed = 0,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Train in batches, for a file larger than memory.")
     ] = False,
@@ -152,6 +140,9 @@ def fit(
 ) -> None:
     """Train a model on a data file and save it.
 
+    With --text, the model is a TextClassifier. It is a CMTClassifier with --keys, and with --streaming, which counts
+    hashed words; with several labels per row, it is a CMTMultilabelClassifier.
+
     ```sh
     cmt-numba fit train.svm --model my.cmt
     cmt-numba fit huge.svm.gz --model my.cmt --streaming --features 50000
@@ -168,38 +159,30 @@ def fit(
     from ._streams import look_through, read_all, stream
     from ._tables import show_kinds, show_pairs
 
-    check_files(inputs=(data, labels), outputs=(model,))
+    check_files(inputs=(data, reading.labels), outputs=(model,))
     file_to_write(model)
     if keys is not None and streaming:
         raise ValueError(
             "--keys cannot be combined with --streaming, because --keys needs all texts in memory; omit one of them"
         )
-    given_options = read_options(
-        data_format, task, features, bits, label, text, ignore, labels, keys, kinds, with_kinds=not streaming
-    )
-    source = open_data(data, given_options)
+    if keys is not None and not reading.text:
+        raise ValueError(f"--keys {keys} requires text columns; name them with --text")
+    source = open_data(data, reading.options(with_kinds=not streaming, as_text=keys is not None))
     options = look_through(source, progress)
     show_kinds(options, Console(stderr=True))
-    new = partial(
-        new_estimator,
-        options,
-        trees=trees,
-        probes=probes,
-        passes=passes,
-        settings=settings,
-        jobs=jobs,
-        seed=seed,
-        streaming=streaming,
-    )
+    if reading.text and keys is None and not streaming and options.task == "multiclass":
+        training.refuse_for_texts()
+        source = open_data(data, replace(options, as_text=True, n_features=None))
+        options = source.resolved()
     quality: list[tuple[str, Any]] = []
     if streaming:
         with stream(source, batch_size, "learning", progress) as batches:
-            made = Model(learn_in_batches(new(), batches), options)
+            made = Model(learn_in_batches(training.estimator(options, streaming=True), batches), options)
     else:
         rows = read_all(source, progress)
-        learn_rows = partial(learn, new, options, keys, jobs=jobs, seed=seed)
+        learn_rows = partial(learn, training, options, keys)
         if holdout > 0:
-            quality = held_out_pairs(learn_rows, rows, holdout, seed)
+            quality = held_out_pairs(learn_rows, rows, holdout, training.seed)
         made = learn_rows(rows, progress=sys.stderr.isatty() if progress is None else progress)
     save_model(model, made)
     classes = [("classes", int(made.estimator.classes_.size))]
@@ -207,9 +190,12 @@ def fit(
 
 
 @app.command()
+@given.with_option_groups
 def evaluate(
     ctx: typer.Context,
     data: given.Data,
+    reading: given.Reading,
+    training: given.Training,
     test: Annotated[Path | None, typer.Option("--test", metavar="FILE", help="Data file with test rows.")] = None,
     test_labels: Annotated[
         Path | None,
@@ -239,21 +225,6 @@ def evaluate(
     holdout: Annotated[
         float, typer.Option("--holdout", metavar="SHARE", help="Fraction of rows to test on, without --test.")
     ] = 0.2,
-    data_format: given.FormatOption = None,
-    task: given.TaskOption = None,
-    features: given.Features = None,
-    bits: given.Bits = 18,
-    label: given.Label = None,
-    text: given.Text = None,
-    kinds: given.Kinds = None,
-    ignore: given.Ignore = None,
-    labels: given.Labels = None,
-    trees: given.Trees = None,
-    probes: given.Probes = None,
-    passes: given.Passes = None,
-    settings: given.Settings = None,
-    jobs: given.Jobs = 1,
-    seed: given.Seed = 0,
     batch_size: given.BatchRows = 1000,
     without: given.Without = None,
     json_file: given.JsonFile = None,
@@ -285,23 +256,12 @@ def evaluate(
     from ._streams import look_through, stream
     from ._tables import show_kinds
 
-    check_files(inputs=(data, labels, test, test_labels), outputs=(report, json_file))
-    options = read_options(
-        data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=not progressive
-    )
+    check_files(inputs=(data, reading.labels, test, test_labels), outputs=(report, json_file))
+    options = reading.options(with_kinds=not progressive)
     source = open_data(data, options)
     known = look_through(source, progress)
     show_kinds(known, Console(stderr=True))
-    estimator = new_estimator(
-        known,
-        trees=trees,
-        probes=probes,
-        passes=passes,
-        settings=settings,
-        jobs=jobs,
-        seed=seed,
-        streaming=progressive,
-    )
+    estimator = training.estimator(known, streaming=progressive)
     if test_labels is not None and test is None:
         raise ValueError("--test-labels requires --test; name the file with the test rows")
     result: evaluation.ProgressiveResult | evaluation.BatchResult
@@ -327,7 +287,7 @@ def evaluate(
             train.y,
             *(() if tested is None else (tested.X if columns is None else columns.transform(tested.X), tested.y)),
             holdout=holdout,
-            seeds=range(seed, seed + seeds),
+            seeds=range(training.seed, training.seed + seeds),
             rivals=rivals_but(without or (), texts),
             texts=texts,
             texts_test=texts_test,
@@ -392,6 +352,23 @@ def query(
 def predict(
     data: given.Data,
     model: given.ModelToAsk,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Add the probability of the class, after a tab.")
+    ] = False,
+    reject_below: Annotated[
+        float | None,
+        typer.Option(
+            "--reject-below",
+            metavar="P",
+            min=0.0,
+            max=1.0,
+            help="Write an empty class (-1 among numbers) if its probability is lower, because the row may belong to "
+            "none of the classes.",
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Add the features that support the class, after a tab.")
+    ] = False,
     output: given.Output = Path("-"),
     data_format: given.FormatOption = None,
     batch_size: given.BatchRows = 1000,
@@ -404,27 +381,51 @@ def predict(
 
     ```sh
     cmt-numba predict new.svm --model my.cmt > labels.txt
+    cmt-numba predict new.csv --model news.cmt --probabilities --reject-below 0.5 --explain
     ```
     """
-    from ._query import ask, write_labels
+    from ._query import ask, write_classes, write_labels
 
     with ask(model, data, data_format, output, batch_size, progress) as (learned, batches, file):
-        write_labels(learned, batches, file)
+        if probabilities or explain or reject_below is not None:
+            write_classes(
+                learned, batches, file, reject_below=reject_below, probabilities=probabilities, explain=explain
+            )
+        else:
+            write_labels(learned, batches, file)
 
 
 @app.command()
+def update(
+    data: given.Data,
+    model: given.ModelToAsk,
+    data_format: given.FormatOption = None,
+    batch_size: given.BatchRows = 10_000,
+    progress: given.Progress = None,
+) -> None:
+    """Train a model further on the rows of a data file, which may have new classes, and save it.
+
+    The data is read with the same options as the training data.
+
+    ```sh
+    cmt-numba update more.svm --model my.cmt
+    ```
+    """
+    from rich.console import Console
+
+    from ._query import learn_more
+    from ._tables import show_pairs
+
+    n_rows = learn_more(model, data, data_format, batch_size, progress)
+    show_pairs(Console(stderr=True), f"Written to {model}", [("new rows", n_rows)])
+
+
+@app.command()
+@given.with_option_groups
 def info(
     path: Annotated[Path, typer.Argument(metavar="MODEL|DATA", help="Model file or data file.")],
+    reading: given.Reading,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    data_format: given.FormatOption = None,
-    task: given.TaskOption = None,
-    features: given.Features = None,
-    bits: given.Bits = 18,
-    label: given.Label = None,
-    text: given.Text = None,
-    kinds: given.Kinds = None,
-    ignore: given.Ignore = None,
-    labels: given.Labels = None,
     progress: given.Progress = None,
 ) -> None:
     """Describe a model, or the rows and labels of a data file.
@@ -452,10 +453,7 @@ def info(
             return
         described = to_json(describe_model(model))
     else:
-        options = read_options(
-            data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=True
-        )
-        source = open_data(path, options)
+        source = open_data(path, reading.options(with_kinds=True))
         options = look_through(source, progress)
         with stream(source, 1000, "reading", progress) as batches:
             data = {"format": options.format, **describe_data(batches, options.task)}

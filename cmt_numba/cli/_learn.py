@@ -9,9 +9,10 @@ from sklearn.model_selection import train_test_split
 
 from ..evaluation import held_out_metrics
 from ..formats import Batch, ReadOptions
+from ..text import TextClassifier
 from ._columns import keys_of_rows, new_vectorizer
 from ._model_files import Model
-from ._options import TextKeys
+from ._options import TextKeys, Training
 from ._streams import Stream
 
 _FEWEST_HELD_OUT = 10
@@ -24,19 +25,14 @@ _SHOWN = {
 
 
 def learn(
-    new: Callable[[], Any],
-    options: ReadOptions,
-    keys: TextKeys | None,
-    rows: Batch,
-    *,
-    jobs: int,
-    seed: int,
-    progress: bool = False,
+    training: Training, options: ReadOptions, keys: TextKeys | None, rows: Batch, *, progress: bool = False
 ) -> Model:
     """Train an estimator and, if needed, a vectorizer on rows, and return both as a model."""
-    estimator = new()
+    if options.as_text and keys is None:
+        return Model(TextClassifier(random_state=training.seed).fit(rows.X, rows.y), options)
+    estimator = training.estimator(options, streaming=False)
     if keys is not None:
-        vectorizer = new_vectorizer(keys, task=options.task, jobs=jobs, seed=seed)
+        vectorizer = new_vectorizer(keys, task=options.task, jobs=training.jobs, seed=training.seed)
         X = vectorizer.fit_transform(rows.X, rows.y)
     else:
         X, vectorizer = keys_of_rows(rows.X, options)

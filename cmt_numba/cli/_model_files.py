@@ -22,7 +22,7 @@ from ..persistence import (
     refusing,
     write_object,
 )
-from ..text import contents_of, of_prefix, vectorizer_of, with_prefix
+from ..text import TextClassifier, contents_of, of_prefix, vectorizer_of, with_prefix
 from ._columns import columns_of, contents_of_columns, n_columns
 
 _OPTIONS, _KEYS = "read_options", "keys"
@@ -45,7 +45,7 @@ class Model(NamedTuple):
     Attributes
     ----------
     estimator : estimator
-        A fitted :class:`CMTClassifier` or :class:`CMTMultilabelClassifier`.
+        A fitted :class:`CMTClassifier`, :class:`CMTMultilabelClassifier` or :class:`TextClassifier`.
     options : ReadOptions
         The options for reading data for the estimator.
     version : str
@@ -99,7 +99,7 @@ def load_model(path: Path) -> Model:
     """
     from ..estimators import CMTClassifier, CMTMultilabelClassifier
 
-    kinds = {"CMTClassifier": CMTClassifier, "CMTMultilabelClassifier": CMTMultilabelClassifier}
+    kinds = {kind.__name__: kind for kind in (CMTClassifier, CMTMultilabelClassifier, TextClassifier)}
     contents = read_object(path, tuple(kinds), mmap=False)
     if _OPTIONS not in contents.arrays:
         raise FileFormatError(path, "contains no options for reading data; use a model saved by cmt-numba fit")
@@ -109,6 +109,9 @@ def load_model(path: Path) -> Model:
 
 def _model_of(kind: type, contents: Contents) -> Model:
     options = _options_of(read_document(contents.arrays, _OPTIONS))
+    if kind is TextClassifier:
+        require(options.as_text, "a text classifier must read texts")
+        return Model(TextClassifier._made_of(contents), options, contents.library)
     estimator = estimator_of(kind, contents, thorough=True)
     vectorizer = _vectorizer_of(contents, options) if options.as_text or options.kinds else None
     if options.kinds:

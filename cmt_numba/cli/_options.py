@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import partial
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -114,14 +117,16 @@ Kinds = Annotated[
 ]
 Text = Annotated[
     list[str] | None,
-    _reading("--text", metavar="COLUMN", help="Text column of a table whose words are the features. May be repeated."),
+    _reading(
+        "--text", metavar="COLUMN", help="Text column of a table; other columns are then ignored. May be repeated."
+    ),
 ]
 KeysOption = Annotated[
     TextKeys | None,
     _reading(
         "--keys",
         help="Features of the text columns, which are saved in the model: tf-idf of words or characters, BM25, "
-        "subword vectors, or words with learned vectors (default: counts of hashed words).",
+        "subword vectors, or words with learned vectors (default: a text classifier without such features).",
     ),
 ]
 Ignore = Annotated[
@@ -180,88 +185,115 @@ JsonFile = Annotated[
 ]
 
 
-def read_options(
-    data_format: Format | None,
-    task: TaskName | None,
-    features: int | None,
-    bits: int,
-    label: str | None,
-    text: list[str] | None,
-    ignore: list[str] | None,
-    labels: Path | None,
-    keys: TextKeys | None = None,
-    kinds: list[str] | None = None,
-    with_kinds: bool = False,
-) -> ReadOptions:
-    """Return the options for reading a file. With ``with_kinds`` and without ``text``, columns have kinds.
+@dataclass(frozen=True)
+class Reading:
+    """Options for reading a data file."""
 
-    Raises
-    ------
-    ValueError
-        If ``kinds`` or ``keys`` cannot be combined with the other options.
+    data_format: FormatOption = None
+    task: TaskOption = None
+    features: Features = None
+    bits: Bits = 18
+    label: Label = None
+    text: Text = None
+    kinds: Kinds = None
+    ignore: Ignore = None
+    labels: Labels = None
+
+    def options(self, *, with_kinds: bool, as_text: bool = False) -> ReadOptions:
+        """Return the options for a source. With ``with_kinds`` and without ``text``, columns have kinds.
+
+        With ``as_text``, text columns are read as texts instead of hashed words.
+        """
+        from ..formats import ReadOptions
+
+        if self.kinds and self.text:
+            raise ValueError("--kind cannot be combined with --text; write --kind COLUMN=text instead of --text COLUMN")
+        if self.kinds and not with_kinds:
+            raise ValueError("--kind cannot be combined with --streaming or --progressive; omit one of them")
+        return ReadOptions(
+            format=self.data_format,
+            task=self.task,
+            n_features=self.features,
+            n_bits=self.bits,
+            label=self.label,
+            text=tuple(self.text or ()),
+            ignore=tuple(self.ignore or ()),
+            labels_file=None if self.labels is None else str(self.labels),
+            as_text=as_text,
+            kinds=tuple(self.kinds or ()) if with_kinds and not self.text else None,
+        )
+
+
+@dataclass(frozen=True)
+class Training:
+    """Options for training a classifier."""
+
+    trees: Trees = None
+    probes: Probes = None
+    passes: Passes = None
+    settings: Settings = None
+    jobs: Jobs = 1
+    seed: Seed = 0
+
+    def refuse_for_texts(self) -> None:
+        """Raise ValueError if an option is given that a :class:`TextClassifier` does not have."""
+        for name in ("trees", "probes", "passes", "settings"):
+            if getattr(self, name) is not None:
+                option = "set" if name == "settings" else name
+                raise ValueError(f"--{option} cannot be combined with --text without --keys; omit it, or choose --keys")
+
+    def estimator(self, options: ReadOptions, *, streaming: bool) -> Any:
+        """Return an unfitted estimator for data that is read with ``options``.
+
+        Tables with numbers or categories get the logistic loss: their classes overlap more than classes of texts.
+        """
+        from .. import CMTClassifier, CMTMultilabelClassifier
+
+        estimator: Any = CMTMultilabelClassifier()
+        if options.task != "multilabel":
+            mixed = any(not column.endswith("=text") for column in options.kinds or ())
+            estimator = CMTClassifier(loss="logistic") if mixed else CMTClassifier()
+        estimator.set_params(store_examples=not streaming, n_trees=self.trees, n_probes=self.probes)
+        estimator.set_params(n_jobs=self.jobs, random_state=self.seed)
+        if self.passes is not None:
+            estimator.set_params(n_router_passes=self.passes, n_head_passes=self.passes)
+        known = estimator.get_params()
+        for setting in self.settings or []:
+            name, equals, text = setting.partition("=")
+            if name not in known or not equals:
+                raise ValueError(
+                    f"--set must be NAME=VALUE, got {setting!r}; NAME must be one of {', '.join(sorted(known))}"
+                )
+            estimator.set_params(**{name: _value(text)})
+        return estimator
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter of a command that is a :class:`Reading` or :class:`Training` by its fields.
+
+    Typer then offers each field as an option, and the command receives one object.
     """
-    from ..formats import ReadOptions
+    parameters: list[Parameter] = []
+    groups: dict[str, type] = {}
+    for name, parameter in signature(command, eval_str=True).parameters.items():
+        if parameter.annotation in (Reading, Training):
+            groups[name] = parameter.annotation
+            hints = get_type_hints(parameter.annotation, include_extras=True)
+            parameters += [
+                Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+                for field in fields(parameter.annotation)
+            ]
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
-    if kinds and text:
-        raise ValueError("--kind cannot be combined with --text; write --kind COLUMN=text instead of --text COLUMN")
-    if kinds and not with_kinds:
-        raise ValueError("--kind cannot be combined with --streaming or --progressive; omit one of them")
+    @wraps(command)
+    def flat(**given: Any) -> None:
+        objects = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        command(**given, **objects)
 
-    if keys is not None and not text:
-        raise ValueError(f"--keys {keys} requires text columns; name them with --text")
-
-    return ReadOptions(
-        format=data_format,
-        task=task,
-        n_features=features,
-        n_bits=bits,
-        label=label,
-        text=tuple(text or ()),
-        ignore=tuple(ignore or ()),
-        labels_file=None if labels is None else str(labels),
-        as_text=keys is not None,
-        kinds=tuple(kinds or ()) if with_kinds and not text else None,
-    )
-
-
-def new_estimator(
-    options: ReadOptions,
-    *,
-    trees: int | None,
-    probes: int | None,
-    passes: int | None,
-    settings: list[str] | None,
-    jobs: int,
-    seed: int,
-    streaming: bool,
-) -> Any:
-    """Return an unfitted estimator for data that is read with ``options``.
-
-    Tables with numbers or categories get the logistic loss: their classes overlap more than classes of texts.
-
-    Raises
-    ------
-    ValueError
-        If a setting is malformed or names an unknown parameter.
-    """
-    from .. import CMTClassifier, CMTMultilabelClassifier
-
-    estimator: Any = CMTMultilabelClassifier()
-    if options.task != "multilabel":
-        mixed = any(not column.endswith("=text") for column in options.kinds or ())
-        estimator = CMTClassifier(loss="logistic") if mixed else CMTClassifier()
-    estimator.set_params(store_examples=not streaming, n_trees=trees, n_probes=probes, n_jobs=jobs, random_state=seed)
-    if passes is not None:
-        estimator.set_params(n_router_passes=passes, n_head_passes=passes)
-    known = estimator.get_params()
-    for setting in settings or []:
-        name, equals, text = setting.partition("=")
-        if name not in known or not equals:
-            raise ValueError(
-                f"--set must be NAME=VALUE, got {setting!r}; NAME must be one of {', '.join(sorted(known))}"
-            )
-        estimator.set_params(**{name: _value(text)})
-    return estimator
+    flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return flat
 
 
 def _value(text: str) -> Any:

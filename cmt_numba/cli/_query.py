@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from .._forest import NONE
-from ..formats import features_of, form_of, open_data
-from ._model_files import Model, load_model
+from ..formats import Source, features_of, form_of, open_data
+from ..text import TextExplanation
+from ._model_files import Model, load_model, save_model
 from ._outputs import check_files, open_output, printable, to_json_text
 from ._streams import Stream, look_through, stream
 
@@ -39,13 +40,31 @@ def ask(
     """
     check_files(inputs=(data, path), outputs=(output,))
     model = load_model(path)
-    found = open_data(data, format=data_format).format
-    if features_of(replace(model.options, format=found)) != features_of(model.options):
-        raise ValueError(f"the model {path} requires {form_of(model.options)}, but {data} has the format {found}")
-    source = open_data(data, replace(model.options, format=found, with_labels=False, labels_file=None))
+    source = _source_for(model, path, data, data_format, with_labels=False)
     look_through(source, progress)
     with stream(source, batch_size, "predicting", progress) as batches, open_output(output) as file:
         yield model, batches, file
+
+
+def _source_for(model: Model, path: Path, data: Path, data_format: str | None, *, with_labels: bool) -> Source:
+    """Open a data file with the options of a model's training data."""
+    found = open_data(data, format=data_format).format
+    if features_of(replace(model.options, format=found)) != features_of(model.options):
+        raise ValueError(f"the model {path} requires {form_of(model.options)}, but {data} has the format {found}")
+    return open_data(data, replace(model.options, format=found, with_labels=with_labels, labels_file=None))
+
+
+def learn_more(path: Path, data: Path, data_format: str | None, batch_size: int, progress: bool | None) -> int:
+    """Train a model further on the rows of a data file, save it, and return the number of rows."""
+    check_files(inputs=(data,), outputs=(path,))
+    model = load_model(path)
+    source = _source_for(model, path, data, data_format, with_labels=True)
+    look_through(source, progress)
+    with stream(source, batch_size, "learning", progress) as batches:
+        for X, y in batches.pairs():
+            model.estimator.partial_fit(model.rows(X), y)
+    save_model(path, model)
+    return batches.n_rows
 
 
 def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
@@ -83,6 +102,34 @@ def write_labels(model: Model, batches: Stream, file: TextIO) -> None:
         else:
             lines = found.tolist()
         file.writelines(f"{printable(line)}\n" for line in lines)
+
+
+def write_classes(
+    model: Model, batches: Stream, file: TextIO, *, reject_below: float | None, probabilities: bool, explain: bool
+) -> None:
+    """Write a line for each row: its class and, separated by tabs, its probability and the features that decided.
+
+    The class is empty, or -1 if classes are numbers, if its probability is below ``reject_below``.
+    """
+    if model.options.task == "multilabel":
+        raise ValueError("--probabilities, --reject-below and --explain require a model with one class per row")
+    names = None if model.vectorizer is None else model.vectorizer.get_feature_names_out()
+    for batch in batches:
+        X = model.rows(batch.X)
+        parts: list[list[Any]] = [model.estimator.predict(X, reject_below=reject_below).tolist()]
+        if probabilities:
+            parts.append([f"{chance:.4f}" for chance in model.estimator.predict_proba(X).max(axis=1)])
+        if explain:
+            parts.append([_reasons(explanation, names) for explanation in model.estimator.explain(X)])
+        file.writelines("\t".join(map(printable, row)) + "\n" for row in zip(*parts, strict=True))
+
+
+def _reasons(explanation: Any, names: np.ndarray | None) -> str:
+    """Return the words or features that support a class, with their contributions."""
+    if isinstance(explanation, TextExplanation):
+        return ", ".join(f"{word} {size:+.3f}" for word, size in explanation.words)
+    features = [(feature if names is None else names[feature], size) for feature, size in explanation.features]
+    return ", ".join(f"{feature} {size:+.3f}" for feature, size in features)
 
 
 def write_lines(found: Iterator[Answer], file: TextIO) -> None:

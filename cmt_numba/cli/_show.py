@@ -88,7 +88,7 @@ def describe_model(model: Model) -> dict[str, dict[str, Any]]:
             "task": model.options.task,
             "data format": model.options.format,
             **({} if model.vectorizer is None else {"keys": type(model.vectorizer).__name__}),
-            "features": int(estimator.n_features_in_),
+            **({"features": int(estimator.n_features_in_)} if hasattr(estimator, "n_features_in_") else {}),
             "classes": int(estimator.classes_.size),
         },
         "parameters": estimator.get_params(),

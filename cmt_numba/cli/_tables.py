@@ -37,6 +37,8 @@ def show_kinds(options: ReadOptions, console: Console) -> None:
     """Print the column kinds of a table, if any."""
     if options.kinds:
         text = f"Columns: {listed_kinds(options)}. Use --kind COLUMN=KIND to change a kind."
+        if options.ignore:
+            text += f" Ignored: {', '.join(options.ignore)}."
         console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 

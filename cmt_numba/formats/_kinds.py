@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
@@ -14,6 +15,7 @@ from ._text import FormatError
 
 KINDS = ("number", "category", "text")
 
+_ID_NAME = re.compile(r"(.*[\W_])?(id|uuid|guid|key|index|row|nr|no|unnamed: 0)", re.IGNORECASE)
 _MOST_WORDS = 5  # maximum mean number of words per value of a category column
 
 
@@ -41,7 +43,7 @@ class KindsOfColumns:
 
     A column of numbers has the kind ``number``. The first frame that contains another value decides the kind of any
     other column: ``category`` if values have on average at most five words and at least two occurrences in this frame,
-    or else ``text``.
+    or else ``text``. Columns such as "id" with a different value in each row are identifiers, not features.
 
     Parameters
     ----------
@@ -61,6 +63,7 @@ class KindsOfColumns:
     def __init__(self, path: Path, columns: Sequence[str], given: Sequence[str]) -> None:
         self._path, self._columns, self._kinds = path, columns, kinds_of(given)
         self._any_given = bool(given)
+        self._are_ids: dict[str, bool] = {}  # by column, decided by the first frame
         for name in self._kinds:
             if name not in columns:
                 shown = ", ".join(map(repr, columns))
@@ -70,15 +73,33 @@ class KindsOfColumns:
     def look_at(self, frame: Any) -> None:
         """Update the kinds of the unknown columns from more rows."""
         for name in self.unknown:
+            if name not in self._are_ids:
+                self._are_ids[name] = _is_id(name, frame[name])
             if self._kinds.get(name, "number") == "number":
                 self._kinds[name] = _kind_of(frame[name])
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the columns without a given kind that seem to identify rows, unless there are no other columns."""
+        ids = tuple(name for name, is_id in self._are_ids.items() if is_id)
+        return ids if len(ids) < len(self._columns) else ()
 
     def found(self) -> tuple[str, ...] | None:
         """Return the kinds of all columns as ``column=kind``, or None if a column contains lists of numbers."""
         lists = [name for name in self._columns if self._kinds[name] == "lists"]
         if lists and self._any_given:
             raise FormatError(self._path, f"column {lists[0]!r} contains lists; omit kinds, or ignore the column")
-        return None if lists else tuple(f"{name}={self._kinds[name]}" for name in self._columns)
+        ids = self.ids()
+        return None if lists else tuple(f"{name}={self._kinds[name]}" for name in self._columns if name not in ids)
+
+
+def _is_id(name: str, column: Any) -> bool:
+    """Return whether a column has the name of an identifier, and a different integer or word in each row."""
+    values = column.dropna()
+    if not _ID_NAME.fullmatch(name.strip()) or len(values) < 2 or isinstance(values.iloc[0], np.ndarray):
+        return False
+    texts = values.map(str)
+    is_word = values.dtype.kind in "iu" or bool((texts.str.split().str.len() == 1).all() and values.dtype.kind != "f")
+    return is_word and texts.nunique() == len(column)
 
 
 def _kind_of(column: Any) -> str:

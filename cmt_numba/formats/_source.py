@@ -65,9 +65,9 @@ class ReadOptions:
         The feature columns of a table, in order. By default, all columns except ``label`` and ``ignore``.
     kinds : tuple of str, optional
         Kinds of a table's columns, such as ``("age=number", "city=category", "body=text")``. The kinds of other
-        columns are detected from their values. Rows are then read as data frames, with NaN for missing numbers and an
-        empty string for missing categories and texts. By default, and in tables with lists of numbers, rows are read as
-        arrays of numbers.
+        columns are detected from their values, and identifiers of rows are ignored. Rows are then read as data frames,
+        with NaN for missing numbers and an empty string for missing categories and texts. By default, and in tables
+        with lists of numbers, rows are read as arrays of numbers.
     labels_file : str, optional
         A second file, with the labels of a SciPy sparse matrix.
     with_labels : bool, default True

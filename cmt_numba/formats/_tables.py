@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
@@ -16,7 +17,7 @@ from .._arrays import label_array
 from ._kinds import KindsOfColumns, as_numbers, kinds_of
 from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
-from ._text import FormatError, open_text
+from ._text import FormatError, first_line, open_text
 
 _CELLS_IN_A_CHUNK = 1 << 18
 _CELLS_IN_A_SCAN = 1 << 18
@@ -60,7 +61,9 @@ class TableSource(Source):
                     named = named or is_name(str(value))
                     by_type.setdefault(isinstance(value, str), value)
         if kinds is not None:
-            options = replace(options, kinds=kinds.found())
+            ids = kinds.ids()
+            kept = tuple(name for name in columns if name not in ids)
+            options = replace(options, kinds=kinds.found(), columns=kept, ignore=(*options.ignore, *ids))
         if not scans_labels:
             return options
         task = options.task or ("multilabel" if several else "multiclass")
@@ -193,12 +196,15 @@ class TableSource(Source):
 
 
 class CsvSource(TableSource):
-    """A table with a header and comma-separated values. In files with the suffix ``.tsv``, tabs separate values."""
+    """A table with a header. The header decides whether commas, semicolons or tabs separate values."""
 
     format = "csv"
 
     def _separator(self) -> str:
-        return "\t" if ".tsv" in self.path.suffixes else ","
+        if ".tsv" in self.path.suffixes:
+            return "\t"
+        header = re.sub(b'"[^"]*"', b"", first_line(self.path))
+        return max(",;\t", key=lambda separator: header.count(separator.encode()))
 
     def _names(self) -> list[str]:
         for frame, _ in self._frames(None, 1, ()):

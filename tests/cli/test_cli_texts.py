@@ -1,0 +1,79 @@
+"""Text classifiers on the command line, probabilities, rejection, explanations, updates, and the reading of tables."""
+
+from pathlib import Path
+
+import pandas
+import pytest
+from conftest import needs_jit
+from test_cli import fail, run, succeed
+
+from cmt_numba.cli._model_files import load_model
+from cmt_numba.formats import open_data
+from cmt_numba.text import TextClassifier
+
+TEXTS = {
+    "light": ["switch on the lamp", "it is dark in here", "more light please", "turn the lamp on"],
+    "music": ["play some jazz", "put on my favourite song", "a song by the Beatles", "play music please"],
+}
+
+
+def write(path: Path, texts: dict[str, list[str]], sep: str = ",") -> Path:
+    rows = [(text, label, f"u{i}") for i, (text, label) in enumerate((t, k) for k in texts for t in texts[k])]
+    pandas.DataFrame(rows, columns=["text", "label", "id"]).to_csv(path, index=False, sep=sep)
+    return path
+
+
+@needs_jit
+def test_texts_are_learned_by_a_text_classifier(tmp_path: Path):
+    data, model = write(tmp_path / "requests.csv", TEXTS), tmp_path / "m.cmt"
+    succeed("fit", data, "-m", model, "--text", "text")
+    assert isinstance(load_model(model).estimator, TextClassifier)
+    assert "TextClassifier" in succeed("info", model)
+    assert succeed("predict", data, "-m", model).split() == [k for k in TEXTS for _ in TEXTS[k]]
+    assert succeed("query", data, "-m", model, "-k", 2).count("\t") == 8 * 3
+
+    new = write(tmp_path / "new.csv", {"timer": ["set a timer for the pasta", "a timer for ten minutes"]})
+    result = run("update", new, "-m", model)
+    assert result.exit_code == 0, result.stderr
+    assert succeed("predict", new, "-m", model).split() == ["timer", "timer"]
+    assert "--trees cannot be combined with --text" in fail("fit", data, "-m", model, "--text", "text", "--trees", 2)
+
+
+@needs_jit
+def test_probabilities_rejection_and_explanations(tmp_path: Path):
+    data, model = write(tmp_path / "requests.csv", TEXTS), tmp_path / "m.cmt"
+    for options in (["--text", "text"], ["--text", "text", "--keys", "words"]):
+        succeed("fit", data, "-m", model, *options)
+        rows = [row.split("\t") for row in succeed("predict", data, "-m", model, "--probabilities").splitlines()]
+        assert all(len(row) == 2 and 0.5 <= float(row[1]) <= 1.0 for row in rows)
+        highest = max(float(row[1]) for row in rows)
+        lines = succeed("predict", data, "-m", model, "--reject-below", min(1.0, highest + 1e-3)).splitlines()
+        assert set(lines) <= {"", *(row[0] for row in rows if float(row[1]) == 1.0)}
+        explained = succeed("predict", data, "-m", model, "--explain").splitlines()
+        assert "lamp +" in explained[0].split("\t")[1]
+    several = tmp_path / "several.xc"
+    several.write_text("4 5 3\n" + "0,1 0:1 1:1\n1 2:1\n2 3:1 4:1\n0 0:1\n")
+    succeed("fit", several, "-m", model)
+    assert "one class per row" in fail("predict", several, "-m", model, "--probabilities")
+
+
+@pytest.mark.parametrize("sep", [",", ";", "\t"])
+def test_the_header_shows_the_delimiter(sep: str, tmp_path: Path):
+    path = tmp_path / "table.csv"
+    path.write_text(sep.join(['"a;,b"', "c", "label"]) + "\n" + sep.join(["1", "2", "x"]) + "\n")
+    batch = open_data(path).read()
+    assert batch.X.tolist() == [[1.0, 2.0]]
+    assert batch.y.tolist() == ["x"]
+
+
+@needs_jit
+def test_identifiers_are_reported_and_ignored(tmp_path: Path):
+    rows = [{"user_id": 1000 + i, "age": 20 + i % 7, "id": i % 3, "label": "ab"[i % 2]} for i in range(40)]
+    data, model = tmp_path / "people.csv", tmp_path / "m.cmt"
+    pandas.DataFrame(rows).to_csv(data, index=False)
+    result = run("fit", data, "-m", model)
+    assert "Ignored: user_id." in " ".join(result.stderr.split())
+    assert load_model(model).options.columns == ("age", "id")
+    assert len(succeed("predict", data, "-m", model).splitlines()) == 40
+    result = run("fit", data, "-m", model, "--kind", "user_id=number")
+    assert load_model(model).options.columns == ("user_id", "age", "id")
