@@ -118,8 +118,8 @@ def commands(
 def fit(
     data: given.Data,
     model: Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="Model file to write.")],
-    reading: given.Reading,
-    training: given.Training,
+    reading: given.ReadingOptions,
+    training: given.TrainingOptions,
     keys: given.KeysOption = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Train in batches, for a file larger than memory.")
@@ -194,8 +194,8 @@ def fit(
 def evaluate(
     ctx: typer.Context,
     data: given.Data,
-    reading: given.Reading,
-    training: given.Training,
+    reading: given.ReadingOptions,
+    training: given.TrainingOptions,
     test: Annotated[Path | None, typer.Option("--test", metavar="FILE", help="Data file with test rows.")] = None,
     test_labels: Annotated[
         Path | None,
@@ -424,7 +424,7 @@ def update(
 @given.with_option_groups
 def info(
     path: Annotated[Path, typer.Argument(metavar="MODEL|DATA", help="Model file or data file.")],
-    reading: given.Reading,
+    reading: given.ReadingOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     progress: given.Progress = None,
 ) -> None:

@@ -12,7 +12,7 @@ from ..formats import Batch, ReadOptions
 from ..text import TextClassifier
 from ._columns import keys_of_rows, new_vectorizer
 from ._model_files import Model
-from ._options import TextKeys, Training
+from ._options import TextKeys, TrainingOptions
 from ._streams import Stream
 
 _FEWEST_HELD_OUT = 10
@@ -25,7 +25,7 @@ _SHOWN = {
 
 
 def learn(
-    training: Training, options: ReadOptions, keys: TextKeys | None, rows: Batch, *, progress: bool = False
+    training: TrainingOptions, options: ReadOptions, keys: TextKeys | None, rows: Batch, *, progress: bool = False
 ) -> Model:
     """Train an estimator and, if needed, a vectorizer on rows, and return both as a model."""
     if options.as_text and keys is None:

@@ -186,7 +186,7 @@ JsonFile = Annotated[
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingOptions:
     """Options for reading a data file."""
 
     data_format: FormatOption = None
@@ -225,7 +225,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingOptions:
     """Options for training a classifier."""
 
     trees: Trees = None
@@ -269,14 +269,14 @@ class Training:
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace each parameter of a command that is a :class:`Reading` or :class:`Training` by its fields.
+    """Replace each parameter of a command that is a :class:`ReadingOptions` or :class:`TrainingOptions` by its fields.
 
     Typer then offers each field as an option, and the command receives one object.
     """
     parameters: list[Parameter] = []
     groups: dict[str, type] = {}
     for name, parameter in signature(command, eval_str=True).parameters.items():
-        if parameter.annotation in (Reading, Training):
+        if parameter.annotation in (ReadingOptions, TrainingOptions):
             groups[name] = parameter.annotation
             hints = get_type_hints(parameter.annotation, include_extras=True)
             parameters += [
