@@ -151,7 +151,6 @@ def _tree(X: Any) -> None:
 
 
 def _store(X: Any) -> None:
-    from ._engine import make_lists
     from .store import MemoryStore
 
     store = MemoryStore(random_state=0)
@@ -159,11 +158,6 @@ def _store(X: Any) -> None:
     store.add(keys, X, [{"even": i % 2 == 0} for i in keys])
     store.query(X, 3)
     store.query(X[:1], 3, where={"even": True})
-    search, forest = store._contents.search, store._contents.tree._forest
-    if not forest.allocated().parameters.sparse:
-        for _ in make_lists(forest):
-            pass
-        search.near(*search.prepared(X), 3, 1, None, gap=0.0)
     store.upsert(keys[:2], X[:2])
     store.delete(keys[:2])
 

@@ -36,16 +36,17 @@ class LabelBounds(NamedTuple):
     highest: np.float32  # the largest bias
     # float32 (labels,): the largest ratio, over all long lists, of the label's weight to the heaviest weight
     shares: np.ndarray
+    excluded: np.ndarray  # bool (labels,): whether a search must not find the label; empty if it may find all
 
 
 def label_bounds(postings: Postings, biases: np.ndarray) -> LabelBounds:
-    """Return score bounds for the labels of an index, given their biases."""
+    """Return score bounds for the labels of an index, given their biases. No label is excluded."""
     lengths = np.diff(postings.offsets)
     of_long = np.repeat(lengths * _LONG_LISTS > biases.size, lengths)
     heaviest = np.repeat(postings.weights[postings.offsets[:-1][lengths > 0]], lengths[lengths > 0])[of_long]
     shares = np.zeros(biases.size, np.float32)
     np.maximum.at(shares, postings.labels[of_long], postings.weights[of_long] / heaviest)
-    return LabelBounds(biases, biases.max(initial=np.float32(-np.inf)), shares)
+    return LabelBounds(biases, biases.max(initial=np.float32(-np.inf)), shares, np.empty(0, np.bool_))
 
 
 class _Rest(NamedTuple):
@@ -60,12 +61,21 @@ class _IndexRoom(NamedTuple):
 
     bounds: np.ndarray  # float32 (longest row,): bound on the score that each feature's list can add
     priorities: np.ndarray  # float32 (longest row,): priority of each feature's list; 0 once read
-    sums: np.ndarray  # float32 (labels,): partial score of each label; 0 if it has not been found
+    # float32 (labels,): partial score of each label; 0 if it has not been found, and minus infinity if it is excluded
+    sums: np.ndarray
     labels: np.ndarray  # int64 (labels + _RUN,): labels found
     kept: np.ndarray  # int64 (labels + _RUN,): found labels that may be among the best
     scores: np.ndarray  # float32 (labels + _RUN,): full scores of the first kept labels
     probe: Probe  # probe for the current row
     n_scored: np.ndarray  # int64 (1,): number of labels scored in full for the row
+
+
+@inner
+def _clear_sums(sums, excluded):
+    sums[:] = np.float32(0.0)
+    for label in range(excluded.size):
+        if excluded[label]:
+            sums[label] = np.float32(-np.inf)
 
 
 @inner_allocating
@@ -74,7 +84,7 @@ def _new_room(rows, n_labels):
     return _IndexRoom(
         empty(longest, np.float32),
         empty(longest, np.float32),
-        zeros(n_labels, np.float32),
+        empty(n_labels, np.float32),
         empty(n_labels + _RUN, np.int64),
         empty(n_labels + _RUN, np.int64),
         empty(n_labels + _RUN, np.float32),
@@ -285,7 +295,7 @@ def _rank_row(postings, digest, of_labels, questions, room, row, answers):
             n_scored += 1
     _write_best(room, n_scored, row, answers)
     if _is_worth_all(room, n_found):
-        room.sums[:] = 0.0
+        _clear_sums(room.sums, of_labels.excluded)
     else:
         for i in range(n_found):
             room.sums[room.labels[i]] = 0.0
@@ -304,6 +314,7 @@ def rank_listed(postings, digest, of_labels, questions, answers):
     postings = by_reference(postings)
     digest = by_reference(digest)
     room = _new_room(questions.rows, of_labels.biases.size)
+    _clear_sums(room.sums, of_labels.excluded)
     for row in range(questions.first, questions.stop):
         _rank_row(postings, digest, of_labels, questions, room, row, answers)
     release(room)

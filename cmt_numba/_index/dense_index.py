@@ -32,6 +32,7 @@ from .state import (
 METRICS = {"cosine": COSINE, "inner_product": INNER_PRODUCT, "euclidean": EUCLIDEAN}
 
 _FEW = 1024  # up to so many vectors are compared directly
+_NARROW = 4  # up to so many features, codes say too little, and all vectors are compared
 _FEW_ROWS = 4  # up to so many rows are searched one by one
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
@@ -252,7 +253,7 @@ class DenseIndex:
             slots = among.slots
             if target_recall < 1.0 and len(slots) > _FEW:
                 slots, mask = None, among.mask(self._state)
-        elif n <= _FEW or target_recall >= 1.0:
+        elif n <= _FEW or target_recall >= 1.0 or self.n_features <= _NARROW:
             slots = np.arange(n)
         if slots is not None:
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from .._validation import MOST_WANTED
 from ..store import Key, MemoryStore, Results
-from ._exchange import learned_weights, take_part
 from ._moves import Moves
 from ._schema import Schema
 from ._store_access import alone, ids_of, keys_after, keys_where, schema_of
@@ -78,11 +77,9 @@ def _are_stored(store: MemoryStore, keys: list[Key]) -> np.ndarray:
     return ids_of(store, keys) >= 0
 
 
-def _query(
-    store: MemoryStore, X: Any, k: int, where: Any, target_recall: float | None, n_probes: int | None
-) -> Results:
+def _query(store: MemoryStore, X: Any, k: int, where: Any, target_recall: float | None) -> Results:
     # The client limits k to the size of the whole store, which may exceed the size of this shard.
-    return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall, n_probes=n_probes)
+    return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall)
 
 
 def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
@@ -97,11 +94,9 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
     "get": lambda store, keys: store.get(keys),
     "keys_after": _next_keys,
     "keys_where": keys_where,
-    "recall": attrgetter("recall"),
+    "recall": MemoryStore.recall,
     "max_items": attrgetter("max_items"),
-    "calibrate": MemoryStore.calibrate,
     "check_invariants": MemoryStore.check_invariants,
-    "learned": learned_weights,
     "sync": MemoryStore.sync,
 }
 
@@ -139,8 +134,6 @@ _CHANGES: dict[str, Callable[..., Any]] = {
     "update_payload": MemoryStore.update_payload,
     "feedback": MemoryStore.feedback,
     "create_index": MemoryStore.create_index,
-    "compact": MemoryStore.compact,
-    "exchange": take_part,
 }
 
 

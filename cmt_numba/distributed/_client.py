@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -14,14 +13,13 @@ from ..journal import JournalError
 from ..store import Key
 from ._actors import Actors, Replies, SentCalls
 from ._calls import OtherTopology, Position, ShardFacts
-from ._cluster import running, shards_running
+from ._cluster import shards_running
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
-from ._exchange import combine_weights
 from ._schema import Schema, common_schema
 from ._topology import Topology, count_duplicates, pick, shards_behind
 
 BLOCKS_AHEAD = 2  # number of blocks to send before waiting for the answer to the first one
-_OWN = ("learned", "recall", "calibrate", "check_invariants", "sync")  # read-only calls that replicas cannot answer
+_OWN = ("check_invariants", "sync")  # read-only calls that replicas cannot answer
 _KEYS_AT_ONCE = 1 << 14  # maximum number of keys in a call that moves memories
 _BYTES_AT_ONCE = 1 << 25  # maximum size in bytes of the vectors in a call
 _ROWS_AT_ONCE = 1 << 14  # maximum number of vectors in a call
@@ -355,23 +353,6 @@ class Client:
             if not self._is_renewed(topology, answers):
                 self.complete(answers)
                 return
-
-    def exchange(self) -> bool:
-        """Exchange learned scorer weights among the shards. Return False if they cannot be exchanged now."""
-        with suppress(NoAnswerError, ClusterError):
-            found = self.ask(Question("learned", lambda topology: dict.fromkeys(topology.names, ())))
-            known = {name: own for name, own in found.items() if own is not None}
-            topology = self.topology
-            if not known or not known.keys() <= set(topology.names) or not topology.schema.is_complete:
-                return False
-            number, base = combine_weights(known.values())
-            request = uuid4().hex, "exchange", number, running().put(base)
-            calls = {name: (topology.version, *request, own.gain) for name, own in known.items()}
-            answers = self.actors.ask("change", calls, ("exchange",))
-            if not self._is_renewed(topology, answers):
-                self.complete(answers)
-                return True
-        return False
 
 
 class _Outcome:

@@ -32,8 +32,6 @@ class Cluster:
         A function that returns the plan of a shard from its name and whether its folder may be created.
     actor_options : dict
         Ray options for the actors.
-    exchanges : bool
-        Whether shards exchange learned weights.
     """
 
     client: Client
@@ -44,11 +42,9 @@ class Cluster:
         folder: Path | None,
         plan: Callable[[str, bool], ShardPlan],
         actor_options: dict[str, Any],
-        *,
-        exchanges: bool,
     ) -> None:
         self.shards, self.folder, self.plan = shards, folder, plan
-        self.actor_options, self.exchanges = actor_options, exchanges
+        self.actor_options = actor_options
         self.resizing = threading.Lock()
 
     def start(self, address: str | None, timeout: float, max_pending: int) -> Client:
@@ -173,13 +169,10 @@ def _finish(cluster: Cluster, fields: Sequence[Any] = ()) -> None:
     client.tell(topology, topology.names)
     for field in fields:
         client.change_all("create_index", field)
-    giving, is_exchanged = list(topology.before), not cluster.exchanges
+    giving = list(topology.before)
     while giving:
         is_done = client.complete(client.actors.ask("give", dict.fromkeys(giving, (topology.move, None))))
         giving = [name for name in giving if is_done[name] is not True]
-        if not is_exchanged:  # a new shard accepts learned weights only once it has memories
-            client.exchange()
-            is_exchanged = True
     done = client.advance_topology(lambda latest: latest.next(latest.after) if latest.move == topology.move else None)
     left = [name for name in topology.before if name not in done.after]
     cluster.write_list(left)

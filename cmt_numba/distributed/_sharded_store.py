@@ -26,7 +26,6 @@ from .._validation import (
 from ..persistence import FileFormatError
 from ..store import (
     DuplicateKeyError,
-    Effort,
     Item,
     Items,
     Key,
@@ -37,11 +36,12 @@ from ..store import (
     check_answers,
     check_filter,
     check_keys,
-    check_lengths,
+    check_metric,
     check_one_for_each_row,
     check_one_of,
     check_payloads,
     check_stored,
+    check_values,
     condition_of,
     field_path,
     learn_in_blocks,
@@ -92,8 +92,6 @@ class ShardedStore:
     n_replicas : int, default 0
         The number of copies of each shard, in memory and in separate processes. Replicas answer queries, even while
         their shard is restarted.
-    exchange_every : int or None, default 1000
-        The number of rewards of a client after which the shards exchange scorer weights. If None, they never do.
     address : str, optional
         The address of a cluster, passed to :func:`start` unless this process is already connected to Ray.
     timeout : float, default 60.0
@@ -138,15 +136,15 @@ class ShardedStore:
         metric: str | None = None,
         *,
         n_replicas: int = 0,
-        exchange_every: int | None = 1000,
         address: str | None = None,
         timeout: float = 60.0,
         max_pending: int = 8,
         actor_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        metric = None if metric is None else check_metric(metric)
         _check_options(options, metric)
-        _check_limits(n_replicas, exchange_every, timeout, max_pending)
+        _check_limits(n_replicas, timeout, max_pending)
         if n_replicas > 0:
             _check_eviction(options)
         folder = None if path is None else Path(path).absolute()
@@ -167,9 +165,8 @@ class ShardedStore:
             own_folder = None if folder is None else str(folder / name)
             return ShardPlan(name, name_of_cluster, own_folder, may_be_new, None, own, n_replicas)
 
-        exchanges = exchange_every is not None
-        self._cluster = cluster = resizing.Cluster(shards, folder, plan, actor_options or {}, exchanges=exchanges)
-        self._begin(cluster.start(address, timeout, max_pending), folder, exchange_every)
+        self._cluster = cluster = resizing.Cluster(shards, folder, plan, actor_options or {})
+        self._begin(cluster.start(address, timeout, max_pending), folder)
         try:
             if n_replicas > 0:
                 _check_eviction(self._client.call_one(self.shards[0], "options")[0])
@@ -181,12 +178,11 @@ class ShardedStore:
         except Exception as error:  # open the folder anyway, so that the user can undo the move
             warn(f"{self}: {error}", RuntimeWarning)
 
-    def _begin(self, client: Client, folder: Path | None, exchange_every: int | None) -> None:
-        self._client, self._folder, self._exchange_every = client, folder, exchange_every
-        self._n_rewards = 0  # rewards of this client since the last exchange
+    def _begin(self, client: Client, folder: Path | None) -> None:
+        self._client, self._folder = client, folder
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"client": self._client, "folder": self._folder, "exchange_every": self._exchange_every}
+        return {"client": self._client, "folder": self._folder}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._begin(**state)
@@ -204,23 +200,18 @@ class ShardedStore:
         k: int = 10,
         where: Any = None,
         target_recall: float | None = None,
-        *,
-        n_probes: int | None = None,
     ) -> ShardedResults:
         """Return the nearest memories for each row; see :meth:`cmt_numba.MemoryStore.query`.
 
-        ``n_probes`` is the number of leaves to search in each shard. If ``where`` is a function, it is sent to the
-        shards, so ``pickle`` or Ray must be able to pickle it. The attribute ``missing_shards`` of the results names
-        the shards that did not answer in time.
+        If ``where`` is a function, it is sent to the shards, so ``pickle`` or Ray must be able to pickle it. The
+        attribute ``missing_shards`` of the results names the shards that did not answer in time.
         """
         X = self._check_vectors(X)
         k = check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > MOST_WANTED else 0)
         if target_recall is not None:
             check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        if n_probes is not None:
-            check_integer("n_probes", n_probes, 1)
         keys = self._filtering_keys(where)
-        kind = scipy.sparse.issparse(X), where is None, n_probes is None
+        kind = scipy.sparse.issparse(X), where is None
         under_way: deque[SentQuestion] = deque()
         blocks: list[ShardedResults] = []
         for rows in blocks_of_rows(X):
@@ -228,7 +219,7 @@ class ShardedStore:
 
             def calls(topology: Topology, block: Any = block) -> dict[str, tuple[Any, ...]]:
                 filters = _filters_of_shards(topology, where, keys)
-                return {name: (block, k, own, target_recall, n_probes) for name, own in filters.items()}
+                return {name: (block, k, own, target_recall) for name, own in filters.items()}
 
             under_way.append(self._client.send(Question("query", calls, keys, kind)))
             if len(under_way) > BLOCKS_AHEAD:
@@ -236,15 +227,21 @@ class ShardedStore:
         blocks += [self._merge(asked, k) for asked in under_way]
         return stack_results(blocks)
 
-    def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> tuple[Effort, ...]:
-        """Measure the search effort that each shard needs for a recall, and return the efforts.
-
-        See :meth:`cmt_numba.MemoryStore.calibrate`. Replicas measure their own efforts during queries.
-        """
-        k = check_wanted("k", k, len(self))
+    def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
+        """Measure the recall of queries, averaged over the shards; see :meth:`cmt_numba.MemoryStore.recall`."""
+        X, k = self._check_vectors(X), check_wanted("k", k, len(self))
         if target_recall is not None:
             check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        return tuple(self._ask_filtered("calibrate", where, lambda own: (k, own, target_recall)))
+        return float(np.mean(self._ask_filtered("recall", None, lambda _: (X, k, target_recall))))
+
+    def count(self, where: Any = None) -> int:
+        """Return the number of memories, or of those that a filter selects."""
+        return len(self) if where is None else len(self._keys_where(where))
+
+    def _keys_where(self, where: Any) -> list[Key]:
+        """Return the keys of the memories that a filter selects."""
+        found = self._ask_filtered("keys_where", where, lambda own: (own,))
+        return list(dict.fromkeys(key for part in found for key in part))
 
     def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
         """Return a prepared filter to pass as ``where`` to many queries; see :meth:`cmt_numba.MemoryStore.filter`.
@@ -364,11 +361,6 @@ class ShardedStore:
         most = self._client.ask_all("max_items")
         return None if None in most else sum(most)
 
-    @property
-    def recall(self) -> tuple[tuple[Effort, ...], ...]:
-        """The measured recall and search effort of each shard, for each kind of query."""
-        return tuple(self._client.ask_all("recall"))
-
     def check_invariants(self) -> None:
         """Check every shard; see :meth:`cmt_numba.MemoryStore.check_invariants`."""
         self._client.ask_all("check_invariants")
@@ -382,7 +374,7 @@ class ShardedStore:
         if self._topology.schema.n_features not in (None, X.shape[1]):
             self._client.survey()  # the topology of this client may be outdated
         X = check_matrix(X, n_features=self._topology.schema.n_features)
-        check_lengths(X, self.metric)
+        check_values(X, self.metric)
         return X
 
     def _are_stored(self, keys: list[Key]) -> np.ndarray:
@@ -408,7 +400,7 @@ class ShardedStore:
     def _write(self, name: str, keys: Any, X: Any, payloads: Any) -> None:
         self._client.check_open()
         checked, X = check_keys(keys), check_matrix(as_rows(X))
-        check_lengths(X, self.metric)
+        check_values(X, self.metric)
         check_one_for_each_row(checked, X.shape[0])
         if isinstance(payloads, dict) and len(checked) == 1:
             payloads = [payloads]
@@ -440,8 +432,7 @@ class ShardedStore:
             if len(self._topology.divided(checked)) > 1:
                 self._check_stored(checked)
         else:
-            found = self._ask_filtered("keys_where", where, lambda own: (own,))
-            checked = list(dict.fromkeys(key for part in found for key in part))
+            checked = self._keys_where(where)
         if checked:
             self._client.change("delete", checked, lambda part: iter([(part, (pick(checked, part),))]))
         return len(checked)
@@ -461,17 +452,12 @@ class ShardedStore:
         field_path(field)
         self._client.change_all("create_index", field)
 
-    def compact(self) -> None:
-        """Reorder the memories of each shard; see :meth:`cmt_numba.MemoryStore.compact`."""
-        self._client.change_all("compact")
-
     # Learning
 
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
         """Learn from the rewards of results; see :meth:`cmt_numba.MemoryStore.feedback`.
 
-        Each shard learns only from the rewards of its own memories. After ``exchange_every`` rewards, the shards
-        exchange scorer weights.
+        Each shard learns only from the rewards of its own memories.
         """
         X = self._check_vectors(X)
         given = check_answers(keys, X.shape[0])
@@ -490,10 +476,6 @@ class ShardedStore:
             yield part, (X[rows], own, worth[rows])
 
         self._client.change("feedback", checked, arguments, (hasattr(X, "indptr"),))
-        self._n_rewards += len(checked)
-        is_due = self._exchange_every is not None and self._n_rewards >= self._exchange_every
-        if is_due and self._client.exchange():
-            self._n_rewards = 0
 
     def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
         """Learn from queries with known answers; see :meth:`cmt_numba.MemoryStore.learn`."""
@@ -612,7 +594,6 @@ class ShardedStore:
         *,
         target_recall: float = 0.95,
         n_replicas: int = 0,
-        exchange_every: int | None = 1000,
         address: str | None = None,
         timeout: float = 60.0,
         max_pending: int = 8,
@@ -622,7 +603,7 @@ class ShardedStore:
 
         See the constructor for the parameters, and :meth:`cmt_numba.MemoryStore.load` for the errors.
         """
-        _check_limits(n_replicas, exchange_every, timeout, max_pending)
+        _check_limits(n_replicas, timeout, max_pending)
         folder = Path(path).absolute()
         shards = read_list(folder)
         if shards is None or not shards.complete:
@@ -633,9 +614,8 @@ class ShardedStore:
         def plan(name: str, _: bool) -> ShardPlan:
             return ShardPlan(name, name_of_cluster, None, False, str(folder / f"{name}.cmt"), options, n_replicas)
 
-        exchanges = exchange_every is not None
-        store._cluster = cluster = resizing.Cluster(shards, None, plan, actor_options or {}, exchanges=exchanges)
-        store._begin(cluster.start(address, timeout, max_pending), None, exchange_every)
+        store._cluster = cluster = resizing.Cluster(shards, None, plan, actor_options or {})
+        store._begin(cluster.start(address, timeout, max_pending), None)
         return store
 
     def close(self) -> None:
@@ -676,10 +656,8 @@ def _filters_of_shards(topology: Topology, where: Any, keys: list[Key]) -> dict[
     return {name: PreparedFilter(None, own, where.name) for name, own in parts.items()}
 
 
-def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, max_pending: int) -> None:
+def _check_limits(n_replicas: int, timeout: float, max_pending: int) -> None:
     check_integer("n_replicas", n_replicas, 0, 100)
-    if exchange_every is not None:
-        check_integer("exchange_every", exchange_every, 1)
     check_real("timeout", timeout, 0.0, 1e6, above=True)
     check_integer("max_pending", max_pending, 1)
 

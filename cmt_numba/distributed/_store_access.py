@@ -1,4 +1,4 @@
-"""Access to the lock, facts and learned weights of a shard's :class:`~cmt_numba.MemoryStore`.
+"""Access to the lock and facts of a shard's :class:`~cmt_numba.MemoryStore`.
 
 Facts are named values in the database of a store. A shard stores its topology, the progress of moves and its requests
 as facts.
@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..journal import set_tree_scorer
 from ..store import Key, MemoryStore
 from ._schema import Schema
 
@@ -72,33 +71,17 @@ def keys_where(store: MemoryStore, where: Any) -> list[Key]:
 
 def schema_of(store: MemoryStore) -> Schema:
     """Return the schema of the memories of a store."""
-    state, kind = store._contents.tree._forest.state, store._contents.records.kind()
-    is_sparse = None if state is None else bool(state.parameters.sparse)
+    form, kind = store._contents.state.form, store._contents.records.kind()
+    is_sparse = None if form is None else form == "sparse"
     return Schema(store.metric, store.n_features, is_sparse, None if kind is None else kind.__name__)
 
 
 def options_of(store: MemoryStore) -> dict[str, Any]:
     """Return options that create a store with the same settings."""
-    tree = store._contents.tree._forest.options
-    names = {"max_memories": "max_items", "scorer_learning_rate": "learning_rate"}
-    kept = ("max_memories", "eviction", "n_trees", "n_links", "scorer_learning_rate")
-    return {names.get(name, name): tree[name] for name in kept if tree.get(name) is not None} | {"metric": store.metric}
+    options = store._contents.state.options
+    return {"metric": options.metric, "max_items": options.max_items, "eviction": options.eviction}
 
 
 def indexed_fields(store: MemoryStore) -> list[tuple[str, ...]]:
     """Return the indexed payload fields."""
     return [tuple(path[3:-1].split('"."')) for path in store._contents.records.fields()]  # paths are $."name"."name"
-
-
-def weights_of(store: MemoryStore) -> np.ndarray | None:
-    """Return scorer weights and sums of squared gradients, shape (2, n_features), or None before the first memory."""
-    state = store._contents.tree._forest.state
-    if state is None:
-        return None
-    shape = 2, state.parameters.n_features
-    return np.stack(state.scorer) if state.scorer.theta.size > 0 else np.zeros(shape, np.float32)
-
-
-def set_weights(store: MemoryStore, weights: np.ndarray, squares: np.ndarray, facts: dict[str, Any]) -> None:
-    """Replace the scorer's weights and write facts in one transaction."""
-    change_and_note(store, lambda: set_tree_scorer(store._contents.tree, weights, squares), facts)

@@ -1,8 +1,8 @@
 """Vector stores with user-defined keys, payloads, filters and a target recall.
 
-A :class:`MemoryStore` keeps vectors in a Contextual Memory Tree, and keys and payloads in SQLite. Keys are strings or
-64-bit integers. Payloads are JSON. In a folder, each change of vectors, keys and payloads is one transaction of the
-journal's database (:mod:`cmt_numba.journal`), so after a crash either the whole change is there or none of it.
+A :class:`MemoryStore` keeps vectors in an index, and keys and payloads in SQLite. Keys are strings or 64-bit integers.
+Payloads are JSON. In a folder, each change of vectors, keys and payloads is one transaction of the journal's database
+(:mod:`cmt_numba.journal`), so after a crash either the whole change is there or none of it.
 
 Filters
 -------
@@ -29,38 +29,34 @@ numbers or strings.
 evaluated again only after the store has changed. ``where`` may also be a list of keys, a filter from
 :meth:`MemoryStore.filter`, or a function of a payload, which each query calls for every payload.
 
-Metrics
--------
-Trees search by cosine. For the other metrics, one or two extra features in tree keys make the cosine rank vectors as
-the metric does. Scores are computed from the vectors themselves. See :mod:`cmt_numba.store._metrics`.
-
 Files
 -----
-:meth:`MemoryStore.save` writes a tree file (:mod:`cmt_numba.persistence`) of the kind ``MemoryStore``, with an
-additional array: ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload, norm),
-``vectors`` (id, and the digits that a vector loses as a tree key) and ``facts`` (metric, bound, centre, version,
-learned query map and measured recall). A folder has the files of a :class:`~cmt_numba.DurableTree`, and its
-``journal.sqlite`` also has these tables. Databases with other tables, views or triggers are refused.
+:meth:`MemoryStore.save` writes a file (:mod:`cmt_numba.persistence`) of the kind ``MemoryStore``: the options, the
+arrays of the index, and ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload) and
+``facts`` (name, value). In a folder, ``journal.sqlite`` has these tables, and the snapshot has everything else.
+Databases with other tables, views or triggers are refused.
 """
 
 from ._checks import (
+    METRICS,
     DuplicateKeyError,
     Key,
     are_none,
+    as_rows,
     check_answers,
     check_keys,
     check_kind,
+    check_metric,
     check_one_for_each_row,
     check_one_of,
     check_payloads,
     check_stored,
+    check_values,
 )
 from ._filters import PreparedFilter, check_filter
 from ._learning import learn_in_blocks
 from ._memory_store import MemoryStore
-from ._metrics import METRICS, as_rows, check_lengths
 from ._results import Item, Items, Result, Results
-from ._search import Effort
 from ._where import condition_of, field_path
 
-__all__ = ["DuplicateKeyError", "Effort", "Item", "Items", "MemoryStore", "PreparedFilter", "Result", "Results"]
+__all__ = ["DuplicateKeyError", "Item", "Items", "MemoryStore", "PreparedFilter", "Result", "Results"]

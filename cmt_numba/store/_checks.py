@@ -1,4 +1,4 @@
-"""Checks of keys and payloads."""
+"""Checks of keys, payloads and vectors."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from datetime import date, time
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from .._validation import check_entries, unmasked
+from .._validation import OneOf, check_entries, unmasked
 
 Key = str | int
 
 _DEEPEST = 900  # maximum depth of payloads; SQLite reads up to 1,000 levels
 _LEAST, _MOST = -(2**63), 2**63 - 1
+
+_SHORTEST, _LONGEST = 1e-15, 1e15  # lengths whose squares and their sums are exact enough in float32
+
+METRICS = ("cosine", "inner_product", "euclidean")
+_OTHER_METRICS = {"ip": "inner_product", "l2": "euclidean"}
 
 
 def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
@@ -209,3 +215,39 @@ def check_stored(keys: list[Key], ids: np.ndarray) -> None:
     missing = np.flatnonzero(ids < 0)
     if missing.size > 0:
         raise KeyError(f"keys must be in the store, but {keys[missing[0]]!r:.100} is not")
+
+
+def check_metric(metric: Any) -> str:
+    """Return the name of a metric. Raise TypeError or ValueError if it is unknown."""
+    return OneOf(METRICS).check("metric", _OTHER_METRICS.get(metric, metric) if isinstance(metric, str) else metric)
+
+
+def as_rows(X: Any) -> Any:
+    """Return a one-dimensional array or list as a single row, and anything else unchanged."""
+    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
+        return X.reshape(1, -1) if X.ndim == 1 else X
+    is_vector = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], int | float | np.number)
+    return [X] if is_vector else X
+
+
+def check_values(X: Any, metric: str) -> None:
+    """Raise ValueError if a row of a float32 array is not finite, very long or short, or, for the cosine, zero."""
+    if isinstance(X, np.ndarray):
+        if len(X) == 1 and _SHORTEST**2 < X[0].dot(X[0]) < _LONGEST**2:  # five times as fast as the checks below
+            return
+        squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    else:
+        row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        squares = np.bincount(row, np.square(X.data.astype(np.float64)), X.shape[0])
+    bad = np.flatnonzero(~np.isfinite(squares))
+    if bad.size > 0:
+        raise ValueError(f"X must be finite in float32: row {bad[0]} holds NaN, infinity or a value too large")
+    lengths = np.sqrt(squares)
+    bad = np.flatnonzero((lengths > _LONGEST) | ((lengths > 0.0) & (lengths < _SHORTEST)))
+    if bad.size > 0:
+        limits = f"the rows of X must have lengths between {_SHORTEST} and {_LONGEST}"
+        raise ValueError(f"{limits}: row {bad[0]} has {lengths[bad[0]]:.3g}; scale the vectors")
+    zero = np.flatnonzero(squares == 0.0) if metric == "cosine" else bad
+    if zero.size > 0:
+        why = "has no cosine; remove the row, or use another metric"
+        raise ValueError(f"X must have no rows of zeros: row {zero[0]} {why}")

@@ -1,43 +1,30 @@
-"""The parts of a store (tree, records and key space), changed together in memory, in a folder or in a file."""
+"""``StoreContents``: the records and the vectors of a store, changed together in memory, in a folder or in a file."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
 import scipy.sparse
 
-from .._change import uninterrupted
-from .._engine import enter_returned, insert_rows, remove_ids, replace_rows
+from .._change import ReadWriteLock, uninterrupted
+from .._forest import InvariantError
 from .._jit import switching_soon
-from .._validation import OneOf, check_matrix
-from ..journal import Durability, DurableTree, JournalError
-from ..persistence import Contents, FileFormatError, read_object, refusing, take, write_object
-from ..tree import ContextualMemoryTree
-from ._metrics import METRICS, CosineSpace, KeySpace, as_rows, space_of
-from ._query_map import QueryMap
-from ._recall import Efforts
-from ._records import TABLES, MemoryDatabase, Records
+from .._validation import check_matrix
+from ..journal import Durability, JournalError
+from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
+from ._checks import Key, as_rows, check_values
+from ._folder import KIND, StoreFolder
+from ._records import MemoryDatabase, Records
 from ._results import UnreadPayloads
-from ._search import NewKeys, StoreSearch
-
-_EFFORTS = "efforts"  # the name of the fact that holds the measured efforts
-_KIND = "MemoryStore"  # the kind of object, as recorded in files
-_VERSION = 2  # the version of the facts; version 1 has no digits, and norms only for the cosine
-_NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # default options of a new tree
-_TREES, _TREES_WITHOUT_LINKS = 1, 4  # with links, trees only provide entry points, so one is enough
+from ._state import ROWS_IN_A_STEP, StoreOptions, StoreState
 
 T = TypeVar("T")
-
-
-def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a new tree: the given ones, and defaults for the rest."""
-    options = _NEW | given
-    return {"n_trees": _TREES_WITHOUT_LINKS if options["n_links"] == 0 else _TREES} | options
 
 
 class StoreContents:
@@ -47,10 +34,8 @@ class StoreContents:
     ----------
     path : path-like or None
         The folder, or None for a store in memory.
-    metric : str or None
-        The metric. With None, a folder keeps its metric, and a new store uses the cosine.
-    options : dict of str to object
-        The tree options that the user has given.
+    given : dict of str to object
+        The options that the user has given.
     durability : Durability
         When to wait for the disk and when to take snapshots.
     read_only : bool
@@ -58,36 +43,61 @@ class StoreContents:
 
     Attributes
     ----------
-    search : StoreSearch
-        The tree, the records and the key space, for searches.
-    version : int
-        Twice the number of changes so far; odd during a change.
-    efforts : Efforts
-        The measured search efforts.
+    state : StoreState
+        The vectors and what the store has learned.
+    records : Records
+        The keys and payloads.
+    lock : ReadWriteLock
+        The lock. A thread that holds it for reading sees vectors and records that belong together.
+    stamp : object or None
+        An object that stands for the current state of the store; None during a change. Data computed from the store is
+        valid while ``stamp`` is the same object.
     unread : UnreadPayloads
         The payloads of results that must be read before the next change.
+    journal : Journal or None
+        The journal of the folder.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str] | None,
-        metric: str | None,
-        options: dict[str, Any],
+        given: dict[str, Any],
         durability: Durability,
         read_only: bool,
     ) -> None:
-        if metric is not None:
-            OneOf(tuple(METRICS)).check("metric", metric)
+        options = StoreOptions.of(given)
+        self._begin(StoreState(options))
         if path is None:
             durability.checked()
-            database = MemoryDatabase()
-            self._begin(ContextualMemoryTree(**with_defaults(options)), Records(database), database, metric)
+            self._database: MemoryDatabase | None = MemoryDatabase()
+            self.records = Records(self._database)
             self.records.keep_keys()
         else:
-            tree = DurableTree._with_tables(
-                path, options, durability, read_only=read_only, with_defaults=with_defaults, tables=TABLES
-            )
-            self._begin(tree, Records(tree._database), None, metric, read_only=read_only)
+            self._folder = StoreFolder(path, self, given, durability, read_only=read_only)
+            self.journal = self._folder.journal
+            self.records = Records(self._folder.database)
+            try:
+                with refusing(self.journal.path):
+                    self.check(thorough=False)
+            except BaseException:
+                self.close()
+                raise
+
+    def _begin(self, state: StoreState) -> None:
+        self.lock = ReadWriteLock(is_outer=True)
+        self._database, self._folder, self.journal = None, None, None
+        self.stamp: object | None = object()
+        self.unread = UnreadPayloads(lambda: self.stamp is None)
+        self._is_closed = self._is_sync_due = False
+        self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
+        self.use(state)
+
+    def use(self, state: StoreState) -> None:
+        """Replace the state by another one. Its records may differ, too."""
+        state.step = self.lock.step
+        self.state, self.stamp = state, object()
+        if self.journal is not None:
+            self.records.forget()
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
@@ -100,7 +110,7 @@ class StoreContents:
         OSError
             If it cannot be read.
         """
-        contents = read_object(path, (_KIND,), mmap=mmap)
+        contents = read_object(path, (KIND,), mmap=mmap)
         with refusing(path):
             return cls.read(contents, thorough=not mmap)
 
@@ -117,296 +127,197 @@ class StoreContents:
         records = arrays.pop("records", None)
         if records is None or records.dtype != np.uint8 or records.ndim != 1:
             raise ValueError("the records are missing")
-        take(contents.fields, "options", dict)
-        tree = ContextualMemoryTree._made_of(contents.fields, arrays, thorough=thorough)
-        database = MemoryDatabase(records.tobytes())
         self = cls.__new__(cls)
-        self._begin(tree, Records(database), database, None, thorough=thorough)
+        self._begin(StoreState.of_contents(contents.fields, arrays))
+        self._database = MemoryDatabase(records.tobytes())
+        self.records = Records(self._database)
+        self.check(thorough=thorough)
         return self
 
-    def _begin(
-        self,
-        tree: ContextualMemoryTree,
-        records: Records,
-        database: MemoryDatabase | None,
-        metric: str | None,
-        *,
-        thorough: bool = False,
-        read_only: bool = False,
-    ) -> None:
-        self.path = tree.path if isinstance(tree, DurableTree) else None
-        self._database = database
-        self.search = StoreSearch(tree, records, CosineSpace())
-        self.version = 0
-        self._is_sync_due = False  # whether to sync at the end of the current change
-        self._n_rekeyed = 0  # odd while all keys are being recomputed
-        self.unread = UnreadPayloads()
-        self.efforts = Efforts()
-        self._is_closed = False
-        try:
-            if records.facts() or len(tree) > 0:
-                with refusing(self.path or "the store in memory"):
-                    self._use(self.check(thorough=thorough))
-                    self.efforts = Efforts(records.facts().get(_EFFORTS))
-                if metric not in (None, self.metric):
-                    message = f"metric must be {self.metric!r}, as for the store in {self.path}, got {metric!r}"
-                    raise ValueError(message)
-                if not records.has_digits and not read_only:
-                    records.upgrade()
-            else:
-                self._use(METRICS[metric or CosineSpace.metric]())
-                self.change(partial(records.set_facts, {"version": _VERSION} | self.space.facts()))
-                self.sync()
-        except BaseException:
-            self.close()
-            raise
-
-    # Parts
+    # Checks
 
     @property
-    def tree(self) -> ContextualMemoryTree:
-        """The tree."""
-        return self.search.tree
-
-    @property
-    def records(self) -> Records:
-        """The keys, payloads and digits of memories."""
-        return self.search.records
-
-    @property
-    def space(self) -> KeySpace:
-        """The key space."""
-        return self.search.space
+    def path(self) -> str | None:
+        """The folder, or None for a store in memory."""
+        return None if self.journal is None else os.fspath(self.journal.path)
 
     @property
     def metric(self) -> str:
         """The metric."""
-        return self.search.space.metric
+        return self.state.options.metric
 
     def check_open(self) -> None:
         """Raise JournalError if the store is closed."""
         if self._is_closed:
             raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
-        tree = self.search.tree
-        if isinstance(tree, DurableTree) and tree._journal.is_behind:
-            tree._journal.catch_up()
-            self._read_again()
+        if self.journal is not None and self.journal.is_behind:
+            self.journal.catch_up()
 
-    def read_consistently(self, work: Callable[[StoreSearch], T]) -> T:
-        """Return the result of ``work``, run on tree keys that match the key space. ``work`` may run several times."""
-        while True:
-            self.check_open()
-            before, search = self._n_rekeyed, self.search
-            if before % 2 == 0:
-                answer = work(search)
-                if self._n_rekeyed == before:
-                    return answer
-            self.alone(lambda: None)  # waits until all keys are recomputed
+    def check_vectors(self, X: Any) -> Any:
+        """Return vectors or queries as float32, dense or sparse like the stored vectors.
 
-    def check_form(self, X: Any) -> Any:
-        """Return vectors or queries as float32, dense or sparse like the stored vectors. Values are not checked.
-
-        A single vector becomes a row.
+        A single vector becomes a row. Raise TypeError or ValueError if a row is unusable.
         """
         self.check_open()
-        search = self.search
-        state = search.tree._forest.state
+        index = self.state.index
         X = X if getattr(X, "ndim", 0) == 2 else as_rows(X)
-        if state is None:
-            return check_matrix(X)
-        X = check_matrix(X, n_features=state.parameters.n_features - search.space.n_more)
-        if state.parameters.sparse != isinstance(X, np.ndarray):
-            return X
-        return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
+        X = check_matrix(X, n_features=None if index is None else index.n_features)
+        if index is not None and (self.state.form == "dense") != isinstance(X, np.ndarray):
+            X = X.toarray() if self.state.form == "dense" else scipy.sparse.csr_array(X)
+        check_values(X, self.state.options.metric)
+        return X
 
-    def check(self, *, thorough: bool) -> KeySpace:
-        """Check that tree, records and facts belong together, and return the key space.
+    def check(self, *, thorough: bool) -> None:
+        """Raise ValueError unless vectors and records belong together.
 
-        A check that is not ``thorough`` compares only the number and the sum of ids in tree and records.
-
-        Raises
-        ------
-        ValueError
-            If tree, records and facts do not belong together.
+        A check that is not ``thorough`` compares only the number and the sum of their ids.
         """
-        tree, records = self.tree, self.records
-        facts, ids, found = records.facts(), tree.ids, records.summary()
-        if not isinstance(version := facts.get("version"), int) or not 1 <= version <= _VERSION:
-            message = f"the store has version {version!r:.20}, but this version of cmt-numba reads 1 to {_VERSION}"
-            raise ValueError(message)
-        space = space_of(facts, tree.n_features)
-        same = not thorough or np.array_equal(np.sort(ids), records.ids())
-        if (found.n, found.sum_of_ids) != (ids.size, int(ids.sum())) or not same:
+        ids = np.empty(0, np.int64) if self.state.index is None else self.state.index.ids
+        same = not thorough or np.array_equal(np.sort(ids), self.records.ids())
+        if self.records.summary() != (ids.size, int(ids.sum())) or not same:
             raise ValueError("its keys do not match its memories")
-        if found.n_norms < found.n and (version > 1 or space.n_more == 0):
-            raise ValueError("the lengths of its vectors must be positive")
-        if found.least_norm is not None and not space.fits(found.least_norm, found.n):
-            raise ValueError("the lengths of its vectors exceed its bound")
-        if thorough and not records.are_payloads_valid():
+        if thorough and not self.records.are_payloads_valid():
             raise ValueError("it has payloads that are not valid JSON")
-        return space
+
+    def check_everything(self) -> None:
+        """Raise an error if records and vectors contradict each other, or a file is damaged."""
+        self.check_open()
+        if self.journal is not None:
+            self.journal.verify()
+        if self.state.index is not None:
+            self.state.index.check_invariants()
+        if not self.records.are_indexed():
+            raise InvariantError("the index of keys does not match the keys")
+        try:
+            self.check(thorough=True)
+        except ValueError as error:
+            raise InvariantError(str(error)) from error
 
     # Changes
 
     def alone(self, work: Callable[[], T]) -> T:
         """Run ``work`` while no other thread can change the store, and return its result."""
-        tree = self.search.tree
-        if isinstance(tree, DurableTree) and tree._journal.is_writable:
-            return tree._journal.alone(work)
-        return tree._lock.change(work)
+        if self.journal is not None and self.journal.is_writable:
+            return self.journal.alone(work)
+        return self.lock.change(work)
 
     def change(self, work: Callable[[], T]) -> T:
-        """Run ``work`` as one transaction on tree and records. A nested change is part of the outer one.
-
-        In memory, the parts committed by :meth:`commit_part` remain even if the change fails later.
+        """Run ``work`` as one transaction. A nested change is part of the outer one.
 
         Raises
         ------
         JournalError
             If the store is closed or read-only, or if the change cannot be written. Nothing has changed then.
         """
-        return self.alone(partial(self._change, work))
-
-    def _change(self, work: Callable[[], T]) -> T:
         self.check_open()
-        if self.version % 2 == 1:  # within another change
+        if self.journal is None:
+            return self.lock.change(partial(self._attempt, work))
+        try:
+            return self.journal.transaction(partial(self._attempt, work))
+        except (OSError, FileFormatError) as error:
+            raise JournalError(f"{self.path}: the change was not made: {error}") from error
+
+    def _attempt(self, work: Callable[[], T]) -> T:
+        if self._undo is not None:  # within another change
             return work()
-        tree, database, before = self.search.tree, self._database, self._mark()
-        self.version += 1
+        self._undo, self.stamp = [], None
         try:
             self.unread.read()
-            noting = work if not self.efforts.are_new else partial(self._work_and_note, work)
             with switching_soon():
-                if database is None:
-                    answer: T = tree._transaction(noting)  # type: ignore[attr-defined]
-                else:
-                    database.execute("BEGIN")
-                    answer = noting()
-                    database.commit()
-            if noting is not work:
-                self.efforts.are_new = False
-            return answer
-        except BaseException as error:
-            uninterrupted(self._recover, before)
-            if database is None and isinstance(error, OSError | FileFormatError | JournalError):
-                cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
-                raise JournalError(f"{self.path}: the change was not made: {cause}") from error
-            raise
-        finally:
-            self.version += 1
-            if self._is_sync_due:
-                self._sync()
-
-    def _work_and_note(self, work: Callable[[], T]) -> T:
-        answer = work()
-        self.records.set_facts({_EFFORTS: self.efforts.written()})
-        return answer
-
-    def _mark(self) -> tuple[Any, ...]:
-        """Return a value that differs after every change."""
-        tree = self.search.tree
-        return tree._forest, tree._lock.n_steps, self.search.records.n_written()
-
-    def commit_part(self) -> None:
-        """Commit the finished part of a change to a store in memory, where replaced keys cannot be restored."""
-        if self._database is not None:
-            self._database.commit()
-            self._database.execute("BEGIN")
-
-    def _recover(self, before: tuple[Any, ...]) -> None:
-        """Make records and tree consistent after a failed change. ``before`` is the mark from before the change."""
-        if self._database is not None:
-            changed = before != self._mark()
-            self._database.roll_back()
-            if not changed:
-                return
-            stored, recorded = self.tree.ids, self.records.ids()
-            self.records.delete(np.setdiff1d(recorded, stored))
-            if (without_record := np.setdiff1d(stored, recorded)).size > 0:
-                self.tree.remove(without_record)
-        elif before == self._mark():
-            return
-        self._read_again()
-
-    def _read_again(self) -> None:
-        """Drop cached records, and read the key space from the facts."""
-        self.records.forget()
-        with suppress(OSError, FileFormatError, ValueError):
-            self._use(space_of(self.records.facts(), self.tree.n_features))
-
-    def rekey(self, space: KeySpace) -> None:
-        """Recompute all keys for another space, within a change."""
-        self._n_rekeyed += 1
-        try:
-            ids = np.sort(self.tree.ids)
-            vectors = self.search.read(ids)[0].rows if ids.size > 0 else None
-            self.set_space(space)
-            if vectors is not None:
-                new = self.search.keys_of(vectors)
-                self.records.update_vectors(ids, new.lost)
-                self.replace(ids, new)
-                self.commit_part()
-        finally:
-            self._n_rekeyed += 1
-
-    def insert(self, new: NewKeys) -> np.ndarray:
-        """Insert memories, within a change, and return the ids of evicted memories."""
-        tree = self.tree
-        if isinstance(tree, DurableTree):
-            tree.insert(new.keys)
-        else:
-            insert_rows(tree._forest, new.rows)
-        return tree._forest.last_evicted
-
-    def replace(self, ids: np.ndarray, new: NewKeys) -> None:
-        """Replace the keys of memories, within a change.
-
-        If an error occurs after all keys have been replaced, the new keys remain.
-        """
-        tree = self.search.tree
-        try:
-            if isinstance(tree, DurableTree):
-                tree.replace(ids, new.keys)
-            else:
-                replace_rows(tree._forest, ids, new.rows)
-                enter_returned(tree._forest, ids[:, None])
+                if self._database is None:
+                    return work()
+                self._database.execute("BEGIN")
+                answer = work()
+                self._database.commit()
+                return answer
         except BaseException:
-            if self.search.has_keys(ids, new.rows):
-                self.commit_part()
+            uninterrupted(self.lock.step, self._take_back)
             raise
+        finally:
+            self._undo, self.stamp = None, object()
+
+    def _take_back(self) -> None:
+        """Undo a change in memory. A folder restores its store itself."""
+        if self._database is not None:
+            for undo in reversed(self._undo or []):
+                undo()
+            self._database.roll_back()
+        self.records.forget()
+
+    def _apply(self, name: str, **arguments: Any) -> Any:
+        """Apply an operation of the state, and journal it in a folder."""
+        if self._folder is not None:
+            return self._folder.apply(name, arguments)
+        return getattr(self.state, name)(**arguments)
+
+    def insert(self, keys: list[Key], payloads: list[str | None], X: Any) -> None:
+        """Insert memories, within a change, and evict memories if there are more than ``max_items``."""
+        state = self.state
+        if self._folder is None:  # otherwise the journal has asked for it
+            state.note_results()
+        evicted, first, index = state.to_evict(len(keys)), state.next_id, state.index
+        assert self._undo is not None
+        self._undo.append(lambda: state.forget_from(first, index))
+        ids = np.arange(first, first + len(keys))
+        self.lock.step(partial(self._insert, ids, keys, payloads, X))
+        if ids.size > ROWS_IN_A_STEP:
+            self._apply("insert", X=X)
+        if evicted.size > 0:
+            self.remove(evicted)
+
+    def replace(self, ids: np.ndarray, payloads: list[str | None], X: Any) -> None:
+        """Replace the vectors and payloads of memories, within a change."""
+        index = self.state.index
+        assert self._undo is not None
+        if self._folder is None:
+            before = index.vectors(ids)
+            self._undo.append(lambda: index.replace(ids, before))
+        self.lock.step(partial(self._replace, ids, payloads, X))
+        if ids.size > ROWS_IN_A_STEP:
+            self._apply("replace", ids=ids, X=X)
+
+    # Few rows are written in one step, together with their records.
+
+    def _insert(self, ids: np.ndarray, keys: list[Key], payloads: list[str | None], X: Any) -> None:
+        self.records.insert(ids, keys, payloads)
+        if ids.size <= ROWS_IN_A_STEP:
+            self._apply("insert", X=X)
+
+    def _replace(self, ids: np.ndarray, payloads: list[str | None], X: Any) -> None:
+        self.records.update(ids, payloads)
+        if ids.size <= ROWS_IN_A_STEP:
+            self._apply("replace", ids=ids, X=X)
 
     def remove(self, ids: np.ndarray) -> None:
-        """Remove memories, within a change."""
-        if isinstance(self.tree, DurableTree):
-            self.tree.remove(ids)
-        else:
-            remove_ids(self.tree._forest, ids)
+        """Remove memories, at the end of a change: this cannot be undone in memory."""
+        uninterrupted(self.lock.step, partial(self._remove, ids))
+
+    def _remove(self, ids: np.ndarray) -> None:
         self.records.delete(ids)
+        self._apply("remove", ids=ids)
 
-    def set_query_map(self, query_map: QueryMap) -> None:
-        """Store the learned map of queries, within a change."""
-        self.records.set_facts({"query_map": query_map.written()})
-        self._use(self.space.with_query_map(query_map))
+    def learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
+        """Learn from the rewards of memories, within a change. An id of -1 stands for no memory."""
+        before = deepcopy(self.state.feedback)
 
-    def set_space(self, space: KeySpace) -> None:
-        """Store a key space that fits the existing keys, within a change."""
-        self.records.set_facts(space.facts())
-        self._use(space)
+        def undo() -> None:
+            self.state.feedback = before
 
-    def _use(self, space: KeySpace) -> None:
-        self.search = StoreSearch(self.tree, self.records, space)
+        assert self._undo is not None
+        self._undo.append(undo)
+        self.lock.step(partial(self._apply, "learn", X=X, ids=ids, rewards=rewards))
+
+    def set_payloads(self, ids: np.ndarray, payloads: list[str | None]) -> None:
+        """Replace payloads, within a change."""
+        self.lock.step(lambda: self.records.update(ids, payloads))
 
     # Files
 
     def sync(self) -> None:
-        """Wait until all changes are on disk. A call within a change takes effect when the change ends."""
-        self.alone(self._sync)
-
-    def _sync(self) -> None:
+        """Wait until all changes are on disk. A change under way is synced when it ends."""
         self.check_open()
-        self._is_sync_due = self.version % 2 == 1
-        if isinstance(self.tree, DurableTree) and not self._is_sync_due:
-            self.tree.sync()
+        if self.journal is not None and self._undo is None:
+            self.journal.sync()
 
     def close(self) -> None:
         """Write all changes to disk, and close the files."""
@@ -415,31 +326,25 @@ class StoreContents:
     def _close(self) -> None:
         if self._is_closed:
             return
-        if isinstance(self.tree, DurableTree) and self.tree._journal.is_writable and self.efforts.are_new:
-            with suppress(JournalError):
-                self._change(lambda: None)
-        self.version += 1  # running queries now read payloads immediately
         with suppress(OSError, FileFormatError, JournalError):
             self.unread.read()
-        self._is_closed = True
+        self._is_closed, self.stamp = True, None  # queries under way read their payloads at once
         if self._database is not None:
             self._database.close()
-        if isinstance(self.tree, DurableTree):
-            self.tree.close()
+        if self.journal is not None:
+            self.journal.close()
 
     def written(self) -> Contents:
         """Return the contents for a file."""
-        fields, arrays = self.tree._contents()
-        facts = {_EFFORTS: self.efforts.written()} if self.efforts.known() else {}
-        records = np.frombuffer(self.records.packed(facts), np.uint8)
-        return Contents(_KIND, fields, arrays | {"records": records})
+        fields, arrays = self.state.contents()
+        return Contents(KIND, fields, arrays | {"records": np.frombuffer(self.records.packed(), np.uint8)})
 
     def copy(self) -> Contents:
         """Return copies of the contents for a file."""
 
         def copy() -> Contents:
             self.check_open()
-            contents = self.tree._lock.change(self.written)
+            contents = self.lock.change(self.written)
             return contents._replace(arrays={name: array.copy() for name, array in contents.arrays.items()})
 
         return self.alone(copy)
@@ -449,7 +354,8 @@ class StoreContents:
 
         def save() -> None:
             self.check_open()
-            tree = self.tree
-            tree._lock.change(lambda: write_object(path, self.written, lambda read: self.read(read, thorough=True)))
+            self.lock.change(
+                lambda: write_object(path, self.written, lambda contents: self.read(contents, thorough=True))
+            )
 
         self.alone(save)

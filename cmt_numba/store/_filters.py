@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
 from .._display import warn
-from .._engine import ArrayCache, Filter
 from ._checks import Key, check_keys, check_one_of, check_stored
 from ._contents import StoreContents
 from ._records import Records
@@ -20,35 +19,53 @@ _MOST_KEPT, _MOST_LISTS = 64, 8
 
 
 class PreparedFilter:
-    """A checked filter, made by :meth:`MemoryStore.filter` for the ``where`` of queries to the same store.
+    """A checked filter, made by :meth:`MemoryStore.filter` for the ``where`` of queries.
 
-    Memories deleted later are no longer candidates.
+    A filter of keys ignores keys that are not in the store.
     """
 
     def __init__(self, condition: Condition | None, keys: list[Key], name: str = "") -> None:
         self.condition, self.keys = condition, keys
         self.name = name or uuid4().hex  # shared by copies in other processes
-        self._found: tuple[int, Filter] | None = None  # the version of the store at the last evaluation, and its result
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PreparedFilter, (self.condition, self.keys, self.name)
 
-    def _ids(self, records: Records) -> np.ndarray:
+    def ids(self, records: Records) -> np.ndarray:
+        """Return the ids of the candidates."""
         if self.condition is not None:
             return records.ids(self.condition)
         ids = records.find(self.keys)
         return np.unique(ids[ids >= 0])
 
-    def find(self, contents: StoreContents) -> Filter:
-        """Return the candidates."""
-        version, found = contents.version, self._found
-        if found is None or found[0] != version or version % 2 == 1:
-            found = self._found = version, Filter(self._ids(contents.records))
-        return found[1]
-
     def __repr__(self) -> str:
         what = "on fields" if self.condition is not None else f"of {len(self.keys)} keys"
         return f"PreparedFilter({what})"
+
+
+class FilteredIds:
+    """The memories that a filter has selected.
+
+    Parameters
+    ----------
+    ids : ndarray of int64, shape (n,)
+        The ids.
+    stamp : object or None
+        The stamp of the contents before the filter was evaluated.
+    """
+
+    def __init__(self, ids: np.ndarray, stamp: object | None) -> None:
+        self.ids, self.stamp = ids, stamp
+        self._allowed: Any = None
+
+    def allowed(self, contents: StoreContents) -> Any:
+        """Return the candidates for a search of the index. The caller must hold the lock of the contents."""
+        index = contents.state.index
+        if self.stamp is None or self.stamp is not contents.stamp:  # the store has changed: some may have been deleted
+            return index.allow(self.ids[index.contains(self.ids)])
+        if self._allowed is None:
+            self._allowed = index.allow(self.ids)
+        return self._allowed
 
 
 class FilterCache:
@@ -56,57 +73,55 @@ class FilterCache:
 
     def __init__(self) -> None:
         self.warns = True  # whether to warn about fields that no payload has
-        self._by_condition: dict[Condition, Filter] = {}
-        self._version = -1  # the version of the store for which ``_by_condition`` is valid
-        # Recent lists of keys, the latest first: the list, a copy, the version of the store, and the candidates.
-        self._of_lists: list[tuple[Any, list[Any], int, Filter]] = []
-        self._of_arrays: ArrayCache[Filter] = ArrayCache()
-        self._prepared: dict[str, PreparedFilter] = {}  # by name, including filters from other processes
+        self._by_name: dict[Hashable, FilteredIds] = {}  # by condition, or by the name of a prepared filter
+        self._of_lists: list[tuple[Any, Any, FilteredIds]] = []  # recent lists or arrays of keys, and their copies
 
-    def find(self, where: Any, contents: StoreContents) -> Filter | None:
+    def find(self, where: Any, contents: StoreContents) -> FilteredIds | None:
         """Return the candidates for the ``where`` of a query, or None for all memories."""
         if where is None:
             return None
+        stamp = contents.stamp
         if isinstance(where, PreparedFilter):
-            return self._known(where).find(contents)
+            return self._cached(where.name, stamp, lambda: where.ids(contents.records))
         if isinstance(where, dict):
-            return self._of_condition(condition_of(where), contents)
+            condition = condition_of(where)
+            return self._cached(condition, stamp, lambda: self._ids(condition, contents.records))
         if callable(where):
-            return Filter(_ids_where(where, contents))
-        version = contents.version
-        if version % 2 == 1:  # a change is in progress
-            return _of_keys(where, contents)
-        if type(where) is list:
-            return self._of_list(where, version, contents)
-        return self._of_arrays.of(where, version, lambda: _of_keys(where, contents))
+            return FilteredIds(_ids_where(where, contents), stamp)
+        return self._of_keys(where, stamp, contents)
 
-    def _known(self, prepared: PreparedFilter) -> PreparedFilter:
-        """Return the first filter used with the name of ``prepared``. It may have cached candidates."""
-        if prepared.name not in self._prepared and len(self._prepared) >= _MOST_LISTS:
-            self._prepared = {}
-        return self._prepared.setdefault(prepared.name, prepared)
-
-    def _of_condition(self, condition: Condition, contents: StoreContents) -> Filter:
-        version, filters = contents.version, self._by_condition
-        if self._version != version or version % 2 == 1 or len(filters) >= _MOST_KEPT:
-            filters = {}
-        if condition not in filters:
-            ids = contents.records.ids(condition)
-            if self.warns:
-                _warn_if_mistaken(condition, ids.size == 0, contents.records)
-            filters[condition] = Filter(ids)
-            if version == contents.version:
-                self._version, self._by_condition = version, filters
-        return filters[condition]
-
-    def _of_list(self, where: list[Any], version: int, contents: StoreContents) -> Filter:
-        for known, copy, as_of, found in self._of_lists:
-            if known is where and as_of == version and copy == where:
-                return found
-        copy, found = where[:], _of_keys(where, contents)
-        others = [kept for kept in self._of_lists if kept[0] is not where and kept[2] == version]
-        self._of_lists = [(where, copy, version, found), *others[: _MOST_LISTS - 1]]
+    def _cached(self, name: Hashable, stamp: object | None, find: Callable[[], np.ndarray]) -> FilteredIds:
+        found = self._by_name.get(name)
+        if found is None or stamp is None or found.stamp is not stamp:
+            if len(self._by_name) >= _MOST_KEPT:
+                self._by_name = {}
+            found = self._by_name[name] = FilteredIds(find(), stamp)
         return found
+
+    def _ids(self, condition: Condition, records: Records) -> np.ndarray:
+        ids = records.ids(condition)
+        if self.warns:
+            warn_if_mistaken(condition, ids.size == 0, records)
+        return ids
+
+    def _of_keys(self, where: Any, stamp: object | None, contents: StoreContents) -> FilteredIds:
+        for given, copy, found in self._of_lists:
+            if given is where and stamp is not None and found.stamp is stamp and _are_equal(copy, where):
+                return found
+        keys = check_keys(where, distinct=False)
+        ids = contents.records.find(keys)
+        check_stored(keys, ids)
+        found = FilteredIds(np.unique(ids), stamp)
+        if isinstance(where, list | np.ndarray):
+            others = [kept for kept in self._of_lists if kept[0] is not where]
+            self._of_lists = [(where, where.copy(), found), *others[: _MOST_LISTS - 1]]
+        return found
+
+
+def _are_equal(copy: Any, where: Any) -> bool:
+    if isinstance(copy, np.ndarray):
+        return copy.dtype == where.dtype and np.array_equal(copy, where)
+    return bool(copy == where)
 
 
 def check_filter(where: Any, keys: Any) -> PreparedFilter:
@@ -123,23 +138,6 @@ def check_filter(where: Any, keys: Any) -> PreparedFilter:
     return PreparedFilter(None, check_keys(keys, distinct=False))
 
 
-def prepare_filter(where: Any, keys: Any, contents: StoreContents) -> PreparedFilter:
-    """Return a filter by fields or by keys. Raises KeyError if a key is not stored."""
-    prepared = check_filter(where, keys)
-    if prepared.condition is None:
-        check_stored(prepared.keys, contents.records.find(prepared.keys))
-    else:
-        _warn_if_mistaken(prepared.condition, prepared.find(contents).ids.size == 0, contents.records)
-    return prepared
-
-
-def _of_keys(where: Any, contents: StoreContents) -> Filter:
-    keys = check_keys(where, distinct=False)
-    ids = contents.records.find(keys)
-    check_stored(keys, ids)
-    return Filter(np.unique(ids))
-
-
 def _ids_where(where: Callable[[Any], Any], contents: StoreContents) -> np.ndarray:
     last, ids = -1, []
     while found := contents.records.after(last):
@@ -148,7 +146,7 @@ def _ids_where(where: Callable[[Any], Any], contents: StoreContents) -> np.ndarr
     return np.array(ids, np.int64)
 
 
-def _warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Records) -> None:
+def warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Records) -> None:
     """Warn if no payload has a field of the condition.
 
     If nothing was found, also warn if a list is compared with a single value or a text with a number, or the reverse.

@@ -7,18 +7,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
 
+import numba
 import numpy as np
 
-from .._engine import Filter, note_returned
-from .._forest import NONE, InvariantError, no_hits, require, rewarded_memories
+from .._forest import NONE
 from .._jit import keeps_interpreter
-from .._validation import (
-    check_integer,
-    check_passes,
-    check_real,
-    check_rewards,
-    check_wanted,
-)
+from .._validation import check_integer, check_passes, check_real, check_rewards, check_wanted
 from ..journal import Durability
 from ._checks import (
     Key,
@@ -31,18 +25,11 @@ from ._checks import (
     check_stored,
 )
 from ._contents import StoreContents
-from ._filters import FilterCache, PreparedFilter, prepare_filter
-from ._learning import learn_in_blocks, taught_by
-from ._metrics import check_lengths
-from ._query_map import WIDEST
-from ._records import WITH
+from ._feedback import N_COMPETITORS
+from ._filters import FilterCache, FilteredIds, PreparedFilter, check_filter, warn_if_mistaken
+from ._learning import learn_in_blocks
 from ._results import Item, Items, Payloads, Results, read_payload
-from ._search import Effort, NearestMemories, StoreSearch
 from ._writing import set_fields, write_memories
-
-_VECTORS_CHECKED_AT_ONCE = 10_000
-_N_COMPETITORS = 9  # if only one memory is rewarded, this many other results count with reward 0
-_MOST_TRIES = 5  # number of attempts of a query while memories are added or deleted
 
 
 class MemoryStore:
@@ -51,8 +38,8 @@ class MemoryStore:
     A store lives in memory or in a folder. In a folder, each change is on disk before the call returns, and keys,
     payloads and vectors change together or not at all. Opening a folder maps the vectors and reads them on demand.
 
-    Up to 4,096 vectors, or candidates of a filter, are searched exactly. Larger stores are searched through trees and
-    along links between near vectors, or in cluster lists, with the effort that ``target_recall`` requires.
+    Dense vectors are searched in lists of similar vectors, with the effort that ``target_recall`` requires. Few dense
+    vectors, and sparse vectors, are searched exactly.
 
     Any number of threads may use a store. Changes are made one at a time, in steps. Queries run between the steps and
     may see part of a change.
@@ -63,27 +50,14 @@ class MemoryStore:
         The folder of a store, an empty folder, or a folder to create in an existing one. By default the store is in
         memory.
     metric : {"cosine", "inner_product", "euclidean"}, optional
-        The score: "cosine" (the default) for texts and other vectors whose direction counts, "inner_product" for
-        vectors trained for it, "euclidean" for coordinates and measurements. A folder keeps its metric.
+        The score: "cosine" (the default) for texts and other vectors whose direction counts, "inner_product" ("ip") for
+        vectors trained for it, "euclidean" ("l2") for coordinates and measurements. A folder keeps its metric.
     max_items : int, optional
         Maximum number of memories. Adding to a full store evicts memories together with their keys and payloads.
     eviction : {"least_recently_returned", "oldest", "random"}, optional
         Policy that chooses the memories to evict.
     target_recall : float in (0, 1], default 0.95
         The fraction of the nearest vectors that queries find on average. With 1, queries are compared with all vectors.
-    n_trees : int, optional
-        Number of trees: 1 by default, or 4 without links. More trees take more memory and time to build. Without
-        links, a store with more trees reaches the same recall with fewer leaves.
-    n_links : int, optional
-        Maximum number of links from a dense vector to near vectors; 24 by default. Searches follow the links. With 0,
-        changes are faster and searches slower. A folder keeps its value.
-    keep : {"all", "codes"}, optional
-        What to keep of dense vectors: "all" (the default) keeps the vectors and their 8-bit codes; "codes" keeps only
-        the codes, in a quarter of the memory. Searches and :meth:`get` then use the decoded vectors, whose directions
-        differ by about 0.5 % from the originals. A folder keeps its value.
-    learning_rate : float, optional
-        Learning rate of the scorer (``scorer_learning_rate`` of the tree), which re-ranks results; 0.01 by default.
-        With 0.1, sparse vectors learn more, but dense ones with few features may lose most of their accuracy.
     n_threads : int, optional
         Number of threads that share a batch.
     random_state : int or numpy.random.SeedSequence, optional
@@ -124,10 +98,6 @@ class MemoryStore:
         max_items: int | None = None,
         eviction: str | None = None,
         target_recall: float = 0.95,
-        n_trees: int | None = None,
-        n_links: int | None = None,
-        keep: str | None = None,
-        learning_rate: float | None = None,
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
         sync_every: int = 1,
@@ -135,23 +105,18 @@ class MemoryStore:
         snapshot_seconds: float = 10.0,
         read_only: bool = False,
     ) -> None:
-        given: dict[str, Any] = {"max_memories": max_items, "eviction": eviction, "n_trees": n_trees}
-        given |= {
-            "n_links": n_links,
-            "keep": keep,
-            "scorer_learning_rate": learning_rate,
-            "n_threads": n_threads,
-            "random_state": random_state,
-        }
-        options = {name: value for name, value in given.items() if value is not None}
+        given = {"metric": metric, "max_items": max_items, "eviction": eviction, "random_state": random_state}
         durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
         if read_only and path is None:
             raise ValueError("read_only requires a store in a folder: pass its path")
+        if n_threads is not None:
+            n_threads = check_integer("n_threads", n_threads, 1)
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        self._begin(StoreContents(path, metric, options, durability, bool(read_only)), target_recall)
+        self._begin(StoreContents(path, given, durability, bool(read_only)), target_recall, n_threads)
 
-    def _begin(self, contents: StoreContents, target_recall: float) -> None:
+    def _begin(self, contents: StoreContents, target_recall: float, n_threads: int | None = None) -> None:
         self._target_recall = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        self._n_threads = n_threads or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         self._contents = contents
         self._filters = FilterCache()
 
@@ -201,7 +166,7 @@ class MemoryStore:
         TypeError, ValueError, cmt_numba.journal.JournalError
             As for :meth:`add`. Nothing has changed then.
         MemoryError
-            If memory runs out. A store in memory may then have replaced some vectors together with their payloads.
+            If memory runs out. Nothing has changed then.
         """
         self._contents.change(partial(write_memories, self._contents, keys, X, payloads, True))
 
@@ -284,23 +249,10 @@ class MemoryStore:
         contents.change(lambda: contents.records.create_index(field))
         contents.sync()
 
-    def compact(self) -> None:
-        """Sort memories into the order in which searches read them. This speeds up queries after many changes."""
-        contents = self._contents
-        contents.change(lambda: contents.tree.compact(copies=contents.tree._forest.options["n_links"] == 0))
-
     # Queries
 
     @keeps_interpreter
-    def query(
-        self,
-        X: Any,
-        k: int = 10,
-        where: Any = None,
-        target_recall: float | None = None,
-        *,
-        n_probes: int | None = None,
-    ) -> Results:
+    def query(self, X: Any, k: int = 10, where: Any = None, target_recall: float | None = None) -> Results:
         """Return the nearest memories for each row.
 
         Parameters
@@ -314,8 +266,6 @@ class MemoryStore:
             that takes a payload and returns a bool, a list of keys, or a filter made by :meth:`filter`.
         target_recall : float in (0, 1], optional
             The fraction of the nearest memories to find on average; by default the target of the store.
-        n_probes : int, optional
-            Number of leaves to search, instead of a target recall. No links are followed then.
 
         Returns
         -------
@@ -329,98 +279,81 @@ class MemoryStore:
         TypeError, ValueError
             If an argument is invalid.
         """
-        X, contents = self._contents.check_form(X), self._contents
-        tree = contents.search.tree
-        k = check_wanted("k", k, tree._forest.n_memories)
-        target = self._target_recall
-        if target_recall is not None:
-            target = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        probes = None if n_probes is None else check_integer("n_probes", n_probes, 1)
+        contents = self._contents
+        X = contents.check_vectors(X)
+        k = check_wanted("k", k, len(contents.state))
+        target = self._target(target_recall)
         among = None if where is None else self._filters.find(where, contents)
-        for _ in range(_MOST_TRIES):
-            version = contents.version
-            found = contents.read_consistently(partial(self._find, X, k, among, target, probes))
-            results, is_complete = self._results(found, k, version)
-            if is_complete:
-                break
-        if tree._forest.eviction.minds_queries:
-            note_returned(tree._forest, found.ids)
-        if contents.efforts.under_way:
-            contents.efforts.measure_part(X.shape[0])
-        return results
+        return contents.lock.read(partial(self._answer, X, k, target, among))
 
-    def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> Effort:
-        """Measure and return the search effort that a target recall requires.
+    def _target(self, target_recall: float | None) -> float:
+        if target_recall is None:
+            return self._target_recall
+        return check_real("target_recall", target_recall, 0.0, 1.0, above=True)
 
-        Without this call, queries measure the effort in small parts, and search more than necessary until the
-        measurement is complete. The effort is saved with the store. It is measured again when the number of memories
-        has doubled or halved.
+    def _answer(self, X: Any, k: int, target: float, among: FilteredIds | None) -> Results:
+        """Return the nearest memories. The caller must hold the lock."""
+        contents = self._contents
+        state, records = contents.state, contents.records
+        if state.index is None:
+            nothing = np.full((X.shape[0], k), None, object)
+            return Results(nothing, np.full(nothing.shape, -np.inf), None)
+        allowed = None if among is None else among.allowed(contents)
+        ids, scores = state.search(X, k, target, allowed, min(self._n_threads, X.shape[0]))
+        if state.eviction.minds_queries:
+            state.results.append(ids)
+        named = records.named(ids)
+        keys = named.keys
+        if not named.are_all_there():
+            keys = np.where(named.are_there, keys.astype(object), None)
+        if not named.may_have_payloads():
+            return Results(keys, scores, None)
+        payloads = Payloads(records.payloads, ids)
+        contents.unread.add(payloads)
+        return Results(keys, scores, payloads)
+
+    def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
+        """Measure the fraction of the ``k`` nearest memories that :meth:`query` finds for some queries.
+
+        The search effort is chosen for queries that are similar to the stored vectors. Other queries may find fewer of
+        the nearest memories than ``target_recall``. This method compares its queries with all memories.
 
         Parameters
         ----------
-        k, where, target_recall
+        X, k, target_recall
             As for :meth:`query`.
         """
         contents = self._contents
-        contents.check_open()
-        k = check_wanted("k", k, len(self))
-        target = self._target_recall
-        if target_recall is not None:
-            target = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        among = self._filters.find(where, contents)
-        n = len(self) if among is None else among.ids.size
-        return contents.efforts.measure(contents.search, min(k, n), target, among)
+        X, k = contents.check_vectors(X), check_wanted("k", k, len(contents.state))
+        target = self._target(target_recall)
 
-    def _find(
-        self, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None, search: StoreSearch
-    ) -> NearestMemories:
-        """Return the best memories. There are fewer than ``k`` columns if there are fewer memories."""
-        Q, rows = search.prepared(X)
-        forest = search.tree._forest
-        for _ in range(_MOST_TRIES):
-            n = forest.n_memories if among is None else among.ids.size
-            if k > n and among is None:
-                next_id, n = forest.next_id, forest.n_memories
-            effort = self._contents.efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
-            found = search.find(Q, rows, min(k, n), n, among, effort)
-            if k <= n or among is not None or forest.next_id == next_id:
-                break  # otherwise results may lack memories added during the query
-        return found
+        def measure() -> float:
+            index = contents.state.index
+            return 1.0 if index is None else float(index.recall(X, k, target))
 
-    def _results(self, found: NearestMemories, k: int, version: int) -> tuple[Results, bool]:
-        """Return results in ``k`` columns, and whether all memories found are still stored.
+        return contents.lock.read(measure)
 
-        ``version`` is the version of the store before the search.
+    def count(self, where: Any = None) -> int:
+        """Return the number of memories, or of those that a filter selects.
+
+        Parameters
+        ----------
+        where : optional
+            A filter as for :meth:`query`.
         """
-        contents, (ids, scores) = self._contents, found
-        records = contents.search.records
-        named, is_complete = records.named(ids), True
-        keys, kinds = named.keys, named.kinds
-        if ids.shape[1] < k or not named.are_all_there():
-            there = named.are_there
-            is_complete = bool(np.array_equal(there, ids != NONE))
-            keys, ids, scores, kinds = _aligned(there, k, keys, ids, scores, kinds)
-        if not named.may_have_payloads():
-            return Results(keys, scores, None), is_complete
-        payloads = Payloads(records.payloads, ids)
-        contents.unread.add(payloads)
-        if version % 2 == 1 or version != contents.version:
-            texts = payloads.read()
-            torn = (kinds == WITH) & are_none(texts)
-            if torn.any():  # deleted after their keys were looked up
-                keys, scores, texts = _aligned((ids != NONE) & ~torn, k, keys, scores, texts)
-                return Results(keys, scores, texts), False
-        return Results(keys, scores, payloads), is_complete
+        self._contents.check_open()
+        found = self._filters.find(where, self._contents)
+        return len(self) if found is None else found.ids.size
 
     def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
-        """Prepare a filter for the ``where`` of many queries.
+        """Prepare a filter for the ``where`` of many queries, also to other stores.
 
         Parameters
         ----------
         where : dict, optional
             Conditions on payload fields.
         keys : list of keys, optional
-            The keys of the candidates. Memories deleted later are no longer candidates.
+            The keys of the candidates. Keys that are not stored at the time of a query are ignored.
 
         Raises
         ------
@@ -429,8 +362,14 @@ class MemoryStore:
         TypeError, ValueError
             If an argument is invalid, or both or neither is given.
         """
-        self._contents.check_open()
-        return prepare_filter(where, keys, self._contents)
+        contents, prepared = self._contents, check_filter(where, keys)
+        contents.check_open()
+        if prepared.condition is None:
+            check_stored(prepared.keys, contents.records.find(prepared.keys))
+        else:
+            ids = self._filters.find(prepared, contents).ids  # type: ignore[union-attr]
+            warn_if_mistaken(prepared.condition, ids.size == 0, contents.records)
+        return prepared
 
     @keeps_interpreter
     def get(self, keys: Any) -> Items:
@@ -454,27 +393,22 @@ class MemoryStore:
             If an argument is not a key.
         """
         checked, contents = check_keys(keys, distinct=False), self._contents
-        items, are_exact = contents.read_consistently(partial(self._read, checked))
-        if not are_exact:  # some vectors changed during the call
-            items, are_exact = contents.alone(lambda: contents.read_consistently(partial(self._read, checked)))
-            require(are_exact, "some vectors differ from those that were added")
-        return items
+        contents.check_open()
+        return contents.lock.read(partial(self._read, checked))
 
     def __getitem__(self, key: Key) -> Item:
         if not isinstance(key, str | int | np.integer):
             raise TypeError(f"store[key] takes a single key, got {key!r:.50}; use get for several keys")
         return self.get(key).first()
 
-    def _read(self, keys: list[Key], search: StoreSearch) -> tuple[Items, bool]:
-        """Return memories, and whether all vectors are exactly those that were added."""
-        ids = search.records.find(keys)
+    def _read(self, keys: list[Key]) -> Items:
+        """Return memories. The caller must hold the lock."""
+        contents = self._contents
+        ids = contents.records.find(keys)
         check_stored(keys, ids)
-        distinct = ids if ids.size == 1 else np.unique(ids)
-        vectors, found, exact = search.read(distinct)
-        if len(found) < distinct.size:
-            check_stored(keys, np.where(np.isin(ids, vectors.ids), ids, NONE))
-        at = vectors.ids.searchsorted(ids)
-        return Items(keys, vectors.rows[at], [read_payload(found[i].payload) for i in at.tolist()]), exact
+        texts = contents.records.payloads(ids.tolist())
+        payloads = [read_payload(texts.get(memory_id)) for memory_id in ids.tolist()]
+        return Items(keys, contents.state.index.vectors(ids), payloads)
 
     # Learning
 
@@ -482,10 +416,7 @@ class MemoryStore:
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
         """Learn from rewards of results, or from correct answers.
 
-        The scorer learns to rank memories with high rewards first, and the trees learn to route queries to memories
-        with reward 1. With the cosine metric and at most 512 features, a linear map of dense queries is learned as
-        well. A quarter of the queries is held out, and the map is used only if it improves the results of these
-        queries.
+        The store learns to rank memories with high rewards first.
 
         Parameters
         ----------
@@ -511,7 +442,8 @@ class MemoryStore:
         self._contents.change(partial(self._feedback, X, keys, rewards))
 
     def _feedback(self, X: Any, keys: Any, rewards: Any) -> None:
-        X, contents = self._check_vectors(X), self._contents
+        contents = self._contents
+        X = contents.check_vectors(X)
         given = check_answers(keys, X.shape[0])
         there = ~are_none(given)
         ids = np.full(given.shape, NONE, np.int64)
@@ -523,25 +455,12 @@ class MemoryStore:
         rewards = np.broadcast_to(check_rewards(rewards, ids), ids.shape)
         rewards = np.where(ids == NONE, np.float32(0.0), rewards)
         if (ids != NONE).any():
-            self._learn(X, ids, rewards)
-
-    def _learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of memories, within a change. An id of -1 stands for no memory."""
-        contents = self._contents
-        search, tree, space = contents.search, contents.tree, contents.space
-        if ids.shape[1] == 1:
-            others = self._find(X, _N_COMPETITORS, None, self._target_recall, None, search).ids
-            others = np.where((others == ids) | (ids == NONE) | (rewards == 0.0), NONE, others)
-            ids = np.concatenate([ids, others], axis=1)
-            rewards = np.concatenate([rewards, np.zeros(others.shape, np.float32)], axis=1)
-        asked = space.queries(space.mapped(X))
-        hits = no_hits(*ids.shape)._replace(ids=ids)
-        tree.update(asked, hits, rewards)
-        rows, best = rewarded_memories(hits, np.full(X.shape[0], NONE), rewards)
-        if rows.size > 0:
-            tree.teach(asked[rows], best)
-        if space.metric == "cosine" and isinstance(X, np.ndarray) and X.shape[1] <= WIDEST:
-            contents.set_query_map(taught_by(tree, space.query_map, X, ids, rewards))
+            if ids.shape[1] == 1:
+                found = contents.state.search(X, N_COMPETITORS, self._target_recall, None, 1)[0]
+                others = np.where((found == ids) | (ids == NONE) | (rewards == 0.0), NONE, found)
+                ids = np.concatenate([ids, others], axis=1)
+                rewards = np.concatenate([rewards, np.zeros(others.shape, np.float32)], axis=1)
+            contents.learn(X, ids, rewards)
 
     def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
         """Learn from queries with known answers, in blocks and in random order.
@@ -565,7 +484,7 @@ class MemoryStore:
         KeyError, TypeError, ValueError, cmt_numba.journal.JournalError
             As for :meth:`feedback`.
         """
-        X = self._check_vectors(X)
+        X = self._contents.check_vectors(X)
         checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)
         check_one_for_each_row(checked, X.shape[0])
         check_stored(checked, self._contents.records.find(checked))
@@ -581,29 +500,21 @@ class MemoryStore:
     @property
     def path(self) -> str | None:
         """The folder, or None for a store in memory."""
-        path = self._contents.path
-        return None if path is None else os.fspath(path)
+        return self._contents.path
 
     @property
     def n_features(self) -> int | None:
         """The width of the vectors, or None before the first vector is added."""
-        search = self._contents.search
-        width = search.tree.n_features
-        return None if width is None else width - search.space.n_more
+        index = self._contents.state.index
+        return None if index is None else index.n_features
 
     @property
     def max_items(self) -> int | None:
         """The maximum number of memories."""
-        most: int | None = self._contents.tree._forest.options["max_memories"]
-        return most
-
-    @property
-    def recall(self) -> tuple[Effort, ...]:
-        """The measured recalls and search efforts so far."""
-        return self._contents.efforts.known()
+        return self._contents.state.options.max_items
 
     def __len__(self) -> int:
-        return self._contents.tree.n_memories
+        return len(self._contents.state)
 
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, str | int | np.integer) or isinstance(key, bool):
@@ -634,27 +545,13 @@ class MemoryStore:
         Raises
         ------
         cmt_numba.InvariantError
-            If keys, payloads and vectors do not match, or an invariant of the trees is violated.
+            If keys, payloads and vectors do not match, or the vectors contradict the index.
         cmt_numba.persistence.FileFormatError
             If a file is damaged.
         OSError
             If a file cannot be read.
         """
-        self._contents.alone(self._check_everything)
-
-    def _check_everything(self) -> None:
-        contents = self._contents
-        contents.check_open()
-        contents.tree.check_invariants()
-        require(contents.records.are_indexed(), "the index of keys does not match the keys")
-        try:
-            contents.check(thorough=True)
-        except ValueError as error:
-            raise InvariantError(str(error)) from error
-        ids = np.sort(contents.tree.ids)
-        for first in range(0, ids.size, _VECTORS_CHECKED_AT_ONCE):
-            exact = contents.search.read(ids[first : first + _VECTORS_CHECKED_AT_ONCE])[2]
-            require(exact, "some vectors differ from those that were added")
+        self._contents.alone(self._contents.check_everything)
 
     # Files
 
@@ -682,7 +579,7 @@ class MemoryStore:
         path : path-like
             The file.
         mmap : bool, default False
-            Whether to map vectors and trees instead of reading them. Map only files that you trust.
+            Whether to map vectors instead of reading them. Map only files that you trust.
         target_recall : float in (0, 1], default 0.95
             As for the constructor.
 
@@ -717,25 +614,3 @@ class MemoryStore:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._begin(StoreContents.read(state["contents"], thorough=False), state["target_recall"])
-
-    # Arguments
-
-    def _check_vectors(self, X: Any) -> Any:
-        """Return checked vectors as float32, dense or sparse like the stored vectors."""
-        X = self._contents.check_form(X)
-        check_lengths(X, self.metric)
-        return X
-
-
-def _aligned(there: np.ndarray, k: int, keys: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Return keys and other arrays of results in ``k`` columns, with the existing entries of each row first."""
-    n, width = there.shape
-    order = np.argsort(~there, axis=1, kind="stable")
-    there = np.take_along_axis(there, order, axis=1)
-    nothing = {"O": None, "i": NONE, "f": -np.inf}
-    parts = []
-    for part in (keys.astype(object), *others):
-        aligned = np.full((n, k), nothing[part.dtype.kind], part.dtype)
-        aligned[:, :width][there] = np.take_along_axis(part, order, axis=1)[there]
-        parts.append(aligned)
-    return parts

@@ -1,13 +1,14 @@
-"""Records of a store: SQLite tables of keys, payloads and digits, and a table of keys in memory for queries."""
+"""Records of a store: an SQLite table of keys and payloads, and a table of keys in memory for queries."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 import sqlite3
 import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
+from operator import is_not
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +16,9 @@ import numpy as np
 from .._forest import GrowingColumns
 from ..journal import ExtraTables, SchemaRow, SharedConnection
 from ._checks import Key
-from ._digits import LostDigits
 from ._where import Condition, extract, field_path
 
-_RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, norm REAL)"
-_VECTORS = "CREATE TABLE vectors (id INTEGER PRIMARY KEY, digits BLOB NOT NULL)"  # not in stores of version 1
+_RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT)"
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value)"
 _INDEX = "field "  # indexes on fields are named by this prefix and the path
 _PATH = re.compile(r'\$(\."[^"\\]+")+')
@@ -29,7 +28,6 @@ _FIXED = {
     ("table", "facts", "facts", _FACTS),
     ("index", "sqlite_autoindex_facts_1", "facts", None),
 }
-_VECTORS_ROW = ("table", "vectors", "vectors", _VECTORS)
 _AT_ONCE = 10_000  # number of rows per fetch
 _FEW = 64  # break-even point: up to this many ids, one SQL parameter per id is faster than a JSON list
 _AS_LONG = 16  # a lookup takes about as long as reading this many records
@@ -42,7 +40,7 @@ def _create_index(path: str) -> str:
 
 
 def _are_ours(schema: list[SchemaRow]) -> bool:
-    rows = set(schema) - {_VECTORS_ROW}
+    rows = set(schema)
     for row in rows - _FIXED:
         kind, name, table, statement = row
         if kind != "index" or table != "records" or not isinstance(name, str) or not name.startswith(_INDEX):
@@ -53,7 +51,7 @@ def _are_ours(schema: list[SchemaRow]) -> bool:
     return rows >= _FIXED
 
 
-TABLES = ExtraTables((_RECORDS, _VECTORS, _FACTS), _are_ours)
+TABLES = ExtraTables((_RECORDS, _FACTS), _are_ours)
 """The tables of a store, in the database of a journal or in a database in memory."""
 
 
@@ -99,11 +97,6 @@ class MemoryDatabase:
     def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
         """Execute a statement once for each row of values."""
         self._connection.executemany(statement, rows)
-
-    @property
-    def n_written(self) -> int:
-        """The number of rows written so far."""
-        return self._connection.total_changes
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -211,7 +204,7 @@ class KeyTable:
     def mark(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Update which memories have payloads."""
         all_ids, _, kinds = self._columns.columns
-        kinds[all_ids.searchsorted(ids)] = [WITHOUT if payload is None else WITH for payload in payloads]
+        kinds[all_ids.searchsorted(ids)] = np.where(_are_given(payloads), WITH, WITHOUT)
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
@@ -243,18 +236,6 @@ class Record(NamedTuple):
 
     key: Key
     payload: str | None  # JSON
-    norm: float | None  # factor from the unit key to the vector; None in version 1, except for the cosine
-    digits: bytes | None  # low bits of the vector; None in version 1 and if only codes are kept
-
-
-class Summary(NamedTuple):
-    """Counts and ranges over all records."""
-
-    n: int
-    sum_of_ids: int
-    n_norms: int  # records with a norm
-    least_norm: float | None
-    most_norm: float | None
 
 
 class Records:
@@ -271,7 +252,6 @@ class Records:
         self._table: KeyTable | None = None  # made after many lookups
         self._to_look_up: int | None = None  # remaining lookups in the database before the table is made
         self._reading = threading.Lock()
-        self.has_digits = bool(database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'vectors'"))
 
     # Reading
 
@@ -348,13 +328,7 @@ class Records:
 
     def of(self, ids: np.ndarray) -> dict[int, Record]:
         """Return a dict of the existing records by id."""
-        digits, vectors = "NULL", ""
-        if self.has_digits:
-            digits, vectors = "v.digits", "LEFT JOIN vectors AS v ON v.id = j.value"
-        statement = (
-            f"SELECT r.id, r.key, r.payload, r.norm, {digits} "
-            f"FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value {vectors}"
-        )
+        statement = "SELECT r.id, r.key, r.payload FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
         found: Any = self._database.execute(statement, (json.dumps(ids.tolist()),))
         return {row[0]: Record(*row[1:]) for row in found}
 
@@ -373,27 +347,24 @@ class Records:
         found = self._database.execute("SELECT key FROM records LIMIT 1")
         return type(found[0][0]) if found else None
 
-    def summary(self) -> Summary:
-        """Return counts and ranges over all records.
+    def summary(self) -> tuple[int, int]:
+        """Return the number of records and the sum of their ids.
 
         Raises
         ------
         ValueError
-            If a key, payload or norm has an unexpected type.
+            If a key or a payload has an unexpected type.
         """
         found: Any = self._database.execute(
-            "SELECT count(*), coalesce(sum(id), 0), count(norm), min(norm), max(norm), min(typeof(key)), "
-            "max(typeof(key)), coalesce(min(typeof(payload) IN ('null', 'text')), 1) FROM records"
+            "SELECT count(*), coalesce(sum(id), 0), min(typeof(key)), max(typeof(key)), "
+            "coalesce(min(typeof(payload) IN ('null', 'text')), 1) FROM records"
         )
-        n, sum_of_ids, n_norms, least, most, kind, other, are_payloads = found[0]
+        n, sum_of_ids, kind, other, are_payloads = found[0]
         if (kind, other) not in ((None, None), ("text", "text"), ("integer", "integer")):
             raise ValueError("its keys are not all strings or all integers")
         if not are_payloads:
             raise ValueError("it has payloads that are not text")
-        are_positive = isinstance(most, float) and 0.0 < least <= most < math.inf  # SQLite sorts numbers before text
-        if n_norms > 0 and not are_positive:
-            raise ValueError("the lengths of its vectors must be positive")
-        return Summary(n, sum_of_ids, n_norms, least, most)
+        return n, sum_of_ids
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
         """Return the ids of records that match a condition, in ascending order."""
@@ -431,30 +402,15 @@ class Records:
 
     # Changes, in a transaction
 
-    def n_written(self) -> int:
-        """Return the number of rows written to the database so far."""
-        n: int = self._database.n_written
-        return n
-
-    def insert(self, ids: np.ndarray, keys: Sequence[Key], payloads: Sequence[str | None], lost: LostDigits) -> None:
+    def insert(self, ids: np.ndarray, keys: Sequence[Key], payloads: Sequence[str | None]) -> None:
         """Write new records."""
-        rows = zip(ids.tolist(), keys, payloads, lost.norms.tolist(), strict=True)
+        rows = zip(ids.tolist(), keys, payloads, strict=True)
         with self._reading:
-            self._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
-            self._write_digits(ids, lost)
+            self._database.execute_many("INSERT INTO records VALUES (?, ?, ?)", rows)
             if self._table is not None:
                 self._table.append(ids, keys, _are_given(payloads))
 
-    def update(self, ids: np.ndarray, payloads: Sequence[str | None], lost: LostDigits) -> None:
-        """Replace payloads, norms and digits of records."""
-        rows = zip(payloads, lost.norms.tolist(), ids.tolist(), strict=True)
-        with self._reading:
-            self._database.execute_many("UPDATE records SET payload = ?, norm = ? WHERE id = ?", rows)
-            self._write_digits(ids, lost)
-            if self._table is not None:
-                self._table.mark(ids, payloads)
-
-    def update_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
+    def update(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Replace the payloads of records."""
         with self._reading:
             rows = zip(payloads, ids.tolist(), strict=True)
@@ -462,29 +418,11 @@ class Records:
             if self._table is not None:
                 self._table.mark(ids, payloads)
 
-    def update_vectors(self, ids: np.ndarray, lost: LostDigits) -> None:
-        """Replace norms and digits of records."""
-        rows = zip(lost.norms.tolist(), ids.tolist(), strict=True)
-        self._database.execute_many("UPDATE records SET norm = ? WHERE id = ?", rows)
-        self._write_digits(ids, lost)
-
-    def _write_digits(self, ids: np.ndarray, lost: LostDigits) -> None:
-        if lost.digits is not None:
-            rows = zip(ids.tolist(), lost.digits, strict=True)
-            self._database.execute_many("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
-
-    def upgrade(self) -> None:
-        """Create the table of digits, which stores of version 1 lack."""
-        if not self.has_digits:
-            self._database.execute(_VECTORS)
-            self.has_digits = True
-
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
         rows = [(memory_id,) for memory_id in ids.tolist()]
         with self._reading:
             self._database.execute_many("DELETE FROM records WHERE id = ?", rows)
-            self._database.execute_many("DELETE FROM vectors WHERE id = ?", rows)
             if self._table is not None:
                 self._table.delete(ids)
 
@@ -516,19 +454,16 @@ class Records:
         if path[1:-1].replace("''", "'") not in self.fields():
             self._database.execute(_create_index(path))
 
-    def packed(self, facts: dict[str, Any] | None = None) -> bytes:
-        """Return records and facts as the bytes of a database. ``facts`` are added to the stored ones."""
+    def packed(self) -> bytes:
+        """Return records and facts as the bytes of a database."""
         copy, own = MemoryDatabase(), self._database
         copy.execute("BEGIN")
-        copy.execute_many("INSERT INTO facts VALUES (?, ?)", list((self.facts() | (facts or {})).items()))
+        copy.execute_many("INSERT INTO facts VALUES (?, ?)", list(self.facts().items()))
         for path in self.fields():
             copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
         last: Any = -1
         while rows := own.execute(f"SELECT * FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}", (last,)):
-            copy.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
-            if self.has_digits:
-                digits = own.execute("SELECT * FROM vectors WHERE id > ? AND id <= ?", (last, rows[-1][0]))
-                copy.execute_many("INSERT INTO vectors VALUES (?, ?)", digits)
+            copy.execute_many("INSERT INTO records VALUES (?, ?, ?)", rows)
             last = rows[-1][0]
         copy.execute("COMMIT")
         contents = copy.serialized()
@@ -537,4 +472,4 @@ class Records:
 
 
 def _are_given(payloads: Sequence[str | None]) -> np.ndarray:
-    return np.array([payload is not None for payload in payloads], np.bool_)
+    return np.fromiter(map(partial(is_not, None), payloads), np.bool_, len(payloads))

@@ -195,16 +195,26 @@ class Payloads:
 
 
 class UnreadPayloads:
-    """Payloads of results that must be read before the store changes."""
+    """Payloads of results that must be read before the store changes.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    is_changing : callable
+        Returns whether a change is in progress. Every change begins with :meth:`read`.
+    """
+
+    def __init__(self, is_changing: Callable[[], bool]) -> None:
+        self._is_changing = is_changing
         self._noting = threading.Lock()
         self._payloads: WeakSet[Payloads] = WeakSet()
 
     def add(self, payloads: Payloads) -> None:
-        """Register payloads."""
+        """Register payloads, or read them now if a change is in progress."""
         with self._noting:
-            self._payloads.add(payloads)
+            if not self._is_changing():
+                self._payloads.add(payloads)
+                return
+        payloads.read()
 
     def read(self) -> None:
         """Read all registered payloads that are still in use."""

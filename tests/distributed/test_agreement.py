@@ -120,7 +120,7 @@ def test_incompatible_shards_are_named():
 def test_one_of_two_incompatible_first_changes_is_refused(tmp_path: Path, what: str):
     text, others = keys_of("shard-000"), keys_of("shard-001", int if what == "kind" else str)
     width, made, refused = 4 if what == "kind" else 6, [], []
-    with ShardedStore(2, tmp_path / "store", n_trees=1) as store:
+    with ShardedStore(2, tmp_path / "store") as store:
         copies = [store, pickle.loads(pickle.dumps(store))]
         barrier = threading.Barrier(2)
 
@@ -156,7 +156,7 @@ def test_one_of_two_incompatible_first_changes_is_refused(tmp_path: Path, what: 
 
 def test_clients_notice_that_the_keys_are_of_another_type(tmp_path: Path):
     text, numbers = keys_of("shard-000"), keys_of("shard-001", int)
-    with ShardedStore(2, tmp_path / "store", n_trees=1) as store, MemoryStore(n_trees=1) as one:
+    with ShardedStore(2, tmp_path / "store") as store, MemoryStore() as one:
         copy = pickle.loads(pickle.dumps(store))
         for each, other in ((store, copy), (one, one)):
             each.add(text, X[:3])
@@ -184,7 +184,7 @@ def write_bad_folder(path: Path, *, moving: bool, kind: type = str, width: int =
     keys = [keys_of("shard-000"), keys_of("shard-001", kind)]
     path.mkdir()
     for name, own, n_features in zip(NAMES, keys, (4, width), strict=True):
-        with MemoryStore(path / name, n_trees=1) as store:
+        with MemoryStore(path / name) as store:
             store.add(own, np.eye(n_features)[:3])
     after = list(NAMES[:1] if moving else NAMES)
     found = {"kind": "ShardedStore", "version": 2, "complete": True, "topology": 2, "shards": after}
@@ -244,7 +244,7 @@ def test_a_failed_move_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
         return failing
 
-    with ShardedStore(2, tmp_path / "store", n_trees=1, random_state=0) as store:
+    with ShardedStore(2, tmp_path / "store", random_state=0) as store:
         store.add(keys, vectors)
         for change in (store.add_shard, store.remove_shard):
             for n_calls in (0, 1):
@@ -268,7 +268,7 @@ def test_a_decided_but_unlisted_shard_is_opened(tmp_path: Path, monkeypatch: pyt
     written = []
     write = _resizing.write_list
     keys, vectors = [f"k{i}" for i in range(40)], np.random.default_rng(0).normal(size=(40, 4))
-    store = ShardedStore(1, tmp_path / "store", n_trees=1, random_state=0)
+    store = ShardedStore(1, tmp_path / "store", random_state=0)
     store.add(keys, vectors)
 
     def write_once(*arguments: Any) -> None:
@@ -289,7 +289,7 @@ def test_a_decided_but_unlisted_shard_is_opened(tmp_path: Path, monkeypatch: pyt
 
 
 def test_shards_agree_on_a_schema_while_another_one_is_added(monkeypatch: pytest.MonkeyPatch):
-    with ShardedStore(1, n_trees=1, random_state=0) as store:
+    with ShardedStore(1, random_state=0) as store:
         copy, ask, keys = pickle.loads(pickle.dumps(store)), store._client.actors.ask, [f"k{i}" for i in range(20)]
 
         def add_first(method: str, *arguments: Any) -> Any:

@@ -14,15 +14,14 @@ import pytest
 from cmt_numba import FileFormatError, MemoryStore
 from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedStore
 from cmt_numba.distributed._calls import OtherTopology, Reply, ShardPlan
-from cmt_numba.distributed._exchange import LearnedWeights, combine_weights, learned_weights, take_part
 from cmt_numba.distributed._folder import ShardList, read_list, write_list
 from cmt_numba.distributed._moves import Moves
 from cmt_numba.distributed._results import merge_results, stack_results
 from cmt_numba.distributed._schema import Schema
 from cmt_numba.distributed._shard import Requests, Shard
-from cmt_numba.distributed._store_access import facts_of, weights_of
+from cmt_numba.distributed._store_access import facts_of
 from cmt_numba.distributed._topology import MoveProgress, Ring, Topology, count_duplicates, hash_keys, shards_behind
-from cmt_numba.journal import JournalError, set_tree_scorer
+from cmt_numba.journal import JournalError
 from cmt_numba.store import Results
 
 X = np.eye(4, dtype=np.float32)
@@ -45,7 +44,7 @@ def test_a_request_is_made_once(tmp_path: Path, in_folder: bool):
     assert not requests.make("a", lambda: store.add(["k"], X[:1]))
     with pytest.raises(KeyError):
         requests.make("b", lambda: store.delete(["missing"]))
-    assert requests.make("b", lambda: store.upsert(["k", "l"], 10 * X[:2]))  # changes all keys first
+    assert requests.make("b", lambda: store.upsert(["k", "l"], 10 * X[:2]))
     if in_folder:
         store.close()
         store = MemoryStore(tmp_path / "store")
@@ -234,7 +233,7 @@ def test_memories_added_during_a_query_displace_no_others(monkeypatch: pytest.Mo
         return query(*arguments, **options)
 
     monkeypatch.setattr(store, "query", query_later)
-    read = shard.read(topology.version, (0, 0), "query", np.float32([[1.0, 0.1]]), 10, None, None, None)
+    read = shard.read(topology.version, (0, 0), "query", np.float32([[1.0, 0.1]]), 10, None, None)
     assert isinstance(read, Reply)
     assert read.progress.received == {}
     assert "far" in read.value.keys
@@ -266,58 +265,6 @@ def test_answers_that_lack_moved_memories_are_noticed():
     assert shards_behind({"a": giver}) == []  # b was not asked
     assert count_duplicates({"a": MoveProgress({}, {}), "b": receiver}) == 10
     assert count_duplicates({"a": giver, "b": receiver}) == 0
-
-
-# Learned weights
-
-
-@pytest.mark.parametrize("in_folder", [False, True])
-def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool):
-    paths = [tmp_path / name if in_folder else None for name in "ab"]
-    stores = [MemoryStore(path, random_state=0, n_trees=1) for path in paths]
-    empty = MemoryStore()
-    assert learned_weights(empty) is None
-    rows = np.random.default_rng(0).normal(size=(2, 20, 4)).astype(np.float32)
-
-    def weights(number: int) -> np.ndarray:
-        return weights_of(stores[number])
-
-    def teach(number: int) -> None:
-        noise = np.random.default_rng(number).normal(size=(20, 4)).astype(np.float32)
-        stores[number].feedback(rows[number] + noise, range(20), np.ones(20))
-
-    def told() -> list[LearnedWeights]:
-        return [own for own in map(learned_weights, stores) if own is not None]
-
-    for number, store in enumerate(stores):
-        store.add(range(20), rows[number])
-        teach(number)
-    before = [weights(0), weights(1)]
-    found = told()
-    number, base = combine_weights(found)
-    assert number == 1
-    np.testing.assert_allclose(base, before[0] + before[1], rtol=1e-6)
-    assert np.abs(base).min() > 0.0
-    teach(0)  # before the exchange arrives, so these weights are kept
-    meanwhile = weights(0) - before[0]
-    for _ in range(2):  # the second has no effect
-        take_part(stores[0], number, base, found[0].gain)
-    np.testing.assert_allclose(weights(0), base + meanwhile, rtol=1e-4, atol=1e-7)
-    number, base = combine_weights(told())  # the other shard missed it and catches up
-    np.testing.assert_allclose(base, before[0] + before[1] + meanwhile, rtol=1e-4, atol=1e-7)
-    for store, own in zip(stores, told(), strict=True):
-        take_part(store, number, base, own.gain)
-    if in_folder:
-        for store in stores:
-            store.close()
-        stores = [MemoryStore(path) for path in paths]
-    np.testing.assert_array_equal(weights(0), base)
-    np.testing.assert_array_equal(weights(1), base)
-    assert [own.number for own in told()] == [2, 2]
-    with pytest.raises(ValueError, match="finite numbers, one per feature"):
-        set_tree_scorer(stores[0]._contents.tree, np.ones(3), np.ones(3))
-    for store in stores:
-        store.close()
 
 
 # Folders and errors
@@ -364,7 +311,6 @@ def test_a_shard_whose_folder_is_gone_is_not_opened_empty(tmp_path: Path):
         ({"n_shards": 2, "sync_every": 0}, ValueError, "sync_every"),
         ({"n_shards": 2, "timeout": 0}, ValueError, "timeout"),
         ({"n_shards": 2, "max_pending": 0}, ValueError, "max_pending"),
-        ({"n_shards": 2, "exchange_every": 0}, ValueError, "exchange_every"),
         ({"n_shards": 2, "n_replicas": -1}, ValueError, "n_replicas"),
         ({"n_shards": 2, "n_replicas": 1, "max_items": 10}, ValueError, "eviction='oldest'"),
     ],

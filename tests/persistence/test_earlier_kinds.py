@@ -9,7 +9,7 @@ import pytest
 from conftest import needs_jit
 from make_fixtures import FIXTURES
 
-from cmt_numba import CMTMultilabelClassifier, MemoryStore
+from cmt_numba import CMTMultilabelClassifier
 from cmt_numba.neighbors import LandmarkIndex
 from cmt_numba.reranking import Reranker
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
@@ -22,7 +22,6 @@ TEXTS = ["a red fox runs", "the blue whale swims", "red planets turn", "blue che
 DOCUMENTS = ["a red fox", "red wine", "a blue whale", "blue cheese"]
 
 ASKED: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "store": (MemoryStore, lambda store: store.query(X[:4], 2, where={"n": {"ge": 2}}).keys),
     "bm25": (BM25Vectorizer, lambda vectorizer: np.ravel(vectorizer.transform(TEXTS[:3]).sum(axis=1))),
     "subword": (SubwordVectors, lambda vectors: vectors.transform(TEXTS[:3])[:, 0]),
     "fasttext": (FastTextClassifier, lambda classifier: classifier.predict(TEXTS)),

@@ -390,7 +390,6 @@ KINDS = {
             "delete": delete,
             "feedback": reward,
             "create_index": create_index,
-            "compact": compact,
             "query": query,
         },
         upkeep={"sync": lambda store: store.sync()},
@@ -409,8 +408,7 @@ KINDS = {
                 {"metric": "inner_product"},
                 {"metric": "euclidean"},
                 {"metric": "euclidean", "max_items": 30, "eviction": "oldest"},
-                {"metric": "cosine", "n_links": 0},
-                {"metric": "inner_product", "keep": "codes", "max_items": 30},
+                {"metric": "inner_product", "max_items": 30},
             )
         ),
     ),

@@ -27,7 +27,7 @@ from cmt_numba.distributed import ShardedStore, start
 from cmt_numba.distributed._cluster import ray
 
 _FEATURES = 8
-_OPTIONS: dict[str, Any] = {"random_state": 7, "n_trees": 2}
+_OPTIONS: dict[str, Any] = {"random_state": 7}
 
 Memories = dict[str, tuple[np.ndarray, Any]]
 

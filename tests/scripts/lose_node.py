@@ -70,7 +70,7 @@ def lose_node(seed: int, seconds: float, n_replicas: int) -> tuple[int, float]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             path, stop = Path(folder) / "store", Path(folder) / "stop"
-            how: dict[str, Any] = {"n_replicas": n_replicas, "timeout": 300.0, "n_trees": 2, "random_state": seed}
+            how: dict[str, Any] = {"n_replicas": n_replicas, "timeout": 300.0, "random_state": seed}
             with ShardedStore(4, path, **how) as store, ThreadPoolExecutor(1) as executor:
                 before = nodes_of(store)
                 assert len(set(before)) == 2, "the shards are not on both nodes"

@@ -215,7 +215,7 @@ def write_folders() -> None:
     folder = FIXTURES / f"folders_{JOURNAL_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     expected = {}
-    for name in ("classifier", "multilabel", "retriever", "store_cosine", "store_euclidean", "store_inner_product"):
+    for name in ("classifier", "multilabel", "retriever"):
         with tempfile.TemporaryDirectory() as room:
             thing = open_folder(name, Path(room) / "folder")
             change_folder(thing)

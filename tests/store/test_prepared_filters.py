@@ -1,6 +1,7 @@
-"""Tests of prepared filters, of warnings about likely mistakes, and of candidates compared by codes."""
+"""Tests of prepared filters, and of warnings about likely mistakes."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,20 +103,36 @@ def test_valid_empty_filters_do_not_warn():
             store.query(drawn(1), 1, where=where)
 
 
-@pytest.mark.parametrize("metric", ["cosine", "inner_product", "euclidean"])
-@pytest.mark.parametrize("learned", [False, True])
-def test_candidates_compared_by_codes_are_those_compared_by_vectors(metric: str, learned: bool):
-    X, Q = np.repeat(drawn(N), 2, axis=0), drawn(40, 1)  # each vector occurs twice, which causes ties
-    store = MemoryStore(metric=metric, random_state=0, learning_rate=0.1)
-    store.add(range(2 * N), X)
-    if learned:
-        store.feedback(Q[:20], np.arange(20), np.ones(20))
-    chosen = np.sort(np.random.default_rng(2).choice(2 * N, 300, replace=False))
-    search = store._contents.search
-    prepared, rows = search.prepared(Q)
-    expected = search._compared(prepared, rows, 10, store._filters.find(chosen, store._contents)).ids
-    for some in (slice(0, 1), slice(0, 40), slice(3, 4)):
-        np.testing.assert_array_equal(store.query(Q[some], 10, where=chosen).keys, expected[some])
-    store.delete([int(chosen[0])])
-    left = chosen[1:]
-    assert np.isin(store.query(Q, 10, where=left).keys, left).all()
+def tagged(tags: list[str]) -> dict[str, list]:
+    return {"keys": list(range(8)), "X": np.eye(8, dtype=np.float32), "payloads": [{"tag": tag} for tag in tags]}
+
+
+def found(store: MemoryStore, where: PreparedFilter) -> set[str]:
+    answers = store.query(np.ones(8), 8, where=where)[0]
+    return {answer.payload["tag"] for answer in answers}
+
+
+def test_prepared_filters_hold_for_other_stores_too():
+    one, other, few = MemoryStore(random_state=0), MemoryStore(random_state=0), MemoryStore(random_state=0)
+    one.add(**tagged(["old"] * 4 + ["new"] * 4))
+    other.add(**tagged(["new"] * 4 + ["old"] * 4))
+    few.add(range(2), np.eye(8)[:2])
+    prepared, by_keys = one.filter({"tag": "old"}), one.filter(keys=[1, 5])
+    for store in (one, other, one, other):
+        assert found(store, prepared) == {"old"}
+    assert other.delete(where=prepared) == 4
+    assert sorted(other) == [0, 1, 2, 3]
+    assert few.query(np.ones(8), 3, where=by_keys).keys.tolist() == [[1, None, None]]
+
+
+def test_prepared_filters_hold_after_reopening(tmp_path: Path):
+    with MemoryStore(tmp_path / "store", random_state=0) as store:
+        store.add(**tagged(["old"] * 4 + ["new"] * 4))
+        prepared = store.filter({"tag": "old"})
+        assert found(store, prepared) == {"old"}
+    with MemoryStore(tmp_path / "store") as store:
+        store.update_payload(list(range(4)), {"tag": "new"})
+        store.update_payload(list(range(4, 8)), {"tag": "old"})
+        assert found(store, prepared) == {"old"}
+        assert store.delete(where=prepared) == 4
+        assert sorted(store) == [0, 1, 2, 3]

@@ -1,10 +1,11 @@
 """Tests of stores in memory: queries, changes, filters, learning, invalid arguments, and recovery from failures."""
 
 import pickle
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
-from itertools import chain
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,11 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import cmt_numba.store._contents
-from cmt_numba import FileFormatError, MemoryStore
-from cmt_numba._forest.replacement import overwrite_keys
+from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import JournalError
-from cmt_numba.store import DuplicateKeyError, _recall
-from cmt_numba.store._metrics import METRICS
-from cmt_numba.store._records import Records
+from cmt_numba.store import METRICS, DuplicateKeyError
 from cmt_numba.store._results import Payloads
-from cmt_numba.store._search import StoreSearch
+from cmt_numba.store._state import StoreState
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 D = 8
@@ -47,7 +44,7 @@ def check(store: MemoryStore) -> None:
 
 
 def filled(n: int = 60, metric: str = "cosine", **options: Any) -> MemoryStore:
-    store = MemoryStore(metric=metric, random_state=0, n_trees=2, **options)
+    store = MemoryStore(metric=metric, random_state=0, **options)
     store.add([f"k{i}" for i in range(n)], vectors(n), [{"n": i, "odd": i % 2 == 1} for i in range(n)])
     return store
 
@@ -57,15 +54,15 @@ def store() -> MemoryStore:
     return filled()
 
 
-# StoreSearch
+# Searches
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("metric", METRICS)
 def test_scores_and_order_are_those_of_the_metric(metric: str, form: str):
     X, Q = vectors(90), vectors(20, 1)
-    X[40:] *= 20  # much longer vectors, so all keys are recomputed
-    store, as_form = MemoryStore(metric=metric, random_state=0, n_trees=2), FORMS[form]
+    X[40:] *= 20
+    store, as_form = MemoryStore(metric=metric, random_state=0), FORMS[form]
     store.add(np.arange(40), as_form(X[:40]))
     store.add(np.arange(40, 90), as_form(X[40:]))
     for rows in (as_form(Q), Q, Q.astype(float).tolist()):
@@ -73,8 +70,6 @@ def test_scores_and_order_are_those_of_the_metric(metric: str, form: str):
         true = true_scores(metric, Q, X)
         np.testing.assert_array_equal(answers.keys, np.argsort(-true, axis=1)[:, :7])
         np.testing.assert_allclose(answers.scores, -np.sort(-true, axis=1)[:, :7], rtol=1e-4, atol=1e-5)
-    searched = store.query(as_form(Q), 7, n_probes=10**6)
-    np.testing.assert_array_equal(searched.keys, answers.keys)
     got = store.get([50, 3]).vectors
     np.testing.assert_allclose(got.toarray() if form == "sparse" else got, X[[50, 3]], rtol=1e-4, atol=1e-5)
     check(store)
@@ -92,7 +87,7 @@ def test_distances_far_from_the_origin_are_exact():
 
 
 def test_answers_are_filled_up_or_say_what_is_missing(store: MemoryStore):
-    everything = store.query(vectors(2, 1), 100, n_probes=1)
+    everything = store.query(vectors(2, 1), 100)
     assert everything.keys.shape == everything.scores.shape == (2, 100)
     assert sorted(everything.keys[0, :60]) == sorted(store)
     assert everything.keys[0, 60:].tolist() == [None] * 40
@@ -103,12 +98,12 @@ def test_answers_are_filled_up_or_say_what_is_missing(store: MemoryStore):
     assert store.query(vectors(1), 2, where={"n": -1}).payloads == [[None, None]]
 
 
-@given(st.integers(1, 80), st.integers(0, 60), st.integers(1, 5), st.booleans())
+@given(st.integers(1, 80), st.integers(0, 60), st.booleans())
 @settings(max_examples=15)
-def test_queries_return_as_many_as_exist(k: int, n_chosen: int, n_probes: int, of_all: bool):
+def test_queries_return_as_many_as_exist(k: int, n_chosen: int, of_all: bool):
     store = common()
     where = None if of_all else {"n": {"lt": n_chosen}}
-    found = store.query(vectors(2, k), k, where=where, n_probes=n_probes).keys
+    found = store.query(vectors(2, k), k, where=where).keys
     n_wanted = min(k, 60 if of_all else n_chosen)
     assert [len({key for key in row if key is not None}) for row in found.tolist()] == [n_wanted] * 2
 
@@ -169,18 +164,17 @@ def test_filters_of_all_kinds(store: MemoryStore):
         store.query(Q, where=["x"])
 
 
-@pytest.mark.parametrize("n_probes", [None, 1])
-def test_filters_are_prepared_once_until_something_changes(store: MemoryStore, n_probes: int | None):
+def test_filters_are_prepared_once_until_something_changes(store: MemoryStore):
     where = {"n": {"ge": 5}}
     first = store._filters.find(where, store._contents)
-    before = store.query(vectors(3), 2, where=where, n_probes=n_probes)
+    before = store.query(vectors(3), 2, where=where)
     assert store._filters.find(where, store._contents) is first
     assert "k1" not in before.keys
     store.upsert(["k1"], vectors(1, 9), [{"n": 100}])
     assert store._filters.find(where, store._contents) is not first
-    assert store.query(vectors(1, 9), 1, where=where, n_probes=n_probes).keys[0, 0] == "k1"
+    assert store.query(vectors(1, 9), 1, where=where).keys[0, 0] == "k1"
     store.delete("k1")
-    assert "k1" not in store.query(vectors(1, 9), 60, where=where, n_probes=n_probes).keys
+    assert "k1" not in store.query(vectors(1, 9), 60, where=where).keys
 
 
 # Changes
@@ -263,7 +257,7 @@ def test_bad_input_is_refused_before_anything_changes(call: Any, error: type[Exc
         ({"target_recall": 0.0}, ValueError),
         ({"max_items": 0}, ValueError),
         ({"eviction": "newest"}, ValueError),
-        ({"n_trees": 1.5}, TypeError),
+        ({"n_threads": 1.5}, TypeError),
         ({"read_only": True}, ValueError),
     ],
 )
@@ -296,42 +290,77 @@ def test_queries_keep_what_they_return():
 # Failures
 
 
+CHANGES: dict[str, Any] = {
+    "insert": lambda store: store.add(["x", "y"], vectors(2, 7), [{"new": 1}, None]),
+    "replace": lambda store: store.upsert(["k1", "x", "k2"], vectors(3, 7), [{"new": 1}, None, {}]),
+    "remove": lambda store: store.delete(["k1", "k2"]),
+}
+
+
+def everything(store: MemoryStore) -> tuple[list[Any], bytes, list[Any]]:
+    items = store.get(sorted(store))
+    return items.keys, items.vectors.tobytes(), items.payloads
+
+
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("method", ["insert_rows", "replace_rows", "remove_ids"])
-def test_a_failure_leaves_a_valid_store(
+@pytest.mark.parametrize("method", ["insert", "replace"])
+def test_a_failure_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, method: str, late: bool, error: type[BaseException]
 ):
     store = filled(metric="inner_product")
-    before = store.get(sorted(store))
-    original = getattr(cmt_numba.store._contents, method)
+    before, answers = everything(store), store.query(vectors(5, 1), 4)
+    original = getattr(StoreState, method)
 
     def failing(*args: Any, **kwargs: Any) -> Any:
         if late:
             original(*args, **kwargs)
         raise error
 
-    calls = {
-        "insert_rows": lambda: store.add(["x"], vectors(1, 7)),
-        "replace_rows": lambda: store.upsert(
-            ["k1", "x"], vectors(2, 7) * 50, [{"new": 1}, None]
-        ),  # also recomputes all keys
-        "remove_ids": lambda: store.delete(["k1", "k2"]),
-    }
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba.store._contents, method, failing)
+        patch.setattr(StoreState, method, failing)
         with pytest.raises(error):
-            calls[method]()
+            CHANGES[method](store)
     check(store)
-    assert "x" not in store
-    there = [key for key in before.keys if key in store]
-    assert len(there) == 60 or (late and method == "remove_ids" and len(there) == 58)
-    after = store.get(there)
-    which = [before.keys.index(key) for key in there]
-    np.testing.assert_allclose(after.vectors, before.vectors[which], rtol=1e-5, atol=1e-5)
-    assert after.payloads == [before.payloads[i] for i in which]
-    store.add(["y"], vectors(1, 8))
+    assert everything(store) == before
+    np.testing.assert_array_equal(store.query(vectors(5, 1), 4).keys, answers.keys)
+    store.add(["z"], vectors(1, 8))
     assert store.query(vectors(1, 8), 1).keys.shape == (1, 1)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("n_steps", [1, 2, 3])
+def test_an_interrupted_change_is_whole_or_not_made(
+    change: str, n_steps: int, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+):
+    """An upsert that replaces and adds memories never does one without the other."""
+    before, twin = everything(store), filled()
+    CHANGES[change](twin)
+    left, step = [n_steps], store._contents.lock.step
+
+    def interrupted(work: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            signal.raise_signal(signal.SIGINT)
+        return step(work)
+
+    monkeypatch.setattr(store._contents.lock, "step", interrupted)
+    with suppress(KeyboardInterrupt):  # a change of fewer steps is not interrupted
+        CHANGES[change](store)
+    monkeypatch.undo()
+    check(store)
+    assert everything(store) in (before, everything(twin))
+
+
+def test_a_failed_first_insert_decides_nothing(monkeypatch: pytest.MonkeyPatch):
+    store, insert = MemoryStore(random_state=0), StoreState.insert
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreState, "insert", lambda self, X: insert(self, X) + None)
+        with pytest.raises(TypeError):
+            store.add(["a"], np.eye(3)[:1])
+    assert store.n_features is None
+    store.add(["a"], scipy.sparse.csr_array(np.eye(5)[:1]))
+    assert store.n_features == 5
 
 
 def test_a_closed_store_says_so(store: MemoryStore):
@@ -351,90 +380,20 @@ def test_a_closed_store_says_so(store: MemoryStore):
 # Recall
 
 
-def test_recall_is_measured_and_reached(monkeypatch: pytest.MonkeyPatch):
+def test_recall_is_reached_and_measured():
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(100, 16)).astype(np.float32)
-    X = centres[rng.integers(100, size=10_100)] + 0.3 * rng.normal(size=(10_100, 16)).astype(np.float32)
-    X, Q = X[:10_000], X[10_000:]
-    store = MemoryStore(random_state=0, n_trees=2, n_links=0)
-    store.add(np.arange(4500), X[:4500])
-    true = store.query(Q, 8, target_recall=1.0).keys
-    assert store.recall == ()
-
-    def recall(target: float) -> float:
-        few = [store.query(some, 8, target_recall=target).keys for some in np.split(Q, 10)]  # large batches are scanned
-        return float(np.mean([np.isin(a, b).mean() for a, b in zip(np.vstack(few), true, strict=True)]))
-
-    assert recall(0.6) > 0.55  # before recall is measured
-    for target in (0.6, 0.95):
-        store.calibrate(8, target_recall=target)
-    assert 0.55 < recall(0.6) < 0.9
-    assert recall(0.95) > 0.9
-    low, high = store.recall
-    assert (low.target_recall, high.target_recall) == (0.6, 0.95)
-    assert low.recall >= 0.6
-    assert high.recall >= 0.95
-    assert (high.k, high.share, high.n_memories) == (8, 1.0, 4500)
-    assert low.n_probes < high.n_probes
-    store.add(np.arange(4500, 10_000), X[4500:])
-    assert store.calibrate(8, target_recall=0.6) == store.recall[0]
-    assert store.recall[0].n_memories == 10_000
-    monkeypatch.setattr("cmt_numba.store._search._MOST_CELLS_COMPARED", 0)
-    assert store.calibrate(8, np.arange(0, 10_000, 2), 0.6).share == 0.5
-
-
-def test_queries_measure_in_parts_and_what_they_measure_is_kept(tmp_path: Path):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(6000, 8)).astype(np.float32)
-    one, other = (MemoryStore(random_state=0) for _ in range(2))
-    for store in (one, other):
-        store.add(range(5000), X[:5000])
-    answers = [one.query(row[None], 4).keys for row in X[5000:5200]]
-    assert one.recall == (one.calibrate(4),)
-    assert all(
-        np.array_equal(other.query(row[None], 4).keys, keys) for row, keys in zip(X[5000:5200], answers, strict=True)
-    )
-    assert other.recall == one.recall  # equal calls lead to equal measurements
-    one.save(tmp_path / "store.cmt")
-    assert MemoryStore.load(tmp_path / "store.cmt").recall == one.recall
-    for n_added in (0, 1):
-        with MemoryStore(tmp_path / f"folder{n_added}", random_state=0) as folder:
-            folder.add(range(5000), X[:5000])
-            measured = folder.calibrate(4)
-            folder.add(range(5000, 5000 + n_added), X[5000 : 5000 + n_added]) if n_added else None
-        with MemoryStore(tmp_path / f"folder{n_added}") as folder:
-            assert folder.recall == (measured,)
-
-
-def test_a_measurement_is_not_begun_again_by_a_query_of_another_thread(monkeypatch: pytest.MonkeyPatch):
-    """While a thread runs part of a measurement, queries neither restart it nor run the same part."""
+    X = centres[rng.integers(100, size=8_200)] + 0.3 * rng.normal(size=(8_200, 16)).astype(np.float32)
+    X, Q = X[:8_000], X[8_000:]
     store = MemoryStore(random_state=0)
-    store.add(range(5000), vectors(5000))
-    begun, measure = [], _recall._measured
-
-    def measured(*args: Any) -> Any:
-        begun.append(args)
-        parts = measure(*args)
-        while True:
-            store.query(vectors(1, 1), 4)  # as another thread may do during a part
-            try:
-                next(parts)
-            except StopIteration as done:
-                return done.value
-            yield
-
-    monkeypatch.setattr(_recall, "_measured", measured)
-    while not store.recall:
-        store.query(vectors(1, 1), 4)
-    assert len(begun) == 1
-
-
-def test_damaged_measurements_are_refused():
-    for written in ("{", "[[1]]", "[[0, 1.0, 0.9, 1, 1.0, 5, 4]]", "[[1, 2.0, 0.9, 1, 1.0, 5, 4]]", "[1"):
-        store = filled()
-        store._contents.change(partial(store._contents.records.set_facts, {"efforts": written}))
-        with pytest.raises(FileFormatError, match="recall of the store"):
-            pickle.loads(pickle.dumps(store))
+    assert store.recall(Q) == 1.0
+    store.add(np.arange(8_000), X)
+    true = store.query(Q, 8, target_recall=1.0).keys
+    for target in (0.6, 0.95):
+        found = store.query(Q, 8, target_recall=target).keys
+        recall = float(np.mean([np.isin(a, b).mean() for a, b in zip(found, true, strict=True)]))
+        assert recall > target - 0.1
+        assert store.recall(Q, 8, target) == pytest.approx(recall, abs=0.02)
 
 
 # Learning
@@ -453,7 +412,7 @@ def test_feedback_raises_the_share_of_right_answers(metric: str, way: str):
         told[:, 6:] = 0.35 * random.normal(size=(wanted.size, 6))
         return told
 
-    store = MemoryStore(metric=metric, random_state=0, n_trees=2, learning_rate=0.1)
+    store = MemoryStore(metric=metric, random_state=0)
     store.add(np.arange(n), X)
     test = random.integers(0, n, 300)
     asked = queries(test)
@@ -502,14 +461,9 @@ def test_files_and_pickles(metric: str, mmap: bool, tmp_path: Path):
 
 def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Path):
     path = tmp_path / "store.cmt"
-    store._contents.tree.save(path)
+    ContextualMemoryTree().save(path)
     with pytest.raises(FileFormatError, match="of type MemoryStore, got"):
         MemoryStore.load(path)
-    before = store._contents._mark()
-    store._contents.records.delete(np.array([3]))
-    with pytest.raises(ValueError, match="do not match its memories"):
-        store.save(path)
-    store._contents._recover(before)
     store.save(path)
     contents = bytearray(path.read_bytes())
     at = contents.index(b"CREATE TABLE facts")
@@ -542,24 +496,6 @@ def test_readers_beside_a_writer():
             reading.result()
     assert len(store) == 60
     check(store)
-
-
-def test_memories_deleted_during_a_query_are_returned_with_their_payloads_or_not_at_all(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    store, named = filled(), Records.named
-
-    def delete_meanwhile(self: Records, ids: np.ndarray) -> Any:
-        found = named(self, ids)
-        first = found.keys[0, 0]
-        store.delete(first)
-        return found
-
-    monkeypatch.setattr(Records, "named", delete_meanwhile)
-    answers = store.query(vectors(3), 4)
-    for key, payload in zip(answers.keys.ravel(), chain(*answers.payloads), strict=True):
-        assert (key is None) == (payload is None)
-    assert answers.keys[0, -1] is None
 
 
 def test_payloads_that_two_threads_read_are_those_before_a_change():
@@ -602,54 +538,35 @@ def test_a_filter_whose_memories_were_all_deleted_before_the_search():
     store = MemoryStore(random_state=0)
     store.add(range(5), np.eye(5), [{"a": 1}] * 5)
     among = store._filters.find({"a": 1}, store._contents)
-    store.delete(range(5))
-    found = store._find(np.eye(5, dtype=np.float32)[:2], 3, among, 0.95, None, store._contents.search)
-    assert (found.ids == -1).all()
-
-
-def test_memories_added_before_the_search_displace_no_others(monkeypatch: pytest.MonkeyPatch):
-    X = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
-    store = MemoryStore(random_state=0)
-    store.add(range(10), X[:10])
-
-    scan = StoreSearch._scan
-
-    def scan_later(*arguments: Any) -> Any:
-        if len(store) == 10:  # after the query has counted the memories
-            store.add(range(10, 20), X[10:])
-        return scan(*arguments)
-
-    monkeypatch.setattr(StoreSearch, "_scan", scan_later)
-    found = store.query(X[10:12], 20, target_recall=1.0)
-    assert [sorted(row) for row in found.keys.tolist()] == [list(range(20))] * 2
+    store.delete([0, 2, 4])
+    assert sorted(store._answer(np.eye(5, dtype=np.float32)[:1], 2, 0.95, among).keys[0]) == [1, 3]
+    store.delete([1, 3])
+    assert store._answer(np.eye(5, dtype=np.float32)[:2], 3, 0.95, among).keys.tolist() == [[None] * 3] * 2
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.MonkeyPatch):
-    """Steps are short, so queries do not wait for long."""
     X = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
     X = scipy.sparse.csr_array(X) if sparse else X
-    store, n_written = MemoryStore(random_state=0), []
+    monkeypatch.setattr("cmt_numba.store._state.ROWS_IN_A_STEP", 10)
+    store = MemoryStore(random_state=0)
     store.add(range(30), X[:30])
-
-    def overwrite(*arguments: Any) -> None:
-        n_written.append(arguments[1].size)
-        overwrite_keys(*arguments)
-
-    monkeypatch.setattr("cmt_numba._engine.reorganise.overwrite_keys", overwrite)
-    monkeypatch.setattr("cmt_numba.store._writing._CELLS_REPLACED_AT_ONCE", 80)
     payloads = list(range(40))
     store.upsert(range(5, 45), X[20:], payloads)
-    assert n_written == [10, 10, 5]
     assert store.get(list(range(5, 45))).payloads == payloads
     assert store.query(X[20:], 1).keys[:, 0].tolist() == list(range(5, 45))
-    store._contents.tree.check_invariants()
+    check(store)
 
 
-@pytest.mark.parametrize(("options", "n_trees"), [({}, 1), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
-def test_how_many_trees_a_new_store_has(options: dict[str, Any], n_trees: int):
-    store = MemoryStore(random_state=0, **options)
-    assert store._contents.tree._forest.n_trees == n_trees
+def test_metrics_have_other_names():
+    for name, metric in (("l2", "euclidean"), ("ip", "inner_product")):
+        assert MemoryStore(metric=name).metric == metric
+
+
+def test_memories_are_counted(store: MemoryStore):
+    assert store.count() == 60
+    assert store.count({"odd": True}) == 30
+    assert store.count(["k1", "k2"]) == 2
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])

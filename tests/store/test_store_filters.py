@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmt_numba.store._checks import check_keys, check_payloads
-from cmt_numba.store._digits import LostDigits
 from cmt_numba.store._records import WITH, MemoryDatabase, Records
 from cmt_numba.store._where import condition_of
 
@@ -108,9 +107,7 @@ def matches(payload: Any, where: dict[Any, Any]) -> bool:
 def records_of(payloads: list[Any]) -> Records:
     records = Records(MemoryDatabase())
     keys = [f"k{i}" for i in range(len(payloads))]
-    records.insert(
-        np.arange(len(keys)), keys, check_payloads(payloads, len(keys)), LostDigits(np.ones(len(keys)), None)
-    )
+    records.insert(np.arange(len(keys)), keys, check_payloads(payloads, len(keys)))
     return records
 
 
@@ -226,7 +223,7 @@ def test_keys_come_in_many_forms():
     assert check_keys([np.int8(1), -(2**63), 2**63 - 1]) == [1, -(2**63), 2**63 - 1]
     records = Records(MemoryDatabase())
     keys = check_keys([1, -(2**63), 2**63 - 1])
-    records.insert(np.arange(3), keys, [None] * 3, LostDigits(np.full(3, np.nan), None))
+    records.insert(np.arange(3), keys, [None] * 3)
     assert records.find([2**63 - 1, 5, -(2**63)]).tolist() == [2, -1, 1]
     again = Records(MemoryDatabase(records.packed()))
     assert again.kind() is int

@@ -13,8 +13,9 @@ from journals import crashed, execute
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.journal._database import EntryDatabase
-from cmt_numba.store._metrics import METRICS
+from cmt_numba.store import METRICS
 from cmt_numba.store._records import WITH
+from cmt_numba.store._state import StoreState
 
 D = 8
 
@@ -30,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(folder: Path) -> Iterator[MemoryStore]:
-    with MemoryStore(folder, random_state=0, n_trees=2) as opened:
+    with MemoryStore(folder, random_state=0) as opened:
         opened.add([f"k{i}" for i in range(30)], vectors(30), [{"n": i} for i in range(30)])
         yield opened
 
@@ -48,7 +49,7 @@ def go_through_everything(store: MemoryStore) -> Iterator[str]:
     yield "empty"
     store.add([f"k{i}" for i in range(30)], vectors(30), [{"n": i} for i in range(30)])
     yield "added"
-    store.upsert(["k1", "new", "k2"], 30 * vectors(3, 1), [None, {"a": "é"}, [1]])  # longer than the current bound
+    store.upsert(["k1", "new", "k2"], 30 * vectors(3, 1), [None, {"a": "é"}, [1]])
     yield "upserted"
     store.delete(["k3", "k4"])
     yield "deleted"
@@ -58,14 +59,12 @@ def go_through_everything(store: MemoryStore) -> Iterator[str]:
     yield "feedback"
     store.add([f"m{i}" for i in range(15)], vectors(15, 2))
     yield "evicted, if it is bounded"
-    store.compact()
-    yield "compacted"
 
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("snapshots", [{}, {"snapshot_bytes": 0, "snapshot_seconds": 0.0}], ids=["few", "many"])
 def test_a_store_is_restored_after_a_crash(metric: str, snapshots: dict[str, Any], folder: Path):
-    options: dict[str, Any] = {"random_state": 0, "n_trees": 2, "max_items": 36}
+    options: dict[str, Any] = {"random_state": 0, "max_items": 36}
     plain = MemoryStore(metric=metric, **options)
     with MemoryStore(folder, metric, **options, **snapshots) as store:
         for done, _ in zip(go_through_everything(store), go_through_everything(plain), strict=True):
@@ -88,21 +87,21 @@ def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(fol
         MemoryStore(folder, random_state=0)
     with MemoryStore(folder, random_state=0) as store:
         expected = MemoryStore(random_state=0)
-        assert store._contents.tree._forest.options == expected._contents.tree._forest.options
+        assert store._contents.state.options == expected._contents.state.options
 
 
 def test_a_crash_between_a_change_and_its_commit_loses_both(store: MemoryStore, folder: Path):
     before = contents(store)
-    tree = store._contents.tree
+    journal = store._contents.journal
     states = []
-    commit = tree._journal.folder.sync
+    commit = journal.folder.sync
 
     def crash(sequence: int) -> None:
         states.append(crashed(folder))
         commit(sequence)
         states.append(crashed(folder))
 
-    tree._journal.folder.sync = crash
+    journal.folder.sync = crash
     store.upsert(["k1", "x"], vectors(2, 5), [{"new": 1}, None])
     with MemoryStore(states[0]) as early, MemoryStore(states[1]) as late:
         assert contents(early) == before
@@ -133,7 +132,7 @@ def test_options_of_folders_are_checked_without_a_folder(bad: dict[str, Any]):
 
 def limit(store: MemoryStore) -> None:
     """Stop the database of a store from growing, like a full disk."""
-    database = store._contents.tree._journal.folder.database
+    database = store._contents.journal.folder.database
     pages = database.execute("PRAGMA page_count")[0][0]
     database.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -159,14 +158,14 @@ def test_a_change_that_is_on_disk_is_made_though_no_snapshot_replaces_the_journa
             raise OSError(28, "no space")
         append(self, sequence, entry)
 
-    append, expected = EntryDatabase.append, MemoryStore(random_state=0, n_trees=2)
+    append, expected = EntryDatabase.append, MemoryStore(random_state=0)
     expected.add([f"k{i}" for i in range(30)], vectors(30))
-    with MemoryStore(folder, random_state=0, n_trees=2, snapshot_bytes=0, snapshot_seconds=0.0) as store:
+    with MemoryStore(folder, random_state=0, snapshot_bytes=0, snapshot_seconds=0.0) as store:
         store.add([f"k{i}" for i in range(30)], vectors(30))
         monkeypatch.setattr(EntryDatabase, "append", full)
         for i in range(2):
-            tree = store._contents.tree
-            tree._journal._journal = tree._journal._journal._replace(seconds=1e6)
+            journal = store._contents.journal
+            journal._journal = journal._journal._replace(seconds=1e6)
             with pytest.warns(RuntimeWarning, match=r"a snapshot failed.*no space"):
                 store.upsert("k1", vectors(1, i))
             expected.upsert("k1", vectors(1, i))
@@ -205,7 +204,8 @@ def test_a_store_that_cannot_be_opened_again_can_be_queried_and_recovers(
 def test_a_failure_half_way_changes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, error: Any):
     before = contents(store)
     with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba._engine.insert.insert_slots", lambda *_: (_ for _ in ()).throw(error))
+        insert = StoreState.insert
+        patch.setattr(StoreState, "insert", lambda self, X: (insert(self, X), (_ for _ in ()).throw(error)))
         with pytest.raises(error):
             store.upsert(["k1", "x"], vectors(2, 2))
     assert contents(store) == before
@@ -274,8 +274,8 @@ def test_options_of_a_folder_stay(store: MemoryStore, folder: Path):
     store.close()
     with pytest.raises(ValueError, match="metric must be 'cosine'"):
         MemoryStore(folder, "euclidean")
-    with pytest.raises(ValueError, match="n_trees must be 2"):
-        MemoryStore(folder, n_trees=3)
+    with pytest.raises(ValueError, match="max_items must be None"):
+        MemoryStore(folder, max_items=3)
     with MemoryStore(folder, "cosine", n_threads=1) as again:
         assert len(again) == 30
 
@@ -295,38 +295,8 @@ def test_folders_of_other_kinds_are_refused(store: MemoryStore, folder: Path, tm
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("UPDATE facts SET value = zeroblob(36) WHERE name = 'centre'", "centre"),
-        ("UPDATE facts SET value = x'0000c07f' WHERE name = 'centre'", "centre"),
-        (f"UPDATE facts SET value = x'{'0000c07f' * D}' WHERE name = 'centre'", "centre"),
-        ("UPDATE facts SET value = 1e300 WHERE name = 'bound'", "exceed"),
-        ("UPDATE facts SET value = 1e-3 WHERE name = 'bound'", "exceed"),
-        ("UPDATE facts SET value = -1.0 WHERE name = 'bound'", "bound"),
-        ("UPDATE facts SET value = 'cosine' WHERE name = 'metric'", "does not use"),
-        ("UPDATE facts SET value = 'inner_product' WHERE name = 'metric'", "centre"),
-        ("UPDATE facts SET value = -1 WHERE name = 'n_outside'", "beyond its bound"),
-    ],
-)
-def test_folders_with_a_damaged_space_of_keys_are_refused(statement: str, words: str, folder: Path):
-    with MemoryStore(folder, "euclidean", random_state=0) as store:
-        store.add(range(30), vectors(30) + 100)
-    execute(folder, statement)
-    with pytest.raises(FileFormatError, match=words):
-        MemoryStore(folder)
-
-
-@pytest.mark.parametrize(
-    ("statement", "words"),
-    [
         ("DELETE FROM records WHERE id = 3", "do not match its memories"),
         ("UPDATE records SET id = 99 WHERE id = 3", "do not match its memories"),
-        ("UPDATE facts SET value = 'manhattan' WHERE name = 'metric'", "is unknown"),
-        ("UPDATE facts SET value = 3 WHERE name = 'version'", "version 3"),
-        ("UPDATE facts SET value = 'euclidean' WHERE name = 'metric'", "vectors but no bound"),
-        ("INSERT INTO facts VALUES ('bound', 2.0)", "does not use"),
-        ("UPDATE records SET norm = 'abc'", "lengths of its vectors must be positive"),
-        ("UPDATE records SET norm = -1 WHERE id = 3", "lengths of its vectors must be positive"),
-        ("UPDATE records SET norm = 9e999 WHERE id = 3", "lengths of its vectors must be positive"),
-        ("UPDATE records SET norm = NULL WHERE id = 3", "lengths of its vectors must be positive"),
         ("UPDATE records SET key = 7 WHERE id = 3", "keys are not all strings"),
         ("UPDATE records SET payload = x'00' WHERE id = 3", "payloads that are not text"),
         ("CREATE VIEW v AS SELECT 1", "not the journal of a store"),

@@ -15,10 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cmt_numba._forest.links
-import cmt_numba.store._recall
-from cmt_numba import ContextualMemoryTree, DurableTree, InvariantError, MemoryStore
+from cmt_numba import ContextualMemoryTree, DurableTree, InvariantError
 from cmt_numba._change.workers import Pace
-from cmt_numba.store import Effort
 
 D, K = 8, 5
 
@@ -260,86 +258,3 @@ def test_a_durable_tree_restores_its_links(tmp_path: Path):
         assert near(tree) == before
         tree.check_invariants()
         assert tree.query(rows(1), 3, breadth=10).ids[0, 0] == 0
-
-
-@needs_jit
-def test_stores_choose_the_search_breadth_by_recall(monkeypatch: pytest.MonkeyPatch):
-    X, Q = rows(4200), rows(60, 1)
-    store = MemoryStore(random_state=0, n_trees=2)
-    store.add(np.arange(4200), X)
-    true = store.query(Q, 10, target_recall=1.0).keys
-
-    def recall(true: np.ndarray, **options: Any) -> float:
-        few = [store.query(some, 10, **options).keys for some in np.split(Q, 6)]  # large batches are compared with all
-        return float(np.mean([np.isin(a, b).mean() for a, b in zip(np.vstack(few), true, strict=True)]))
-
-    for target in (0.95, 0.99):
-        effort = store.calibrate(10, target_recall=target)
-        assert recall(true, target_recall=target) > target - 0.02
-        assert effort.breadth >= 16
-        assert effort.recall >= target
-    most = np.arange(4100)
-    among = store.query(Q, 10, where=most, target_recall=1.0).keys
-    assert among.max() < 4100
-    assert recall(among, where=most) == 1.0
-    monkeypatch.setattr("cmt_numba.store._search._MOST_CELLS_COMPARED", 0)
-    effort = store.calibrate(10, most)
-    assert recall(among, where=most) > 0.93
-    assert (effort.share, effort.breadth >= 16) == (1.0, True)
-    store.delete(np.setdiff1d(np.arange(4200), true).tolist())
-    np.testing.assert_array_equal(store.query(Q, 10, target_recall=0.99).keys, true)
-
-
-@needs_jit
-@pytest.mark.parametrize("k", [1, 2, 10])
-def test_new_queries_reach_the_target_recall(k: int):
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(60, 32))
-    X = (centres[rng.integers(0, 60, 6600)] + 0.7 * rng.normal(size=(6600, 32))).astype(np.float32)
-    store = MemoryStore(random_state=0, n_trees=2)
-    store.add(range(6000), X[:6000])
-    blocks = np.split(X[6000:], 60)  # large batches are compared with all memories
-    true = [store.query(some, k, target_recall=1.0).keys for some in blocks]
-    for target in (0.9, 0.95, 0.995):
-        assert store.calibrate(k, target_recall=target).breadth > 0
-        found = [store.query(some, k, target_recall=target).keys for some in blocks]
-        pairs = zip(np.vstack(found), np.vstack(true), strict=True)
-        assert np.mean([np.isin(a, b).mean() for a, b in pairs]) > target - 0.01
-
-
-@pytest.mark.parametrize("n_near", [12, 400])
-def test_filters_may_select_only_distant_memories(monkeypatch: pytest.MonkeyPatch, n_near: int):
-    monkeypatch.setattr(cmt_numba.store._recall, "N_EXACT", 0)
-    monkeypatch.setattr("cmt_numba.store._search._MOST_CELLS_COMPARED", 0)
-    monkeypatch.setattr(Effort, "compares_all", lambda effort, *_, **__: effort.n_probes is None)
-    centre, X = np.full(D, 2.0, np.float32), rows(n_near + 400)
-    X[:n_near] += centre
-    X[n_near:] -= centre
-    store = MemoryStore(random_state=0, n_trees=2)
-    store.add(range(len(X)), X, [{"near": i < n_near, "i": i} for i in range(len(X))])
-    Q = rows(40, 1) + centre
-    # All candidates except three are far away.
-    for where in ({"near": False}, {"or": [{"near": False}, {"i": {"lt": 3}}]}):
-        true = store.query(Q, 10, where=where, target_recall=1.0).keys
-        found = store.query(Q, 10, where=where).keys
-        assert np.mean([np.isin(a, b).mean() for a, b in zip(found, true, strict=True)]) > 0.93
-    assert (np.isin(found, range(3)).sum(axis=1) == 3).all()
-
-
-def test_filters_of_trees_may_select_only_distant_memories():
-    centre, X = np.full(D, 2.0, np.float32), rows(1200)
-    X[:600] += centre
-    X[600:] -= centre
-    tree = ContextualMemoryTree(2, n_links=8, random_state=0)
-    ids = tree.insert(X)
-    Q = rows(40, 1) + centre
-    # All candidates except three are far away.
-    for among in (ids[600:], np.concatenate([ids[:3], ids[600:]])):
-        cosines = (Q / np.linalg.norm(Q, axis=1, keepdims=True)) @ (
-            X[among] / np.linalg.norm(X[among], axis=1, keepdims=True)
-        ).T
-        true = among[np.argsort(-cosines, axis=1, kind="stable")[:, :10]]
-        hits = tree.query(Q, 10, among=among, breadth=16)
-        np.testing.assert_array_equal(np.sort(hits.ids), np.sort(true))
-        np.testing.assert_allclose(hits.scores, -np.sort(-cosines, axis=1)[:, :10], atol=1e-5)
-    assert (np.isin(hits.ids, ids[:3]).sum(axis=1) == 3).all()
