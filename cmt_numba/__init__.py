@@ -52,7 +52,27 @@ _IMPORTED_WHEN_USED = {
     "tune": "estimators",
     "warmup": "_warmup",
 }
-_MODULES = ("persistence", "rewards", "tree")
+_MODULES = (
+    "bandits",
+    "distributed",
+    "evaluation",
+    "formats",
+    "journal",
+    "metrics",
+    "neighbors",
+    "persistence",
+    "report",
+    "reranking",
+    "rewards",
+    "sequences",
+    "store",
+    "text",
+    "tree",
+)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:

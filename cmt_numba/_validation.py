@@ -66,14 +66,6 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         The required width.
     n_threads : int, default 1
         Maximum number of threads.
-
-    Raises
-    ------
-    TypeError
-        If ``X`` does not contain real numbers.
-    ValueError
-        If ``X`` is not two-dimensional, is empty, has the wrong width, contains NaN, infinity or a value too large for
-        float32, or is a sparse matrix with invalid indices.
     """
     form = _form_of(X, n_features)
     if form != INVALID_CELLS:
@@ -136,13 +128,7 @@ def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows
 
 
 def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
-    """Convert keys or queries to a float32 array or, if they are sparse, to a canonical CSR array.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for :func:`check_rows`, but values that are not finite are accepted.
-    """
+    """Convert keys or queries to a float32 array or, if they are sparse, to a canonical CSR array."""
     if type(X) is np.ndarray and is_plain(X, n_features):
         return _as_float32(X)
     if not scipy.sparse.issparse(X):
@@ -173,13 +159,7 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
 
 
 def sound(X: Any) -> Any:
-    """Return a sparse ``X`` as a CSR array with valid indices, and any other ``X`` unchanged.
-
-    Raises
-    ------
-    ValueError
-        If ``X`` has masked entries or is a sparse matrix with invalid indices.
-    """
+    """Return a sparse ``X`` as a CSR array with valid indices, and any other ``X`` unchanged."""
     unmasked("X", X)
     return _as_csr(X) if scipy.sparse.issparse(X) else X
 
@@ -269,15 +249,7 @@ def _refuse_row(row: int, values: np.ndarray, indices: np.ndarray) -> NoReturn:
 
 
 def check_ids(ids: Any) -> np.ndarray:
-    """Return distinct memory ids as a one-dimensional int64 array.
-
-    Raises
-    ------
-    TypeError
-        If the ids are not integers.
-    ValueError
-        If the ids are not one-dimensional, are empty, or are not distinct.
-    """
+    """Return distinct memory ids as a one-dimensional int64 array."""
     given = _as_ids(ids)
     if given.size > 1:
         unique, counts = np.unique(given, return_counts=True)
@@ -344,13 +316,7 @@ class Among(NamedTuple):
 
 
 def check_among(among: Any) -> Among:
-    """Return the filter for an argument ``among``, which is an array of ids or a boolean mask.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``among`` is neither ids nor a mask.
-    """
+    """Return the filter for an argument ``among``, which is an array of ids or a boolean mask."""
     given = _as_array("among", among)
     if given.ndim != 1:
         raise ValueError(f"among must be one-dimensional, got shape {given.shape}")
@@ -364,15 +330,7 @@ def check_among(among: Any) -> Among:
 
 
 def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
-    """Return rewards as float32 of shape (n, 1) or, if every hit has a reward, (n, k).
-
-    Raises
-    ------
-    TypeError
-        If the rewards are not real numbers.
-    ValueError
-        If the shape does not match ``ids``, or if a reward is NaN or outside [0, 1].
-    """
+    """Return rewards as float32 of shape (n, 1) or, if every hit has a reward, (n, k)."""
     rewards = _as_array("rewards", rewards)
     if rewards.dtype.kind not in "fiub":
         raise TypeError(f"rewards must be real numbers, got {rewards.dtype}")
@@ -383,15 +341,7 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
 
 
 def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
-    """Return validated hits of a query of ``n_rows`` rows.
-
-    Raises
-    ------
-    TypeError
-        If ``hits`` is not a ``Hits`` object.
-    ValueError
-        If ``hits`` has a different number of rows, or an exploration that no query of the forest can return.
-    """
+    """Return validated hits of a query of ``n_rows`` rows."""
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
         raise TypeError(f"hits must be the return value of query, got {type(hits).__name__}")
     if _are_as_returned(hits, n_rows):

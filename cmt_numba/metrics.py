@@ -33,11 +33,6 @@ def entropy_reduction(accuracy: float, constant_accuracy: float) -> float:
         ``log2(accuracy) - log2(constant_accuracy)``. This is minus infinity if ``accuracy`` is 0, and infinity if only
         ``constant_accuracy`` is 0.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not a number between 0 and 1.
-
     Examples
     --------
     >>> entropy_reduction(0.5, 0.001953125)
@@ -57,11 +52,6 @@ def constant_accuracy(y: Any) -> float:
     ----------
     y : array-like, shape (n,)
         Classes of any sortable type.
-
-    Raises
-    ------
-    ValueError
-        If ``y`` is empty or not one-dimensional.
     """
     y = label_array("y", y)
     if y.ndim != 1 or y.size == 0:
@@ -78,11 +68,6 @@ def hamming(Y: Any, predicted: Any) -> float:
     ----------
     Y, predicted : array-like or sparse matrix, shape (n, n_labels)
         Indicator matrices of the true and the predicted labels. Nonzero entries are labels.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the arguments are not numeric matrices of the same shape with at least one row.
     """
     Y, predicted = _same_shape(Y, predicted)
     return float((Y.nnz + predicted.nnz - 2 * Y.multiply(predicted).nnz) / Y.shape[0])
@@ -98,11 +83,6 @@ def f1(Y: Any, predicted: Any, average: str = "micro") -> float:
     average : {"micro", "samples"}, default "micro"
         ``"micro"`` computes F1 from the total counts over all rows and labels. ``"samples"`` computes F1 for each row
         and returns the mean; F1 is 1 for a row with neither true nor predicted labels.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the arguments are not numeric matrices of the same shape with at least one row.
     """
     check_choice("average", average, F1_AVERAGES)
     Y, predicted = _same_shape(Y, predicted)
@@ -132,11 +112,6 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     -------
     float
         The precision, in [0, 1].
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     return _gain_at(Y, ranked, np.ones(check_wanted("k", k, 0)), inverse_propensities, by_row=False)
 
@@ -163,11 +138,6 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
     float
         The mean of the rows' gains, each divided by the gain of the row's best possible ranking, in [0, 1]. A row
         without labels counts as 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     discounts = 1.0 / np.log2(np.arange(2, check_wanted("k", k, 0) + 2))
     return _gain_at(Y, ranked, discounts, inverse_propensities, by_row=True)
@@ -191,11 +161,6 @@ def inverse_propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
     -------
     ndarray of float64, shape (n_labels,)
         The inverse propensities, which are at least 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     a, b = check_real("a", a, 0.0, 1e6), check_real("b", b, 0.0, 1e6, above=True)
     Y = indicators("Y", Y)
@@ -217,11 +182,6 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
     -------
     float
         The recall, in [0, 1].
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid, or ``exact`` contains no id.
     """
     k = check_wanted("k", k, 0)
     found, exact = _first_columns("found", found, k), _first_columns("exact", exact, k)
@@ -237,13 +197,7 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
 
 
 def indicators(name: str, Y: Any) -> scipy.sparse.csr_array:
-    """Convert an indicator matrix to a CSR array of int64 ones with sorted indices.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``Y`` is not a numeric matrix with at least one row.
-    """
+    """Convert an indicator matrix to a CSR array of int64 ones with sorted indices."""
     unmasked(name, Y)
     try:
         Y = Y if scipy.sparse.issparse(Y) else np.asarray(Y)

@@ -28,11 +28,6 @@ class LabelEquality:
         The label of each memory, of any type, indexed by id.
     of_rows : array-like, shape (n_rows,)
         The label of each training row.
-
-    Raises
-    ------
-    ValueError
-        If an array is not one-dimensional.
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
@@ -57,11 +52,6 @@ class LabelF1:
         Indicator matrix of the memories' labels, indexed by id. Nonzero entries are labels.
     of_rows : array-like or sparse matrix, shape (n_rows, n_labels)
         Indicator matrix of the training rows' labels.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the arguments are not numeric matrices with the same number of columns.
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
@@ -88,11 +78,6 @@ class ValueCosine:
         The value of each memory, indexed by id.
     of_rows : array-like or sparse matrix, shape (n_rows, n_values)
         The value of each training row.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the arguments are not matrices of finite numbers with the same number of columns.
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:

@@ -131,12 +131,6 @@ class Policy(Lockable, Saved, ABC):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If actions are not new and distinct, or features are missing, not supported, or have the wrong shape. The
-            policy is unchanged in this case.
         """
         new = self._new(actions)
         self._enter(new, self._checked_features(features, new.size))
@@ -254,11 +248,6 @@ class Policy(Lockable, Saved, ABC):
         -------
         Chosen
             The chosen actions and their exact propensities.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid. The policy is unchanged in this case.
         """
         return self._act(contexts, actions)
 
@@ -371,11 +360,6 @@ class Policy(Lockable, Saved, ABC):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid. The policy is unchanged in this case.
         """
         rows = self._checked(contexts, np.size(actions))
         actions = check_actions(np.atleast_1d(actions), rows.shape[0])

@@ -23,11 +23,6 @@ def generator_of(random_state: Any, use: str) -> np.random.Generator:
 
     The generator differs from ``numpy.random.default_rng(seed)``, with which the caller may have drawn contexts or
     logged actions. If choices used the same random numbers, their propensities would be wrong.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``random_state`` is not a seed.
     """
     seed = check_seed(random_state)
     return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *use.encode())))
@@ -59,15 +54,7 @@ class Choices(NamedTuple):
 
 
 def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
-    """Convert an array-like or sparse matrix of finite real numbers to float64 in C order.
-
-    Raises
-    ------
-    TypeError
-        If the values are not real numbers.
-    ValueError
-        If the number of dimensions is wrong, or a value is not finite or too large.
-    """
+    """Convert an array-like or sparse matrix of finite real numbers to float64 in C order."""
     array = values
     if type(values) is not np.ndarray:
         unmasked(name, values)
@@ -87,13 +74,7 @@ def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
 
 
 def check_contexts(contexts: Any, n_features: int | None) -> np.ndarray:
-    """Convert contexts to float64 of shape (n, n_features).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If contexts are not a non-empty matrix of finite numbers, or have the wrong width.
-    """
+    """Convert contexts to float64 of shape (n, n_features)."""
     width = np.shape(contexts)[-1] if hasattr(contexts, "shape") and np.ndim(contexts) == 2 else 0
     if width > MOST_FEATURES and n_features is None:
         raise ValueError(
@@ -109,13 +90,7 @@ def check_contexts(contexts: Any, n_features: int | None) -> np.ndarray:
 
 
 def count_rows(contexts: Any) -> int:
-    """Return the number of contexts. Their features are not checked.
-
-    Raises
-    ------
-    ValueError
-        If there are no contexts.
-    """
+    """Return the number of contexts. Their features are not checked."""
     shape = np.shape(contexts)
     if len(shape) == 0 or shape[0] == 0:
         raise ValueError("contexts must have at least one row")
@@ -123,15 +98,7 @@ def count_rows(contexts: Any) -> int:
 
 
 def check_actions(actions: Any, n_rows: int | None = None, *, name: str = "actions") -> np.ndarray:
-    """Convert actions to int64. If ``n_rows`` is given, require one action per row.
-
-    Raises
-    ------
-    TypeError
-        If actions are not integers.
-    ValueError
-        If there are no actions, their number is wrong, or one is negative or too large.
-    """
+    """Convert actions to int64. If ``n_rows`` is given, require one action per row."""
     array = _integers(name, actions)
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
@@ -144,13 +111,7 @@ def check_actions(actions: Any, n_rows: int | None = None, *, name: str = "actio
 
 
 def check_distinct_actions(actions: Any) -> np.ndarray:
-    """Convert distinct actions to int64.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If actions are repeated or invalid.
-    """
+    """Convert distinct actions to int64."""
     array = check_actions(np.atleast_1d(np.asarray(actions)))
     if np.unique(array).size < array.size:
         raise ValueError("actions must be distinct")
@@ -171,11 +132,6 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
     actions : array-like
         An integer array of shape (k,) for all rows, an integer array of shape (n_rows, k) padded with -1, a boolean
         mask of shape (n_rows, k) over actions 0 to k - 1, or a list of ``n_rows`` sequences of actions.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``actions`` has another format, a row allows no action, or a row repeats an action.
     """
     array = _padded(actions)
     if array.ndim == 1:
@@ -200,26 +156,14 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
 
 
 def check_rewards(rewards: Any, n_rows: int) -> np.ndarray:
-    """Convert rewards to float64 and require one per row.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If rewards are not finite real numbers, or their number is not ``n_rows``.
-    """
+    """Convert rewards to float64 and require one per row."""
     array = numbers("rewards", rewards, 1)
     check_entries("rewards", array.size, n_rows, "rows")
     return array
 
 
 def check_propensities(propensities: Any, n_rows: int, *, name: str = "propensities") -> np.ndarray:
-    """Convert propensities to float64 and require one per row.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If propensities are not real numbers above 0 and at most 1, or their number is not ``n_rows``.
-    """
+    """Convert propensities to float64 and require one per row."""
     array = numbers(name, propensities, 1)
     check_entries(name, array.size, n_rows, "rows")
     if not np.all((array > 0.0) & (array <= 1.0)):

@@ -153,11 +153,6 @@ class ArgmaxRegressor(Saved):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid, or contexts or propensities are missing. The policy is unchanged in this case.
         """
         given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
         if log.contexts is None or given is None:

@@ -438,11 +438,6 @@ class _Warm(Policy):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid. The policy is unchanged in this case.
         """
         from sklearn.linear_model import LogisticRegression
 

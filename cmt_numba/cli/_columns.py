@@ -74,11 +74,6 @@ def keys_of_rows(X: Any, options: ReadOptions) -> tuple[Any, Any]:
     """Fit a transformer to rows, and return the keys of the rows and the transformer.
 
     Without column kinds, the rows are keys already, and the transformer is None.
-
-    Raises
-    ------
-    ValueError
-        If a column has no usable values, such as texts without words.
     """
     if not options.kinds:
         return X, None
@@ -128,13 +123,7 @@ def contents_of_columns(columns: Any) -> Contents:
 
 
 def columns_of(contents: Contents) -> Any:
-    """Return the fitted column transformer that file contents describe.
-
-    Raises
-    ------
-    InvariantError, ValueError
-        If the contents are invalid.
-    """
+    """Return the fitted column transformer that file contents describe."""
     fields, arrays = contents.fields, contents.arrays
     parts: list[Any] = []
     row: dict[str, list[Any]] = {}  # fitting on this one row completes the transformer, whose parts are frozen

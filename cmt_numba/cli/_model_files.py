@@ -65,15 +65,7 @@ class Model(NamedTuple):
 
 
 def save_model(path: Path, model: Model) -> None:
-    """Save a model to a file. An existing file is replaced atomically.
-
-    Raises
-    ------
-    TypeError
-        If the estimator cannot be saved.
-    OSError
-        If the file cannot be written.
-    """
+    """Save a model to a file. An existing file is replaced atomically."""
 
     def contents() -> Contents:
         gathered: Contents = model.estimator._contents()
@@ -88,15 +80,7 @@ def save_model(path: Path, model: Model) -> None:
 
 
 def load_model(path: Path) -> Model:
-    """Load a model from a file.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    FileFormatError
-        If the file is not a model file, is damaged, or has a later version.
-    """
+    """Load a model from a file."""
     from ..estimators import CMTClassifier, CMTMultilabelClassifier
 
     kinds = {kind.__name__: kind for kind in (CMTClassifier, CMTMultilabelClassifier, TextClassifier)}

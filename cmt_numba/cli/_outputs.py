@@ -24,13 +24,6 @@ def check_files(*, inputs: Iterable[Path | None], outputs: Iterable[Path | None]
     """Check that the outputs can be written and overwrite neither an input nor each other.
 
     Links are followed. If an input is a folder, the files in it are also checked.
-
-    Raises
-    ------
-    OSError
-        If an output is a folder, or its parent folder does not exist.
-    ValueError
-        If an output is also an input, or two outputs are the same file.
     """
     read = [file for path in inputs if path is not None for file in [path, *(path.iterdir() if path.is_dir() else ())]]
     written = [path for path in outputs if path is not None]

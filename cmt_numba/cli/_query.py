@@ -31,13 +31,7 @@ class Answer(NamedTuple):
 def ask(
     path: Path, data: Path, data_format: str | None, output: Path, batch_size: int, progress: bool | None
 ) -> Iterator[tuple[Model, Stream, TextIO]]:
-    """Load a model, open its data and output files, and yield the model, the data batches and the output file.
-
-    Raises
-    ------
-    ValueError
-        If the model cannot read the data's format.
-    """
+    """Load a model, open its data and output files, and yield the model, the data batches and the output file."""
     check_files(inputs=(data, path), outputs=(output,))
     model = load_model(path)
     source = _source_for(model, path, data, data_format, with_labels=False)

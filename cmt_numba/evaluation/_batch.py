@@ -135,11 +135,6 @@ def batch_evaluation(
         ``constant_accuracy``, the accuracy of always predicting the most frequent class of the test examples. For
         labels: ``hamming``, ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, the propensity-scored
         precisions ``psp@1``, ``@3``, ``@5``, ``f1`` and ``f1_samples``. For retrieval: ``reward``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     plan = plan_of(
         estimator, y, holdout=holdout, folds=folds, seeds=seeds, n_passes=n_passes, probes=probes, details=details
@@ -190,13 +185,7 @@ def plan_of(
     probes: Sequence[int],
     details: bool,
 ) -> Plan:
-    """Validate the arguments of a batch evaluation.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
-    """
+    """Validate the arguments of a batch evaluation."""
     holdout = check_real("holdout", holdout, 0.0, 1.0, above=True)
     seeds = [check_integer("seeds", seed, 0, 2**32 - 1) for seed in seeds]
     probes = [check_integer("probes", n_probes, 1) for n_probes in probes]

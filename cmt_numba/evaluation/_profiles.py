@@ -51,13 +51,7 @@ class TreeProfile(NamedTuple):
 
 
 def profile(tree: Any) -> TreeProfile:
-    """Return the shape of the trees of a :class:`ContextualMemoryTree` or a fitted estimator.
-
-    Raises
-    ------
-    TypeError
-        If ``tree`` is neither a tree nor a fitted estimator with trees.
-    """
+    """Return the shape of the trees of a :class:`ContextualMemoryTree` or a fitted estimator."""
     tree = _forest_of(tree)
     leaves = tree.leaves()
     n_leaves = np.bincount(leaves.tree)
@@ -87,11 +81,6 @@ def self_consistency(tree: Any, X: Any, ids: Any, n_probes: int | None = None) -
         Ids of the memories with these keys.
     n_probes : int, optional
         Number of leaves to search, as in :meth:`ContextualMemoryTree.query`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     found = _forest_of(tree).query(X, n_probes=n_probes).ids[:, 0]
     return float(np.mean(found == check_memory_ids(ids, found.size)))
@@ -119,11 +108,6 @@ def recall_against_exact(
         Number of leaves to search, as in :meth:`ContextualMemoryTree.query`.
     ids : array-like of int, shape (n_keys,), optional
         Distinct ids of the keys. By default 0, 1, 2, ..., as assigned by the first insert.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid, or the tree returns a memory that is not in ``ids``.
     """
     k = check_integer("k", k, 1)
     found = _forest_of(tree).query(queries, k, n_probes).ids

@@ -44,11 +44,6 @@ def growing_batches(X: Any, y: Any, *, share: float = 0.01, most: int = 1000) ->
     ------
     X_batch, y_batch
         Batches of the same types as ``X`` and ``y``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     share, most = check_real("share", share, 0.0, 1.0), check_integer("most", most, 1)
     n = n_rows_of(X)
@@ -143,13 +138,6 @@ def progressive_validation(
         most frequent class before each batch. For labels: ``hamming``, ``precision@1``, ``@3``, ``@5``,
         ``ndcg@1``, ``@3``, ``@5``, ``f1`` (of all labels of all rows) and ``f1_samples`` (of each row). For retrieval:
         ``reward``.
-
-    Raises
-    ------
-    TypeError
-        If the estimator cannot learn in batches.
-    ValueError
-        If there are no batches, or if a batch has no rows.
     """
     if not hasattr(estimator, "partial_fit"):
         raise TypeError(f"estimator must have a partial_fit method, but {type(estimator).__name__} has none")

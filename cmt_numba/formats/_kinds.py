@@ -20,13 +20,7 @@ _MOST_WORDS = 5  # maximum mean number of words per value of a category column
 
 
 def kinds_of(given: Sequence[str]) -> dict[str, str]:
-    """Return a dictionary of column kinds from entries of the form ``column=kind``.
-
-    Raises
-    ------
-    ValueError
-        If an entry does not have this form.
-    """
+    """Return a dictionary of column kinds from entries of the form ``column=kind``."""
     kinds = {}
     for entry in given:
         name, equals, kind = entry.rpartition("=")

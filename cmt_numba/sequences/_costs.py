@@ -181,11 +181,6 @@ def features_of(symbols: tuple[Hashable, ...]) -> np.ndarray:
     """Return the features of each symbol and, in the last row, of the gap: float32.
 
     The features of the gap are smaller than the features of all symbols.
-
-    Raises
-    ------
-    ValueError
-        If symbols are not finite numbers, or tuples of finite numbers of the same length.
     """
     try:
         rows = np.array([symbol if isinstance(symbol, tuple) else (symbol,) for symbol in symbols])

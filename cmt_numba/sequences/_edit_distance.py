@@ -217,11 +217,6 @@ class EditDistance(Saved, BaseEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. The distance is unchanged in this case.
         """
         listed, asked = check_sequences("targets", targets), check_sequences("queries", queries)
         alphabet = self._new_alphabet() or Alphabet.of(listed, asked)
@@ -291,11 +286,6 @@ class EditDistance(Saved, BaseEstimator):
         Returns
         -------
         ndarray of float32, shape (n_queries, n_targets)
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
         """
         asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
         distances = np.empty((asked.offsets.size - 1, stored.offsets.size - 1), np.float32)
@@ -313,11 +303,6 @@ class EditDistance(Saved, BaseEstimator):
         Returns
         -------
         ndarray of float32, shape (n_queries,)
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
         """
         listed, others = as_list("queries", queries), as_list("targets", targets)
         check_entries("targets", len(others), len(listed), "queries")
@@ -345,11 +330,6 @@ class EditDistance(Saved, BaseEstimator):
             Positions of the nearest targets, nearest first, padded with -1. Ties go to the smaller position.
         distances : ndarray of float32, shape (n_queries, k)
             Distances of these targets, padded with infinity.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
         """
         asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
         found = nothing_found(asked, check_wanted("k", k, stored.offsets.size - 1))

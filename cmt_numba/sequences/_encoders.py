@@ -35,11 +35,6 @@ def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
     -------
     str
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not a string, or ``unknown`` is not in the alphabet.
-
     Examples
     --------
     >>> encode_text("Déjà vu!", "abcdefghijklmnopqrstuvwxyz ")
@@ -82,11 +77,6 @@ def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
     list of (int, int)
         A symbol for each note after the first.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the arguments are not finite numbers of the same length, or a duration is not above 0.
-
     Examples
     --------
     >>> encode_notes([60, 62, 64, 60], [1, 1, 2, 0.5])
@@ -118,11 +108,6 @@ def encode_frames(frames: Any, n_bins: int, low: float, high: float) -> list[int
     -------
     list of int, or of tuple of int, length n
         The bin of each value, as a tuple if there are several features.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
 
     Examples
     --------

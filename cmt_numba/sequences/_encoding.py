@@ -42,15 +42,7 @@ class Sequences(NamedTuple):
 
 
 def check_sequences(name: str, sequences: Any) -> list[Symbols]:
-    """Convert sequences to a list and validate each sequence.
-
-    Raises
-    ------
-    TypeError
-        If ``sequences`` is a single string, or an entry is not a sequence.
-    ValueError
-        If there are no sequences.
-    """
+    """Convert sequences to a list and validate each sequence."""
     listed = as_list(name, sequences)
     for i, sequence in enumerate(listed):
         if isinstance(sequence, np.ndarray) and sequence.ndim == 1:
@@ -113,15 +105,7 @@ class Alphabet:
         return Sequences(encoded, offsets)
 
     def encode(self, name: str, sequences: list[Any]) -> Sequences:
-        """Convert sequences to codes.
-
-        Raises
-        ------
-        TypeError
-            If an entry is not a sequence.
-        ValueError
-            If a symbol is not in the alphabet.
-        """
+        """Convert sequences to codes."""
         encoded = self._encode_strings(sequences)
         if encoded is not None:
             return encoded

@@ -16,13 +16,7 @@ _SCALARS = (bool, int, float, str, type(None))
 
 
 def alphabet_arrays(alphabet: Alphabet) -> Arrays:
-    """Return an alphabet as arrays to save.
-
-    Raises
-    ------
-    TypeError
-        If a symbol is not a string, number, None or tuple of these.
-    """
+    """Return an alphabet as arrays to save."""
     for symbol in alphabet.symbols:
         _check(symbol)
     return {"alphabet": document(alphabet.symbols)}

@@ -131,11 +131,6 @@ class SequenceMemory(Saved):
         -------
         ndarray of int64, shape (n,)
             New ids in ascending order. Ids are never reused.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a sequence is invalid. The memory is unchanged in this case.
         """
         sequences = self._encoded("X", X)
         ids = np.arange(self._stored.size, self._stored.size + sequences.n)
@@ -225,11 +220,6 @@ class SequenceMemory(Saved):
         -------
         Neighbors
             Ids, distances of the nearest forms, and numbers of computed distances.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
         """
         asked, k = self._encoded("X", X), check_wanted("k", k, self.n_candidates)
         if k > self.n_candidates:

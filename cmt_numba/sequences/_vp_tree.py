@@ -134,11 +134,6 @@ class VPTree(Saved):
         -------
         ndarray of int64, shape (n,)
             New ids in ascending order. Ids are never reused.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the metric cannot compare the points. The tree is unchanged in this case.
         """
         added = self._as_points("X", X, STORED)
         n_new, first = number_of_points(added), self._ids.size
@@ -221,11 +216,6 @@ class VPTree(Saved):
         -------
         Neighbors
             Ids, distances, and numbers of computed distances.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
         """
         asked = self._as_points("X", X, ASKED)
         n, k = number_of_points(asked), check_wanted("k", k, len(self))

@@ -25,6 +25,12 @@ def test_every_room_is_named():
     assert {room_of(path) for path in MODULES} - NOT_ROOMS - named == set()
 
 
+def test_dir_lists_what_is_public():
+    package = import_module("cmt_numba")
+    assert {"CMTClassifier", "MemoryStore", "text", "bandits"} <= set(dir(package))
+    assert all(hasattr(package, name) for name in dir(package))
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_files(path: Path):
     prose = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)

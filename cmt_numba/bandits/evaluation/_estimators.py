@@ -95,11 +95,6 @@ class Estimate:
         Returns
         -------
         low, high : float
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid, there are fewer than two rows, or the estimator does not support the method.
         """
         check_choice("method", method, METHODS)
         confidence = check_real("confidence", confidence, 0.0, 1.0, above=True)
@@ -136,11 +131,6 @@ class Estimate:
         -------
         ndarray of float64, shape (n, 2)
             Lower and upper bound after each row.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If ``confidence`` is invalid, or the estimator does not support betting intervals.
         """
         error = (1.0 - check_real("confidence", confidence, 0.0, 1.0, above=True)) / 2.0
         if error == 0.0:
@@ -192,13 +182,7 @@ class Estimate:
 
 
 def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.ndarray:
-    """Return ``target / max(propensities, tau)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an array does not contain probabilities, the lengths differ, or a propensity and ``tau`` are both 0.
-    """
+    """Return ``target / max(propensities, tau)``."""
     tau = check_real("tau", tau, 0.0, 1.0)
     propensities, target = numbers("propensities", propensities, 1), numbers("target", target, 1)
     if target.size != propensities.size or target.size == 0:

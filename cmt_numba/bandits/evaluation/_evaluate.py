@@ -191,11 +191,6 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
     -------
     ndarray of float64, shape (n, k)
         Columns correspond to ``log.allowed``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a function returns an array of the wrong shape, or an action that is not allowed.
     """
     contexts = np.ones((len(log), 1)) if log.contexts is None else log.contexts
     choices = log.choices()
@@ -265,11 +260,6 @@ def evaluate(
     -------
     Evaluation or PolicyComparison
         A comparison if ``policy`` is a dict.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid, or propensities are missing.
     """
     if isinstance(policy, dict):
         if not policy:

@@ -50,11 +50,6 @@ class Log:
         The time of each decision, in ascending order.
     arms : sequence, optional
         The names of actions 0, 1, 2, ... By default, the sorted names in ``actions`` and ``allowed``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a column is invalid, columns have different lengths, or a chosen action is not allowed.
     """
 
     actions: Any
@@ -118,13 +113,7 @@ class Log:
         return f"Log({', '.join(parts)})"
 
     def numbers_of(self, actions: Any) -> np.ndarray:
-        """Convert action names to numbers. Numbers are returned unchanged.
-
-        Raises
-        ------
-        ValueError
-            If a name is not in ``arms``.
-        """
+        """Convert action names to numbers. Numbers are returned unchanged."""
         if not _are_names(actions):
             return np.asarray(actions)
         places = {str(name): i for i, name in enumerate(self.arms or ())}
@@ -306,11 +295,6 @@ def read_log_in_batches(path: str | os.PathLike[str], batch_size: int = 10_000, 
     Yields
     ------
     Log
-
-    Raises
-    ------
-    ImportError, KeyError, TypeError, ValueError, OSError
-        As in :func:`read_log`.
     """
     for frame in _frames(path, check_integer("batch_size", batch_size, 1)):
         yield Log.from_frame(frame, **columns)

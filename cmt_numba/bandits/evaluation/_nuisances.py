@@ -38,11 +38,6 @@ def estimate_propensities(log: Log, method: str = "ridge", *, regularization: fl
     -------
     ndarray of float64, shape (n,)
         Estimates in [0, 1]. Because estimates may be 0, estimators that use them need ``tau`` above 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid, or the method needs contexts and the log has none.
     """
     check_choice("method", method, METHODS)
     regularization = check_real("regularization", regularization, 0.0, 1e9, above=True)
@@ -130,11 +125,6 @@ def estimate_rewards(
     -------
     ndarray of float64, shape (n, k)
         Columns correspond to ``log.allowed``. Actions that are not allowed have the value 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid, or the log has no contexts.
     """
     if log.contexts is None:
         raise ValueError("the log must have contexts to model rewards")
