@@ -131,24 +131,25 @@ def score_labels(postings, totals, texts, scores):
 
 
 @inner_called
-def _refresh(postings, totals, hashed, stored, text, label, weights):
-    """Update a text's weights in the sum of its label, and return their squared length.
+def _refresh(postings, totals, hashed, stored, text, label, weights, importance):
+    """Update a text's weights in the sum of its label, and return the squared length of ``weights``.
 
-    The weight of a feature without an entry for the label becomes 0.
+    The weight in the sum is ``importance`` times the weight in the text. The weight of a feature without an entry for
+    the label becomes 0.
     """
     square, length, first = totals.squares[label], np.float32(0.0), hashed.starts[text]
     for i in range(first, hashed.starts[text + 1]):
-        weight, former = weights[i - first], stored[i]
+        weight, former = importance * weights[i - first], stored[i]
         if weight != former:
             at = _find(postings, np.int64(hashed.columns[i]), label)
             if at < 0:
-                weight = weights[i - first] = np.float32(0.0)
+                weights[i - first] = np.float32(0.0)
             else:
                 change = weight - former
                 square += change * (np.float64(2.0) * postings.sums[at] + change)
                 postings.sums[at] += change
                 stored[i] = weight
-        length += weight * weight
+        length += weights[i - first] * weights[i - first]
     totals.squares[label] = max(0.0, square)
     return length
 
@@ -198,15 +199,24 @@ def _correct(postings, hashed, text, label, weights, share, length, scores, sett
 
 
 @kernel
-def learn_margins(postings, totals, hashed, stored, labels, weighing, order, settings):
+def raise_corrections(postings, columns, changes, label):
+    """Add ``changes`` (float32) to the corrections of a label for ``columns`` (int32) that list the label."""
+    for i in range(columns.size):
+        at = _find(postings, np.int64(columns[i]), label)
+        if at >= 0:
+            postings.corrections[at] += changes[i]
+
+
+@kernel
+def learn_margins(postings, totals, hashed, stored, labels, importance, weighing, order, settings):
     """Learn from the stored texts at the positions ``order``.
 
     For each text, update its weights in the sums. Then score the text without its own contribution to the sum of its
     class, as if it were new, and correct the classes unless the correct class leads by the margin. Corrections only
     change existing entries, so no list grows.
 
-    Reads ``hashed``, ``labels``, ``weighing``, ``order`` (int64) and ``settings``. Writes
-    ``postings``, ``totals`` and ``stored`` (float32, each text's weights in the sums).
+    Reads ``hashed``, ``labels``, ``importance`` (float32, the sample weight of each text), ``weighing``, ``order``
+    (int64) and ``settings``. Writes ``postings``, ``totals`` and ``stored`` (float32, each text's weights in the sums).
     """
     longest = np.int64(0)
     for place in range(order.size):
@@ -218,16 +228,16 @@ def learn_margins(postings, totals, hashed, stored, labels, weighing, order, set
         text = order[place]
         label, first, stop = labels[text], hashed.starts[text], hashed.starts[text + 1]
         weigh_text(hashed, text, weighing, weights)
-        length = _refresh(postings, totals, hashed, stored, text, label, weights)
+        length = _refresh(postings, totals, hashed, stored, text, label, weights, importance[text])
         if totals.counts[label] < 2 or length == 0.0:
             continue
         _add_up(postings, hashed.columns, weights, first, stop, first, sums, scores)
         for other in range(n_labels):
             product, square = sums[other], np.float32(totals.squares[other])
             if other == label:
-                square += length - np.float32(2.0) * product
-                product -= length
+                square += importance[text] * (importance[text] * length - np.float32(2.0) * product)
+                product -= importance[text] * length
             scores[other] += product / np.sqrt(max(_TINY, square))
-        share = np.float32(settings.rate - settings.fall * place)
+        share = min(np.float32(1.0), importance[text] * np.float32(settings.rate - settings.fall * place))
         _correct(postings, hashed, text, label, weights, share, length, scores, settings, own, wrong)
     release((weights, sums, scores, own, wrong))

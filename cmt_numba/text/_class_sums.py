@@ -9,7 +9,15 @@ import numpy as np
 from .._forest import GrowingColumns, require
 from ..persistence import read_array
 from ._base import are_moderate
-from ._class_sum_kernels import FeatureLists, LabelTotals, MarginSettings, add_postings, learn_margins, score_labels
+from ._class_sum_kernels import (
+    FeatureLists,
+    LabelTotals,
+    MarginSettings,
+    add_postings,
+    learn_margins,
+    raise_corrections,
+    score_labels,
+)
 from ._hash_kernels import N_COLUMNS, N_KINDS, Weighing
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 
@@ -18,7 +26,8 @@ _MANY_LABELS, _MOST = 500, 0.02
 """With more than 500 labels, n-grams in more than this fraction of texts are ignored, because they add little."""
 
 _MARGIN = 0.3
-_RATE, _LIVE_RATE = 0.6, 0.12  # step sizes at the start of fit and in partial_fit
+_RATE = 0.6  # step size at the start of fit
+_NEW_RATE, _OLD_RATE = 0.12, 0.3  # step sizes of new and of stored texts in partial_fit
 _STEPS, _EPOCHS = 40_000, (2, 5)
 _N_FEATURES = N_KINDS * N_COLUMNS
 _NONE = np.empty(0, np.int64)
@@ -52,9 +61,10 @@ class ClassSums:
         later: np.ndarray = _NONE,
     ) -> ClassSums:
         """Learn from all texts except those at the positions ``later``, which keep weight 0 until they are learned."""
-        hashed, frequencies, labels, n_labels = texts
+        hashed, frequencies, labels, n_labels, importance = texts
         weighed = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
-        made = cls.of_weights(hashed, weighed.weights, labels, n_labels)
+        weights = weighed.weights * np.repeat(importance, np.diff(hashed.starts))
+        made = cls.of_weights(hashed, weights, labels, n_labels)
         made._learn(texts, later, MarginSettings(0.0, 0.0, 0.0), removes=True)
         now = np.delete(np.arange(labels.size), later)
         n_epochs = 2 if n_labels > _MANY_LABELS else int(np.clip(_STEPS // max(1, now.size), *_EPOCHS))
@@ -98,7 +108,8 @@ class ClassSums:
         weighing = _weighing(texts.frequencies, texts.n_labels)
         if removes:
             weighing = weighing._replace(factors=np.zeros_like(_FACTORS))
-        learn_margins(self.postings, self.totals, texts.hashed, self.stored, texts.labels, weighing, order, settings)
+        hashed, labels, importance = texts.hashed, texts.labels, texts.importance
+        learn_margins(self.postings, self.totals, hashed, self.stored, labels, importance, weighing, order, settings)
 
     def add(self, hashed: HashedTexts, labels: np.ndarray, n_labels: int) -> None:
         """Make room for new texts, which have weight 0 until they are learned."""
@@ -121,9 +132,18 @@ class ClassSums:
             labels=_doubled(old.labels), sums=_doubled(old.sums), corrections=_doubled(old.corrections)
         )
 
-    def learn_further(self, texts: LabelledTexts, order: np.ndarray) -> None:
-        """Learn the stored texts at the positions ``order``."""
-        self._learn(texts, order, MarginSettings(_MARGIN, _LIVE_RATE, 0.0))
+    def learn_further(self, texts: LabelledTexts, new: np.ndarray, again: np.ndarray) -> None:
+        """Learn the stored texts at the positions ``new`` for the first time, and those at ``again`` once more."""
+        self._learn(texts, new, MarginSettings(_MARGIN, _NEW_RATE, 0.0))
+        self._learn(texts, again, MarginSettings(_MARGIN, _OLD_RATE, 0.0))
+
+    def raise_score(self, hashed: HashedTexts, frequencies: DocumentFrequencies, label: int, by: float) -> None:
+        """Increase the score of a label for one stored text, mainly by features that few other texts have."""
+        text = frequencies.weigh(hashed, _weighing(frequencies, self.totals.counts.size))
+        shares = text.weights / frequencies.counts[text.columns]
+        total = float(text.weights @ shares)
+        if total > 0.0:
+            raise_corrections(self.postings, text.columns, (by / total * shares).astype(np.float32), label)
 
     def without(self, hashed: HashedTexts, kept: np.ndarray, labels: np.ndarray, places: np.ndarray) -> ClassSums:
         """Return the sums without the removed texts.

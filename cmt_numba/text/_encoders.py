@@ -28,17 +28,17 @@ class Encoder:
         self._known: dict[str, np.ndarray] = {}
         self._encode: Callable[[list[str]], Any] | None = None
 
-    def adopt(self, texts: list[str], vectors: np.ndarray) -> bool:
-        """Cache the vectors of stored texts if this encoder returns them for a few of the texts.
+    def adopt(self, stored: Any) -> bool:
+        """Cache the vectors of :class:`StoredTexts` if this encoder returns them for a few of the texts.
 
         Returns
         -------
         bool
             Whether the encoder returns these vectors.
         """
+        texts, vectors = stored.texts, stored.encoded
         few = np.linspace(0, len(texts) - 1, min(len(texts), _N_COMPARED)).astype(int)
-        found = self.encode([texts[i] for i in few])
-        expected = vectors[few]
+        found, expected = self.encode([texts[i] for i in few]), vectors[few]
         if found.shape != expected.shape or np.any(np.linalg.norm(found - expected, axis=1) > _TOLERANCE):
             return False
         self.remember(texts, vectors[: len(texts)])
@@ -78,16 +78,21 @@ class Encoder:
     def _function(self) -> Callable[[list[str]], Any]:
         if self._encode is None:
             encoder = _universal_sentence_encoder() if self.encoder == USE else self.encoder
-            self._encode = getattr(encoder, "encode", encoder)
+            self._encode = _encoding_function(encoder)
         return self._encode
+
+
+def _encoding_function(encoder: Any) -> Any:
+    """Return the function that encodes texts. All texts are encoded alike, because classes consist of similar texts."""
+    for name in ("encode_query", "encode"):
+        if hasattr(encoder, name):
+            return getattr(encoder, name)
+    return encoder
 
 
 def check_encoder(encoder: Any) -> Any:
     """Return ``encoder``, or raise TypeError or ValueError if it is not an encoder."""
-    if isinstance(encoder, str):
-        is_one = encoder == USE
-    else:
-        is_one = encoder is None or callable(getattr(encoder, "encode", encoder))
+    is_one = encoder == USE if isinstance(encoder, str) else encoder is None or callable(_encoding_function(encoder))
     if not is_one:
         kinds = f'"{USE}", a function of a list of texts or an object with encode'
         raise (ValueError if isinstance(encoder, str) else TypeError)(f"encoder must be {kinds}, got {encoder!r:.50}")

@@ -237,8 +237,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     def _learn(self, model: ClassModel, weighted: Any, labels: np.ndarray, generator: np.random.Generator) -> None:
         starts, indices = weighted.indptr.astype(np.int64), weighted.indices.astype(np.int32)
-        labelled = Labelled(starts, indices, weighted.data, labels.astype(np.int64))
         n_texts = labels.size
+        labelled = Labelled(starts, indices, weighted.data, labels.astype(np.int64), np.ones(n_texts, np.float32))
         n_threads = check_jobs(self.n_jobs) or os.cpu_count() or 1
         streams = generator.integers(0, 2**64, n_threads, np.uint64)
         sizes, loss = np.diff(starts), LOSSES.index(self.loss)

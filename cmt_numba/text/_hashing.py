@@ -82,6 +82,7 @@ class LabelledTexts(NamedTuple):
     frequencies: DocumentFrequencies
     labels: np.ndarray  # int64 (n_texts,)
     n_labels: int
+    importance: np.ndarray  # float32 (n_texts,), weight of each text in learning
 
 
 def features_of(texts: list[str]) -> HashedTexts:

@@ -27,6 +27,7 @@ class Labelled(NamedTuple):
     features: np.ndarray  # int32, rows of the input vectors
     weights: np.ndarray  # float32, weight of each feature
     labels: np.ndarray  # int64 (n_texts,)
+    importance: np.ndarray  # float32 (n_texts,), factor of the step size
 
 
 class Classes(NamedTuple):
@@ -160,7 +161,7 @@ def learn_labelled(vectors, labelled, order, classes, candidates, settings, stre
             continue
         _collect(inputs, labelled, text, hidden)
         gradient[:] = np.float32(0.0)
-        rate = np.float32(settings.rate - settings.fall * place)
+        rate = np.float32(settings.rate - settings.fall * place) * labelled.importance[text]
         rate = min(rate, _STEADY / (np.float32(1e-9) + _squared_length(hidden)))
         label = labelled.labels[text]
         if settings.loss == SOFTMAX:

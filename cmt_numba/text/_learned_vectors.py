@@ -15,12 +15,11 @@ from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts, WeighedTe
 from ._labelled import FastTextSettings, Labelled, learn_labelled
 from ._skipgram import FeatureVectors
 
-_N_ROWS, _N_COMPONENTS = (4_000, 18_000), (128, 256)  # minimum and maximum numbers
-_N_CELLS = 18_000 * 128  # size of all rows; with fewer rows, vectors are longer, which works like an ensemble
+_N_ROWS, _N_COMPONENTS = (4_000, 18_000), 128
 _FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # weights of words, n-grams and pairs
 _RATE, _LIVE_RATE = 0.3, 0.05  # step sizes at the start of fit and in partial_fit
-_FEW, _LEAD = 5, 1.0  # for classes with at most _FEW texts: margin of a new text over all other classes
-_STEPS, _EPOCHS = 50_000, (5, 50)
+_FEW, _LEAD = 5, 0.6  # for classes with at most _FEW texts: margin of a new text over all other classes
+_STEPS, _EPOCHS = 50_000, (5, 16)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _NO_CANDIDATES = np.zeros((0, 0), np.int64)
@@ -39,17 +38,16 @@ class LearnedVectors:
         generator: np.random.Generator,
     ) -> LearnedVectors:
         """Learn vectors from texts."""
-        hashed, frequencies, labels, n_classes = texts
+        hashed, frequencies, labels, n_classes, _ = texts
         n_rows = int(np.clip(np.unique(hashed.columns).size, *_N_ROWS))
-        d = int(np.clip(_N_CELLS // n_rows // 32 * 32, *_N_COMPONENTS))
-        spread = np.float32(np.sqrt(3.0 / d))  # gives vectors of length 1 on average
-        inputs = (generator.random((n_rows, d), np.float32) * 2.0 - 1.0) * spread
-        made = cls(FeatureVectors(inputs, np.zeros((n_classes, d), np.float32)))
+        spread = np.float32(np.sqrt(3.0 / _N_COMPONENTS))  # gives vectors of length 1 on average
+        inputs = (generator.random((n_rows, _N_COMPONENTS), np.float32) * 2.0 - 1.0) * spread
+        made = cls(FeatureVectors(inputs, np.zeros((n_classes, _N_COMPONENTS), np.float32)))
         weighed = made._weighed(hashed, frequencies)
         n_epochs = int(np.clip(_STEPS // max(1, labels.size), *_EPOCHS))
         fall, n = _RATE / max(1, labels.size * n_epochs), labels.size
         for epoch in range(n_epochs):
-            made._learn(weighed, labels, generator.permutation(n), _RATE - fall * epoch * n, fall)
+            made._learn(weighed, labels, texts.importance, generator.permutation(n), _RATE - fall * epoch * n, fall)
         return made
 
     def learn_further(self, texts: LabelledTexts, order: np.ndarray, n_new: int) -> None:
@@ -57,7 +55,7 @@ class LearnedVectors:
         weighed = self._weighed(texts.hashed, texts.frequencies, order)
         labels = texts.labels[order]
         self._introduce(weighed, labels[:n_new], np.bincount(texts.labels))
-        self._learn(weighed, labels, np.arange(order.size), _LIVE_RATE, 0.0)
+        self._learn(weighed, labels, texts.importance[order], np.arange(order.size), _LIVE_RATE, 0.0)
 
     def _introduce(self, texts: WeighedTexts, labels: np.ndarray, counts: np.ndarray) -> None:
         """Change the vector of each class with few texts so that its new texts score highest for the class."""
@@ -80,8 +78,16 @@ class LearnedVectors:
         hashed_again = (texts.columns.astype(np.uint64) * _MULTIPLIER) >> _HALF
         return texts._replace(columns=((hashed_again * np.uint64(len(self.vectors.inputs))) >> _HALF).astype(np.int32))
 
-    def _learn(self, texts: WeighedTexts, labels: np.ndarray, order: np.ndarray, rate: float, fall: float) -> None:
-        labelled = Labelled(texts.starts, texts.columns, texts.weights, labels)
+    def _learn(
+        self,
+        texts: WeighedTexts,
+        labels: np.ndarray,
+        importance: np.ndarray,
+        order: np.ndarray,
+        rate: float,
+        fall: float,
+    ) -> None:
+        labelled = Labelled(texts.starts, texts.columns, texts.weights, labels, importance)
         settings = FastTextSettings(LOSSES.index("softmax"), 1, rate, fall)
         streams = np.zeros(1, np.uint64)  # the softmax loss draws no random classes
         learn_labelled(self.vectors, labelled, order, _ONE_CLASS, _NO_CANDIDATES, settings, streams, 0)
@@ -101,6 +107,10 @@ class LearnedVectors:
         outputs = np.zeros((n_classes, self.vectors.inputs.shape[1]), np.float32)
         outputs[places[places >= 0]] = self.vectors.outputs[places >= 0]
         return LearnedVectors(self.vectors._replace(outputs=outputs))
+
+    def copy(self) -> LearnedVectors:
+        """Return an independent copy."""
+        return LearnedVectors(FeatureVectors(*(array.copy() for array in self.vectors)))
 
     # Files
 

@@ -7,17 +7,16 @@ from scipy.optimize import minimize, minimize_scalar
 
 from ._class_model import log_softmax
 
-FIRST_WEIGHTS = {"sums": 12.0, "vectors": 1.0, "dense": 4.0}
+FIRST_WEIGHTS = {"sums": 12.0, "vectors": 0.5, "dense": 4.0}
 """Weights that turn scores into logits, before any evidence."""
 
-_RATIOS = 2.0 ** np.arange(-6, 7)  # candidate factors of each weight
-_CAUTION = 0.05  # penalty for each factor of 2 in a ratio: this error rate over the square root of the number of texts
-_LIMITS = (-4.0, 4.0)  # bounds of the logarithm of the common scale
+_LIMITS = (-4.0, 4.0)  # bounds of the logarithms of weights
 _LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000
 _UNKNOWN = 0.75  # scores of out-of-scope texts are about this quantile of the highest scores of wrong classes
-NO_CONFIDENCE = np.array([-30.0, 1.0, 0.0])
-"""Parameters without held-out texts: the confidence equals the softmax probability."""
+_UNRELATED = 0.12  # similarity of an out-of-scope text to a class, before any evidence
+_N_PRIOR = 20  # number of held-out texts that count as much as this assumption
+_FLATTEST = 1.0 - 1e-6  # below 1, to keep the order of the classes
 
 
 def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
@@ -38,10 +37,9 @@ def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndar
 
 
 def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return scorer weights whose weighted sum has few errors and reliable probabilities.
+    """Return the most probable scorer weights, given held-out texts and a log-normal prior around ``first``.
 
-    Ratios of weights are chosen by the number of errors, because the likelihood prefers smooth scores to accurate ones.
-    Then a common scale is learned. With few texts, the result stays near ``first``.
+    The ratios of the weights maximise the likelihood of the labels. Then a common scale is learned.
 
     Parameters
     ----------
@@ -50,17 +48,27 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
     labels : ndarray of int64, shape (n_texts,)
         The correct labels.
     first : ndarray of float64, shape (n_scorers,)
-        Initial weights.
+        The most probable weights before any evidence.
     """
-    if labels.size == 0:
+    if labels.size == 0 or scores[0].shape[1] < 2:
         return first
-    weights, total = first[:1], scores[0] * first[0]
-    for part, own in zip(scores[1:], first[1:], strict=True):
-        errors = np.array([np.mean((total + part * own * ratio).argmax(axis=1) != labels) for ratio in _RATIOS])
-        smooth = np.convolve(np.pad(errors, 1, "edge"), [0.25, 0.5, 0.25], "valid")
-        ratio = _RATIOS[np.argmin(smooth + _CAUTION / np.sqrt(labels.size) * np.abs(np.log2(_RATIOS)))]
-        weights, total = np.append(weights, own * ratio), total + part * own * ratio
-    return weights * _scale(total, labels)
+    rows = np.arange(labels.size)
+    parts = [part.astype(np.float64) for part in scores]
+    leads = [part - part[rows, labels][:, None] for part in parts]
+
+    def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = first * np.exp(logs[0] + np.append(0.0, logs[1:]))
+        logits = weighted_sum(leads, weights)
+        highest = logits.max(axis=1, keepdims=True)
+        odds = np.exp(logits - highest)
+        sums = odds.sum(axis=1, keepdims=True)
+        slopes = np.array([w * np.sum(odds / sums * part) for w, part in zip(weights, leads, strict=True)])
+        gradient = np.append(slopes.sum(), slopes[1:]) + logs
+        return float(np.sum(np.log(sums) + highest) + 0.5 * logs @ logs), gradient
+
+    logs = minimize(loss, np.zeros(len(parts)), jac=True, bounds=[_LIMITS] * len(parts), method="L-BFGS-B").x
+    weights = first * np.exp(logs[0] + np.append(0.0, logs[1:]))
+    return weights * _scale(weighted_sum(parts, weights), labels)
 
 
 def _scale(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -95,17 +103,34 @@ def _log_odds(logits: np.ndarray, background: float) -> np.ndarray:
     return odds
 
 
-def learn_confidence(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def learn_confidence(logits: np.ndarray, labels: np.ndarray, similarities: np.ndarray, weight: float) -> np.ndarray:
     """Learn the probability that the best class is correct. Return the three parameters of this probability.
 
     The parameters are the logit of an unknown class, and the slope and shift of the log-odds. The unknown class keeps
-    the probability low for a text that resembles no class but is slightly more similar to one than to the others.
+    the probability low for a text that resembles no class. With few texts, its logit stays near the logit of a text
+    whose similarity to a class is ``_UNRELATED``, or half of the usual similarity if that is larger.
+
+    Parameters
+    ----------
+    logits : ndarray of float64, shape (n_texts, n_labels)
+        The weighted sum of the scores of held-out texts.
+    labels : ndarray of int64, shape (n_texts,)
+        The correct labels.
+    similarities : ndarray of float32, shape (n_texts, n_labels)
+        The scores by class sums.
+    weight : float
+        The weight of these scores.
     """
-    if labels.size == 0 or logits.shape[1] < 2:
-        return NO_CONFIDENCE
+    if labels.size == 0:
+        return np.array([weight * _UNRELATED, 1.0, 0.0])
+    rows = np.arange(labels.size)
+    background = weight * max(_UNRELATED, 0.5 * float(np.median(similarities[rows, labels])))
+    if logits.shape[1] < 2:
+        return np.array([background, 1.0, 0.0])
     others = logits.copy()
-    others[np.arange(labels.size), labels] = -np.inf
-    background = float(np.quantile(others.max(axis=1), _UNKNOWN))
+    others[rows, labels] = -np.inf
+    found = float(np.quantile(others.max(axis=1), _UNKNOWN))
+    background = (labels.size * found + _N_PRIOR * background) / (labels.size + _N_PRIOR)
     odds, is_right = _log_odds(logits, background), logits.argmax(axis=1) == labels
 
     def loss(values: np.ndarray) -> float:
@@ -117,22 +142,46 @@ def learn_confidence(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.array([background, np.exp(slope), shift])
 
 
-def probabilities_of(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return the probability of each class, given the parameters from :func:`learn_confidence`.
+def confidence_of(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
+    """Return the probability that the best class is correct, given the parameters from :func:`learn_confidence`."""
+    background, slope, shift = confidence
+    chances: np.ndarray = 1.0 / (1.0 + np.exp(-np.clip(slope * _log_odds(logits, background) + shift, -500.0, 500.0)))
+    return chances
 
-    The softmax of the logits is flattened or sharpened until the best class has the learned probability. The order of
-    the classes stays the same.
+
+def probabilities_of(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
+    """Return the probability of each class if the text belongs to one of the classes.
+
+    The softmax of the logits is flattened or sharpened until the best class has the probability from
+    :func:`confidence_of`. The order of the classes stays the same.
     """
     chances = np.exp(log_softmax(logits))
     n_classes, rows, best = logits.shape[1], np.arange(len(logits)), logits.argmax(axis=1)
     if n_classes < 2:
         return chances
-    background, slope, shift = confidence
-    wanted = 1.0 / (1.0 + np.exp(-np.clip(slope * _log_odds(logits, background) + shift, -500.0, 500.0)))
-    wanted = np.clip(wanted, 1.0 / n_classes, 1.0)
+    wanted = np.maximum(confidence_of(logits, confidence), 1.0 / n_classes)
     highest = chances[rows, best]
-    flattened = np.clip((highest - wanted) / np.maximum(highest - 1.0 / n_classes, _LEAST), 0.0, 1.0)
+    flattened = np.clip((highest - wanted) / np.maximum(highest - 1.0 / n_classes, _LEAST), 0.0, _FLATTEST)
     sharpened = np.clip((wanted - highest) / np.maximum(1.0 - highest, _LEAST), 0.0, 1.0)
     chances = chances * ((1.0 - flattened) * (1.0 - sharpened))[:, None] + (flattened / n_classes)[:, None]
     chances[rows, best] += sharpened
     return chances
+
+
+SHARES = np.linspace(0.0, 1.0, 6)
+"""The shares of learned vectors for which :func:`leads_of_shares` computes a lead."""
+
+
+def faded(weights: np.ndarray, share: float) -> np.ndarray:
+    """Move weight from learned vectors to class sums. ``share`` is the fraction that vectors keep."""
+    moved: np.ndarray = np.concatenate([weights[:2] * (2.0 - share, share), weights[2:]])
+    return moved
+
+
+def leads_of_shares(scores: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
+    """Return the mean lead of the best class over the second for each of ``SHARES``."""
+    leads = []
+    for share in SHARES:
+        logits = np.partition(weighted_sum(scores, faded(weights, share)), -2, axis=1)
+        leads.append(float(np.mean(logits[:, -1] - logits[:, -2])))
+    return np.maximum(leads, _LEAST)

@@ -13,6 +13,8 @@ from ..persistence import document, read_array, read_document
 from ._hashing import HashedTexts, features_of
 
 MOST_IDS = 2**53
+MOST_IMPORTANT = 1e6
+"""The largest sample weight."""
 
 
 class StoredTexts:
@@ -36,10 +38,17 @@ class StoredTexts:
         self.slot_of: dict[Any, int] = {}
         self.next_slot = 0
         none = HashedTexts(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-        self._set(np.empty(0, np.int64), np.empty(0, np.int64), none, None)
+        self._set(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32), none, None)
 
-    def _set(self, slots: np.ndarray, labels: np.ndarray, hashed: HashedTexts, encoded: np.ndarray | None) -> None:
-        self._rows = GrowingColumns(slots, labels)
+    def _set(
+        self,
+        slots: np.ndarray,
+        labels: np.ndarray,
+        importance: np.ndarray,
+        hashed: HashedTexts,
+        encoded: np.ndarray | None,
+    ) -> None:
+        self._rows = GrowingColumns(slots, labels, importance)
         self._starts, self._features = GrowingColumns(hashed.starts), GrowingColumns(*hashed[1:])
         self._encoded = None if encoded is None else GrowingColumns(encoded)
 
@@ -52,6 +61,11 @@ class StoredTexts:
     def labels(self) -> np.ndarray:
         """The label of each text: int64. The array may be modified in place."""
         return self._rows.columns[1]
+
+    @property
+    def importance(self) -> np.ndarray:
+        """The sample weight of each text: float32."""
+        return self._rows.columns[2]
 
     @property
     def hashed(self) -> HashedTexts:
@@ -89,12 +103,18 @@ class StoredTexts:
         return listed
 
     def append(
-        self, texts: list[str], ids: list[Any], labels: np.ndarray, hashed: HashedTexts, encoded: np.ndarray | None
+        self,
+        texts: list[str],
+        ids: list[Any],
+        labels: np.ndarray,
+        importance: np.ndarray,
+        hashed: HashedTexts,
+        encoded: np.ndarray | None,
     ) -> np.ndarray:
         """Add texts and return their slots."""
         slots = np.arange(self.next_slot, self.next_slot + len(texts))
         rows, starts = (
-            self._rows.appended(slots, labels),
+            self._rows.appended(slots, labels, importance),
             self._starts.appended(hashed.starts[1:] + self.hashed.starts[-1]),
         )
         features = self._features.appended(*hashed[1:])
@@ -139,7 +159,9 @@ class StoredTexts:
         made = StoredTexts()
         made.texts, made.ids = ([kept[i] for i in positions] for kept in (self.texts, self.ids))
         encoded = None if self.encoded is None else self.encoded[positions]
-        made._set(self.slots[positions], labels.copy(), self.features_at(positions), encoded)
+        made._set(
+            self.slots[positions], labels.copy(), self.importance[positions], self.features_at(positions), encoded
+        )
         made.slot_of = dict(zip(made.ids, made.slots.tolist(), strict=True))
         made.next_slot = self.next_slot
         return made
@@ -149,6 +171,7 @@ class StoredTexts:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to save."""
         kept = {"texts": document(self.texts), "ids": document(self.ids), "slots": self.slots, "labels": self.labels}
+        kept["importance"] = self.importance
         return kept if self.encoded is None else kept | {"encoded": self.encoded}
 
     @classmethod
@@ -169,7 +192,10 @@ class StoredTexts:
         encoded = read_array("encoded", arrays, np.float32, n_axes=2) if "encoded" in arrays else None
         if encoded is not None:
             require(len(encoded) == n and bool(np.isfinite(encoded).all()), "each text must have a vector")
-        made._set(slots, labels, features_of(texts), encoded)
+        importance = read_array("importance", arrays, np.float32)
+        sound = importance.shape == (n,) and bool(np.all((importance >= 0.0) & (importance <= MOST_IMPORTANT)))
+        require(sound, "every text must have a weight")
+        made._set(slots, labels, importance, features_of(texts), encoded)
         made.next_slot = next_slot
         return made
 

@@ -20,6 +20,7 @@ from .._validation import (
     check_entries,
     check_integer,
     check_parameters,
+    check_range,
     check_real,
     check_seed,
     label_array,
@@ -31,13 +32,14 @@ from ._base import SavableText, check_texts
 from ._class_model import log_softmax
 from ._encoders import Encoder, check_encoder
 from ._hashing import features_of, words_of
-from ._stored_texts import StoredTexts, check_ids
+from ._stored_texts import MOST_IMPORTANT, StoredTexts, check_ids
 from ._text_folder import TextFolder
 from ._text_model import TextModel
 
 _APART = frozenset({"_own_lock", "_folder", "_encoder", "_model"})  # attributes that are not pickled
 _PICKLED = "contents"
 _MOST_EXPLAINED = 200  # words of a text
+_MOST_SIMILARITIES = 1 << 22  # similarities of texts that are computed together
 
 
 class TextExplanation(NamedTuple):
@@ -79,10 +81,10 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     ----------
     encoder : "use", callable or object with ``encode``, optional
         A pretrained encoder, whose vectors give a third score: a function that returns an array of shape ``(n, d)`` for
-        a list of texts, or an object with a method ``encode`` that does the same, for example a sentence-transformers
-        model. "use" is the Universal Sentence Encoder for 16 languages (extra ``use``). The vectors of learned texts
-        are stored, so each text is encoded once. Files contain no encoder except "use"; pass any other encoder again
-        after loading.
+        a list of texts, or an object with a method ``encode_query`` or ``encode`` that does the same, for example a
+        sentence-transformers model. "use" is the Universal Sentence Encoder for 16 languages (extra ``use``). The
+        vectors of learned texts are stored, so each text is encoded once. Files contain no encoder except "use"; pass
+        any other encoder again after loading.
     random_state : int or numpy.random.SeedSequence, optional
         Random seed.
 
@@ -118,7 +120,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     # Learning
 
-    def fit(self, texts: Iterable[str], y: Any, ids: Any = None) -> Self:
+    def fit(self, texts: Iterable[str], y: Any, ids: Any = None, *, sample_weight: Any = None) -> Self:
         """Learn from texts and their classes. Earlier texts are forgotten.
 
         Parameters
@@ -129,6 +131,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             The class of each text: strings or numbers.
         ids : iterable of str or int, optional
             The id of each text, for :meth:`remove`. By default, the next unused integers: 0, 1, 2, ...
+        sample_weight : array-like, shape (n_texts,), optional
+            The weight of each text. A text of weight 2 counts about as much as two equal texts. Default: 1.
 
         Returns
         -------
@@ -139,13 +143,14 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         TypeError, ValueError
             If an argument or a parameter is invalid. Nothing changes in this case.
         """
-        return self._learn("fit", texts, y, ids)
+        return self._learn("fit", texts, y, ids, sample_weight)
 
-    def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None) -> Self:
+    def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None, *, sample_weight: Any = None) -> Self:
         """Learn from additional texts, whose classes may be new.
 
-        The texts are learned together with some stored texts, in less than a millisecond for each new text. If the
-        number of new texts exceeds a quarter of the stored texts, all texts are learned again.
+        Afterwards, each of these texts is classified as given. The texts are learned together with some stored texts,
+        in about a millisecond for each new text. If the number of new texts exceeds a quarter of the stored texts, all
+        texts are learned again.
 
         Parameters
         ----------
@@ -155,6 +160,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             The class of each text, of the same type as the known classes.
         ids : iterable of str or int, optional
             The id of each text. Ids must not be in use.
+        sample_weight : array-like, shape (n_texts,), optional
+            The weight of each text. A text of weight 2 counts about as much as two equal texts. Default: 1.
 
         Returns
         -------
@@ -165,9 +172,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         TypeError, ValueError
             If an argument or a parameter is invalid. Nothing changes in this case.
         """
-        return self._learn("partial_fit", texts, y, ids)
+        return self._learn("partial_fit", texts, y, ids, sample_weight)
 
-    def _learn(self, name: str, texts: Iterable[str], y: Any, ids: Any) -> Self:
+    def _learn(self, name: str, texts: Iterable[str], y: Any, ids: Any, sample_weight: Any) -> Self:
         check_parameters(self, self._constraints)
         listed: list[str] = check_texts("texts", texts)
         labels = self._check_labels(y, len(listed))
@@ -176,7 +183,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         seed = int(check_seed(self.random_state).generate_state(1)[0])
         vectors = self._encoded(listed, replaces=name == "fit")
         arguments = {"texts": _objects(listed), "labels": labels, "ids": ids, "vectors": vectors, "seed": seed}
-        return self._change(name, arguments)
+        return self._change(name, arguments | {"weights": _check_weights(sample_weight, len(listed))})
 
     def _check_labels(self, y: Any, n_texts: int) -> np.ndarray:
         check_unmixed("y", y)
@@ -198,17 +205,33 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     def _swap_in(self, model: TextModel) -> None:
         self._lock.step(partial(setattr, self, "_model", model))
 
-    def _fit(self, texts: Any, labels: np.ndarray, ids: Any, vectors: np.ndarray | None, seed: int) -> None:
+    def _fit(
+        self,
+        texts: Any,
+        labels: np.ndarray,
+        ids: Any,
+        vectors: np.ndarray | None,
+        seed: int,
+        weights: np.ndarray,
+    ) -> None:
         stored, listed = StoredTexts(), texts.tolist()
         checked = stored.check_new(ids, len(listed))
-        stored.append(listed, checked, np.zeros(len(listed), np.int64), features_of(listed), vectors)
+        stored.append(listed, checked, np.zeros(len(listed), np.int64), weights, features_of(listed), vectors)
         generator = np.random.Generator(np.random.PCG64(seed))
         self._swap_in(TextModel.learned(stored, labels, generator))
 
-    def _partial_fit(self, texts: Any, labels: np.ndarray, ids: Any, vectors: np.ndarray | None, seed: int) -> None:
+    def _partial_fit(
+        self,
+        texts: Any,
+        labels: np.ndarray,
+        ids: Any,
+        vectors: np.ndarray | None,
+        seed: int,
+        weights: np.ndarray,
+    ) -> None:
         model = self._model
         if model is None:
-            self._fit(texts, labels, ids, vectors, seed)
+            self._fit(texts, labels, ids, vectors, seed, weights)
             return
         if (vectors is None) != (model.dense is None):
             raise ValueError("encoder must be given for all texts or for none")
@@ -221,11 +244,46 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         listed = texts.tolist()
         checked, hashed = model.stored.check_new(ids, len(listed)), features_of(listed)
         if not model.is_due(len(listed)):
-            self._lock.step(partial(model.learn_further, listed, checked, labels, hashed, vectors))
+            self._lock.step(partial(model.learn_further, listed, checked, labels, weights, hashed, vectors))
             return
         stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
         y = np.concatenate([names[stored.labels], labels])
-        stored.append(listed, checked, np.zeros(len(listed), np.int64), hashed, vectors)
+        stored.append(listed, checked, np.zeros(len(listed), np.int64), weights, hashed, vectors)
+        self._swap_in(model.learned_again(stored, y))
+
+    def relabel(self, ids: Any, labels: Any) -> Self:
+        """Change the classes of stored texts in one step. Classes that have no texts left are forgotten.
+
+        Parameters
+        ----------
+        ids : str, int or iterable of str or int
+            The ids of stored texts, which keep their ids.
+        labels : array-like, shape (n,)
+            The new class of each text, which may be a new class.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError
+            If an id is unknown. Nothing changes in this case.
+        """
+        check_is_fitted(self, "classes_")
+        listed = check_ids(ids)
+        return self._change("relabel", {"ids": _objects(listed), "labels": self._check_labels(labels, len(listed))})
+
+    def _relabel(self, ids: Any, labels: np.ndarray) -> None:
+        model = self._fitted()
+        positions = model.stored.positions_of(ids)
+        names, labels = in_one_type("labels", model.names, labels)
+        if not model.is_due(positions.size):
+            self._swap_in(model.relabelled(positions, labels))
+            return
+        stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
+        y = names[stored.labels]
+        y[positions] = labels
         self._swap_in(model.learned_again(stored, y))
 
     def remove(self, ids: Any) -> Self:
@@ -358,7 +416,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         texts : iterable of str
             The texts.
         reject_below : float in [0, 1], optional
-            Reject texts whose highest probability is below this value. They may belong to no known class.
+            Reject texts if the probability that their best class is correct is below this value. The probability allows
+            for texts of no known class, even if only one class is known.
         reject_label : object, optional
             The label of rejected texts, which must not be a class. By default "" if classes are strings, otherwise -1.
 
@@ -391,7 +450,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     @keeps_interpreter
     @reads
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the class probabilities of each text.
+        """Return the class probabilities of each text, given that it belongs to one of the classes.
+
+        :meth:`predict` and :meth:`top_classes` also allow for texts of no known class.
 
         Parameters
         ----------
@@ -430,7 +491,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         classes : ndarray of int64, shape (n_texts, k)
             Positions in ``classes_``, best first.
         probabilities : ndarray of float64, shape (n_texts, k)
-            The probability of each class in ``classes``.
+            The probability of each class in ``classes``. The probabilities of all classes sum to less than 1 if the
+            text may belong to none of them.
 
         Raises
         ------
@@ -449,8 +511,69 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             few = hashed if n == rows.stop - rows.start else hashed.rows(rows)
             logits = model.logits(few, None if vectors is None else vectors[rows])
             order = np.argsort(-logits, axis=1, kind="stable")[:, :k] if k > 1 else logits.argmax(axis=1)[:, None]
-            best[rows], chances[rows] = order, np.take_along_axis(model.probabilities(logits), order, 1)
+            best[rows], chances[rows] = order, np.take_along_axis(model.open_probabilities(logits), order, 1)
         return best, chances
+
+    @reads
+    def kneighbors(self, texts: Iterable[str], n_neighbors: int = 5, return_distance: bool = True) -> Any:
+        """Return the most similar stored texts of each text.
+
+        The similarity of two texts is the cosine of their weighted features or, with an encoder, the mean of this
+        cosine and the cosine of their vectors.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts.
+        n_neighbors : int, default 5
+            Number of stored texts to return for each text; at most ``n_texts_`` are returned.
+        return_distance : bool, default True
+            Whether to return the distances as well.
+
+        Returns
+        -------
+        neigh_dist : ndarray of float64, shape (n_texts, n_neighbors)
+            Distances, 1 minus the similarity, nearest first. Only with ``return_distance``.
+        neigh_ind : ndarray of object, shape (n_texts, n_neighbors)
+            Ids of the stored texts.
+        """
+        k = check_integer("n_neighbors", n_neighbors, 1)
+        (hashed, vectors), stored = self._read(texts), self._fitted().stored
+        n, k, ids = hashed.starts.size - 1, min(k, len(stored)), _objects(stored.ids)
+        found, distances = np.empty((n, k), object), np.empty((n, k))
+        length = max(1, _MOST_SIMILARITIES // len(stored))
+        for first in range(0, n, length):
+            rows = slice(first, min(n, first + length))
+            similar = self._fitted().similarities(hashed.rows(rows), None if vectors is None else vectors[rows])
+            nearest = np.argsort(-similar, axis=1, kind="stable")[:, :k]
+            found[rows], distances[rows] = ids[nearest], 1.0 - np.take_along_axis(similar, nearest, 1)
+        return (distances, found) if return_distance else found
+
+    @reads
+    def sample(self, label: Any, n: int = 5, seed: int = 0) -> list[tuple[Any, str]]:
+        """Return random stored texts of a class.
+
+        Parameters
+        ----------
+        label : object
+            One of ``classes_``.
+        n : int, default 5
+            Number of texts. If the class has fewer texts, all are returned.
+        seed : int, default 0
+            Random seed.
+
+        Returns
+        -------
+        list of tuple
+            The id and the text of each stored text.
+        """
+        n, model = check_integer("n", n, 1), self._fitted()
+        position = np.flatnonzero(model.classes == label)
+        if position.size == 0:
+            raise ValueError(f"label must be a known class, but {label!r:.50} is not one of the {model.classes.size}")
+        texts = np.flatnonzero(model.stored.labels == model.order[position[0]])
+        chosen = np.random.default_rng(check_seed(seed)).permutation(texts)[:n].tolist()
+        return [(model.stored.ids[i], model.stored.texts[i]) for i in chosen]
 
     @reads
     def explain(self, texts: Iterable[str], n_words: int = 5) -> list[TextExplanation]:
@@ -494,7 +617,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         chosen = np.argsort(-np.abs(effects), kind="stable")[:n_words].tolist()
         runner_up = model.classes[order[1]] if len(order) > 1 else None
         named = [(distinct[i], float(effects[i])) for i in chosen]
-        chance = float(model.probabilities(logits[:1])[0, order[0]])
+        chance = float(model.open_probabilities(logits[:1])[0, order[0]])
         return TextExplanation(model.classes[order[0]], chance, runner_up, named)
 
     def _read(self, texts: Iterable[str]) -> Any:
@@ -507,7 +630,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
         Unless the texts replace all stored texts, the encoder must be the one of the stored texts.
         """
-        stored = None if self._model is None or self._model.dense is None else self._model.stored
+        stored = None if self._model is None or self._model.stored.encoded is None else self._model.stored
         if self.encoder is None:
             if stored is not None and not replaces:
                 raise ValueError(
@@ -517,7 +640,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         known = self.__dict__.get("_encoder")
         if known is None or known.encoder is not self.encoder:
             known = Encoder(self.encoder)
-            if stored is not None and not known.adopt(stored.texts, stored.encoded) and not replaces:
+            if stored is not None and not known.adopt(stored) and not replaces:
                 raise ValueError(
                     "encoder must return the same vectors for the stored texts as before: pass the same encoder, or "
                     "call fit to learn all texts with another one"
@@ -608,8 +731,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     ) -> Self:
         """Open or create a classifier in a folder. Its changes survive a crash.
 
-        ``fit``, ``partial_fit``, ``remove``, ``remove_classes`` and ``calibrate`` write their change to disk before
-        they return. The classifier can be used in a ``with`` statement.
+        ``fit``, ``partial_fit``, ``relabel``, ``remove``, ``remove_classes`` and ``calibrate`` write their change to
+        disk before they return. The classifier can be used in a ``with`` statement.
 
         Parameters
         ----------
@@ -698,3 +821,13 @@ def _objects(values: list[Any]) -> np.ndarray:
     array = np.empty(len(values), object)
     array[:] = values
     return array
+
+
+def _check_weights(weights: Any, n_texts: int) -> np.ndarray:
+    """Return sample weights as float32. Raise TypeError or ValueError if they are invalid."""
+    if weights is None:
+        return np.ones(n_texts, np.float32)
+    checked: np.ndarray = column_or_1d(weights, dtype=np.float32)
+    check_entries("sample_weight", checked.size, n_texts, "texts")
+    check_range("sample_weight", checked, 0.0, MOST_IMPORTANT)
+    return checked

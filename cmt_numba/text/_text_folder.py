@@ -18,10 +18,11 @@ from .._change import ReadWriteLock
 from ..journal import CURRENT, Durability, Entry, Journal, Operation, count_argument_bytes, find_operation
 from ..persistence import Contents
 
-_TEXTS = {"texts": "texts", "labels": "labels", "ids": "ids", "vectors": "vectors", "seed": "seed"}
+_TEXTS = {name: name for name in ("texts", "labels", "ids", "vectors", "seed", "weights")}
 OPERATIONS: dict[tuple[str, int], Operation] = {
     ("fit", 2): Operation("_fit", _TEXTS),
     ("partial_fit", 2): Operation("_partial_fit", _TEXTS),
+    ("relabel", 2): Operation("_relabel", {"ids": "ids", "labels": "labels"}),
     ("remove", 2): Operation("_remove", {"ids": "ids"}),
     ("remove_classes", 2): Operation("_remove_classes", {"labels": "labels"}),
     ("calibrate", 2): Operation("_calibrate", {"texts": "texts", "labels": "labels", "vectors": "vectors"}),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from .._change import undone_by
 from .._forest import require
@@ -19,8 +20,11 @@ from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 from ._learned_vectors import LearnedVectors
 from ._mixture import (
     FIRST_WEIGHTS,
-    NO_CONFIDENCE,
+    SHARES,
+    confidence_of,
+    faded,
     folds_of,
+    leads_of_shares,
     learn_confidence,
     learn_weights_of_scores,
     probabilities_of,
@@ -33,6 +37,8 @@ _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
 _MANY = 0.25  # relearn all texts if a larger fraction is new or has been removed
 _REPLAYED, _REPLAYED_BY_VECTORS = 12, 4  # number of stored texts that are relearned with each new text
 _FADING = 4.0  # a larger value reduces the weight of learned vectors faster as texts are added
+_SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
+_LEAD = 0.5  # minimum lead of the class of a new text in logits
 
 
 class TextModel:
@@ -61,6 +67,8 @@ class TextModel:
         The scorer that uses an encoder's vectors. None without an encoder.
     weights : ndarray of float64
         The weight of each scorer, in the order above.
+    leads : ndarray of float64, shape (6,)
+        The mean lead of the best class for each share of the vectors in ``SHARES``.
     confidence : ndarray of float64, shape (3,)
         Parameters of the probability that the best class is correct (see ``learn_confidence``).
     n_removed, n_since : int
@@ -75,7 +83,7 @@ class TextModel:
         self.frequencies = DocumentFrequencies(np.zeros(N_KINDS * N_COLUMNS, np.int32), 0)
         self.vectors: LearnedVectors | None = None
         self.dense: Any = None
-        self.weights, self.confidence = np.empty(0), NO_CONFIDENCE
+        self.weights, self.leads, self.confidence = np.empty(0), np.ones(SHARES.size), np.zeros(3)
         self.n_removed = self.n_since = 0
         self._name(names)
 
@@ -93,7 +101,7 @@ class TextModel:
         if classes.size > _MOST_CLASSES and stored.encoded is None:
             model._learn_sums()
         else:
-            model.weights, model.confidence = model._learn_weights()
+            model._learn_weights()
             model._learn_scorers(stored.hashed, np.arange(len(stored)), stored)
         return model
 
@@ -105,25 +113,28 @@ class TextModel:
         self.sums = ClassSums.learned(self._labelled(), self.generator, later)
         scores = self.sums.scores(stored.features_at(later), self.frequencies)
         self.weights = learn_weights_of_scores([scores], labels[later], np.array([FIRST_WEIGHTS["sums"]]))
-        self.confidence = learn_confidence(weighted_sum([scores], self.weights), labels[later])
-        self.sums.learn_further(self._labelled(), later)
+        logits = weighted_sum([scores], self.weights)
+        self.confidence = learn_confidence(logits, labels[later], scores, self.weights[0])
+        self.sums.learn_further(self._labelled(), later, np.empty(0, np.int64))
 
     def _labelled(self) -> LabelledTexts:
         """Return the stored texts as training data."""
-        return LabelledTexts(self.stored.hashed, self.frequencies, self.stored.labels, self.names.size)
+        stored = self.stored
+        return LabelledTexts(stored.hashed, self.frequencies, stored.labels, self.names.size, stored.importance)
 
     def _learn_scorers(self, hashed: HashedTexts, chosen: np.ndarray, stored: StoredTexts) -> None:
         """Train all scorers on the texts at the positions ``chosen``, whose features are ``hashed``."""
-        labels = stored.labels[chosen]
-        texts = LabelledTexts(hashed, self.frequencies, labels, self.names.size)
+        labels, importance = stored.labels[chosen], stored.importance[chosen]
+        texts = LabelledTexts(hashed, self.frequencies, labels, self.names.size, importance)
         self.sums = ClassSums.learned(texts, self.generator)
         if self.names.size <= _MOST_CLASSES:
             self.vectors = LearnedVectors.learned(texts, self.generator)
         if stored.encoded is not None:
             self.dense = CMTClassifier(random_state=int(self.generator.integers(2**31)))
-            self.dense.fit(stored.encoded[chosen], self.names[labels], example_ids=stored.slots[chosen])
+            ids = stored.slots[chosen]
+            self.dense.fit(stored.encoded[chosen], self.names[labels], sample_weight=importance, example_ids=ids)
 
-    def _learn_weights(self) -> tuple[np.ndarray, np.ndarray]:
+    def _learn_weights(self) -> None:
         """Learn the weights of the scorers and the confidence from held-out texts."""
         labels, n_labels = self.stored.labels, self.names.size
         first = [FIRST_WEIGHTS["sums"]]
@@ -139,11 +150,13 @@ class TextModel:
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
             scores.append(trial.scores(self.stored.features_at(fold), encoded))
             held_out.append(labels[fold])
-        if not scores:
-            return np.array(first), NO_CONFIDENCE
-        joined, right = [np.concatenate(parts) for parts in zip(*scores, strict=True)], np.concatenate(held_out)
-        weights = learn_weights_of_scores(joined, right, np.array(first))
-        return weights, learn_confidence(weighted_sum(joined, weights), right)
+        joined, right = [np.zeros((0, n_labels))] * len(first), np.empty(0, np.int64)
+        if scores:
+            joined, right = [np.concatenate(parts) for parts in zip(*scores, strict=True)], np.concatenate(held_out)
+        self.weights = learn_weights_of_scores(joined, right, np.array(first))
+        self.confidence = learn_confidence(weighted_sum(joined, self.weights), right, joined[0], self.weights[0])
+        if 1 < n_labels <= _MOST_CLASSES and right.size:
+            self.leads = leads_of_shares(joined, self.weights)
 
     # Additional texts
 
@@ -156,13 +169,19 @@ class TextModel:
         return TextModel.learned(stored, y, copy.deepcopy(self.generator))
 
     def learn_further(
-        self, texts: list[str], ids: list[Any], y: np.ndarray, hashed: HashedTexts, encoded: np.ndarray | None
+        self,
+        texts: list[str],
+        ids: list[Any],
+        y: np.ndarray,
+        importance: np.ndarray,
+        hashed: HashedTexts,
+        encoded: np.ndarray | None,
     ) -> None:
         """Learn additional texts together with some stored texts. Classes may be new."""
         stored, n = self.stored, len(texts)
         slots = np.arange(stored.next_slot, stored.next_slot + n)
         if self.dense is not None:
-            self.dense.partial_fit(encoded, y, example_ids=slots)
+            self.dense.partial_fit(encoded, y, sample_weight=importance, example_ids=slots)
         before = self.names, self.vectors, self.weights, self.sums.weights, self.sums.totals
 
         def undo() -> None:
@@ -180,21 +199,43 @@ class TextModel:
                 self._make_outputs()
             labels = self.order[np.searchsorted(self.classes, y)]
             self.sums.add(hashed, labels, self.names.size)
-            stored.append(texts, ids, labels, hashed, encoded)
+            stored.append(texts, ids, labels, importance, hashed, encoded)
         self.frequencies.add(hashed)
         self.n_since += n
         self._learn_again_some(n)
+        self._put_first(hashed, labels, encoded)
 
     def _learn_again_some(self, n: int) -> None:
         """Learn the last ``n`` texts together with a random sample of earlier texts."""
         texts, n_all = self._labelled(), len(self.stored)
         new, n_old = np.arange(n_all - n, n_all), n_all - n
-        again = self.generator.integers(0, n_old, _REPLAYED * n) if n_old else np.empty(0, np.int64)
-        order = np.concatenate([new, self.generator.permutation(np.concatenate([new, again]))])
-        self.sums.learn_further(texts, order)
+        n_again = n * min(_REPLAYED, 1 + n_old // 10) if n_old else 0
+        again = self.generator.integers(0, max(1, n_old), n_again)
+        self.sums.learn_further(texts, new, again)
         if self.vectors is not None:
             order = np.concatenate([new, again[: _REPLAYED_BY_VECTORS * n]])
             self.vectors.learn_further(texts, order, n)
+
+    def _put_first(self, hashed: HashedTexts, labels: np.ndarray, encoded: np.ndarray | None) -> None:
+        """Correct the class sums so that the class of each new text is its best class."""
+        weights = self.current_weights()
+        for rows in self.blocks(labels.size):
+            logits = weighted_sum(self.scores(hashed.rows(rows), None if encoded is None else encoded[rows]), weights)
+            for logit, label, i in zip(logits, labels[rows], range(rows.start, rows.stop), strict=True):
+                lack = np.delete(logit, label).max(initial=-np.inf) + _LEAD - logit[label]
+                if lack > 0.0:
+                    text = hashed.rows(slice(i, i + 1))
+                    self.sums.raise_score(text, self.frequencies, label, lack / weights[0])
+
+    def relabelled(self, positions: np.ndarray, y: np.ndarray) -> TextModel:
+        """Return a model that has learned the texts at ``positions`` with the classes ``y`` instead."""
+        stored, made = self.stored, self.without(positions)
+        made.generator = copy.deepcopy(self.generator)
+        made.vectors = None if made.vectors is None else made.vectors.copy()
+        texts, ids = ([kept[i] for i in positions] for kept in (stored.texts, stored.ids))
+        encoded = None if stored.encoded is None else stored.encoded[positions]
+        made.learn_further(texts, ids, y, stored.importance[positions], stored.features_at(positions), encoded)
+        return made
 
     def _make_outputs(self) -> None:
         """Add vectors for new labels, or drop all vectors if there are too many labels."""
@@ -215,7 +256,7 @@ class TextModel:
         places = np.full(self.names.size, -1)
         places[left] = np.arange(left.size)
         made = TextModel(self.generator, self.names[left])
-        made.weights, made.confidence = self.weights, self.confidence
+        made.weights, made.leads, made.confidence = self.weights, self.leads, self.confidence
         made.n_since, made.n_removed = self.n_since, self.n_removed + gone.size
         made.stored = stored.only(kept, places[stored.labels[kept]])
         is_kept = np.repeat(np.isin(np.arange(len(stored)), kept), np.diff(stored.hashed.starts))
@@ -247,13 +288,15 @@ class TextModel:
         return np.take(total, self.order, axis=1)  # rows are contiguous, so sums do not depend on the batch size
 
     def current_weights(self) -> np.ndarray:
-        """Return the weights of the scorers. Learned vectors lose weight to class sums as texts are added."""
+        """Return the weights of the scorers.
+
+        Learned vectors lose weight to class sums as texts are added. A factor keeps the mean lead of the best class.
+        """
         if self.vectors is None:
             return self.weights
-        weights, n_learned = self.weights.copy(), max(1, len(self.stored) - self.n_since)
+        n_learned = max(1, len(self.stored) - self.n_since)
         share = n_learned / (n_learned + _FADING * self.n_since)
-        weights[:2] *= (2.0 - share, share)
-        return weights
+        return faded(self.weights, share) * (self.leads[-1] / np.interp(share, SHARES, self.leads))
 
     def blocks(self, n: int) -> Iterator[slice]:
         """Yield slices of ``n`` texts whose scores fit into little memory."""
@@ -262,14 +305,32 @@ class TextModel:
             yield slice(first, min(n, first + length))
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Convert logits to class probabilities."""
+        """Convert logits to the probabilities of classes, given that the text belongs to one of them."""
         return probabilities_of(logits, self.confidence)
+
+    def open_probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """Convert logits to the probabilities of classes. The rest is the probability that no class is correct."""
+        chances = self.probabilities(logits)
+        highest = chances.max(axis=1)
+        return chances * (np.minimum(confidence_of(logits, self.confidence), highest) / highest)[:, None]
 
     def calibrate(self, scores: list[np.ndarray], labels: np.ndarray) -> None:
         """Learn the scale of the weights and the confidence from the scores and labels of other texts."""
         total = weighted_sum(scores, self.current_weights())
         scale = learn_weights_of_scores([total], labels, np.ones(1))[0]
-        self.weights, self.confidence = self.weights * scale, learn_confidence(total * scale, labels)
+        self.weights = self.weights * scale
+        self.confidence = learn_confidence(total * scale, labels, scores[0], self.current_weights()[0])
+
+    def similarities(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
+        """Return the cosine of each text and each stored text, or with an encoder the mean of both cosines."""
+        weighing, stored = self.frequencies.weighing(_SIMILAR, least=1), self.stored
+
+        def rows(texts: HashedTexts) -> Any:
+            starts, columns, weights = self.frequencies.weigh(texts, weighing)
+            return scipy.sparse.csr_array((weights, columns, starts), (starts.size - 1, N_KINDS * N_COLUMNS))
+
+        found: np.ndarray = (rows(hashed) @ rows(stored.hashed).T).toarray()
+        return found if encoded is None or stored.encoded is None else (found + encoded @ stored.encoded.T) / 2.0
 
     # Files
 
@@ -286,7 +347,7 @@ class TextModel:
             "generator": generator_fields(self.generator),
         }
         arrays |= {"columns": columns, "frequencies": counts[columns], "weights": self.weights}
-        arrays["confidence"] = self.confidence
+        arrays |= {"leads": self.leads, "confidence": self.confidence}
         if self.dense is not None:
             fields["dense"], of_part = with_prefix("dense", estimator_contents(self.dense))
             arrays |= of_part
@@ -336,4 +397,7 @@ class TextModel:
         model.confidence = read_array("confidence", arrays, np.float64)
         require(model.confidence.shape == (3,), "confidence must have three values")
         require(are_moderate(model.weights, model.confidence), "weights must be finite")
+        model.leads = read_array("leads", arrays, np.float64)
+        sound = model.leads.shape == SHARES.shape and bool(np.all((model.leads > 0.0) & (model.leads < 1e6)))
+        require(sound and bool(np.all(model.weights > 0.0)), "weights and leads must be positive")
         return model

@@ -116,7 +116,7 @@ def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator)
     features = np.concatenate(texts).astype(np.int32)
     learn_labelled(
         FeatureVectors(inputs, outputs),
-        Labelled(starts, features, np.concatenate(weights), np.array(labels)),
+        Labelled(starts, features, np.concatenate(weights), np.array(labels), np.ones(len(labels), np.float32)),
         *(
             np.array(order),
             classes,
@@ -132,7 +132,9 @@ def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator)
 def test_sampled_classes_are_learned_as_wrong():
     classes = Classes(*huffman_tree(np.array([1, 1])), *alias_table(np.array([1.0, 1.0])))
     vectors = FeatureVectors(np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32))
-    labelled = Labelled(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), np.array([1]))
+    labelled = Labelled(
+        np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), np.array([1]), np.ones(1, np.float32)
+    )
     candidates, lesson = np.zeros((0, 0), np.int64), FastTextSettings(2, 20, 0.1, 0.0)
     learn_labelled(vectors, labelled, np.zeros(1, np.int64), classes, candidates, lesson, np.zeros(1, np.uint64), 0)
     assert (vectors.outputs[1] > 0.0).all()

@@ -15,6 +15,8 @@ from cmt_numba.persistence import FileFormatError
 from cmt_numba.persistence import _objects as persistence_objects
 from cmt_numba.text import TextClassifier
 from cmt_numba.text import _text_classifier as text_classifier
+from cmt_numba.text._hashing import features_of
+from cmt_numba.text._mixture import weighted_sum
 
 WORDS = {
     "weather": ["rain", "wind", "sun", "cloud", "storm", "snow", "cold", "warm", "umbrella", "forecast"],
@@ -263,6 +265,19 @@ def test_another_encoder_is_only_used_after_another_fit(tmp_path):
         assert classifier.predict(texts).tolist() == labels
 
 
+def test_neighbors_by_an_encoder_and_encoders_for_queries():
+    class ForQueries:
+        encode_query = staticmethod(encode)
+
+    texts, labels = labelled(4)
+    one, other = (TextClassifier(encoder, random_state=0).fit(texts, labels) for encoder in (encode, ForQueries()))
+    np.testing.assert_array_equal(one.predict_proba(texts), other.predict_proba(texts))
+    similar = one.kneighbors(["a recipe of soup"], 4, return_distance=False)[0]
+    assert {labels[i] for i in similar} == {"food"}
+    one.relabel(0, ["food"])
+    assert one.predict(texts[:1]).tolist() == ["food"]
+
+
 def test_an_encoder_that_returns_nonsense_is_refused():
     texts, labels = labelled(2)
     for wrong in (lambda texts: np.ones(3), lambda texts: np.full((len(texts), 2), np.nan)):
@@ -287,6 +302,143 @@ def test_a_folder_keeps_every_change(tmp_path):
         classifier.checkpoint()
     with TextClassifier.open(tmp_path / "folder", read_only=True) as classifier:
         np.testing.assert_array_equal(classifier.predict_proba(texts), expected)
+
+
+def shared_words(n_classes, n_texts, seed):
+    """Return texts whose classes differ by two of six words, and their classes."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, n_classes, n_texts)
+    words = [[*rng.choice(30, 4), label, (label * 7 + 3) % n_classes] for label in labels]
+    return [" ".join(f"word{word}" for word in rng.permutation(row)) for row in words], labels
+
+
+def test_a_corrected_text_is_classified_as_corrected():
+    texts, labels = shared_words(20, 200, 0)
+    asked, right = shared_words(20, 200, 1)
+    classifier = TextClassifier(random_state=0).fit(texts, labels)
+    before = np.mean(classifier.predict(asked[60:]) != right[60:])
+    for text, label in zip(asked[:60], (right[:60] + 7) % 20, strict=True):  # no word indicates the class
+        assert classifier.partial_fit([text], [label]).predict([text])[0] == label
+    classifier = TextClassifier(random_state=0).fit(texts, labels)
+    for text, label in zip(asked[:60], right[:60], strict=True):
+        assert classifier.partial_fit([text], [label]).predict([text])[0] == label
+    assert np.mean(classifier.predict(asked[60:]) != right[60:]) <= before + 0.03
+
+
+def test_the_same_text_may_change_its_class(classifier):
+    text = sentences(WORDS["food"], 1, 3)
+    for label in ("music", "food", "new", "music"):
+        assert classifier.partial_fit(text, [label]).predict(text).tolist() == [label]
+
+
+def test_the_lead_of_the_best_class_stays_as_learned_vectors_fade():
+    texts, labels = shared_words(10, 300, 0)
+    classifier = TextClassifier(random_state=0).fit(texts[:200], labels[:200])
+    model = classifier._model
+    scores = model.scores(features_of(texts[200:]), None)
+    before = model.current_weights()
+    for n_since in (20, 100, 10_000):
+        model.n_since = n_since
+        weights = model.current_weights()
+        assert weights[1] / weights[0] < 0.8 * before[1] / before[0]
+        leads = [np.diff(np.sort(weighted_sum(scores, each))[:, -2:]).mean() for each in (before, weights)]
+        assert leads[1] == pytest.approx(leads[0], rel=0.1)
+
+
+def test_texts_are_relabelled_in_one_step(classifier, tmp_path):
+    texts, _ = labelled()
+    for folder in (None, tmp_path / "folder"):
+        if folder is not None:
+            classifier = TextClassifier.open(folder, random_state=0).fit(texts, labelled()[1])
+            classifier.ids_  # noqa: B018
+        ids = classifier.ids_
+        classifier.relabel([ids[0], ids[30]], ["nature", "nature"])
+        assert classifier.predict([texts[0], texts[30]]).tolist() == ["nature", "nature"]
+        assert sorted(classifier.ids_, key=str) == sorted(ids, key=str)
+        classifier.relabel(ids[24:], ["nature"] * 12)  # many texts: learns all again, and the class food has none left
+        assert classifier.classes_.tolist() == ["music", "nature", "weather"]
+        expected = classifier.predict_proba(texts)
+        with pytest.raises(KeyError, match="no text has id 'unknown'"):
+            classifier.relabel([ids[1], "unknown"], ["music", "music"])
+        with pytest.raises(ValueError, match="one entry"):
+            classifier.relabel(ids[:2], ["music"])
+        np.testing.assert_array_equal(classifier.predict_proba(texts), expected)
+        classifier.close()
+    with TextClassifier.open(tmp_path / "folder") as classifier:
+        np.testing.assert_array_equal(classifier.predict_proba(texts), expected)
+
+
+def test_readers_of_the_former_model_are_not_affected_by_a_relabelling(classifier):
+    texts, former = labelled(2), classifier._model
+    hashed, _ = classifier._read(texts[0])
+    before = [scores.copy() for scores in former.scores(hashed, None)]
+    classifier.relabel("t0", ["music"])
+    for found, expected in zip(former.scores(hashed, None), before, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_sample_weights_count_like_repeated_texts():
+    texts = ["red fish", "blue fish", "red bird", "blue bird", "a red fish and a blue bird"] * 3
+    labels = ["red", "blue", "red", "blue", "red"] * 3
+    asked = ["the blue bird", "a red fish and a blue bird"]
+    one, heavy, none = (
+        TextClassifier(random_state=0).fit(texts, labels, sample_weight=[1, 1, 1, 1, weight] * 3).predict_proba(asked)
+        for weight in (1, 5, 0)
+    )
+    assert heavy[1, 1] > one[1, 1] > none[1, 1]
+    for wrong in ([1.0], [-1.0] * 15, [np.nan] * 15, [1e9] * 15):
+        with pytest.raises(ValueError, match="sample_weight"):
+            TextClassifier().fit(texts, labels, sample_weight=wrong)
+    classifier = TextClassifier(random_state=0).fit(texts, labels)
+    classifier.partial_fit(["green"], ["red"], sample_weight=[2.0])
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(classifier)).predict_proba(asked), classifier.predict_proba(asked)
+    )
+
+
+def test_texts_unlike_all_few_texts_are_rejected(tmp_path):
+    classifier = TextClassifier(random_state=0)
+    classifier.fit(["where is my card", "my card has not come", "how do I top up"], ["card", "card", "top up"])
+    classifier.partial_fit(["can I pay in euros"], ["currency"])
+    assert classifier.predict(["what is love", "the card is not here yet"], reject_below=0.5).tolist() == ["", "card"]
+    two, _ = labelled(5)
+    classifier = TextClassifier(random_state=0).fit(two[:10], ["weather"] * 5 + ["music"] * 5)
+    asked = [*sentences(WORDS["weather"], 1, 1), "quantum chromodynamics", ""]
+    assert classifier.predict(asked, reject_below=0.5).tolist() == ["weather", "", ""]
+    np.testing.assert_allclose(classifier.predict_proba(asked).sum(axis=1), 1.0)
+    assert classifier.top_classes(asked)[1].sum(axis=1).argmax() == 0
+
+
+def test_one_class_is_enough():
+    classifier = TextClassifier(random_state=0).fit(sentences(WORDS["food"], 5, 0), ["food"] * 5)
+    asked = [*sentences(WORDS["food"], 1, 1), "quantum chromodynamics"]
+    assert classifier.predict(asked).tolist() == ["food", "food"]
+    assert classifier.predict(asked, reject_below=0.5).tolist() == ["food", ""]
+    assert classifier.predict_proba(asked).tolist() == [[1.0], [1.0]]
+    assert classifier.explain(asked)[0].runner_up is None
+
+
+def test_similar_texts_and_samples_of_classes(classifier):
+    texts, _ = labelled()
+    distances, ids = classifier.kneighbors([texts[3], texts[20]], 2)
+    assert ids[:, 0].tolist() == ["t3", "t20"]
+    np.testing.assert_allclose(distances[:, 0], 0.0, atol=1e-6)
+    assert np.all(np.diff(distances, axis=1) > 0.0)
+    assert classifier.kneighbors(texts[:1], 100, return_distance=False).shape == (1, 36)
+    sample = classifier.sample("music", 3)
+    assert len({one for one, _ in sample}) == 3
+    assert all(12 <= int(one[1:]) < 24 and texts[int(one[1:])] == text for one, text in sample)
+    assert len(classifier.sample("music", 100)) == 12
+    with pytest.raises(ValueError, match="known class"):
+        classifier.sample("sport")
+
+
+def test_the_order_of_improbable_classes_is_kept():
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{word}" for word in rng.integers(0, 20, 5)) for _ in range(40)]
+    classifier = TextClassifier(random_state=0).fit(texts, rng.integers(0, 2, 40))  # nothing to learn
+    asked = [" ".join(f"w{word}" for word in rng.integers(0, 20, 5)) for _ in range(40)]
+    np.testing.assert_array_equal(classifier.predict_proba(asked).argmax(axis=1), classifier.predict(asked))
 
 
 class Text(str):
