@@ -137,11 +137,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         return self._learn("fit", texts, y, ids, sample_weight)
 
@@ -166,11 +161,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         return self._learn("partial_fit", texts, y, ids, sample_weight)
 
@@ -341,11 +331,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a class is unknown, or if no class would be left. Nothing changes in this case.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove_classes", {"labels": np.ravel(label_array("labels", labels))})
@@ -376,11 +361,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If only one of ``texts`` and ``y`` is given, or if one is invalid.
         """
         check_is_fitted(self, "classes_")
         if (texts is None) != (y is None):
@@ -425,13 +405,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         -------
         ndarray, shape (n_texts,)
             One of ``classes_`` for each text, or ``reject_label``.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first text.
-        TypeError, ValueError
-            If an argument is invalid.
         """
         model = self._fitted()
         if reject_below is None:
@@ -463,13 +436,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         -------
         ndarray of float64, shape (n_texts, n_classes)
             Columns correspond to ``classes_``.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first text.
-        TypeError
-            If a text is not a string.
         """
         model, (hashed, vectors) = self._fitted(), self._read(texts)
         return model.probabilities(model.logits(hashed, vectors))
@@ -493,13 +459,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         probabilities : ndarray of float64, shape (n_texts, k)
             The probability of each class in ``classes``. The probabilities of all classes sum to less than 1 if the
             text may belong to none of them.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first text.
-        TypeError, ValueError
-            If a text is not a string or ``k`` is not a positive integer.
         """
         return self._best(texts, check_integer("k", k, 1))
 
@@ -592,13 +551,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         -------
         list of TextExplanation
             One explanation for each text.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first text.
-        TypeError, ValueError
-            If an argument is invalid.
         """
         n_words = check_integer("n_words", n_words, 0)
         return [self._explained(text, n_words) for text in check_texts("texts", texts)]
