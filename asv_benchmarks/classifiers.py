@@ -439,7 +439,6 @@ def searches(data: Vectors) -> Iterator[Dot]:
     """Yield the recall and time of a store, and of hnswlib if it is installed."""
     store = MemoryStore(random_state=0)
     store.add(range(len(data.stored)), data.stored)
-    store.compact()
     true = store.query(data.asked, K, target_recall=1.0).keys
 
     def dot(series: str, value: float, search: Callable[[], Any]) -> Dot:
@@ -448,7 +447,6 @@ def searches(data: Vectors) -> Iterator[Dot]:
         return Dot(series, str(value), recall(runs[0][0], true), us, float("nan"))
 
     for target in TARGETS:
-        store.calibrate(K, target_recall=target)
         search = partial(store.query, data.asked, K, target_recall=target)
         yield dot("MemoryStore, target_recall", target, lambda: search().keys)  # noqa: B023
     if find_spec("hnswlib"):

@@ -46,7 +46,7 @@ N_REWARDED = 2000
 TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
 PROBED = 4, 16, 64  # probes of faiss's inverted file
 N_CHANGED = 500
-PARTS = "recall", "codes", "changes", "single", *FEATURES, "sparse", "rewards"
+PARTS = "recall", "changes", "single", *FEATURES, "sparse", "rewards"
 
 
 def compare_searches(name: str, data: Vectors) -> None:
@@ -54,11 +54,10 @@ def compare_searches(name: str, data: Vectors) -> None:
     n, stored = len(data.stored), MemoryStore(random_state=0)
     warm = MemoryStore(random_state=0)
     warm.add(range(300), data.stored[:300])  # compile all kernels
-    warm.query(data.asked, K, n_probes=2)
+    warm.query(data.asked, K)
     _, seconds = timed(lambda: stored.add(range(n), data.stored))
-    timed(stored.compact)
     print(f"\n{name}: {n} x {data.stored.shape[1]}")
-    print(f"store: built in {seconds:.1f} s, {stored._contents.tree.nbytes / n:.0f} bytes/vector")
+    print(f"store: built in {seconds:.1f} s, {stored._contents.state.index.nbytes / n:.0f} bytes/vector")
     graph, lists = None, None
     if find_spec("hnswlib"):
         graph, seconds = graph_of(data.stored)
@@ -77,12 +76,9 @@ def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Itera
     yield "store, exact", 1.0, 1e6 * seconds / len(true), float("nan")
     some = data.asked[:200]
     for target in TARGETS:
-        effort = store.calibrate(K, target_recall=target)
         found, seconds = timed(lambda: store.query(data.asked, K, target_recall=target).keys)  # noqa: B023
         _, single = timed(lambda: [store.query(row[None], K, target_recall=target) for row in some])  # noqa: B023
-        how = f"breadth {effort.breadth}" if effort.breadth else f"{effort.n_probes} leaves"
-        label = f"store, {target} ({how}, measured {effort.recall:.3f})"
-        yield label, recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
+        yield f"store, {target}", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
     for ef in EFFORTS if graph is not None else ():
         graph.set_ef(ef)
         found, seconds = timed(lambda: graph.knn_query(data.asked, K, num_threads=1)[0])
@@ -93,49 +89,6 @@ def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Itera
         found, seconds = timed(lambda: lists.search(data.asked, K)[1])
         _, single = timed(lambda: [lists.search(row[None], K) for row in some])
         yield f"faiss IVF, {n_probes} lists", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
-
-
-def compare_codes(n: int, n_features: int) -> None:
-    """Print recall, bytes and times of vectors that are stored in full and as 8-bit codes."""
-    data = clustered(n, n_features)
-    true = np.argsort(-(data.asked @ data.stored.T), axis=1)[:, :K]
-    rows: list[list[Any]] = []
-
-    def note(name: str, size: float, built: float, search: Callable[[], Any]) -> None:
-        search()  # compile
-        found, seconds = timed(search)
-        rows.append([name, recall(found, true), size, 1e6 * seconds / len(true), built])
-
-    for keep in ("all", "codes"):
-        warm, store = (MemoryStore(random_state=0, keep=keep) for _ in range(2))
-        warm.add(range(300), data.stored[:300])  # compile all kernels
-        warm.compact()
-        _, seconds = timed(lambda: (store.add(range(n), data.stored), store.compact()))  # noqa: B023
-        size = store._contents.tree.nbytes / n
-        for target in (0.95, 0.995, 1.0):
-            store.calibrate(K, target_recall=target)
-            search = lambda: store.query(data.asked, K, target_recall=target).keys  # noqa: B023, E731
-            note(f'store, keep="{keep}", {target}', size, seconds, search)
-    if find_spec("hnswlib"):
-        graph, seconds = graph_of(data.stored)
-        for ef in (20, 50):
-            graph.set_ef(ef)
-            search = lambda: graph.knn_query(data.asked, K, num_threads=1)[0]  # noqa: E731
-            note(f"hnswlib, ef {ef}", bytes_of(graph, n), seconds, search)
-    product = f"PQ{n_features // 2}x4fs"
-    for kind, n_probes in (
-        (("Flat", 4), ("SQ8", 4), ("SQ8", 0), ("SQ4", 4), (product, 16)) if find_spec("faiss") else ()
-    ):
-        import faiss
-
-        index, seconds = file_of(data.stored, kind, lists=n_probes > 0)
-        if n_probes > 0:
-            index.nprobe = n_probes
-        name = f"faiss IVF {kind}, {n_probes} lists" if n_probes > 0 else f"faiss {kind}"
-        search = lambda: index.search(data.asked, K)[1]  # noqa: B023, E731
-        note(name, faiss.serialize_index(index).size / n, seconds, search)
-    print(f"\ncodes, {n} x {n_features}\n")
-    print(tabulate(rows, ["store", "recall", "bytes/vector", "us/query", "build, s"], floatfmt=".3f"))
 
 
 def compare_sparse(folder: Path, n: int) -> None:
@@ -166,9 +119,7 @@ def compare_sparse(folder: Path, n: int) -> None:
     true = best_by_product(asked, keys, K)
     scores = score(true)
     note("product", lambda some: best_by_product(some, keys, K))
-    for target in (0.9, 0.95, 0.98, 1.0):
-        store.calibrate(K, target_recall=target)
-        note(f"store, {target}", lambda some: store.query(some, K, target_recall=target).keys)  # noqa: B023
+    note("store", lambda some: store.query(some, K).keys)
     if find_spec("nmslib"):
         import nmslib  # type: ignore[import-not-found]
 
@@ -201,9 +152,8 @@ def compare_changes(n: int, n_features: int) -> None:
 
     def note(when: str) -> None:
         true = store.query(data.asked, K, target_recall=1.0).keys
-        effort = store.calibrate(K)
         found = store.query(data.asked, K).keys
-        rows.append([when, recall(found, true), float("nan"), effort.breadth])
+        rows.append([when, recall(found, true), float("nan")])
         if graph is not None:
             graph.set_ef(20)
             rows[-1][2] = recall(graph.knn_query(data.asked, K, num_threads=1)[0], true)
@@ -221,7 +171,7 @@ def compare_changes(n: int, n_features: int) -> None:
     assert np.isin(store.query(data.asked, K).keys, kept).all()
     note("half deleted")
     print(f"\nchanges, {n} x {n_features}: recall with target 0.95; hnswlib with ef 20\n")
-    print(tabulate(rows, ["after", "store", "hnswlib", "breadth"], floatfmt=".3f"))
+    print(tabulate(rows, ["after", "store", "hnswlib"], floatfmt=".3f"))
 
 
 def compare_single_changes(n: int, n_features: int) -> None:
@@ -296,14 +246,14 @@ def rewarded(folder: Path, n: int) -> Iterator[tuple[str, Any, np.ndarray, Any, 
         )
 
 
-def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
+def compare_rewards(folder: Path, n: int) -> None:
     """Print the accuracy of the first result before and after feedback on other queries."""
     rows = []
     for name, keys, owners, queries, answers in rewarded(folder, n):
         there = np.flatnonzero(np.asarray(abs(keys).sum(axis=1)).reshape(-1) > 0)
         usable = np.flatnonzero(np.asarray(abs(queries).sum(axis=1)).reshape(-1) > 0)
         taught, asked = usable[usable < N_REWARDED], usable[usable >= N_REWARDED]
-        store = MemoryStore(random_state=0, learning_rate=rate)
+        store = MemoryStore(random_state=0)
         store.add(range(there.size), keys[there])
         owner_of = owners[there]
 
@@ -332,7 +282,6 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
     argument("--n", type=int, default=200_000, help="number of clustered vectors"),
     argument("--features", type=int, default=384),
     argument("--packages", type=int, default=30_000),
-    argument("--learning-rate", type=float),
     argument("--parts", nargs="+", choices=PARTS),
 )
 def compare(options: argparse.Namespace) -> None:
@@ -344,7 +293,6 @@ def compare(options: argparse.Namespace) -> None:
 
     - Recall: clustered vectors, and features of pictures, every tenth of which is a query.
     - Sparse: package summaries as BM25 vectors, compared with nmslib's graph and a sparse product.
-    - Codes: clustered vectors stored in full, and as 8-bit codes only.
     - Changes: recall after every vector has been replaced and half of them have been deleted.
     - Single: changes of one vector at a time.
     - Rewards: package summaries and captions of pictures; 2,000 queries are rewarded, and others are measured.
@@ -355,8 +303,6 @@ def compare(options: argparse.Namespace) -> None:
     parts = options.parts or list(PARTS)
     if "recall" in parts:
         compare_searches("clustered", clustered(options.n, options.features))
-    if "codes" in parts:
-        compare_codes(options.n, options.features)
     if "changes" in parts:
         compare_changes(options.n, options.features)
     if "single" in parts:
@@ -367,7 +313,7 @@ def compare(options: argparse.Namespace) -> None:
     if "sparse" in parts:
         compare_sparse(options.data, options.packages)
     if "rewards" in parts:
-        compare_rewards(options.data, options.packages, options.learning_rate)
+        compare_rewards(options.data, options.packages)
 
 
 def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
@@ -397,7 +343,7 @@ def opening(options: argparse.Namespace) -> None:
     warm = MemoryStore(random_state=0)
     warm.add(range(300), data.stored[:300])  # compile all kernels
     warm.upsert(0, data.stored[:1])
-    warm.query(data.asked, K, n_probes=4)
+    warm.query(data.asked, K)
     rows: list[list[Any]] = []
 
     def note(how: str, open_it: Callable[[], MemoryStore]) -> None:
@@ -406,7 +352,7 @@ def opening(options: argparse.Namespace) -> None:
         rows.append([how, perf_counter() - begun])
         for row in data.asked[:2]:
             begun = perf_counter()
-            opened.query(row[None], K, n_probes=4)
+            opened.query(row[None], K)
             rows[-1].append(perf_counter() - begun)
         opened.close()
 
@@ -631,7 +577,6 @@ def compared(data: Vectors) -> Iterator[list[Any]]:
     _, seconds = timed(lambda: store.add(range(len(stored)), stored))
     row = ["store", f"{seconds:.1f}"]
     for target in table:
-        store.calibrate(K, target_recall=target)
         share, batch, single = measured(lambda some: store.query(some, K, target_recall=target).keys)  # noqa: B023
         row += [f"{share:.3f}, {batch:.0f} us", f"{share:.3f}, {single:.0f} us"]
     yield row
@@ -669,7 +614,6 @@ def filters(options: argparse.Namespace) -> None:
     for share in SHARES:
         chosen = np.sort(rng.choice(options.n, max(K, int(share * options.n)), replace=False))
         prepared, at_hand = store.filter(keys=chosen), data.stored[chosen]
-        store.calibrate(K, prepared)
         searches: dict[str, Callable[[np.ndarray], Any]] = {
             "store": partial(store.query, k=K, where=prepared),
             "NumPy": lambda asked: best_of_gathered(asked, data.stored, chosen),  # noqa: B023

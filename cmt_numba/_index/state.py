@@ -111,16 +111,16 @@ def width_of(d: int) -> int:
 def _members(n_tiles: int, d: int) -> Members:
     words, places, f4 = width_of(d) // BITS_OF_A_WORD, n_tiles * TILE, np.float32
     return Members(
-        np.empty(places * words, np.uint64),
-        np.empty(places, f4),
-        np.empty(places, f4),
-        np.empty((places, d), np.int8),
-        np.empty(places, f4),
-        np.empty(places, f4),
-        np.empty(places, f4),
-        np.empty(places, np.int32),
-        np.empty(n_tiles, np.int64),
-        np.empty(n_tiles, np.int64),
+        np.zeros(places * words, np.uint64),
+        np.zeros(places, f4),
+        np.zeros(places, f4),
+        np.zeros((places, d), np.int8),
+        np.zeros(places, f4),
+        np.zeros(places, f4),
+        np.zeros(places, f4),
+        np.zeros(places, np.int32),
+        np.zeros(n_tiles, np.int64),
+        np.zeros(n_tiles, np.int64),
     )
 
 
@@ -193,9 +193,9 @@ def with_room(state: DenseState, n_more: int) -> DenseState:
         size = max(n_tiles + SPARE_TILES, members.nexts.size * 3 // 2)
         words = state.signs.shape[1] // BITS_OF_A_WORD
         members = Members(
-            resized(members.bits, size * words * TILE),
-            *(resized(column, size * TILE) for column in members[1:-2]),
-            *(resized(column, size) for column in members[-2:]),
+            resized(members.bits, size * words * TILE, fill=0),  # so that files have no arbitrary values
+            *(resized(column, size * TILE, fill=0) for column in members[1:-2]),
+            *(resized(column, size, fill=0) for column in members[-2:]),
         )
     return state._replace(vectors=vectors, clusters=clusters, members=members, routes=routes)
 
