@@ -521,6 +521,100 @@ def classifier(options: argparse.Namespace) -> None:
         print("\n", tabulate(live, names, "github", floatfmt=".3f"), sep="", flush=True)
 
 
+def doubled(learner: Callable[[], Any], data: Taught) -> list[Any]:
+    """Return errors and calibration errors: of half of the texts, after adding the rest one by one, and of one fit."""
+    order = np.random.default_rng(0).permutation(len(data.texts))
+    half = order[: order.size // 2], order[order.size // 2 :]
+    live = learner().fit([data.texts[i] for i in half[0]], data.labels[half[0]])
+    before = calibration_error(live, data.queries, data.answers)
+    for i in half[1]:
+        live.partial_fit([data.texts[i]], [data.labels[i]])
+    refit = learner().fit(data.texts, data.labels)
+    errors = [float(np.mean(one.predict(data.queries) != data.answers)) for one in (live, refit)]
+    return [before, *(calibration_error(one, data.queries, data.answers) for one in (live, refit)), *errors]
+
+
+def corrected(learner: Callable[[], Any], data: Taught, most: int) -> list[Any]:
+    """Return results of correcting wrong answers with ``partial_fit``.
+
+    They are the number of corrections, the fraction that is right directly afterwards, microseconds per correction,
+    and the error on the other queries after all corrections and after one fit on all texts.
+    """
+    live = learner().fit(data.texts, data.labels)
+    wrong = np.flatnonzero(live.predict(data.queries) != data.answers)
+    wrong = wrong[: min(most, 2 * wrong.size // 3)]
+    others = np.setdiff1d(np.arange(data.answers.size), wrong)
+    stick, seconds = [], []
+    for i in wrong:
+        text, label = [data.queries[i]], [data.answers[i]]
+        seconds.append(timed(lambda text=text, label=label: live.partial_fit(text, label))[1])
+        stick.append(live.predict(text)[0] == label[0])
+    texts, labels = [data.queries[i] for i in wrong], data.answers[wrong]
+    refit = learner().fit(data.texts + texts, np.concatenate([data.labels, labels]))
+    asked, right = [data.queries[i] for i in others], data.answers[others]
+    errors = [float(np.mean(one.predict(asked) != right)) for one in (live, refit)]
+    return [wrong.size, np.mean(stick), 1e6 * np.median(seconds), *errors]
+
+
+@commands.add(
+    argument("folders", type=Path, nargs="+", help="folders with train.jsonl.gz and test.jsonl.gz"),
+    argument("--shots", type=int, nargs="+", default=[5, 20], help="texts per class"),
+    argument("--corrections", type=int, default=200),
+    argument("--classes", type=int, default=150, help="number of random classes"),
+)
+def live(options: argparse.Namespace) -> None:
+    """Measure a ``TextClassifier`` that learns text by text: calibration, corrections, and later classes.
+
+    The folders have lines ``{"text": ..., "label": ...}``. The first table has the calibration error after a fit on
+    half of the texts, after the other half was added one by one, and after one fit on all texts, with errors. The
+    second corrects wrong answers. The third adds a fifth of the classes text by text. Needs tabulate.
+    """
+    rows: tuple[list[Any], ...] = ([], [], [])
+    learner = lambda: TextClassifier(random_state=0)  # noqa: E731
+    for folder in options.folders:
+        data = taught(folder)
+        data = data.of_classes(np.random.default_rng(0).permutation(np.unique(data.labels))[: options.classes])
+        for shots in options.shots:
+            few, name = data.shots(shots, 0), [folder.name, shots]
+            rows[0].append([*name, *doubled(learner, few)])
+            rows[1].append([*name, *corrected(learner, few, options.corrections)])
+            rows[2].append([*name, *live_error(learner, few, np.unique(few.labels).size // 5)])
+    headers = (
+        ["calibration, half", "added singly", "refit", "error, added singly", "refit"],
+        ["corrections", "right afterwards", "us each", "error of others, live", "refit"],
+        ["later, live", "later, refit", "others, live", "others, refit"],
+    )
+    for table, names in zip(rows, headers, strict=True):
+        print("\n", tabulate(table, ["set", "shots", *names], "github", floatfmt=".3f"), sep="", flush=True)
+
+
+@commands.add(
+    argument("folder", type=Path, help="clinc150"),
+    argument("--classes", type=int, nargs="+", default=[1, 2, 10, 30]),
+    argument("--shots", type=int, default=5),
+    argument("--draws", type=int, default=5),
+)
+def rejection(options: argparse.Namespace) -> None:
+    """Measure ``reject_below=0.5`` with a few classes, on related and on out-of-scope texts.
+
+    Prints the fractions of related texts that are rejected and of out-of-scope texts that are accepted, and the area
+    under the curve, averaged over draws of classes. Needs tabulate.
+    """
+    data, rows = taught(options.folder), []
+    for n in options.classes:
+        results = []
+        for draw in range(options.draws):
+            classes = np.random.default_rng(draw).permutation(np.unique(data.labels))[:n]
+            few = data.of_classes(classes).shots(options.shots, draw)
+            fitted = TextClassifier(random_state=0).fit(few.texts, few.labels)
+            sure = [fitted.top_classes(texts, 1)[1][:, 0] for texts in (few.queries, few.others)]
+            auc = roc_auc_score(np.repeat([1, 0], [part.size for part in sure]), np.concatenate(sure))
+            results.append([np.mean(sure[0] < 0.5), np.mean(sure[1] >= 0.5), auc])
+        rows.append([n, *np.mean(results, axis=0)])
+    names = ["classes", "related, rejected", "out of scope, accepted", "area under the curve"]
+    print(tabulate(rows, names, "github", floatfmt=".3f"))
+
+
 def fit_timed(learner: Callable[[], Any], data: Taught) -> tuple[Any, float]:
     """Return a fitted classifier, and the seconds to fit it."""
     return timed(lambda: learner().fit(data.texts, data.labels))
