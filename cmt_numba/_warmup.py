@@ -144,10 +144,6 @@ def _tree(X: Any) -> None:
     tree.reroute(3)
     tree.compact()
     copy.deepcopy(tree).check_invariants()
-    linked = ContextualMemoryTree(n_links=4, random_state=0)
-    linked.insert(X)
-    linked.query(X, breadth=4)
-    linked.remove(linked.ids[:2])
 
 
 def _store(X: Any) -> None:

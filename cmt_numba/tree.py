@@ -121,15 +121,6 @@ class ContextualMemoryTree:
           a return. This policy takes 8 bytes per memory.
         - "oldest": the memories inserted first.
         - "random": random memories.
-    n_links : int, default 0
-        Maximum number of links from each dense memory to near memories, at most 512. Queries with a ``breadth`` follow
-        links (a navigable graph; Malkov and Yashunin, 2018) and find nearly all of the nearest memories in little time.
-        24 links are usually enough. Links take ``4 * n_links`` bytes per memory and 50 to 200 microseconds per insert.
-        Sparse keys have no links.
-    keep : {"all", "codes"}, default "all"
-        What to store for dense keys. "codes" stores only 8-bit codes, in a fifth of the memory. The decoded keys, which
-        differ slightly from the inserted ones, then serve as keys in trees, scores and learning. Sparse keys are always
-        stored in full.
     n_threads : int, optional
         Number of threads for batches; by default Numba's number of threads (``NUMBA_NUM_THREADS``, or the number of
         processors). Answers and trees do not depend on it.
@@ -167,8 +158,6 @@ class ContextualMemoryTree:
         scorer_learning_rate: float = 0.1,
         max_memories: int | None = None,
         eviction: str = "least_recently_returned",
-        n_links: int = 0,
-        keep: str = "all",
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
@@ -303,7 +292,6 @@ class ContextualMemoryTree:
         n_probes: int | None = None,
         epsilon: float = 0.0,
         *,
-        breadth: int | None = None,
         among: Any = None,
         progress: bool = False,
     ) -> ShownHits:
@@ -322,19 +310,13 @@ class ContextualMemoryTree:
         epsilon : float in [0, 1], default 0.0
             Probability that a row explores. An exploring row draws a tree and a position on its path through the tree:
             at an internal node, it takes a random side; at the leaf, it draws random memories.
-        breadth : int, optional
-            Number of candidates to keep while following links from the memories of the leaves, raised to ``k`` if it is
-            smaller. With more candidates, queries find more and take longer. By default queries follow no links. The
-            tree must have links (see ``n_links``). Ignored for sparse keys.
         among : array-like of int, or of bool, optional
             Filter: the ids of the candidates, or a mask whose entry ``i`` is true if id ``i`` is a candidate. Removed
             ids and ids beyond the end of a mask are not candidates.
 
             The search skips subtrees without candidates, and continues beyond ``n_probes`` leaves until it has found
             ``k`` memories. If there are fewer than about a hundred candidates for each of ``n_probes`` leaves, all
-            candidates are scored. With a ``breadth``, the search follows links first; a filter that a tenth of the
-            memories pass needs ten times the ``breadth``. If links lead to fewer candidates than expected by chance,
-            all candidates are scored.
+            candidates are scored.
 
             The prepared filter is cached until the array or the tree changes. Other threads cannot change the tree
             before all rows are answered.
@@ -352,22 +334,13 @@ class ContextualMemoryTree:
         KeyError
             If an id in ``among`` is not stored.
         TypeError, ValueError
-            If an argument is invalid, if ``among`` or ``breadth`` is combined with an ``epsilon`` above 0, or if
-            ``breadth`` is given and the tree has no links.
+            If an argument is invalid, or if ``among`` is combined with an ``epsilon`` above 0.
         """
         forest = self._forest
         rows = forest.check_rows(X)
         k = check_wanted("k", k, forest.n_memories)
         n_leaves = None if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
-        if breadth is not None:
-            breadth = check_integer("breadth", breadth, 1, MOST_WANTED)
-            if forest.options["n_links"] == 0:
-                raise ValueError("breadth needs links: create the tree with n_links=24, or omit breadth")
-            if epsilon > 0.0:
-                raise ValueError(
-                    "breadth needs epsilon=0.0, because exploration does not follow links: omit breadth or epsilon"
-                )
         if among is not None and epsilon > 0.0:
             raise ValueError(
                 "epsilon must be 0 if among is given, because exploration ignores filters: pass epsilon=0.0"
@@ -382,7 +355,6 @@ class ContextualMemoryTree:
             n_leaves,
             epsilon=epsilon,
             among=candidates,
-            breadth=breadth or 0,
             progress=progress,
         )
         note_returned(forest, hits.ids)
@@ -616,7 +588,7 @@ class ContextualMemoryTree:
 
         Keys, ids, the scorer and the links do not change. Queries use the old trees until all new trees are complete,
         and an interrupt keeps the old trees. Rebuilding takes about as much time as inserting all memories. It needs
-        memory for a second set of trees and, if keys are sparse or stored as codes, for a copy of all keys.
+        memory for a second set of trees and, if keys are sparse, for a copy of all keys.
 
         Parameters
         ----------

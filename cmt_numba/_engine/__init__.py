@@ -3,7 +3,6 @@
 A :class:`Forest` owns the state. Each operation is a function whose first argument is the forest.
 """
 
-from .cluster_lists import count_in_lists, gaps_of, has_lists, make_lists
 from .figure import plot_forest
 from .files import contents_of, restore, restore_pickled
 from .filters import MOST_GATHERED, ArrayCache, Filter
@@ -11,6 +10,6 @@ from .forest import Forest
 from .insert import insert_rows, roll_back
 from .learn import set_scorer, teach_rows, update_rows, warn_if_in_vain
 from .options import OPTIONS
-from .query import Reach, draw_seed, enter_returned, note_returned, query_forest, scan_dense, search, search_among
+from .query import draw_seed, enter_returned, note_returned, query_forest, scan_dense, search, search_among
 from .reorganise import compact_memories, rebuild_trees, remove_ids, renumber, replace_rows, reroute_memories
 from .supervise import Supervision, learn_in_passes

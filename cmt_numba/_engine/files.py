@@ -10,19 +10,15 @@ from .._forest import writeable
 from ..persistence import check_state, state_of, tree_contents
 from .forest import Forest, kernel_parameters
 
-_FORMER = {"n_links": 0, "keep": "all"}
-"""Values of options that earlier versions did not have. Files omit options with these values."""
-
 
 def contents_of(forest: Forest) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the fields and arrays of a forest for a file. No other thread may change the forest during the call."""
-    options = {name: value for name, value in forest.options.items() if _FORMER.get(name) != value}
-    state = forest.state
+    options, state = forest.options, forest.state
     if state is None:
         return tree_contents(options, forest.n_threads, forest.streams, None)
     with forest.lock.instant:  # exclude queries that draw random numbers or notify the policy
         state = state._replace(streams=state.streams.copy())
-        noted = forest.eviction.contents(state) | forest.links.contents(state)
+        noted = forest.eviction.contents(state)
     fields, arrays = tree_contents(options, forest.n_threads, forest.streams, state)
     return fields, arrays | noted
 
@@ -42,7 +38,6 @@ def restore(
         check_state(forest.state, thorough=thorough, values=values)
         forest.check_bound()
         forest.eviction.restore(arrays, forest.state)
-        forest.links.restore(arrays, forest.state, thorough=thorough, values=values)
 
 
 def restore_pickled(forest: Forest, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -51,7 +46,6 @@ def restore_pickled(forest: Forest, fields: dict[str, Any], arrays: dict[str, np
     _take_state(forest, fields, arrays)
     if forest.state is not None:
         forest.eviction.restore(arrays, forest.state)
-        forest.links.restore(arrays, forest.state, thorough=False)
 
 
 def _take_state(forest: Forest, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

@@ -10,13 +10,12 @@ import numpy as np
 
 from .._forest import NONE, Restriction, State, as_matrix, restriction_to, stored_rows
 from .._validation import check_known
-from .coded_candidates import CodedCandidates, coded_candidates
 
 T = TypeVar("T")
 
 _MOST_REMEMBERED = 8  # maximum number of objects in an ``ArrayCache``
 MOST_GATHERED = 1024
-"""Break-even point: with more candidates, comparing codes is faster than a matrix product with a copy of their keys."""
+"""Maximum number of candidates whose keys are copied for matrix products."""
 
 _SPARSE = 64  # ratio of slots to candidates above which sorting the candidates is faster than marking their slots
 
@@ -41,8 +40,6 @@ class Filter:
         self._found: tuple[int, np.ndarray] | None = None  # the forest's number of steps, and the slots after it
         # Cached arrays, each with the array of slots that it was made from.
         self._marked: tuple[np.ndarray, Restriction] | None = None
-        self._mask: tuple[np.ndarray, np.ndarray] | None = None
-        self._coded: tuple[np.ndarray, CodedCandidates] | None = None
         self._gathered: tuple[np.ndarray, np.ndarray] | None = None
 
     def slots(self, find: Callable[[np.ndarray], np.ndarray], n_steps: int) -> np.ndarray:
@@ -67,34 +64,6 @@ class Filter:
                 check_known(self.ids, slots, "among")
             found = self._found = n_steps, _sorted(slots[slots != NONE])
         return found[1]
-
-    def mask(self, state: State) -> np.ndarray:
-        """Return a boolean mask of the candidates by slot."""
-        assert self._found is not None
-        slots, kept, size = self._found[1], self._mask, state.leaf_of.shape[1]
-        if kept is not None and kept[0] is slots and kept[1].size == size:
-            return kept[1]
-        mask = np.zeros(size, np.bool_)
-        mask[slots] = True
-        self._mask = slots, mask
-        return mask
-
-    @property
-    def is_coded(self) -> bool:
-        """Whether the codes of the candidates are cached."""
-        return self._coded is not None
-
-    def coded(self, state: State) -> CodedCandidates | None:
-        """Return the codes of the candidates, or None if comparing their keys is faster."""
-        assert self._found is not None
-        slots, coded = self._found[1], self._coded
-        if coded is not None and coded[0] is slots:
-            return coded[1]
-        if slots.size <= MOST_GATHERED or state.parameters.sparse or state.parameters.coded:
-            return None
-        made = coded_candidates(state, slots)
-        self._coded = slots, made
-        return made
 
     def gathered(self, state: State) -> np.ndarray:
         """Return a copy of the candidates' dense keys."""

@@ -17,7 +17,6 @@ from .._forest import (
     NEXT_ID,
     Eviction,
     Leaves,
-    Linkage,
     Parameters,
     Rows,
     State,
@@ -34,7 +33,6 @@ from .._forest import (
     with_more,
     with_spare_room,
 )
-from .._heads import VectorLists
 from .._validation import check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
@@ -79,10 +77,6 @@ class Forest:
         Replace it with :meth:`put`.
     eviction : Eviction
         The eviction policy.
-    links : Linkage
-        The links between memories.
-    lists : VectorLists or None
-        The cluster lists of the memories, if they have been built.
     filters : ArrayCache
         The filters of recent queries.
     pace : Pace
@@ -113,8 +107,6 @@ class Forest:
         self._view: tuple[State, Any] | None = None
         self._finisher: Any = None
         self.eviction = new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
-        self.links = Linkage(self.options["n_links"])
-        self.lists: VectorLists | None = None
 
     # Contents
 
@@ -136,8 +128,7 @@ class Forest:
         state = self.state
         if state is None:
             return 0
-        of_lists = 0 if self.lists is None else self.lists.nbytes
-        return count_bytes(state) + self.eviction.nbytes + self.links.nbytes + of_lists
+        return count_bytes(state) + self.eviction.nbytes
 
     def ids(self) -> np.ndarray:
         """Return the ids of all memories in slot order."""
@@ -172,14 +163,11 @@ class Forest:
         return slots
 
     def check(self) -> None:
-        """Raise InvariantError if an invariant of the trees, the keys, the links or the policy is violated."""
+        """Raise InvariantError if an invariant of the trees, the keys or the policy is violated."""
         if self.state is not None:
             invariants.check(self.state)
             with self.lock.instant:
                 self.eviction.check(self.state)
-            self.links.check(self.state)
-            if self.lists is not None:
-                self.lists.check(self.n_memories)
             self.check_bound()
 
     def check_bound(self) -> None:
@@ -227,17 +215,10 @@ class Forest:
         """Return an empty state for keys of the same type and width as ``rows``."""
         return new_state(kernel_parameters(self.options, rows.n_features, rows.sparse), self.streams)
 
-    def put(
-        self,
-        state: State,
-        eviction: Eviction | None = None,
-        links: Linkage | None = None,
-        lists: VectorLists | None = None,
-    ) -> None:
-        """Replace the state and, if memories have moved to other slots, the policy, the links and the lists."""
+    def put(self, state: State, eviction: Eviction | None = None) -> None:
+        """Replace the state and, if memories have moved to other slots, the policy."""
         if state is not self.state:
-            self.state, self.eviction, self.links = state, eviction or self.eviction, links or self.links
-            self.lists = lists or self.lists
+            self.state, self.eviction = state, eviction or self.eviction
             self._view = None  # the cached view refers to the old arrays
 
     def view(self, state: State | None = None) -> Any:
@@ -262,8 +243,7 @@ class Forest:
         """
         with self.lock.instant:  # exclude queries that draw random numbers
             twin = Forest(self.options, self.n_threads, self.streams.copy())
-            twin.state, twin.eviction, twin.links = copy.deepcopy((self.state, self.eviction, self.links))
-            twin.lists = None if self.lists is None else self.lists.copy()
+            twin.state, twin.eviction = copy.deepcopy((self.state, self.eviction))
         twin.pace, twin.has_warned = self.pace, self.has_warned
         return twin
 
@@ -369,6 +349,5 @@ def kernel_parameters(options: dict[str, Any], n_features: int, sparse: bool) ->
             "sparse": sparse,
             "router_loss": ROUTER_LOSSES.index(options["router_loss"]),
             "scorer_loss": SCORER_LOSSES.index(options["scorer_loss"]),
-            "coded": options["keep"] == "codes" and not sparse,
         }
     )

@@ -19,9 +19,8 @@ from .._forest import (
     withdraw_slots,
 )
 from .._validation import check_ids
-from .cluster_lists import list_slots, withdraw_last
 from .forest import Forest
-from .reorganise import link_slots, remove_ids
+from .reorganise import remove_ids
 
 # A batch that replaces all memories is inserted in this many parts. An empty tree would lose its routers.
 _INSERTS_TO_FILL = 8
@@ -77,13 +76,10 @@ def _evict(forest: Forest, n: int) -> None:
 
 
 def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | None) -> None:
-    """Store keys in the next slots, insert them into every tree, and add their links and list entries."""
+    """Store keys in the next slots and insert them into every tree."""
     first, n_rows = forest.n_memories, rows.n_rows
     state = with_room_for_keys(forest.allocated(), n_rows, rows.values.size)
     forest.put(state)
-    is_linked = forest.options["n_links"] > 0 and not rows.sparse
-    if is_linked:
-        forest.links.make_room(state)
     n_reroutes = state.parameters.n_reroutes if n_reroutes is None else n_reroutes
     finisher = forest.finisher()
 
@@ -93,9 +89,6 @@ def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | N
         forest.eviction.inserted(forest.allocated(), first + start)
 
     forest.in_steps(n_rows, "insert", progress, insert, n_rows)
-    if is_linked:
-        link_slots(forest, np.arange(first, first + n_rows), progress)
-    list_slots(forest, np.arange(first, first + n_rows), progress)
     if n_rows > first:  # rare, so the cost of the copy is negligible
         forest.put(trimmed(forest.allocated()))
 
@@ -124,7 +117,5 @@ def roll_back(forest: Forest, first: int | None = None) -> None:
     if first == forest.n_memories:
         return
     forest.lock.step(partial(forest.eviction.taken_back, first))
-    forest.lock.step(partial(forest.links.taken_back, first))
-    forest.lock.step(partial(withdraw_last, forest, first))
     for slot in reversed(range(first, forest.n_memories, _REMOVALS_IN_A_STEP)):
         forest.lock.step(partial(withdraw_slots, forest.view(), slot))

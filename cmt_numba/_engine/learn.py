@@ -27,10 +27,8 @@ from .._forest import (
     update_trees,
     with_runners_up,
 )
-from .cluster_lists import list_slots
 from .forest import Forest
-from .query import Reach, search
-from .reorganise import link_slots
+from .query import search
 
 _ROWS_AT_ONCE = 16  # number of rows whose moves of keys are applied together
 
@@ -56,7 +54,7 @@ def update_rows(
         _move_keys(forest, rows, hits, rewards, key_learning_rate)
         return
     others = unexplored(rows.n_rows, 2)
-    search(forest, rows, Reach(forest.n_trees), others)
+    search(forest, rows, forest.n_trees, others)
     pairs, compared = with_runners_up(hits, others), np.zeros((rows.n_rows, 2), np.float32)
     compared[:, 0] = rewards[:, 0]
     _learn_rewards(forest, rows, pairs, compared, progress)
@@ -135,10 +133,6 @@ def _move_keys(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, rate
         state = forest.allocated()
         moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
         forest.lock.step(partial(overwrite_keys, forest.view(), moved, keys))
-    changed = np.setdiff1d(slots, NONE)
-    if forest.links.are_there:
-        link_slots(forest, changed)
-    list_slots(forest, changed)
 
 
 @changes

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from .._forest import EVICTIONS, MOST_LINKS, MOST_MEMORIES, RouterLoss, ScorerLoss
+from .._forest import EVICTIONS, MOST_MEMORIES, RouterLoss, ScorerLoss
 from .._validation import MOST_REROUTES, Checked, Constraint, Integer, OneOf, Optional, Real, check_seed
 
 ROUTER_LOSSES = tuple(loss.name.lower() for loss in RouterLoss)
 SCORER_LOSSES = tuple(loss.name.lower() for loss in ScorerLoss)
-
-KEEP = "all", "codes"
-"""What to store for dense keys: the keys and their codes, or only the codes."""
 
 OPTIONS: dict[str, Constraint] = {
     "n_trees": Integer(1, 2**15),
@@ -23,8 +20,6 @@ OPTIONS: dict[str, Constraint] = {
     "scorer_learning_rate": Real(0.0, 1e6, above=True),
     "max_memories": Optional(Integer(1, MOST_MEMORIES)),
     "eviction": OneOf(EVICTIONS),
-    "n_links": Integer(0, MOST_LINKS),
-    "keep": OneOf(KEEP),
     "n_threads": Optional(Integer(1, 2**15)),
     "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
 }

@@ -1,19 +1,16 @@
-"""Queries (QUERY, Algorithm 2): tree searches, searches along links, and exhaustive searches."""
+"""Queries (QUERY, Algorithm 2): tree searches and exhaustive searches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from .._change import Pace, TimedSteps, map_threads, progress_bar, spans
+from .._change import TimedSteps, map_threads, progress_bar, spans
 from .._forest import (
-    ALL,
     N_MEMORIES,
-    NO_SLOTS,
-    NONE,
     UNRESTRICTED,
     Hits,
     Query,
@@ -26,9 +23,7 @@ from .._forest import (
     as_matrix,
     certain,
     explore_rows,
-    least_left,
     no_hits,
-    query_links,
     query_rows,
     score_slots,
     stored_rows,
@@ -36,37 +31,12 @@ from .._forest import (
     unexplored,
 )
 from .._jit import keeping_interpreter
-from .cluster_lists import listed_candidates
-from .coded_candidates import search_coded
 from .filters import MOST_GATHERED, Filter
 from .forest import Forest
 
 _ROWS_AT_ONCE = 64  # maximum number of rows that one thread answers in a single read
-_PACE_OF_LISTS = Pace(1024, 0.02)  # longer steps for cluster lists, because the rows of a step share loaded lists
 _ROWS_IN_A_LARGE_BLOCK = 512  # number of rows in a matrix product with few candidates
 _ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # shape of a matrix product; changes wait until it is done
-
-
-class Reach(NamedTuple):
-    """The extent of a search.
-
-    Attributes
-    ----------
-    n_leaves : int
-        Number of leaves to search in all trees together.
-    breadth : int, default 0
-        Number of candidates to keep while following links. With 0, or in a forest without links, no links are followed.
-    left_out : ndarray of int64, shape (n_rows,), optional
-        For each row, the id of a memory that a search along links ignores.
-    gap : float, optional
-        Search the cluster lists whose centres' scores are at most ``gap`` below the highest one. Without cluster lists
-        this has no effect.
-    """
-
-    n_leaves: int
-    breadth: int = 0
-    left_out: np.ndarray | None = None
-    gap: float | None = None
 
 
 def query_forest(
@@ -77,23 +47,22 @@ def query_forest(
     *,
     epsilon: float = 0.0,
     among: Filter | None = None,
-    breadth: int = 0,
     progress: bool = False,
 ) -> ShownHits:
     """Return the best ``k`` memories for each row, among all memories or those that pass the filter ``among``.
 
     Rows explore with probability ``epsilon``. Call :func:`note_returned` to notify the eviction policy.
     """
-    reach = Reach(forest.n_trees if n_leaves is None else n_leaves, breadth)
+    n_leaves = forest.n_trees if n_leaves is None else n_leaves
     hits = no_hits(rows.n_rows, k)
     propensities: Callable[[], np.ndarray] = partial(certain, hits.ids)
     if among is not None:
-        forest.lock.read(partial(_search_fully_among, forest, rows, reach, among, hits, progress))
+        forest.lock.read(partial(search_among, forest, rows, n_leaves, among, hits, progress=progress))
     elif forest.n_memories > 0:
         word = np.uint64(draw_seed(forest) if epsilon > 0.0 else 0)
         if epsilon > 0.0:
-            propensities = partial(_propensities, forest, rows, hits.ids, reach.n_leaves, epsilon, forest.lock.n_steps)
-        search(forest, rows, reach, hits, epsilon=epsilon, word=word, progress=progress)
+            propensities = partial(_propensities, forest, rows, hits.ids, n_leaves, epsilon, forest.lock.n_steps)
+        search(forest, rows, n_leaves, hits, epsilon=epsilon, word=word, progress=progress)
     return ShownHits.of(hits, propensities)
 
 
@@ -128,7 +97,7 @@ def enter_returned(forest: Forest, ids: np.ndarray) -> None:
 def search(
     forest: Forest,
     rows: Rows,
-    reach: Reach,
+    n_leaves: int,
     hits: Hits,
     *,
     epsilon: float = 0.0,
@@ -141,14 +110,8 @@ def search(
         state = forest.fitting_state(rows)
         if state is None:
             return
-        if reach.gap is not None and (lists := listed_candidates(forest, reach.gap)) is not None:
-            search_coded(state, lists, rows.between(first, stop), hits.between(first, stop))
-            return
         view = forest.view(state)
-        if reach.breadth > 0 and forest.links.are_there:
-            _follow_links(forest, view, rows, first, stop, reach, 0, ALL, hits)
-            return
-        query = Query(rows, first, stop, reach.n_leaves, epsilon, word)
+        query = Query(rows, first, stop, n_leaves, epsilon, word)
         query_rows(view, query, UNRESTRICTED, hits.ids, hits.scores)
         if epsilon > 0.0:
             explore_rows(view, query, hits)
@@ -162,8 +125,7 @@ def search(
     with keeping_interpreter(n_rows), progress_bar(n_rows, "query", progress) as report:
 
         def answer_in_steps(span: tuple[int, int]) -> None:
-            pace = forest.pace if reach.gap is None else _PACE_OF_LISTS
-            steps = TimedSteps(*span, pace)
+            steps = TimedSteps(*span, forest.pace)
             for first, stop in steps:
                 forest.lock.read(partial(steps.take, answer, first, stop))
                 report(stop - first)
@@ -172,70 +134,27 @@ def search(
 
 
 def search_among(
-    forest: Forest, rows: Rows, reach: Reach, among: Filter, hits: Hits, *, progress: bool = False
+    forest: Forest, rows: Rows, n_leaves: int, among: Filter, hits: Hits, *, progress: bool = False
 ) -> None:
-    """Write the best memories in ``among`` for each row to ``hits``. Call this within a read of the forest.
-
-    A row stays unanswered if a search along links finds fewer candidates than expected by chance.
-    """
+    """Write the best memories in ``among`` for each row to ``hits``. Call this within a read of the forest."""
     state = forest.fitting_state(rows)
     chosen = among.slots(forest.slots_of, forest.lock.n_steps)
     if state is None or chosen.size == 0:
         return
     view, n_threads = forest.view(state), forest.threads_for(rows.n_rows)
-    breadth = reach.breadth if forest.links.are_there else 0
-    few = are_few(chosen, reach.n_leaves, breadth)
-    linked = breadth > 0 and not few
-    restriction = UNRESTRICTED if few or linked else among.restriction(state)
-    mask, least = ALL, 0
-    if linked:
-        mask, breadth = among.mask(state), max(breadth, hits.ids.shape[1])
-        least = max(hits.ids.shape[1], least_left(breadth, chosen.size / forest.n_memories))
-        least = min(least, chosen.size)
+    few = are_few(chosen, n_leaves)
+    restriction = UNRESTRICTED if few else among.restriction(state)
     with progress_bar(rows.n_rows, "query", progress) as report:
 
         def answer(span: tuple[int, int]) -> None:
-            query = Query(rows, *span, reach.n_leaves, 0.0, np.uint64(0))
+            query = Query(rows, *span, n_leaves, 0.0, np.uint64(0))
             if few:
                 score_slots(view, query, chosen, hits.ids, hits.scores)
-            elif linked:
-                _follow_links(forest, view, rows, *span, reach._replace(breadth=breadth), least, mask, hits)
             else:
                 query_rows(view, query, restriction, hits.ids, hits.scores)
             report(span[1] - span[0])
 
         map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
-
-
-def _search_fully_among(forest: Forest, rows: Rows, reach: Reach, among: Filter, hits: Hits, progress: bool) -> None:
-    """Call :func:`search_among`, and then score all candidates for unanswered rows."""
-    search_among(forest, rows, reach, among, hits, progress=progress)
-    wanted = min(hits.ids.shape[1], among.slots(forest.slots_of, forest.lock.n_steps).size)
-    if reach.breadth > 0 and forest.links.are_there and wanted > 0:
-        short = np.flatnonzero(hits.ids[:, wanted - 1] == NONE)
-        if short.size > 0:
-            others = scan_dense(forest, rows.take(short), hits.ids.shape[1], among)
-            hits.ids[short], hits.scores[short] = others.ids, others.scores
-
-
-def _follow_links(
-    forest: Forest,
-    view: Any,
-    rows: Rows,
-    first: int,
-    stop: int,
-    reach: Reach,
-    least: int,
-    chosen: np.ndarray,
-    hits: Hits,
-) -> None:
-    """Search along links for the rows ``first:stop``. A row with fewer than ``least`` candidates gets no answer."""
-    avoided = NO_SLOTS if reach.left_out is None else forest.slots_of(reach.left_out[first:stop])
-    values, ids, scores = rows.values, hits.ids, hits.scores
-    if stop - first < ids.shape[0]:
-        values = values[first * rows.n_features : stop * rows.n_features]
-        ids, scores = ids[first:stop], scores[first:stop]
-    query_links(view, forest.links.near, values, (reach.n_leaves, reach.breadth, least), chosen, avoided, ids, scores)
 
 
 def _propensities(
@@ -263,27 +182,26 @@ def _propensities(
 # Exhaustive search by matrix products
 
 
-def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None, *, ties_matter: bool = True) -> Hits:
+def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None) -> Hits:
     """Return the exact best ``k`` memories for each dense row, among all memories or those in ``among``.
 
-    Other threads may change the forest between blocks of rows. If ``ties_matter`` is False, a filtered search may
-    compare codes first, which breaks ties differently.
+    Other threads may change the forest between blocks of rows.
     """
     n_rows = rows.n_rows
-    hits, by_codes = unexplored(n_rows, k), among is not None and not ties_matter
+    hits = unexplored(n_rows, k)
     if n_rows <= _ROWS_IN_A_BLOCK:
-        forest.lock.read(partial(_scan_block, forest, rows, among, hits, by_codes))
+        forest.lock.read(partial(_scan_block, forest, rows, among, hits))
         return hits
     n_at_once = _ROWS_IN_A_BLOCK
     if among is not None and among.ids.size <= MOST_GATHERED:
         n_at_once = _ROWS_IN_A_LARGE_BLOCK
     for first, stop in spans(n_rows, n_at_once):
-        block = rows.between(first, stop), among, hits.between(first, stop), by_codes
+        block = rows.between(first, stop), among, hits.between(first, stop)
         forest.lock.read(partial(_scan_block, forest, *block))
     return hits
 
 
-def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits, by_codes: bool) -> None:
+def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits) -> None:
     """Write the exact best candidates for one block of rows to ``hits``."""
     state = forest.fitting_state(rows)
     if state is None:
@@ -292,9 +210,6 @@ def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits, by
     if among is not None:
         slots = among.slots(forest.slots_of, forest.lock.n_steps)
         n = slots.size
-        if by_codes and (coded := among.coded(state)) is not None:
-            search_coded(state, coded, rows, hits)
-            return
     if n == 0:
         return
     asked = rows.values[rows.offsets.item(0) : rows.offsets.item(-1)].reshape(hits.ids.shape[0], -1)

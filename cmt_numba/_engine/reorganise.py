@@ -22,7 +22,6 @@ from .._forest import (
     with_tree,
     without_trees,
 )
-from .cluster_lists import enter_changed, list_slots, moved_lists, withdraw_last
 from .forest import Forest
 
 
@@ -32,11 +31,7 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
     forest.known_slots(ids)
 
     def remove(start: int, stop: int) -> None:
-        slots, left = forest.slots_of(ids[start:stop]), forest.n_memories - (stop - start)
-        forest.links.unlink(forest.view(), slots)
-        withdraw_last(forest, left)
-        remove_memories(forest.view(), forest.eviction.recency, forest.links.near, ids[start:stop])
-        enter_changed(forest, slots[slots < left])  # the last memories have moved to these slots
+        remove_memories(forest.view(), forest.eviction.recency, ids[start:stop])
 
     steps = TimedSteps(0, ids.size, forest.pace)
     for start, stop in steps:
@@ -62,27 +57,10 @@ def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = F
         if in_one_step:
             overwrite()
         forest.on_each_tree(run, reinsert_slots, Turn(at, stop, finisher), slots)
-        if in_one_step and forest.links.are_there:
-            forest.links.link(forest.view(), slots)
-        if in_one_step:
-            enter_changed(forest, slots)
 
     if not in_one_step:
         forest.lock.step(overwrite)
     forest.in_steps(rows.n_rows, "replace", progress, reinsert)
-    if not in_one_step and forest.links.are_there:
-        link_slots(forest, slots, progress)
-    if not in_one_step:
-        list_slots(forest, slots, progress)
-
-
-def link_slots(forest: Forest, slots: np.ndarray, progress: bool = False) -> None:
-    """Link new memories, in slot order, or relink memories whose keys have changed."""
-
-    def link(_run: Workers, start: int, stop: int) -> None:
-        forest.links.link(forest.view(), slots[start:stop])
-
-    forest.in_steps(slots.size, "link", progress, link)
 
 
 @changes
@@ -127,9 +105,8 @@ def compact_memories(forest: Forest, copies: bool) -> None:
     state = compacted(before, copies=copies)
 
     def swap_in() -> None:
-        # The policy, the links and the lists refer to memories by slot, so they are replaced together with the state.
-        moved = forest.eviction.moved(before, state), forest.links.moved(before, state)
-        forest.put(state, *moved, moved_lists(forest, state))
+        # The policy refers to memories by slot, so it is replaced together with the state.
+        forest.put(state, forest.eviction.moved(before, state))
 
     forest.lock.step(swap_in)
 

@@ -25,11 +25,9 @@ from .eviction import EVICTIONS, Eviction, new_eviction
 from .exploration import explore_rows
 from .filtering import (
     UNRESTRICTED,
-    WORTH_A_CANDIDATE,
     WORTH_A_LEAF,
     Restriction,
     are_few,
-    least_left,
     restriction_to,
     score_slots,
 )
@@ -89,8 +87,6 @@ from .linear_model import (
     reset_model,
     reset_weights,
 )
-from .link_search import ALL, NO_SLOTS, query_links
-from .links import MOST_LINKS, Linkage
 from .moved_keys import moved_keys
 from .partition import with_tree, without_trees
 from .propensities import add_explored

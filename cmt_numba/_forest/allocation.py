@@ -60,7 +60,7 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     Sparse keys have ``n_cells`` cells in total.
     """
     codes, leaf_of, members = state.codes, state.leaf_of, state.members
-    keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells, coded=state.parameters.coded)
+    keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells)
     capacity = keys.ids.size
     if capacity > leaf_of.shape[1]:
         leaf_of = resized(leaf_of, capacity, 1)
@@ -75,7 +75,7 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     return state._replace(keys=keys, codes=codes, leaf_of=leaf_of, members=members)
 
 
-def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int, *, coded: bool = False) -> KeyArrays:
+def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int) -> KeyArrays:
     """Return a key store with room for ``n_rows`` more keys; sparse keys have ``n_cells`` cells in total."""
     needed = int(keys.totals[N_MEMORIES]) + n_rows
     capacity = keys.ids.size
@@ -84,7 +84,7 @@ def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int, 
         keys = keys._replace(ids=resized(keys.ids, capacity))
         if parameters.sparse:
             keys = keys._replace(spans=resized(keys.spans, capacity))
-        elif not coded:
+        else:
             keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features))
     if 5 * needed > 4 * keys.slot_table.size:
         keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))

@@ -83,8 +83,6 @@ def _keys_in(order: np.ndarray, new_slot: np.ndarray, state: State) -> KeyArrays
     keys, table = state.keys, state.keys.slot_table.copy()
     table[table != NONE] = new_slot[table[table != NONE]]
     moved = keys._replace(ids=_rows_in(order, keys.ids, 1), slot_table=table)
-    if state.parameters.coded:
-        return moved
     if not state.parameters.sparse:
         return moved._replace(values=_rows_in(order, keys.values, state.parameters.n_features))
     return with_cells(moved, order, keys.values.size)

@@ -5,7 +5,6 @@ the leaves up, in time proportional to the number of candidates. Routers are eva
 candidates. If scoring all candidates is faster than a search, all of them are scored instead.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +21,6 @@ _KEYS_AHEAD = 8  # distance between the key that is prefetched and the key that 
 WORTH_A_LEAF = 128
 """Break-even point: reaching and scanning a leaf takes about as long as scoring this many memories."""
 
-WORTH_A_CANDIDATE = 8
-"""Number of memories that a search along links compares for each candidate that it keeps."""
-
-_DEVIATIONS = 3.0  # standard deviations below the mean beyond which a count is not due to chance
-
 
 class Restriction(NamedTuple):
     """The candidates of a search. If the arrays are empty, all memories are candidates."""
@@ -40,18 +34,9 @@ UNRESTRICTED = Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np
 """No filter: all memories are candidates."""
 
 
-def are_few(slots: np.ndarray, n_leaves: int, breadth: int) -> bool:
+def are_few(slots: np.ndarray, n_leaves: int) -> bool:
     """Return whether scoring all memories in ``slots`` is at least as fast as a search."""
-    return slots.size <= n_leaves * WORTH_A_LEAF + breadth * WORTH_A_CANDIDATE
-
-
-def least_left(breadth: int, share: float) -> int:
-    """Return a lower bound on the number of candidates that pass a filter, if the filter is independent of distance.
-
-    If fewer pass, the search has not reached the memories that pass. ``share`` is the fraction of all memories that
-    pass.
-    """
-    return int(share * breadth - _DEVIATIONS * math.sqrt(share * (1.0 - share) * breadth))
+    return slots.size <= n_leaves * WORTH_A_LEAF
 
 
 def restriction_to(state: State, slots: np.ndarray) -> Restriction:

@@ -32,7 +32,6 @@ from .linear_model import (
     release_model,
     reset_model,
 )
-from .linking import move_links
 from .lru_list import take_out_slot
 from .quantization import move_code
 from .rng import peek_below, random_below
@@ -296,7 +295,7 @@ _addresses: dict[Any, Any] = {}
 
 def finisher_of(parameters: Parameters, view: Any) -> Any:
     """Return the address of the compiled ``_finish_step`` for a forest, to pass to :func:`finish_step`."""
-    kinds = parameters.sparse, parameters.coded, *map(type, parameters)
+    kinds = parameters.sparse, *map(type, parameters)
     if kinds not in _addresses:
         work = Workspace(np.empty(0, np.int64), np.empty(0, np.float32))
         _addresses[kinds] = address_of(_finish_step, view, 0, work)
@@ -420,10 +419,10 @@ def withdraw_slots(view, first):
 
 
 @kernel
-def remove_memories(view, recency, near, ids):
+def remove_memories(view, recency, ids):
     """Remove the memories ``ids`` from every tree, from the key store and from ``recency``.
 
-    They must have no links. Writes all arrays except ``ids``.
+    Writes all arrays except ``ids``.
     """
     forest = by_reference(view)
     trees, routers, keys, codes = forest.trees, forest.routers, forest.keys, forest.codes
@@ -435,5 +434,4 @@ def remove_memories(view, recency, near, ids):
         if not keys.sparse:
             move_code(codes, last, slot)
         take_out_slot(recency, slot, last)
-        move_links(near, last, slot)
         drop_key(keys, slot)

@@ -6,12 +6,11 @@ import numpy as np
 
 from .._jit import by_reference, inner, kernel, prefetch
 from .hash_table import belongs_before, enter_place, find_place, hash_number
-from .quantization import encode_key, write_code
+from .quantization import encode_key
 from .rows import UNSCALED, Row, Rows, row_of
 from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE, State
 
 _CELLS_IN_A_LINE = 16  # 4-byte cells in a cache line of 64 bytes
-_CODES_IN_A_LINE = 64  # 1-byte codes in a cache line
 
 
 def stored_rows(state: State, slots: Any) -> Rows:
@@ -23,10 +22,7 @@ def stored_rows(state: State, slots: Any) -> Rows:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         cells = np.arange(offsets[-1]) + np.repeat(spans[:, 0] - offsets[:-1], lengths)
         return Rows(keys.values[cells], keys.indices[cells], offsets, d, True)
-    if state.parameters.coded:
-        values = state.codes.values.reshape(-1, d)[slots] * state.codes.marks["scale"][slots, None]
-    else:
-        values = keys.values.reshape(-1, d)[slots]
+    values = keys.values.reshape(-1, d)[slots]
     return Rows(values.reshape(-1), keys.indices, np.arange(0, values.size + 1, d, dtype=np.int64), d, False)
 
 
@@ -35,10 +31,8 @@ def key_of(keys, slot):
     """Return the key in a slot."""
     if keys.sparse:
         return Row(keys.values, keys.indices, keys.spans[slot, 0], keys.spans[slot, 1], UNSCALED)
-    d, scale = keys.n_features, UNSCALED
-    if keys.coded:
-        scale = keys.marks[slot]["scale"]
-    return Row(keys.values, keys.indices, slot * d, (slot + 1) * d, scale)
+    d = keys.n_features
+    return Row(keys.values, keys.indices, slot * d, (slot + 1) * d, UNSCALED)
 
 
 @inner
@@ -50,8 +44,8 @@ def prefetch_span(keys, slot):
 @inner
 def prefetch_key(keys, slot):
     """Prefetch the key in a slot."""
-    z, step = key_of(keys, slot), _CODES_IN_A_LINE if keys.coded else _CELLS_IN_A_LINE
-    for i in range(z.a, z.b, step):
+    z = key_of(keys, slot)
+    for i in range(z.a, z.b, _CELLS_IN_A_LINE):
         prefetch(z.values, i)
         if keys.sparse:
             prefetch(z.indices, i)
@@ -118,7 +112,7 @@ def store_keys(view, rows, first, stop):
     keys = forest.keys
     for row in range(first, stop):
         slot = _append_row(keys, rows, row)
-        if not keys.sparse and not keys.coded:
+        if not keys.sparse:
             encode_key(keys, forest.codes, slot)
 
 
@@ -138,11 +132,8 @@ def _append_row(keys, rows, row):
             keys.indices[start + i] = rows.indices[a + i]
     else:
         start = slot * keys.n_features
-    if keys.coded:
-        write_code(keys, slot, rows.values[a:b])
-    else:
-        for i in range(b - a):
-            keys.values[start + i] = rows.values[a + i]
+    for i in range(b - a):
+        keys.values[start + i] = rows.values[a + i]
     keys.ids[slot] = memory_id
     enter_slot(keys.slot_table, memory_id, slot)
     keys.totals[N_MEMORIES] += 1
@@ -166,11 +157,8 @@ def overwrite_key(keys, slot, rows, row):
             keys.indices[start + i] = x.indices[x.a + i]
     else:
         start = slot * keys.n_features
-    if keys.coded:
-        write_code(keys, slot, x.values[x.a : x.b])
-    else:
-        for i in range(n):
-            keys.values[start + i] = x.values[x.a + i]
+    for i in range(n):
+        keys.values[start + i] = x.values[x.a + i]
     keys.totals[LONGEST] = max(keys.totals[LONGEST], n)
 
 
@@ -186,7 +174,7 @@ def drop_key(keys, slot):
         if keys.sparse:
             keys.spans[slot, 0] = keys.spans[last, 0]
             keys.spans[slot, 1] = keys.spans[last, 1]
-        elif not keys.coded:
+        else:
             d = keys.n_features
             for i in range(d):
                 keys.values[slot * d + i] = keys.values[last * d + i]

@@ -4,8 +4,6 @@ Memory bandwidth limits the speed of searches. Each dense key is therefore also 
 The decoded key is the code times a scale, and the *error* of the code is the distance of the decoded key from the key.
 By the Cauchy-Schwarz inequality, the score of the decoded key and the error bound the score of the key. A search reads
 only the keys whose upper bounds reach the best scores so far, and returns the same answers as without codes.
-
-A forest that stores only codes uses the decoded keys as its keys, with scales that give them unit length.
 """
 
 import numpy as np
@@ -14,7 +12,6 @@ from .._jit import inner, inner_fastmath, prefetch
 
 _LARGEST = np.float32(127.0)
 _LINE = 64  # bytes of a cache line
-_CELLS_OF_A_SUM = 1 << 16  # number of products of codes whose sum fits into int32
 
 
 @inner_fastmath
@@ -52,12 +49,6 @@ def scale_for(values):
 
 
 @inner
-def encode(values, codes, scale):
-    """Write the code of ``values``, and return the distance of the decoded values from ``values``."""
-    return np.sqrt(_encode(values, codes, scale))
-
-
-@inner
 def encode_key(keys, codes, slot):
     """Write the code, scale and error of the key in a slot."""
     d = keys.n_features
@@ -66,25 +57,6 @@ def encode_key(keys, codes, slot):
     squared = _encode(keys.values[a:b], codes.values[a:b], scale)
     codes.marks[slot]["scale"] = scale
     codes.marks[slot]["error"] = np.sqrt(squared) * np.float32(1.001) + _rounding(d)
-
-
-@inner_fastmath
-def _squared_length_of(codes):
-    total = np.float32(0.0)
-    for i in range(codes.size):
-        total += np.float32(codes[i]) * np.float32(codes[i])
-    return total
-
-
-@inner
-def write_code(keys, slot, values):
-    """Store a unit-length key as a code in a key store without full keys. The decoded key has unit length."""
-    d = keys.n_features
-    a, b = slot * d, (slot + 1) * d
-    _encode(values, keys.values[a:b], scale_for(values))
-    squared = _squared_length_of(keys.values[a:b])
-    keys.marks[slot]["scale"] = np.float32(1.0) / np.sqrt(squared) if squared > 0.0 else np.float32(1.0)
-    keys.marks[slot]["error"] = _rounding(d)
 
 
 @inner
@@ -120,21 +92,3 @@ def coded_score(values, marks, at, probe, d):
     mark = marks[at]
     value = mark["scale"] * _coded_dot(probe.values, values[at * d : (at + 1) * d])
     return value, mark["error"] * probe.length[0]
-
-
-@inner_fastmath
-def _sum_of_products(codes, others):
-    total = np.int32(0)
-    for i in range(codes.size):
-        total = np.int32(total + np.int32(np.int32(codes[i]) * np.int32(others[i])))
-    return total
-
-
-@inner
-def product_of_codes(codes, a, others, b, d):
-    """Return the dot product of ``codes[a : a + d]`` and ``others[b : b + d]``."""
-    total = np.float32(0.0)
-    for first in range(0, d, _CELLS_OF_A_SUM):
-        stop = min(first + _CELLS_OF_A_SUM, d)
-        total += np.float32(_sum_of_products(codes[a + first : a + stop], others[b + first : b + stop]))
-    return total

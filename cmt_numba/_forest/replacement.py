@@ -27,7 +27,7 @@ def overwrite_keys(view, slots, rows):
     for row in range(slots.size):
         slot = slots[row]
         overwrite_key(keys, slot, rows, row)
-        if not keys.sparse and not keys.coded:
+        if not keys.sparse:
             encode_key(keys, codes, slot)
         for t in range(trees.counters.shape[0]):
             trees.leaves[t, trees.leaf_of[t, slot]]["packed"] = NONE

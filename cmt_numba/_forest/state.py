@@ -82,15 +82,13 @@ class Parameters(NamedTuple):
     sure_margin: float
     scorer_loss: int
     scorer_learning_rate: float
-    coded: bool = False  # whether only the codes of dense keys are stored
 
 
 class KeyArrays(NamedTuple):
     """The key store: unit-length float32 keys by slot, and the hash table from ids to slots.
 
     A dense key is ``values[slot * n_features : (slot + 1) * n_features]``; ``indices`` and ``spans`` are empty.
-    A sparse key is the cells ``spans[slot, 0] : spans[slot, 1]`` of ``values`` and ``indices``. If only codes are
-    stored, ``values`` is empty.
+    A sparse key is the cells ``spans[slot, 0] : spans[slot, 1]`` of ``values`` and ``indices``.
     """
 
     values: Annotated[np.ndarray, kind_of(np.float32, "cells")]
@@ -151,9 +149,6 @@ CODE_MARKS = np.dtype([("scale", np.float32), ("error", np.float32)])
 """The scale and the error of a code; see ``quantization.py``."""
 
 
-_NO_MARKS = np.empty(0, CODE_MARKS)
-
-
 class Codes(NamedTuple):
     """8-bit codes of dense keys. Both arrays are empty if keys are sparse."""
 
@@ -198,21 +193,16 @@ class LinearModels(NamedTuple):
 
 
 class KeyStore(NamedTuple):
-    """A key store as kernels receive it: the arrays of :class:`KeyArrays` and the type of the keys.
-
-    If only codes are stored, ``coded`` is true, and ``values`` and ``marks`` are the arrays of :class:`Codes`.
-    """
+    """A key store as kernels receive it: the arrays of :class:`KeyArrays` and the type of the keys."""
 
     n_features: int
     sparse: Known
-    coded: Known
     values: np.ndarray
     indices: np.ndarray
     spans: np.ndarray
     ids: np.ndarray
     slot_table: np.ndarray
     totals: np.ndarray
-    marks: np.ndarray  # CODE_MARKS (slots,): empty unless keys are coded
 
 
 class CodeStore(NamedTuple):
@@ -276,17 +266,14 @@ class State(NamedTuple):
     def view(self) -> Any:
         """Return the state as kernels receive it."""
         parameters, codes = self.parameters, self.codes
-        keys = key_store(parameters, self.keys, codes if parameters.coded else None)
+        keys = key_store(parameters, self.keys)
         code_store = CodeStore(parameters.n_features, *codes, *self.packed)
         return held(ForestView(parameters, self.trees, self.models, keys, code_store, self.scorer))
 
 
-def key_store(parameters: Any, keys: KeyArrays, codes: Codes | None = None) -> KeyStore:
-    """Return the key store of a forest or of examples for kernels. Pass ``codes`` if only codes are stored."""
-    if codes is not None:
-        keys = keys._replace(values=codes.values)
-    form = parameters.n_features, known(parameters.sparse), known(codes is not None)
-    return KeyStore(*form, *keys, _NO_MARKS if codes is None else codes.marks)
+def key_store(parameters: Any, keys: KeyArrays) -> KeyStore:
+    """Return the key store of a forest or of examples for kernels."""
+    return KeyStore(parameters.n_features, known(parameters.sparse), *keys)
 
 
 def linear_models(state: Any) -> LinearModels:

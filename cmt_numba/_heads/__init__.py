@@ -108,4 +108,3 @@ from .search import FoundLabels, Questions, SearchEffort, all_of
 from .shortlists import new_shortlists, shortlist_rows
 from .solved_labels import Training, learn_afresh, learn_memberships
 from .stored_duals import N_STORED, StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals
-from .vector_lists import VectorLists

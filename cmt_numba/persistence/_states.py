@@ -39,7 +39,7 @@ from ._objects import take
 if TYPE_CHECKING:  # saved trees do not need the heads
     from .._heads import Expectation, Head, StoredExamples
 
-VALUES = frozenset({"keys.values", "codes.values", "packed.values", "routers.weights", "links.near"})
+VALUES = frozenset({"keys.values", "codes.values", "packed.values", "routers.weights"})
 """Names of a forest's large arrays. Kernels are safe with any values in them, if links lead to memories."""
 
 _STREAMS = "streams"
@@ -95,7 +95,6 @@ def state_of(
     sparse = take(fields, "sparse", bool)
     numbers = {f"parameters.{name}": value for name, value in options.items()}
     numbers |= {"parameters.n_features": n_features, "parameters.sparse": sparse}
-    numbers["parameters.coded"] = options["coded"] and not sparse
     state = put_together(State, arrays, numbers)
     return state.streams, state
 

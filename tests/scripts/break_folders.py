@@ -355,7 +355,6 @@ KINDS = {
                 {"max_memories": 30, "eviction": "oldest"},
                 {"max_memories": 30, "eviction": "random"},
                 {"max_memories": 30, "eviction": "least_recently_returned"},
-                {"n_links": 4},
             )
         ),
     ),

@@ -23,15 +23,14 @@ def test_memories_are_found_by_their_new_keys_alone(keys: Any, n_trees: int):
     assert tree.insert(keys[:1]).tolist() == [200]
 
 
-@pytest.mark.parametrize("n_links", [0, 4])
-def test_few_memories_are_replaced_in_one_step(dense_keys: np.ndarray, n_links: int):
+def test_few_memories_are_replaced_in_one_step(dense_keys: np.ndarray):
     """Other threads see memories with their old or new keys, and wait only once."""
-    tree = ContextualMemoryTree(n_trees=2, n_links=n_links, random_state=0)
+    tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(dense_keys)
     before = tree._lock.n_steps
     tree.replace([1, 5], -dense_keys[:2])
     assert tree._lock.n_steps == before + 1
-    assert tree.query(-dense_keys[:2], 1, breadth=8 if n_links > 0 else None).ids[:, 0].tolist() == [1, 5]
+    assert tree.query(-dense_keys[:2], 1, n_probes=100).ids[:, 0].tolist() == [1, 5]
     tree.check_invariants()
 
 

@@ -8,7 +8,6 @@ from .errors import require
 from .numbers import all_small, all_within
 
 _LARGEST_MARK = 2.0  # generous upper bound on scales and errors of unit-length keys
-_LONGEST_KEY = 1.001  # upper bound on the length of a unit-length key after rounding
 _CELLS_AT_ONCE = 1 << 20
 
 
@@ -35,11 +34,6 @@ def check_codes(state: State) -> None:
     require(sensible, "the scale or the error of a code is out of range")
     for first, stop in spans(n, max(1, _CELLS_AT_ONCE // d)):
         keys = marks["scale"][first:stop, None] * codes[first:stop]
-        if state.parameters.coded:
-            require(
-                all_small(np.linalg.norm(keys, axis=1), _LONGEST_KEY), "a code does not represent a key of length 1"
-            )
-            continue
         difference = state.keys.values[first * d : stop * d].reshape(-1, d) - keys
         distance = np.linalg.norm(difference, axis=1)
         require(bool(np.all(distance <= marks["error"][first:stop])), "a code is too far from its key")

@@ -13,7 +13,7 @@ _MOST_IDS = 2**62
 _LONGEST_VALUE = 1.001  # upper bound on the values of a unit-length key after rounding
 
 
-def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) -> None:
+def check_key_frame(parameters: Any, keys: KeyArrays) -> None:
     """Raise InvariantError unless the arrays of a key store have the expected lengths. Call :func:`check_layout` first.
 
     The check reads no array except ``totals``.
@@ -35,7 +35,7 @@ def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) ->
         require(keys.spans.shape[0] == capacity, "every key must have a span")
         require(0 <= live <= end <= keys.values.size, "the key store has overflowed")
     else:
-        require(keys.values.size >= capacity * d or coded, "the key store is too small")
+        require(keys.values.size >= capacity * d, "the key store is too small")
 
 
 def check_keys(parameters: Any, keys: KeyArrays, *, values: bool = True) -> None:

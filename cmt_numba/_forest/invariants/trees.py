@@ -105,7 +105,7 @@ def check(state: State, *, values: bool = True) -> None:
     If ``values`` is False, skip the values of keys, codes and dense routers, which are never used as indices.
     """
     check_frame(state)
-    check_keys(state.parameters, state.keys, values=values and not state.parameters.coded)
+    check_keys(state.parameters, state.keys, values=values)
     if values:
         check_codes(state)
     check_scorer(state.parameters, state.scorer)
@@ -125,7 +125,7 @@ def check_frame(state: State) -> None:
     parameters, counters, keys = state.parameters, state.counters, state.keys
     n_trees = parameters.n_trees
     check_layout(state, {"trees": n_trees, "streams": n_trees + 1})
-    check_key_frame(parameters, keys, coded=parameters.coded)
+    check_key_frame(parameters, keys)
     check_code_frame(state)
     check_model_frame(state, n_trees)
     n = int(keys.totals[N_MEMORIES])
