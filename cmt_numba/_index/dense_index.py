@@ -25,6 +25,7 @@ from .state import (
     new_state,
     restored,
     used_arrays,
+    used_vectors,
     with_room,
     write_vectors,
 )
@@ -97,9 +98,9 @@ class DenseIndex:
     @property
     def nbytes(self) -> int:
         """The size in bytes of the vectors and all that describes them, without spare room."""
-        arrays, _ = self.arrays()
-        n = len(self)
-        return sum(array.nbytes for array in arrays.values()) + 4 * n + self._state.vectors.slot_table.nbytes
+        arrays, n = used_arrays(self._state), len(self)
+        of_slots = 4 * n * (self.n_features + 1) + self._state.vectors.slot_table.nbytes
+        return sum(array.nbytes for array in arrays.values()) + of_slots
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""
@@ -282,7 +283,7 @@ class DenseIndex:
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the persistent state: arrays, and facts that JSON can express. Arrays may be views."""
-        arrays = used_arrays(self._state) | {"gaps": self._gaps.samples}
+        arrays = used_arrays(self._state) | {"vectors": used_vectors(self._state), "gaps": self._gaps.samples}
         facts = {
             "n_features": self.n_features,
             "metric": self.metric,

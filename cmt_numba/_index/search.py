@@ -35,6 +35,7 @@ from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VE
 
 _WAITING = 64  # number of members that wait for the comparison of their 8-bit codes
 _MOST_ROWS = 1024  # number of rows in a block
+_KEPT_AT_ONCE = 1 << 18  # number of rows in a block, times results of each
 _REACHED_AT_ONCE = 1 << 20  # number of lists that the rows of a block reach
 _LEAST = np.float32(-3e38)
 _SURE = np.float32(1.9)  # standard errors of the estimates for centers
@@ -519,7 +520,7 @@ def search_block(arrays, Q, first, stop, effort, mask, scores, ids):
     """Write the best vectors for rows ``first:stop``; rows that reach the same list scan it together."""
     state = by_reference(arrays)
     n_lists, k = state.totals[N_LISTS], ids.shape[1]
-    most = min(stop - first, _MOST_ROWS)
+    most = max(1, min(stop - first, _MOST_ROWS, _KEPT_AT_ONCE // k))
     queries = new_queries(most, Q.shape[1], state.signs.shape[1])
     ranking = _new_ranking(most, k)
     reach = _new_reach(n_lists, state.routes.factors.size)

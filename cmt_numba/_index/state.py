@@ -233,12 +233,9 @@ _SAVED = {
 
 
 def used_arrays(state: DenseState) -> dict[str, np.ndarray]:
-    """Return the arrays from which :func:`restored` makes the same state, without spare room."""
+    """Return the arrays besides vectors from which :func:`restored` makes the same state, without spare room."""
     n, n_lists, n_tiles = (int(state.totals[i]) for i in (N_VECTORS, N_LISTS, N_TILES))
-    vectors, n_base = state.vectors, min(n, len(state.vectors.base))
-    parts = vectors.base[:n_base], vectors.more[: n - n_base]
-    arrays = {"vectors": np.concatenate(parts) if len(parts[0]) and len(parts[1]) else parts[len(parts[0]) == 0]}
-    arrays["ids"] = vectors.ids[:n]
+    arrays = {"ids": state.vectors.ids[:n]}
     for name, (part, _) in _SAVED.items():
         array = getattr(getattr(state, part) if part else state, name)
         if part == "clusters":
@@ -247,6 +244,14 @@ def used_arrays(state: DenseState) -> dict[str, np.ndarray]:
             array = array[: len(array) // max(len(state.members.nexts), 1) * n_tiles]
         arrays[name] = array
     return arrays
+
+
+def used_vectors(state: DenseState) -> np.ndarray:
+    """Return the vectors by slot, a view unless some of them are in a memory map and others are not."""
+    n, (base, more) = int(state.totals[N_VECTORS]), state.vectors[:2]
+    if n <= len(base):
+        return base[:n]
+    return np.concatenate([base, more[: n - len(base)]]) if len(base) > 0 else more[:n]
 
 
 def restored(state: DenseState, arrays: dict[str, np.ndarray]) -> DenseState:

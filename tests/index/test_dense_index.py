@@ -181,3 +181,14 @@ def test_a_failed_insertion_leaves_no_trace(monkeypatch):
     np.testing.assert_array_equal(np.sort(dense.ids), np.arange(10))
     monkeypatch.undo()
     np.testing.assert_array_equal(dense.insert(vectors(2, 4, 2)), [10, 11])
+
+
+def test_many_results_are_complete(monkeypatch):
+    monkeypatch.setattr(dense_index, "_FEW", 100)
+    dense, Q = index.DenseIndex(20), clustered(6, 20, 1)
+    dense.insert(clustered(400, 20))
+    found, scores = dense.search(Q, 500)
+    for row in found:
+        np.testing.assert_array_equal(np.sort(row[:400]), np.arange(400))
+    assert (found[:, 400:] == -1).all()
+    assert (np.diff(scores[:, :400]) <= 0).all()
