@@ -325,7 +325,8 @@ def main(arguments: Sequence[str] | None = None) -> Run:
         collection = verse_collection(options.data, options.popular, options.seed)
     else:
         parser.error(f"there is no bible/verses.jsonl.gz in {options.data}")
-    print(f"{len(collection.texts):,} texts, of which {len(collection.wordings):,} are looked for\n")
+    print(f"{len(collection.texts):,} texts, of which {len(collection.wordings):,} are looked for")
+    print(f"Learning from {options.queries:,} searches\n", flush=True)
     result = run(collection, options.queries, options.held_out, seed=options.seed)
     print(table(result))
     path = options.output / "feedback_search.png"

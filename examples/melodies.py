@@ -102,7 +102,7 @@ def all_songs() -> list[Song]:
     """Return the songs of the Essen collection with enough notes, without duplicate beginnings."""
     package = find_spec("music21")
     if package is None or not package.submodule_search_locations:
-        raise SystemExit("install the package music21, which contains the songs")
+        raise SystemExit("install music21, which contains the songs: pip install 'cmt-numba[examples]'")
     songs = {}
     for path in sorted((Path(package.submodule_search_locations[0]) / "corpus/essenFolksong").glob("*.abc")):
         for song in songs_of(path.read_text(encoding="utf-8", errors="replace")):
@@ -129,7 +129,7 @@ def learned(songs: list[Song], n_examples: int, rng: np.random.Generator, **opti
     """Return an edit distance with costs learned from simulated singers."""
     answers = rng.permutation(len(songs))[:n_examples]
     queries = encoded([sung(songs[i], rng) for i in answers])
-    distance = EditDistance(NOTE_SYMBOLS, transposition=None, featured=True, random_state=0, **options)
+    distance = EditDistance(NOTE_SYMBOLS, transposition=None, featured=True, verbose=True, random_state=0, **options)
     return distance.fit(encoded(songs), queries, answers)
 
 
@@ -187,8 +187,9 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200, help="number of singers for --evaluate")
     parser.add_argument("--evaluate", action="store_true")
     options = parser.parse_args()
+    print("Reading folk songs, and learning how singers deviate from them", flush=True)
     songs = all_songs()
-    print(f"{len(songs)} songs with different beginnings")
+    print(f"{len(songs)} songs with different beginnings", flush=True)
     some = np.random.default_rng(0).permutation(len(songs))[: options.songs]
     songs = [songs[i] for i in np.sort(some)]
     if options.evaluate:

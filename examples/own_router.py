@@ -77,6 +77,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=600, help="number of digits to store")
+    print("Comparing routers of the reference implementation on digits", flush=True)
     rows = [(name, *figures) for name, figures in compare(parser.parse_args().rows).items()]
     print(tabulate(rows, ["", "self-consistency", "accuracy"], floatfmt=".3f"))
 

@@ -49,7 +49,7 @@ class Offices(NamedTuple):
 def all_offices(kind: str) -> Offices:
     """Return the offices of a kind, one per location."""
     if find_spec("zipcodes") is None:
-        raise SystemExit("install the package zipcodes, which contains the post offices")
+        raise SystemExit("install zipcodes, which contains the post offices: pip install 'cmt-numba[examples]'")
     import zipcodes
 
     found = {}
@@ -176,6 +176,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=3, help="number of runs; median times are printed")
     options = parser.parse_args()
+    print("Storing the post offices of the United States, and finding those near a place", flush=True)
     offices = all_offices("STANDARD")
     print(f"{len(offices.names)} post offices", flush=True)
     if options.evaluate:

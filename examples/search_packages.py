@@ -11,6 +11,7 @@ import argparse
 import gzip
 import json
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=300_000)
     given = parser.parse_args()
 
+    print("Reading package summaries, and learning word vectors from them at the first run", file=sys.stderr)
     packages = read(given.file, given.limit)
     vectors = learn_vectors(given.file.with_suffix(f".{given.limit}.vectors"), packages)
     with MemoryStore(given.file.with_suffix(f".{given.limit}.store")) as store:

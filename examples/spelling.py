@@ -43,7 +43,7 @@ def listed_misspellings() -> list[tuple[str, str]]:
     try:
         package = files("codespell_lib")
     except ModuleNotFoundError:
-        raise SystemExit("spelling.py needs the package codespell: pip install codespell") from None
+        raise SystemExit("spelling.py needs the package codespell: pip install 'cmt-numba[examples]'") from None
     text = package.joinpath("data/dictionary.txt").read_text(encoding="utf-8")
     return misspellings(text.splitlines())
 
@@ -53,7 +53,7 @@ def learned_distance(pairs: list[tuple[str, str]], words: list[str], n_examples:
     place = {word: i for i, word in enumerate(words)}
     some = np.random.default_rng(0).permutation(len(pairs))[:n_examples]
     distance = EditDistance(
-        LETTERS, transposition=1.0, contextual=True, symmetric=False, n_rounds=n_rounds, random_state=0
+        LETTERS, transposition=1.0, contextual=True, symmetric=False, n_rounds=n_rounds, verbose=True, random_state=0
     )
     return distance.fit(words, [pairs[i][0] for i in some], [place[pairs[i][1]] for i in some])
 
@@ -101,6 +101,7 @@ def main() -> None:
     parser.add_argument("--evaluate", action="store_true")
     options = parser.parse_args()
     if options.evaluate:
+        print("Learning the costs of edits, and correcting 1,000 misspellings of other words", flush=True)
         shares = evaluate(listed_misspellings(), 1000, options.examples, options.rounds)
         print("first: {:.3f}, among five: {:.3f}".format(*shares))
         return
@@ -109,6 +110,7 @@ def main() -> None:
         memory, words = SequenceMemory.load(options.memory), names.read_text(encoding="utf-8").split("\n")
     else:
         pairs = listed_misspellings()
+        print(f"Learning from {options.examples:,} misspellings, once for {options.memory}", flush=True)
         words = sorted({right for _, right in pairs})
         memory = memory_of(words, learned_distance(pairs, words, options.examples, options.rounds))
     if options.correct:

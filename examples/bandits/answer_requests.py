@@ -42,6 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=2000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     options = parser.parse_args(arguments)
+    print(f"Replying to {options.rounds:,} requests, and learning from rewards", flush=True)
     rng = np.random.default_rng(options.seed)
     words = HashingVectorizer(n_features=2**8, alternate_sign=False)
     texts, wanted = requests(options.rounds, rng)

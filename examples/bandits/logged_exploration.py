@@ -154,6 +154,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ads", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     options = parser.parse_args(arguments)
+    print(f"Estimating values from {options.events:,} events without propensities", flush=True)
     if options.experiment == "tau":
         headers = ["tau", "estimate", "95 %", "truth", "uniform log", "1/20"]
         print(tabulate(by_tau(options.events, options.seed), headers=headers, floatfmt=".4f", disable_numparse=[1, 2]))

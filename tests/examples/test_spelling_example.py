@@ -45,5 +45,5 @@ def test_a_missing_package_is_one_line(spelling, monkeypatch: pytest.MonkeyPatch
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(spelling, "files", missing)
-    with pytest.raises(SystemExit, match=r"^spelling.py needs the package codespell: pip install codespell$"):
+    with pytest.raises(SystemExit, match=r"^spelling.py needs the package codespell: pip install"):
         spelling.listed_misspellings()
