@@ -79,6 +79,8 @@ from .lessons import CandidateSearch, HeadLesson
 from .list_search import Landmarks, Scorers, search_lists
 from .multiclass_svm import (
     N_COMPETITORS,
+    Duals,
+    has_converged,
     lacks_gaps,
     learn_labels,
     learn_shortlists,

@@ -49,6 +49,7 @@ _NOTHING = 1e-30  # smallest C; its inverse is finite in float32
 _MANY_EXAMPLES = 50.0  # examples per label above which the margin grows and C shrinks
 _SWEEPS = 3  # rounds of closed-form steps per example
 _CLOSE_ENOUGH = 0.001  # steps below this fraction of the margin are skipped
+_LARGEST_GAP = 0.02  # duality gap, as a fraction of the margin times all dual variables, at which training stops
 
 N_COMPETITORS = 8
 """Maximum number of an example's competitors that have dual variables."""
@@ -71,6 +72,7 @@ class Duals(NamedTuple):
     weights: np.ndarray  # float32 (rows, N_COMPETITORS): dual variable of each competitor, 0 for none
     softness: np.ndarray  # float32 (rows,): slack per unit of the row's weights, 1 / C
     settled: np.ndarray  # bool (rows,): whether the last pass over the row changed nothing
+    gaps: np.ndarray  # float32 (rows,): each row's part of the duality gap before its last step
     importance: np.ndarray  # float32 (rows,): sample weights; for MIRA, the softness includes them
 
 
@@ -120,6 +122,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
         np.zeros((n_rows, N_COMPETITORS), np.float32),
         (1.0 / np.maximum(hardness, _NOTHING)).astype(np.float32),
         np.zeros(n_rows, np.bool_),
+        np.zeros(n_rows, np.float32),
         importance,
     )
 
@@ -162,6 +165,18 @@ def _entry_for(plan, place):
         elif plan.places[j] == place:
             return np.int64(j)
     return free
+
+
+@inner
+def _gap_of_row(plan, candidates, right, best, margin, softness):
+    """Return the row's part of the duality gap, which is 0 at the optimum and positive elsewhere."""
+    lead = candidates.scores[right] - candidates.scores[best]
+    slack, used, gap = max(np.float32(0.0), margin - lead), np.float32(0.0), np.float32(0.0)
+    for j in range(N_COMPETITORS):
+        used += plan.weights[j]
+        if plan.places[j] != NONE:
+            gap -= plan.weights[j] * (margin - (candidates.scores[right] - candidates.scores[plan.places[j]]))
+    return gap + np.float32(0.5) * (slack * slack / softness + softness * used * used)
 
 
 @inner
@@ -295,6 +310,7 @@ def _plan_row(candidates, x, right, row, duals, margin, plan):
         return
     _begin_plan(plan, candidates, duals, row, right)
     softness = duals.softness[row]
+    duals.gaps[row] = _gap_of_row(plan, candidates, right, best_of(candidates, right), margin, softness)
     for _ in range(_SWEEPS):
         farthest = np.float32(0.0)
         best = best_of(candidates, right)
@@ -347,6 +363,15 @@ def _scored(search: CandidateSearch, head: Head, lesson: HeadLesson, block: np.n
     asked = found.labels[unknown]
     found.scores[unknown] = scores_of(head, lesson.questions.rows, asked, of_rows, search.n_threads, run)
     return found
+
+
+def has_converged(head: Head, duals: Duals) -> bool:
+    """Return whether another pass over all rows would hardly improve the head.
+
+    The duality gap is the sum over the rows, each at the time of its last step.
+    """
+    used = margin_wanted(head) * float(duals.weights.sum(dtype=np.float64))
+    return head.parameters.loss == HeadLoss.MIRA and float(duals.gaps.sum(dtype=np.float64)) <= _LARGEST_GAP * used
 
 
 def lacks_gaps(head: Head) -> bool:

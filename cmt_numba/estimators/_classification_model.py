@@ -82,6 +82,9 @@ from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, me
 from ._neighbors import NeighborTable, nearest, new_table
 from ._votes import count_votes, weights_of_votes
 
+_PASSES_OF_MIRA = 50  # default maximum number of passes; few sets need more than 15
+_PASSES_OF_ADAGRAD = 5  # default number of passes with other losses
+
 PASSES_ONLINE = 2
 """Passes over a batch and its replayed examples. More passes would overfit."""
 
@@ -103,7 +106,7 @@ logger = logging.getLogger("cmt_numba")
 class ClassificationOptions(LabelOptions, Protocol):
     """Parameters of a classifier that the model depends on."""
 
-    n_head_passes: int
+    n_head_passes: int | None
     loss: str
     aggressiveness: float
     learning_rate: float
@@ -252,7 +255,7 @@ class ClassificationModel:
     def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassificationOptions, *, afresh: bool) -> None:
         """Add classes and learn examples. ``batch.y`` holds indices into ``places.of_batch``."""
         given, weights = batch.rows, batch.weights
-        index, n_rows, n_passes, slots = self.index, given.n_rows, options.n_head_passes, None
+        index, n_rows, n_passes, slots = self.index, given.n_rows, n_passes_of(options), None
         is_first = index.n_labels == 0
         if is_first:
             index.feature_weights = self._count_features(given, weights, options, are_weighted=batch.are_weighted)
@@ -396,7 +399,7 @@ class ClassificationModel:
         If training fails, restore the head, the dual variables and the feature weights.
         """
         index = self.index
-        if index.examples is None or options.n_head_passes == 0 or not is_due(self.n_stored, self.n_relearned):
+        if index.examples is None or n_passes_of(options) == 0 or not is_due(self.n_stored, self.n_relearned):
             return False
         (rows, labels), slots = all_examples(index.examples), all_slots(index.examples)
         before, weights = (index.head, self.duals, index.feature_weights), taken(self.example_weights, slots)
@@ -423,7 +426,7 @@ class ClassificationModel:
     def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
         """Return whether learning ``n_rows`` rows entails much additional work, such as retraining."""
         n_examples = self.n_stored + n_rows
-        learns_again = options.n_head_passes > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
+        learns_again = n_passes_of(options) > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
         learns_again = learns_again and not self._spreads_work(n_rows)
         evicts = options.max_examples is not None and n_examples > options.max_examples
         return learns_again or evicts or self.index.has_much_due(n_rows)
@@ -446,8 +449,9 @@ class ClassificationModel:
         index.begin_training()
         if slots is not None:
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=False)
-        if options.n_head_passes > 0:
-            self._train_head(rows, labels, options.n_head_passes, weights, slots, options)
+        n_passes = n_passes_of(options)
+        if n_passes > 0:
+            self._train_head(rows, labels, n_passes, weights, slots, options)
         index.end_training(rows.n_rows)
 
     def trained_on(
@@ -552,7 +556,7 @@ class ClassificationModel:
                 lesson = HeadLesson(questions, order, labels, shortlists, n_pass == 0)
                 return learn_labels(search, index.head, lesson, duals)
 
-            index.train_in_passes(n_rows, n_passes, duals.settled, learn, options.verbose)
+            index.train_in_passes(n_rows, n_passes, duals, learn, options.verbose)
         if slots is not None and self._has_means():
             self.duals = with_duals(self.duals or no_stored_duals(), slots, duals)
 
@@ -733,6 +737,13 @@ class ClassificationModel:
         classes = np.where(slots == NONE, NONE, self.class_of_label[examples.label_of[slots]])
         weights = weights_of_votes(options.weights, 1.0 - distances, rows, all_examples(examples)[0], slots)
         return count_votes(classes, weights, self.classes.size)
+
+
+def n_passes_of(options: ClassificationOptions) -> int:
+    """Return the maximum number of passes that train the head."""
+    if options.n_head_passes is not None:
+        return options.n_head_passes
+    return _PASSES_OF_MIRA if HEAD_LOSSES[options.loss] == HeadLoss.MIRA else _PASSES_OF_ADAGRAD
 
 
 def is_due(n_examples: int, n_learned: int) -> bool:

@@ -109,9 +109,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     n_router_passes : int, default 2
         Number of passes over the examples that train the routers, at most 10,000. With 0, the trees are unsupervised.
         They are always unsupervised if ``fit`` receives one sparse example per class.
-    n_head_passes : int, default 5
-        Number of passes over the examples that train the head, at most 10,000. With 0, a class is scored by the mean of
-        its examples. The head is never trained for more than 8,192 classes of one sparse example each.
+    n_head_passes : int, optional
+        Maximum number of passes over the examples that train the head, at most 10,000. "mira" stops earlier if its
+        duality gap is small. By default, "mira" takes up to 50 passes, and the other losses take 5. With 0, a class is
+        scored by the mean of its examples. The head is never trained for more than 8,192 classes of one sparse example
+        each.
     feature_weights : {"auto", "idf", "none"}, default "auto"
         Weights of the features of sparse rows. "idf" multiplies each feature by its inverse document frequency among
         the examples, so that rare features count more, and then scales rows to unit length. Frequencies are updated at
@@ -191,7 +193,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         **OF_ALL,
         "n_candidates": Optional(Integer(1)),
         "n_router_passes": PASSES,
-        "n_head_passes": PASSES,
+        "n_head_passes": Optional(PASSES),
         "aggressiveness": Real(0.0, 1e6, above=True),
         "leaf_multiplier": Optional(OPTIONS["leaf_multiplier"]),
         "store_examples": Flag(),
@@ -214,7 +216,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         n_candidates: int | None = None,
         *,
         n_router_passes: int = 2,
-        n_head_passes: int = 5,
+        n_head_passes: int | None = None,
         feature_weights: str = "auto",
         loss: str = "mira",
         aggressiveness: float = 1.0,

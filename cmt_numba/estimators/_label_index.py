@@ -35,6 +35,7 @@ from .._heads import (
     AllScorers,
     CandidateSearch,
     Digest,
+    Duals,
     Head,
     HeadParameters,
     LabelAnswers,
@@ -50,6 +51,7 @@ from .._heads import (
     best_of_all,
     cells_of_tables,
     dense_scorers,
+    has_converged,
     is_in_lists,
     label_bounds,
     listed,
@@ -346,14 +348,20 @@ class LabelIndex:
             teach_rows(self.forest, routed_rows, labels, options.n_router_passes, afresh, options.verbose)
 
     def train_in_passes(
-        self, n_rows: int, n_passes: int, settled: np.ndarray, learn: Callable[[int, np.ndarray], Head], verbose: bool
+        self, n_rows: int, n_passes: int, duals: Duals, learn: Callable[[int, np.ndarray], Head], verbose: bool
     ) -> None:
-        """Train the head by calling ``learn(n_pass, order)`` for each pass, with rows in random order."""
+        """Train the head by calling ``learn(n_pass, order)`` for each pass, with rows in random order.
+
+        Stop after ``n_passes`` or when a pass over all rows shows that the head has converged.
+        """
         for n_pass in with_progress(range(n_passes), "pass", verbose):
             # Every second pass skips the rows that changed nothing in the pass before.
-            order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
+            takes_all = n_pass % 2 == 0
+            order = np.arange(n_rows) if takes_all else np.flatnonzero(~duals.settled)
             self.orders.shuffle(order)
             self.head = learn(n_pass, order)
+            if takes_all and has_converged(self.head, duals):
+                break
         self.prune()
 
     def hard_negatives(self, n_rows: int, options: LabelOptions) -> CandidateSearch:
