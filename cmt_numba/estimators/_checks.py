@@ -41,9 +41,10 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
     forest, head = index.forest, index.head
     n_memories = 0 if index.scores_all else n_labels
     require(index.tree.n_memories == n_memories, "either all labels must have a memory or none")
-    require(head.parameters.n_features == d >= 1, "the head must have the same number of features as the examples")
+    width = d + index.is_standardized
+    require(head.parameters.n_features == width > 0, "the head must have the same number of features as the examples")
     if forest.state is not None:
-        require(index.tree.n_features == d, "the forest must have the same number of features as the examples")
+        require(index.tree.n_features == width, "the forest must have the same number of features as the examples")
         require(
             forest.state.parameters.sparse == head.parameters.sparse,
             "the head and the forest must both be sparse or both be dense",
@@ -82,8 +83,16 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     if index.feature_weights is not None:
         alike = index.feature_weights.counts.size == d and head.parameters.sparse
         require(alike, "each feature of sparse rows must have one weight")
+    if index.scales is not None:
+        scales = index.scales
+        arrays = (scales.means, scales.squares, scales.center, scales.inverse)
+        require(
+            not head.parameters.sparse and all(part.size == d and invariants.all_finite(part) for part in arrays),
+            "each feature of dense rows must have one scale",
+        )
+        require(scales.n_rows > 0.0 and np.isfinite(scales.n_rows), "scales must be of rows")
     if examples is not None:
-        alike = examples.parameters == (head.parameters.n_features, head.parameters.sparse)
+        alike = examples.parameters == (d, head.parameters.sparse)
         require(alike, "examples must have the same features and format as the head")
         if thorough:
             check_examples(examples, n_labels)
@@ -91,7 +100,7 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
             check_example_frame(examples)
         n_examples, weights = int(examples.keys.totals[N_MEMORIES]), model.example_weights
         _check_weights("examples", None if weights is None else weights[:n_examples], n_examples)
-        lengths = model.example_lengths
+        lengths = index.example_lengths
         _check_weights("lengths of examples", None if lengths is None else lengths[:n_examples], n_examples)
         if thorough and model.example_names is not None:
             names = model.shown_ids(model.example_ids())

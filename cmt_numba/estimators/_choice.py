@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from ._neighbors import METRICS, nearest, new_table
 from ._votes import count_votes, weights_of_votes
 
 AUTO = "auto"
+MOST_LABELS = 1024
+"""Maximum number of labels for a choice. With more, scorers are more accurate and faster than neighbors."""
+
 METHODS = ("head", "neighbors", "scored_neighbors")
 
 _NEIGHBORS_TRIED = (1, 3, 5, 10, 20)
 _MOST_EXAMPLES = 10_000  # maximum number of examples used for the choice
-_MOST_LABELS = 1024  # with more labels, scorers are more accurate and faster than neighbors
 _MOST_SPLITS = 5  # maximum number of random splits
 _ENOUGH_HELD_OUT = 1500
 
@@ -68,30 +70,45 @@ def choose(
     lengths: np.ndarray | None,
     n_labels: int,
     options: ChoiceOptions,
-    predict: Callable[[np.ndarray, Rows], np.ndarray],
+    predict: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> Choice:
     """Return the choice with the lowest error on held-out stored examples.
 
     If there are too few held-out examples, return the default values. Ties go to the head.
 
-    ``lengths`` are the lengths of the examples before scaling, or None if all were 1. ``predict`` takes slots and rows,
-    trains a head on the examples in the slots, and returns its labels for the rows.
+    ``lengths`` are the lengths of the examples before scaling, or None if all were 1. ``predict`` takes training slots
+    and held-out slots, and returns the labels of the held-out examples by a head trained on the others.
     """
     by_default = resolved(options, None)
     if examples is None or AUTO not in (options.method, options.metric, options.n_neighbors):
         return by_default
     rows, labels = all_examples(examples)
-    if options.method == AUTO and (rows.sparse or n_labels > _MOST_LABELS):
+    if options.method == AUTO and (rows.sparse or n_labels > MOST_LABELS):
         return by_default
-    lengths, errors, n_held_out = filled(lengths, labels.size), Counter[Choice](), 0
-    for seen, apart in _splits(labels):
+    lengths = filled(lengths, labels.size)
+
+    def errors_of(seen: np.ndarray, apart: np.ndarray) -> dict[Choice, int]:
+        errors = {}
         if options.method == AUTO:
-            errors[by_default] += int(np.count_nonzero(predict(seen, rows.take(apart)) != labels[apart]))
-        errors.update(_errors_of_neighbors(rows, labels, lengths, seen, apart, options))
+            errors[by_default] = int(np.count_nonzero(predict(seen, apart) != labels[apart]))
+        return errors | _errors_of_neighbors(rows, labels, lengths, seen, apart, options)
+
+    errors = held_out_errors(labels, errors_of)
+    return min(errors, key=errors.__getitem__) if errors else by_default
+
+
+def held_out_errors(labels: np.ndarray, errors_of: Callable[[np.ndarray, np.ndarray], dict[Any, int]]) -> Counter[Any]:
+    """Return the number of errors of each candidate on held-out examples, empty if there are too few examples.
+
+    ``errors_of`` takes training slots and held-out slots.
+    """
+    errors, n_held_out = Counter[Any](), 0
+    for seen, apart in _splits(labels):
+        errors.update(errors_of(seen, apart))
         n_held_out += apart.size
         if n_held_out >= _ENOUGH_HELD_OUT:
             break
-    return by_default if n_held_out < FEWEST_HELD_OUT else min(errors, key=errors.__getitem__)
+    return errors if n_held_out >= FEWEST_HELD_OUT else Counter()
 
 
 def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -56,12 +56,12 @@ from .._heads import (
     rows_of_labels,
     shortlist_rows,
     slots_of_examples,
-    some_examples,
     with_duals,
     with_labels,
     with_only,
     with_only_examples,
     with_room_for_examples,
+    without_digest,
 )
 from .._jit import keeping_interpreter
 from ..tree import ContextualMemoryTree
@@ -73,11 +73,12 @@ from ._calibration import (
     logits_per_margin,
     positions_in,
 )
-from ._choice import Choice, choose, resolved
+from ._choice import MOST_LABELS, Choice, choose, held_out_errors, resolved
 from ._class_places import ClassPlaces
 from ._example_names import ExampleNames
-from ._feature_weights import FeatureWeights, add_counts, are_in_doubt, count_features, seem_cut_off
-from ._input import ExampleBatch, joined_weights, taken, total_weights, weighted
+from ._feature_scales import FEWEST_ROWS, MOST_OF_A_TABLE, FeatureScales, add_rows, measure_scales, move_scorers
+from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
+from ._input import ExampleBatch, filled, joined_weights, taken, total_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
 from ._neighbors import NeighborTable, nearest, new_table
 from ._votes import count_votes, weights_of_votes
@@ -95,6 +96,7 @@ _MOST_AT_ONCE = 1000  # number of examples on which retraining takes about 20 ms
 _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/16 of all examples
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
 _FEWEST = 16  # number of new examples below which no retraining is due
+_ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
 
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
@@ -142,8 +144,6 @@ class ClassificationModel:
         Number of examples at the last retraining.
     calibration : ndarray of float64, shape (1,)
         Logits per margin; NaN until the first query that needs it.
-    example_lengths : ndarray of float32 or None
-        Length of each stored example before scaling, by slot, with spare capacity; None if all were 1.
     choice : Choice or None
         Values of "auto" parameters; None in a model from an older file until it learns.
     example_names : ExampleNames or None
@@ -161,21 +161,23 @@ class ClassificationModel:
         self.duals: StoredDuals | None = None
         self.n_measured = self.n_relearned = 0
         self.calibration = np.full(1, np.nan)
-        self.example_lengths: np.ndarray | None = None
         self.choice: Choice | None = None
         self.has_warned = False
         self.example_names: ExampleNames | None = None
         self._table: tuple[StoredExamples, NeighborTable] | None = None
 
     @classmethod
-    def new(cls, options: ClassificationOptions, rows: Rows, n_classes: int) -> ClassificationModel:
-        """Return an empty model for rows like ``rows`` and about ``n_classes`` classes."""
-        loss, learning_rate = HEAD_LOSSES[options.loss], float(options.learning_rate)
+    def new(cls, options: ClassificationOptions, batch: ExampleBatch, n_classes: int) -> ClassificationModel:
+        """Return an empty model for a first batch and about ``n_classes`` classes."""
+        rows, loss, learning_rate = batch.rows, HEAD_LOSSES[options.loss], float(options.learning_rate)
         index = LabelIndex.new(options, rows, n_classes, loss, learning_rate, of_sets=False)
         if options.store_examples:
             index.examples = new_examples(ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
         nothing = np.empty(0, np.int64)
-        return cls(index, nothing, nothing, nothing)
+        model = cls(index, nothing, nothing, nothing)
+        model._measure_features(rows, batch.lengths, batch.weights, options, are_weighted=batch.are_weighted)
+        index.head = index.empty_head(rows.n_features)
+        return model
 
     @classmethod
     def of_attributes(cls, known: dict[str, Any]) -> ClassificationModel:
@@ -186,8 +188,8 @@ class ClassificationModel:
         model.example_weights, model.duals = known.get("_example_weights"), known.get("_duals")
         model.n_measured, model.n_relearned = known["_n_measured"], known.get("_n_relearned", 0)
         model.calibration = known.get("_calibration", model.calibration)
-        index.feature_weights, model.choice = known.get("_feature_weights"), known.get("_choice")
-        model.example_lengths = known.get("_example_lengths")
+        index.feature_weights, index.scales = known.get("_feature_weights"), known.get("_scales")
+        index.example_lengths, model.choice = known.get("_example_lengths"), known.get("_choice")
         if known.get("_example_names") is not None:
             model.example_names = ExampleNames(known["_example_names"].tolist(), model.example_ids().tolist())
         return model
@@ -203,7 +205,8 @@ class ClassificationModel:
             "_duals": self.duals,
             "_calibration": self.calibration,
             "_feature_weights": self.index.feature_weights,
-            "_example_lengths": self.example_lengths,
+            "_scales": self.index.scales,
+            "_example_lengths": self.index.example_lengths,
             "_choice": self.choice,
             "_example_names": None if self.example_names is None else self.example_names.of_ids(self.example_ids()),
             "_label_of_class": self.label_of_class,
@@ -257,9 +260,7 @@ class ClassificationModel:
         given, weights = batch.rows, batch.weights
         index, n_rows, n_passes, slots = self.index, given.n_rows, n_passes_of(options), None
         is_first = index.n_labels == 0
-        if is_first:
-            index.feature_weights = self._count_features(given, weights, options, are_weighted=batch.are_weighted)
-        rows = index.weighed(given)
+        rows = index.prepared(given, batch.lengths)
         # Routers need not learn classes of one example each: the inverted index finds sparse classes, and cluster lists
         # find dense classes if there are very many.
         many = rows.sparse or n_rows > MOST_TRAINED_ALONE_DENSE
@@ -270,8 +271,6 @@ class ClassificationModel:
         if index.examples is not None:
             slots = self._store(batch, labels)
             if not self._spreads_work(n_rows) and self._learn_again_if_due(options):
-                self._choose_features(options)
-                self._choose(options)
                 return
         index.begin_training()
         if self._has_means() and known.any():
@@ -285,36 +284,77 @@ class ClassificationModel:
             competing = self._competing(rows, labels, options)
             n_swept = _SWEPT * n_rows if self._spreads_work(n_rows) else 0
             slots, n_swept = replayed(index.examples, n_rows, competing, index.orders, n_swept)
-            given, labels = some_examples(index.examples, slots)
-            rows = index.weighed(given)
+            rows, labels = index.prepared_examples(slots)
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
         if n_passes > 0:
             self._train_head(rows, labels, n_passes, weights, slots, options, n_swept)
         if n_swept > 0 and _n_times_grown(self.n_stored) > _n_times_grown(self.n_stored - n_rows):
             self.calibration = np.full(1, np.nan)
-            self._count_features_again(options)
+            self._measure_again(options)
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
         if is_first:
-            self._choose_features(options)
-            self._choose(options)
-        elif index.examples is None and index.feature_weights is not None:
-            index.feature_weights = add_counts(index.feature_weights, options.feature_weights, given, batch.weights)
+            self._choose(0, options)
+        elif index.examples is None:
+            self._measure_further(given, batch, options)
 
-    def _count_features(
-        self, rows: Rows, weights: np.ndarray | None, options: ClassificationOptions, *, are_weighted: bool = False
-    ) -> FeatureWeights | None:
-        """Count features. Rows are marked as weighted if ``are_weighted`` is True or if earlier rows were."""
-        former = self.index.feature_weights
-        are_weighted = are_weighted or (former is not None and former.are_weighted)
-        return count_features(options.feature_weights, rows, weights, are_weighted=are_weighted)
+    def _measure_features(
+        self,
+        rows: Rows,
+        lengths: np.ndarray | None,
+        weights: np.ndarray | None,
+        options: ClassificationOptions,
+        *,
+        are_weighted: bool = False,
+    ) -> None:
+        """Measure the features of examples, and decide whether to weight or standardise them.
 
-    def _count_features_again(self, options: ClassificationOptions) -> None:
-        """Recount the features of all stored examples, without deciding again whether to weight them."""
-        former, (rows, _) = self.index.feature_weights, all_examples(self.stored())
-        found = self._count_features(rows, taken(self.example_weights, all_slots(self.stored())), options)
-        if former is not None and found is not None:
-            self.index.feature_weights = found._replace(is_used=former.is_used)
+        Sparse rows are marked as weighted if ``are_weighted`` is True or if earlier rows were.
+        """
+        index, kind = self.index, options.feature_weights
+        are_weighted = are_weighted or (index.feature_weights is not None and index.feature_weights.are_weighted)
+        index.feature_weights = count_features(kind, rows, weights, are_weighted=are_weighted)
+        former, index.scales = index.scales, None
+        has_trees = index.n_labels > 0 and not index.scores_all  # their keys must stay as they are
+        if has_trees and former is not None and lengths is not None:
+            is_used = former.is_used
+        elif has_trees or rows.sparse or lengths is None or kind not in ("auto", "scale"):
+            return
+        elif kind == "scale":
+            is_used = True
+        elif former is not None and former.n_rows >= _ENOUGH_TO_CHOOSE:
+            is_used = former.is_used
+        else:
+            enough = rows.n_rows >= FEWEST_ROWS or index.examples is None
+            is_used = enough and rows.n_features <= MOST_OF_A_TABLE
+        index.scales = measure_scales(rows, lengths, weights, is_used=is_used)
+
+    def _measure_again(self, options: ClassificationOptions) -> None:
+        """Measure the features of all stored examples, without deciding again whether to weight or standardise them."""
+        index, weights, (rows, _) = self.index, self.index.feature_weights, all_examples(self.stored())
+        shares, scales = taken(self.example_weights, all_slots(self.stored())), index.scales
+        if weights is not None:
+            found = count_features(options.feature_weights, rows, shares, are_weighted=weights.are_weighted)
+            index.feature_weights = weights if found is None else found._replace(is_used=weights.is_used)
+        if scales is not None:
+            lengths = filled(index.example_lengths, rows.n_rows)
+            self._use_scales(measure_scales(rows, lengths, shares, is_used=scales.is_used))
+
+    def _measure_further(self, rows: Rows, batch: ExampleBatch, options: ClassificationOptions) -> None:
+        """Measure the features of a batch in addition to earlier ones, which are not stored."""
+        index = self.index
+        if index.feature_weights is not None:
+            index.feature_weights = add_counts(index.feature_weights, options.feature_weights, rows, batch.weights)
+        if index.scales is not None:
+            self._use_scales(add_rows(index.scales, rows, filled(batch.lengths, rows.n_rows), batch.weights))
+
+    def _use_scales(self, scales: FeatureScales) -> None:
+        """Replace the scales of features without changing any answer."""
+        former, index = self.index.scales, self.index
+        if former is not None and scales.is_used and scales.n_used != former.n_used:
+            index.head = without_digest(index.head)
+            move_scorers(index.head, former, scales)
+        index.scales = scales
 
     def _warn_if_cut_off(self, rows: Rows) -> None:
         """Warn once if rows of new classes seem to come from a vectorizer fitted without these classes."""
@@ -379,7 +419,8 @@ class ClassificationModel:
         self.index.examples = examples
         n_stored, next_id = (int(examples.keys.totals[total]) for total in (N_MEMORIES, NEXT_ID))
         self.example_weights = joined_weights(self.example_weights, n_stored, weights, rows.n_rows)
-        self.example_lengths = joined_weights(self.example_lengths, n_stored, lengths, rows.n_rows)
+        index = self.index
+        index.example_lengths = joined_weights(index.example_lengths, n_stored, lengths, rows.n_rows)
         append_examples(examples.lists, rows, labels)
         if ids is not None and ids.dtype.kind != "i":
             if self.example_names is None:
@@ -396,24 +437,30 @@ class ClassificationModel:
     def _learn_again_if_due(self, options: ClassificationOptions) -> bool:
         """Retrain on all stored examples if many were added or removed; return whether this happened.
 
-        If training fails, restore the head, the dual variables and the feature weights.
+        If training fails, restore the head, the dual variables and the measurements of features.
         """
         index = self.index
         if index.examples is None or n_passes_of(options) == 0 or not is_due(self.n_stored, self.n_relearned):
             return False
-        (rows, labels), slots = all_examples(index.examples), all_slots(index.examples)
-        before, weights = (index.head, self.duals, index.feature_weights), taken(self.example_weights, slots)
-        self.duals = None
+        (rows, _), slots = all_examples(index.examples), all_slots(index.examples)
+        before = index.head, self.duals, index.feature_weights, index.scales
+        lengths = None if index.example_lengths is None else index.example_lengths[: rows.n_rows]
         try:
-            index.feature_weights = self._count_features(rows, weights, options)
+            self._measure_features(rows, lengths, taken(self.example_weights, slots), options)
             with keeping_interpreter(rows.n_rows):
-                self.train_from_means(index.weighed(rows), labels, weights, options, slots)
+                self._learn_all(options)
+                self._choose(self.n_relearned, options)
         except BaseException:
-            index.head, self.duals, index.feature_weights = before
+            index.head, self.duals, index.feature_weights, index.scales = before
             raise
         self.n_relearned = rows.n_rows
         self.calibration = np.full(1, np.nan)
         return True
+
+    def _learn_all(self, options: ClassificationOptions) -> None:
+        """Train a new head and the routers on all stored examples."""
+        self.duals, slots = None, all_slots(self.stored())
+        self.train_from_means(*self.index.prepared_examples(), taken(self.example_weights, slots), options, slots)
 
     def _spreads_work(self, n_rows: int) -> bool:
         """Return whether to learn more stored examples in each call instead of retraining on all of them.
@@ -445,7 +492,7 @@ class ClassificationModel:
         """
         index = self.index
         means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1, weights)
-        index.head = with_labels(new_head(index.head.parameters), means, lengths)
+        index.head = with_labels(new_head(index.head.parameters._replace(n_features=rows.n_features)), means, lengths)
         index.begin_training()
         if slots is not None:
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=False)
@@ -454,50 +501,70 @@ class ClassificationModel:
             self._train_head(rows, labels, n_passes, weights, slots, options)
         index.end_training(rows.n_rows)
 
-    def trained_on(
-        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, options: ClassificationOptions
-    ) -> ClassificationModel:
-        """Return a model with this model's forest and a head trained only on these examples."""
-        learner, index = copy.copy(self), copy.copy(self.index)
+    def trained_on(self, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
+        """Return a model with this model's forest and a head trained only on the stored examples in some slots."""
+        learner, index, weights = copy.copy(self), copy.copy(self.index), taken(self.example_weights, slots)
+        rows, labels = index.prepared_examples(slots)
         index.orders = np.random.default_rng(index.seed)
         index.n_of_label = np.bincount(labels)
         index.weight_of_label = None if weights is None else total_weights(labels, weights, index.n_of_label.size)
         index.n_cells_pruned = learner.n_measured = 0
         learner.index = index
-        learner.train_from_means(index.weighed(rows), labels, weights, options)
+        learner.train_from_means(rows, labels, weights, options)
         return learner
 
-    def _choose_features(self, options: ClassificationOptions) -> None:
-        """If the values of rows do not show whether features are weighted, choose by the error on held-out examples."""
+    def answers_for(self, slots: np.ndarray, options: ClassificationOptions) -> np.ndarray:
+        """Return the best label for each stored example in some slots."""
+        best: np.ndarray = self.index.best_labels(self.index.prepared_examples(slots)[0], 1, options).labels[:, 0]
+        return best
+
+    def _choose(self, n_before: int, options: ClassificationOptions) -> None:
+        """Choose values for "auto" parameters. ``n_before`` is the number of examples at the choice before."""
         index = self.index
-        if index.examples is None or index.feature_weights is None or options.feature_weights != "auto":
+        if index.examples is None:
+            self.choice = resolved(options, None)
             return
-        rows, labels = all_examples(index.examples)
-        if not are_in_doubt(index.feature_weights, rows):
+        if n_before < _ENOUGH_TO_CHOOSE and options.feature_weights == "auto":
+            self._choose_features(options)
+
+        def predict(seen: np.ndarray, apart: np.ndarray) -> np.ndarray:
+            return self.trained_on(seen, options).answers_for(apart, options)
+
+        self.choice = choose(index.examples, index.example_lengths, index.n_labels, options, predict)
+
+    def _choose_features(self, options: ClassificationOptions) -> None:
+        """Decide by the error on held-out examples whether to weight or standardise features, unless this is clear."""
+        index, scales, weights = self.index, self.index.scales, self.index.feature_weights
+        rows, labels = all_examples(self.stored())
+        tried: list[Any]
+        if scales is not None and index.scores_all and index.n_labels <= MOST_LABELS:
+            first = rows.n_features <= MOST_OF_A_TABLE
+            tried = [scales._replace(is_used=is_used) for is_used in (first, not first)]
+            name, former = "scales", scales.is_used
+        elif weights is not None and are_in_doubt(weights, rows):
+            tried = [weights._replace(is_used=is_used) for is_used in (weights.is_used, not weights.is_used)]
+            name, former = "feature_weights", weights.is_used
+        else:
             return
-        apart, seen = held_out(labels.size, 0, never=np.unique(labels, return_index=True)[1])
-        if apart.size < FEWEST_HELD_OUT:
-            return
-        former, weights, errors = index.feature_weights, taken(self.example_weights, all_slots(index.examples)), {}
-        for is_used in (former.is_used, not former.is_used):
-            index.feature_weights = former._replace(is_used=is_used)
-            learner = self.trained_on(rows.take(seen), labels[seen], taken(weights, seen), options)
-            answers = learner.best_labels(rows.take(apart), 1, options).labels[:, 0]
-            errors[is_used] = int(np.count_nonzero(answers != labels[apart]))
-        index.feature_weights = former._replace(is_used=min(errors, key=errors.__getitem__))
-        if index.feature_weights.is_used != former.is_used:
-            self.duals = None
-            self.train_from_means(index.weighed(rows), labels, weights, options, all_slots(index.examples))
 
-    def _choose(self, options: ClassificationOptions) -> None:
-        """Choose values for "auto" parameters."""
+        def errors_of(seen: np.ndarray, apart: np.ndarray) -> dict[int, int]:
+            errors = {}
+            for i, features in enumerate(tried):
+                setattr(index, name, features)
+                answers = self.trained_on(seen, options).answers_for(apart, options)
+                errors[i] = int(np.count_nonzero(answers != labels[apart]))
+            return errors
 
-        def predict(slots: np.ndarray, asked: Rows) -> np.ndarray:
-            rows, labels = all_examples(self.stored())
-            learner = self.trained_on(rows.take(slots), labels[slots], taken(self.example_weights, slots), options)
-            return learner.best_labels(asked, 1, options).labels[:, 0]
-
-        self.choice = choose(self.index.examples, self.example_lengths, self.index.n_labels, options, predict)
+        before = getattr(index, name)
+        try:
+            errors = held_out_errors(labels, errors_of)
+        finally:
+            setattr(index, name, before)
+        if errors:
+            best = tried[min(errors, key=errors.__getitem__)]
+            setattr(index, name, best)
+            if best.is_used != former:
+                self._learn_all(options)
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return the labels that compete with each row's label, concatenated over all rows."""
@@ -604,7 +671,7 @@ class ClassificationModel:
         label_of_class[class_of_label] = np.arange(kept.size)
         model = ClassificationModel(fewer, self.classes[left], label_of_class, class_of_label)
         model.example_weights, model.duals, model.calibration = self.example_weights, self.duals, self.calibration
-        model.example_lengths, model.choice, model.has_warned = self.example_lengths, self.choice, self.has_warned
+        model.choice, model.has_warned = self.choice, self.has_warned
         if index.examples is not None:
             head = self._forget_examples(model, head, slots, number, kept.size)
         fewer.head = as_ready_as(head, index.head, index.lightest_listed)
@@ -612,8 +679,7 @@ class ClassificationModel:
         n_gone = int(index.n_of_label.sum() - fewer.n_of_label.sum())
         model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
         model.n_relearned = max(1, self.n_relearned - 2 * n_gone) if self.n_relearned > 0 else 0
-        if model._learn_again_if_due(options):
-            model._choose(options)
+        model._learn_again_if_due(options)
         return model
 
     def _forget_examples(
@@ -625,19 +691,19 @@ class ClassificationModel:
         NONE if the label is removed.
         """
         examples, weights, index = self.stored(), self.example_weights, fewer.index
-        rows, label_of = all_examples(examples)
+        label_of = all_examples(examples)[1]
         stays = number[label_of] != NONE
         stays[slots] = False
         gone = slots[number[label_of[slots]] != NONE]
         of_gone = number[label_of[gone]]
         index.n_of_label = index.n_of_label - np.bincount(of_gone, minlength=n_labels)
         if self._has_means() and gone.size > 0:
-            removed = weighted(rescaled(index.weighed(rows.take(gone))), taken(weights, gone))
+            removed = weighted(rescaled(self.index.prepared_examples(gone)[0]), taken(weights, gone))
             head = count_in_means(head, removed._replace(values=-removed.values), of_gone)
         stays = np.flatnonzero(stays)
         if index.weight_of_label is not None:  # sum again, because subtracting large weights would lose small weights
             index.weight_of_label = total_weights(number[label_of[stays]], taken(weights, stays), n_labels)
-        fewer.example_weights, fewer.example_lengths = taken(weights, stays), taken(self.example_lengths, stays)
+        fewer.example_weights, index.example_lengths = taken(weights, stays), taken(index.example_lengths, stays)
         fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)
         index.examples = with_only_examples(examples, stays, number[label_of[stays]], n_labels)
         if self.example_names is not None:
@@ -647,14 +713,18 @@ class ClassificationModel:
 
     # Queries
 
-    def best_labels(self, rows: Rows, k: int, options: ClassificationOptions) -> LabelAnswers:
-        """Return the ``k`` best labels of each row."""
-        return self.index.best_labels(self.index.weighed(rows), k, options)
+    # ``lengths`` are the lengths of rows before they were scaled to unit length, or None if they do not matter.
 
-    def class_scores(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
+    def best_labels(
+        self, rows: Rows, lengths: np.ndarray | None, k: int, options: ClassificationOptions
+    ) -> LabelAnswers:
+        """Return the ``k`` best labels of each row."""
+        return self.index.best_labels(self.index.prepared(rows, lengths), k, options)
+
+    def class_scores(self, rows: Rows, lengths: np.ndarray | None, options: ClassificationOptions) -> np.ndarray:
         """Return the score of each class for each row: float64, minus infinity for classes that are not candidates."""
         index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
-        rows = index.weighed(rows)
+        rows = index.prepared(rows, lengths)
         scorers = index.all_scorers(options, rows.n_rows)
         if scorers is not None:
             scores[:, self.class_of_label] = exact_scores_of_all(scorers, rows)
@@ -680,19 +750,18 @@ class ClassificationModel:
         """Return logits per margin learned from held-out examples, or the default if there are too few."""
         if self.index.examples is None:
             return LOGITS_PER_MARGIN
-        rows, labels = all_examples(self.index.examples)
+        _, labels = all_examples(self.index.examples)
         needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
         apart, seen = held_out(labels.size, 0, never=needed)
         if apart.size < FEWEST_HELD_OUT:
             return LOGITS_PER_MARGIN
         if labels.size >= _WORTH_A_WORD:
             logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
-        learner = self.trained_on(rows.take(seen), labels[seen], taken(self.example_weights, seen), options)
-        return learner.logits_for(rows.take(apart), labels[apart], options)
+        return self.trained_on(seen, options).logits_for(*self.index.prepared_examples(apart), options)
 
     def logits_for(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> float:
-        """Return logits per margin learned from labelled rows that the model has not seen."""
-        found, scores, *_ = self.best_labels(rows, min(MOST_RANKED, self.index.n_labels), options)
+        """Return logits per margin learned from prepared, labelled rows that the model has not seen."""
+        found, scores, *_ = self.index.best_labels(rows, min(MOST_RANKED, self.index.n_labels), options)
         return logits_per_margin(scores, positions_in(found, labels), margin_wanted(self.index.head))
 
     def nearest_slots(
@@ -705,7 +774,7 @@ class ClassificationModel:
         choice, examples = resolved(options, self.choice), self.stored()
         if choice.method != "scored_neighbors":
             return nearest(self._neighbor_table(choice.metric), rows, lengths, k)
-        hits = self._scored_examples(rows, k, options)
+        hits = self._scored_examples(rows, lengths, k, options)
         slots, found = np.full(hits.ids.shape, NONE), hits.ids != NONE
         slots[found] = slots_of_examples(examples, hits.ids[found])
         return slots, 1.0 - hits.scores
@@ -716,17 +785,18 @@ class ClassificationModel:
         stored, _ = all_examples(examples)
         is_kept = kept is not None and kept[0] is examples and kept[1].squares.size == stored.n_rows
         if kept is None or not is_kept or kept[1].metric != metric:
-            lengths = None if self.example_lengths is None else self.example_lengths[: stored.n_rows]
+            lengths = self.index.example_lengths
+            lengths = None if lengths is None else lengths[: stored.n_rows]
             kept = self._table = examples, new_table(stored, lengths, metric)
         return kept[1]
 
-    def _scored_examples(self, rows: Rows, k: int, options: ClassificationOptions) -> Hits:
+    def _scored_examples(self, rows: Rows, lengths: np.ndarray, k: int, options: ClassificationOptions) -> Hits:
         """Return the ``k`` best stored examples for each row.
 
         An example's score is the mean of its cosine and its label's score.
         """
         hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
-        best = self.best_labels(rows, min(index.n_labels, k + _LABELS_SCANNED), options)
+        best = self.best_labels(rows, lengths, min(index.n_labels, k + _LABELS_SCANNED), options)
         index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
         return hits
 

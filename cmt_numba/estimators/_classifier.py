@@ -47,7 +47,6 @@ from ._input import (
     check_sample_weight,
     known_slots,
     present,
-    warn_of_scales,
     with_class_weights,
 )
 from ._labels import check_classes, in_one_type, positions_of
@@ -297,15 +296,14 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         X, y = fresh._validated(X, y, reset=True)
         self._check_parameters()
         rows = check_rows(X)
-        warn_of_scales(X)
         if not afresh:
             self._check_weights_in_parts()
         y = np.asarray(y)
         weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
         ids = check_example_ids(example_ids, rows.n_rows, None, None, stored=self.store_examples)
-        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_to_store(X), are_weighted))
+        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_of(X), are_weighted))
         places, of_rows = place_classes(None, batch.y, expected)
-        model = ClassificationModel.new(self, batch.rows, places.classes.size)
+        model = ClassificationModel.new(self, batch, places.classes.size)
         model.learn(batch._replace(y=of_rows), places, self, afresh=afresh)
         fresh._model = model.without_oldest(self)
         return self._become(fresh)
@@ -355,7 +353,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         rows = check_rows(X, sparse=known.index.is_sparse)
         weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
         ids = check_example_ids(example_ids, rows.n_rows, examples, known.example_names, stored=examples is not None)
-        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_to_store(X), are_weighted))
+        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_of(X), are_weighted))
         places, of_rows = place_classes(known.classes, batch.y, expected)
 
         def learn(model: ClassificationModel) -> ClassificationModel:
@@ -538,8 +536,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         scores : ndarray of float32, shape (n, k)
             Scores of these classes; minus infinity for a missing class.
         """
-        rows = self._checked(X)
-        labels, scores, *_ = self._model.best_labels(rows, check_wanted("k", k, self.classes_.size), self)
+        rows, lengths = self._checked(X)
+        labels, scores, *_ = self._model.best_labels(rows, lengths, check_wanted("k", k, self.classes_.size), self)
         return np.where(labels == NONE, NONE, self._model.class_of_label[labels]), scores
 
     @reads
@@ -549,8 +547,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Classes that are found only in posting lists do not count, because scoring their listed weights takes little
         time.
         """
-        rows = self._checked(X)
-        return self._model.best_labels(rows, 1, self).n_scored
+        return self._model.best_labels(*self._checked(X), 1, self).n_scored
 
     @keeps_interpreter
     @reads
@@ -581,7 +578,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if self._votes_decide():
             scores = self._votes(X)
         else:
-            scores = self._model.class_scores(self._as_rows(X), self)
+            scores = self._model.class_scores(*self._rows_of(X), self)
             reached = np.isfinite(scores)
             scores[~reached] = min(float(scores[reached].min(initial=0.0)), 0.0) - 1.0
         return scores[:, 1] - scores[:, 0] if self._model.classes.size == 2 else scores
@@ -617,7 +614,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if self._votes_decide():
             votes = self._votes(X)
             return votes / votes.sum(axis=1, keepdims=True)
-        return self._model.probabilities(self._model.class_scores(self._as_rows(X), self), self)
+        return self._model.probabilities(self._model.class_scores(*self._rows_of(X), self), self)
 
     def calibrate(self, X: Any = None, y: Any = None) -> Self:
         """Learn the temperature that turns scores into probabilities.
@@ -658,7 +655,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             check_is_fitted(self)
             value = self._model.learned_logits(self)
         else:
-            rows, y = self._checked(X), np.ravel(label_array("y", y))
+            rows, y = self._model.index.prepared(*self._checked(X)), np.ravel(label_array("y", y))
             check_entries("y", y.size, rows.n_rows)
             known, y = in_one_type("y", self._model.classes, y)
             labels = np.full(y.size, NONE - 1, np.int64)
@@ -703,9 +700,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         >>> why.label, why.examples.tolist(), why.features[0][0], why.runner_up
         ('cat', [0, 1], 0, 'dog')
         """
-        rows = self._checked(X)
+        rows, lengths = self._checked(X)
         most = check_integer("n_examples", n_examples, 0), check_integer("n_features", n_features, 0)
-        return explanations(self._model, rows, self, getattr(self, "feature_names_in_", None), *most)
+        return explanations(self._model, rows, lengths, self, getattr(self, "feature_names_in_", None), *most)
 
     @keeps_interpreter
     @reads
@@ -743,7 +740,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         X = self._checked_matrix(X)
         wanted = self._choice().n_neighbors if n_neighbors is None else n_neighbors
         model, k = self._model, check_wanted("n_neighbors", wanted, 0)
-        slots, distances = model.nearest_slots(self._as_rows(X), row_lengths(X), k, self)
+        slots, distances = model.nearest_slots(check_rows(X, sparse=model.index.is_sparse), row_lengths(X), k, self)
         ids = model.shown_ids(np.where(slots == NONE, NONE, model.stored().keys.ids[slots]))
         return (distances, ids) if return_distance else ids
 
@@ -757,11 +754,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     def _votes(self, X: Any) -> np.ndarray:
         """Return the votes for each class. ``X`` must have been checked."""
-        return self._model.votes(self._as_rows(X), row_lengths(X), self)
+        return self._model.votes(check_rows(X, sparse=self._model.index.is_sparse), row_lengths(X), self)
 
-    def _lengths_to_store(self, X: Any) -> np.ndarray | None:
-        """Return the lengths of examples, or None if all are 1 or if examples are not stored."""
-        lengths = row_lengths(X) if self.store_examples else np.ones(1)
+    def _lengths_of(self, X: Any) -> np.ndarray | None:
+        """Return the lengths of examples, or None if all are 1."""
+        lengths = row_lengths(X)
         return None if np.all(np.abs(lengths - 1.0) < _UNIT) else lengths
 
     @property
@@ -779,11 +776,13 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """The stored examples."""
         return self._model.index.examples
 
-    def _checked(self, X: Any) -> Rows:
-        return self._as_rows(self._checked_matrix(X))
+    def _checked(self, X: Any) -> tuple[Rows, np.ndarray | None]:
+        return self._rows_of(self._checked_matrix(X))
 
-    def _as_rows(self, X: Any) -> Rows:
-        return check_rows(X, sparse=self._model.index.is_sparse)
+    def _rows_of(self, X: Any) -> tuple[Rows, np.ndarray | None]:
+        """Return rows and, if scorers depend on them, their lengths. ``X`` must have been checked."""
+        index = self._model.index
+        return check_rows(X, sparse=index.is_sparse), row_lengths(X) if index.is_standardized else None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,6 +11,7 @@ from .._change import spans
 from .._forest import Rows, as_matrix, rescaled
 from .._heads import all_examples, weights_of_labels
 from ._classification_model import ClassificationModel, ClassificationOptions
+from ._input import taken
 
 _VALUES_AT_ONCE = 1 << 22  # maximum number of scores or contributions in memory
 
@@ -20,7 +21,8 @@ class Explanation(NamedTuple):
 
     The contribution of a feature is its value in the row, scaled to length 1, times its weight in the scorer of a
     class. The score is the sum of all contributions and the scorer's bias. ``lead`` is the sum of the differences
-    between a feature's contributions to the class and to the runner-up, plus the difference of the biases.
+    between a feature's contributions to the class and to the runner-up, plus the difference of the biases. If features
+    are standardised, a contribution refers to the difference from the feature's mean.
     """
 
     label: Any  # the predicted class
@@ -56,26 +58,36 @@ def _listed(features: list[tuple[Any, float]]) -> str:
 def explanations(
     model: ClassificationModel,
     rows: Rows,
+    lengths: np.ndarray | None,
     options: ClassificationOptions,
     names: np.ndarray | None,
     n_examples: int,
     n_features: int,
 ) -> list[Explanation]:
-    """Explain each row with at most ``n_examples`` and ``n_features``. ``names`` holds feature names or is None."""
+    """Explain each row with at most ``n_examples`` and ``n_features``.
+
+    ``lengths`` are the lengths of the rows before scaling, or None if scorers do not depend on them. ``names`` holds
+    feature names or is None.
+    """
     length = max(1, _VALUES_AT_ONCE // max(model.classes.size, 1 if rows.sparse else rows.n_features))
-    blocks = (rows.take(np.arange(*span)) for span in spans(rows.n_rows, length))
-    return [one for block in blocks for one in _explained(model, block, options, names, n_examples, n_features)]
+    blocks = [np.arange(*span) for span in spans(rows.n_rows, length)]
+    return [
+        one
+        for block in blocks
+        for one in _explained(model, rows.take(block), taken(lengths, block), options, names, n_examples, n_features)
+    ]
 
 
 def _explained(
     model: ClassificationModel,
     rows: Rows,
+    lengths: np.ndarray | None,
     options: ClassificationOptions,
     names: np.ndarray | None,
     n_examples: int,
     n_features: int,
 ) -> list[Explanation]:
-    every, scores = np.arange(rows.n_rows), model.class_scores(rows, options)
+    every, scores = np.arange(rows.n_rows), model.class_scores(rows, lengths, options)
     proba = model.probabilities(scores.copy(), options)
     best = scores.argmax(axis=1)
     score = scores[every, best]
@@ -84,10 +96,12 @@ def _explained(
     lead = score - scores[every, second]
     has_second = np.isfinite(lead)
     label = model.label_of_class[best]
-    x = as_matrix(rescaled(model.index.weighed(rows)))
+    x = as_matrix(rescaled(model.index.prepared(rows, lengths)))
     given = _contributions(weights_of_labels(model.index.head, label), x)
     to_second = model.label_of_class[np.where(has_second, second, best)]
     apart = given - _contributions(weights_of_labels(model.index.head, to_second), x)
+    if model.index.is_standardized:  # the last contribution is the intercept
+        given, apart = given[:, :-1], apart[:, :-1]
     nearest = _nearest_of_labels(model, label, as_matrix(rescaled(rows)), n_examples)
     return [
         Explanation(

@@ -15,7 +15,7 @@ import numpy as np
 
 from .._forest import Rows, rescaled
 
-FEATURE_WEIGHTS = ("auto", "idf", "none")
+FEATURE_WEIGHTS = ("auto", "idf", "scale", "none")
 """Valid values of ``feature_weights``."""
 
 MOST_WEIGHTED = 1 << 24
@@ -52,7 +52,7 @@ def count_features(
     ``kind`` is one of ``FEATURE_WEIGHTS``. With "auto", features are weighted if rows look like word counts: sparse,
     with values that do not grow with the rarity of features, and not ``are_weighted``, that is marked as weighted.
     """
-    if kind == "none" or not rows.sparse or rows.n_features > MOST_WEIGHTED:
+    if kind in ("scale", "none") or not rows.sparse or rows.n_features > MOST_WEIGHTED:
         return None
     lengths = np.diff(rows.offsets)
     shares = None if row_weights is None else np.repeat(row_weights, lengths)

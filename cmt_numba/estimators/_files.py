@@ -36,6 +36,7 @@ from ..tree import ContextualMemoryTree
 from ._checks import MOST_ROWS, check_model
 from ._choice import METHODS, Choice
 from ._classification_model import ClassificationModel
+from ._feature_scales import FeatureScales
 from ._feature_weights import MOST_WEIGHTED, FeatureWeights
 from ._input import trim_weights
 from ._memories import FurtherKeyWorth, Memories
@@ -374,6 +375,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "_example_names": _Optional(_Labels()),
         "_calibration": _Calibration(),
         "_feature_weights": _Optional(_FeatureWeights()),
+        "_scales": _Optional(_Structure(FeatureScales, FeatureScales._make)),
         "_label_of_class": _Array(np.int64),
         "_class_of_label": _Array(np.int64),
     },
@@ -417,6 +419,7 @@ _NOT_ALWAYS = {
     "_without_trees",
     "_calibration",
     "_feature_weights",
+    "_scales",
     "_example_lengths",
     "_choice",
     "_example_names",

@@ -59,6 +59,7 @@ from .._heads import (
     rank_listed,
     scaled,
     score_labels,
+    some_examples,
     top_of_all,
     unscaled_rows,
     vectors_of,
@@ -73,7 +74,10 @@ from .._heads import (
 )
 from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
+from ._feature_scales import FeatureScales, standardize, standardize_unscaled
 from ._feature_weights import FeatureWeights, weigh
+from ._input import filled
+from ._neighbors import row_lengths
 
 MOST_SCORED = 8192
 """Up to this number of labels, all are scored for each dense row."""
@@ -173,8 +177,12 @@ class LabelIndex:
         was last updated.
     examples : StoredExamples or None
         The stored examples of the labels.
+    example_lengths : ndarray of float32 or None
+        Length of each stored example before scaling, by slot, with spare capacity; None if all were 1.
     feature_weights : FeatureWeights or None
-        The weights of features of sparse rows. Methods that take ``Rows`` expect weighted rows.
+        The weights of features of sparse rows.
+    scales : FeatureScales or None
+        The scales of features of dense rows. Methods that take ``Rows`` expect the result of :meth:`prepared`.
     """
 
     def __init__(
@@ -188,7 +196,9 @@ class LabelIndex:
         self.weight_of_rows: float | None = None
         self.n_cells_pruned = self.n_unlisted = 0
         self.examples: StoredExamples | None = None
+        self.example_lengths: np.ndarray | None = None
         self.feature_weights: FeatureWeights | None = None
+        self.scales: FeatureScales | None = None
         self._layout: tuple[Digest, AllScorers | ScorerLists | None] | None = None
         self._bounds: tuple[Digest, LabelBounds] | None = None
         self._n_asked: tuple[Digest, int] | None = None
@@ -285,9 +295,33 @@ class LabelIndex:
             return self.n_of_label, self.n_rows
         return self.weight_of_label, self.n_rows if self.weight_of_rows is None else self.weight_of_rows
 
-    def weighed(self, rows: Rows) -> Rows:
-        """Return rows with weighted features, as scorers and trees expect them."""
+    @property
+    def is_standardized(self) -> bool:
+        """Whether scorers expect standardised rows."""
+        return self.scales is not None and self.scales.is_used
+
+    def prepared(self, rows: Rows, lengths: np.ndarray | None) -> Rows:
+        """Return rows with weighted or standardised features, as scorers and trees expect them.
+
+        ``lengths`` are the lengths of the rows before they were scaled to unit length, or None if all were 1.
+        """
+        if self.scales is not None and self.scales.is_used:
+            return standardize(self.scales, rows, filled(lengths, rows.n_rows))
         return weigh(self.feature_weights, rows)
+
+    def prepared_examples(self, slots: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
+        """Return the stored examples in some slots, by default all, as scorers expect them, and their labels."""
+        assert self.examples is not None
+        rows, labels = all_examples(self.examples) if slots is None else some_examples(self.examples, slots)
+        lengths = self.example_lengths
+        if lengths is not None:
+            lengths = lengths[: rows.n_rows] if slots is None else lengths[slots]
+        return self.prepared(rows, lengths), labels
+
+    def empty_head(self, n_features: int) -> Head:
+        """Return a head without labels for examples with ``n_features`` features."""
+        width = n_features + self.is_standardized
+        return new_head(self.head.parameters._replace(n_features=width))
 
     # Learning
 
@@ -455,9 +489,9 @@ class LabelIndex:
         if self.examples is None:
             own = np.sort(rng.permutation(self.n_labels)[:ROWS_ASKED])
             return listed(scorers, scaled(vectors_of(scorers, self.head.parameters.n_features)[own]), own)
-        rows, labels = all_examples(self.examples)
-        some = np.sort(rng.permutation(rows.n_rows)[:ROWS_ASKED])
-        return listed(scorers, as_matrix(rows.take(some)), labels[some])
+        n_examples = int(self.n_of_label.sum())
+        some, labels = self.prepared_examples(np.sort(rng.permutation(n_examples)[:ROWS_ASKED]))
+        return listed(scorers, as_matrix(some), labels)
 
     def bounds(self) -> LabelBounds:
         """Return bounds on the labels' scores. The head must be sparse, and its index must list all weights."""
@@ -505,8 +539,7 @@ class LabelIndex:
             keys = check_rows(weights_of_labels(self.head, np.arange(n_labels)))
             insert_rows(grown._forest, rescaled(routed(keys)), options.verbose)
             return grown
-        rows, labels = all_examples(self.examples)
-        rows = self.weighed(rows)
+        rows, labels = self.prepared_examples()
         keys, _ = means_of(rows, labels, np.arange(rows.n_rows), n_labels)
         insert_rows(grown._forest, rescaled(routed(keys)), options.verbose)
         if options.n_router_passes > 0:
@@ -569,14 +602,19 @@ class LabelIndex:
         ``X`` is an argument for :func:`check_rows`; its features are not weighted.
         """
         scorers = self.all_scorers(options, X.shape[0])
-        if scorers is None:
-            rows = self.weighed(check_rows(X, sparse=self.is_sparse))
-            best: np.ndarray = self.best_labels(rows, 1, options).labels[:, 0]
-            return best
-        unscaled = unscaled_rows(scorers, X)
-        if unscaled is not None:
-            return best_of_all(scorers, *unscaled)
-        return best_of_all(scorers, self.weighed(check_rows(X, sparse=self.is_sparse)))
+        if scorers is not None:
+            if self.scales is not None and self.scales.is_used and type(X) is np.ndarray:
+                unscaled = standardize_unscaled(self.scales, X)
+            else:
+                unscaled = unscaled_rows(scorers, X)
+            if unscaled is not None:
+                return best_of_all(scorers, *unscaled)
+        rows = check_rows(X, sparse=self.is_sparse)
+        rows = self.prepared(rows, row_lengths(X) if self.is_standardized else None)
+        if scorers is not None:
+            return best_of_all(scorers, rows)
+        best: np.ndarray = self.best_labels(rows, 1, options).labels[:, 0]
+        return best
 
     def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> LabelAnswers:
         """Return the ``k`` best labels of each row, padded with NONE and minus infinity."""

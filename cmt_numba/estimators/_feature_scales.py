@@ -1,0 +1,144 @@
+"""Standardised features of dense rows, with an intercept.
+
+Scorers are trained on rows of unit length. In a table, features with large values or a large mean would dominate such
+rows, and a row could not say how large it was. Features are therefore centred and divided by their standard deviation,
+and a constant feature, whose weight is the intercept, is appended.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from .._forest import NODES_END, Rows, kind_of
+from .._heads import Head, HeadLoss
+
+FEWEST_ROWS = 16
+"""Number of rows needed to measure the scale of features."""
+
+MOST_OF_A_TABLE = 100
+"""Rows with more features are rather images or embeddings than tables, so standardisation has to prove better."""
+
+_VALUES_AT_ONCE = 1 << 16  # values in a block of rows, which stays in the cache
+_GROWTH = 1.25  # growth of the number of rows after which measured scales are used
+_SHORTEST, _LONGEST = 1e-12, 1e12  # range of row lengths whose products neither overflow nor underflow
+_OF_FEATURES = kind_of(np.float64, "features")
+_CONSTANT = 1e-6  # features whose deviation is below this fraction of their mean have only rounding errors
+
+
+class FeatureScales(NamedTuple):
+    """The mean and the deviation of each feature, as measured so far and as used by the scorers."""
+
+    n_rows: float  # total weight of the measured rows
+    means: Annotated[np.ndarray, _OF_FEATURES]
+    squares: Annotated[np.ndarray, _OF_FEATURES]  # total squared deviation from the mean
+    center: Annotated[np.ndarray, _OF_FEATURES]  # mean that is subtracted
+    inverse: Annotated[np.ndarray, _OF_FEATURES]  # factor of the difference, 0 for a constant feature
+    n_used: float  # ``n_rows`` when ``center`` and ``inverse`` were measured
+    is_used: bool  # whether to standardise rows; if not, features are only measured
+
+    @property
+    def constant(self) -> float:
+        """The value of the appended feature, which is as large as the others together."""
+        return float(np.sqrt(self.means.size))
+
+    def inverse_measured(self) -> np.ndarray:
+        """Return the inverse of each measured deviation."""
+        deviations = np.sqrt(self.squares / self.n_rows)
+        varies = deviations > _CONSTANT * np.abs(self.means)
+        return np.divide(1.0, deviations, out=np.zeros_like(deviations), where=varies)
+
+    def refreshed(self) -> FeatureScales:
+        """Return scales that use the latest measurement."""
+        return self._replace(center=self.means, inverse=self.inverse_measured(), n_used=self.n_rows)
+
+
+def measure_scales(rows: Rows, lengths: np.ndarray, weights: np.ndarray | None, *, is_used: bool) -> FeatureScales:
+    """Measure the features of dense rows. ``lengths`` are their lengths before they were scaled to unit length."""
+    nothing = np.zeros(rows.n_features)
+    return add_rows(FeatureScales(0.0, nothing, nothing, nothing, nothing, 0.0, is_used), rows, lengths, weights)
+
+
+def add_rows(scales: FeatureScales, rows: Rows, lengths: np.ndarray, weights: np.ndarray | None) -> FeatureScales:
+    """Return scales that also measure some rows (Chan et al., 1979), and use them if the number has grown enough."""
+    step = max(1, _VALUES_AT_ONCE // rows.n_features)
+    n_rows, means, squares = scales.n_rows, scales.means, scales.squares
+    for first in range(0, rows.n_rows, step):
+        X = _original(rows, lengths, slice(first, first + step))
+        shares = np.ones(X.shape[0]) if weights is None else weights[first : first + step].astype(np.float64)
+        n, n_new = n_rows, float(shares.sum())
+        n_rows += n_new
+        of_new = shares @ X / n_new
+        apart = of_new - means
+        squares = squares + shares @ (X - of_new) ** 2 + apart**2 * (n * n_new / n_rows)
+        means = means + apart * (n_new / n_rows)
+    more = scales._replace(n_rows=n_rows, means=means, squares=squares)
+    return more.refreshed() if n_rows >= _GROWTH * scales.n_used else more
+
+
+def _original(rows: Rows, lengths: np.ndarray, span: slice) -> np.ndarray:
+    """Return some rows as they were before they were scaled to unit length."""
+    return rows.values.reshape(-1, rows.n_features)[span] * lengths[span, None].astype(np.float64)
+
+
+def standardize(scales: FeatureScales, rows: Rows, lengths: np.ndarray) -> Rows:
+    """Return standardised rows with the constant feature, scaled to unit length."""
+    d = rows.n_features
+    values = np.empty((rows.n_rows, d + 1), np.float32)
+    step = max(1, _VALUES_AT_ONCE // d)
+    for first in range(0, rows.n_rows, step):
+        span = slice(first, first + step)
+        part = _fill(scales, _original(rows, lengths, span), values[span])
+        values[span] /= part[:, None]
+    return _as_rows(values)
+
+
+def standardize_unscaled(scales: FeatureScales, X: np.ndarray) -> tuple[Rows, np.ndarray] | None:
+    """Return the standardised rows of a matrix and their lengths, or None if a value is not finite or too large."""
+    n_rows, d = X.shape
+    values, lengths = np.empty((n_rows, d + 1), np.float32), np.empty(n_rows, np.float32)
+    step = max(1, _VALUES_AT_ONCE // d)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, n_rows, step):
+            span = slice(first, first + step)
+            lengths[span] = _fill(scales, X[span], values[span])
+    longest = np.maximum.reduce(lengths)
+    return (_as_rows(values), lengths) if longest < _LONGEST else None  # false for NaN
+
+
+def _fill(scales: FeatureScales, X: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Write standardised rows with the constant feature to ``values``, and return their lengths."""
+    inner = values[:, :-1]
+    np.subtract(X, scales.center, out=inner, casting="same_kind")
+    np.multiply(inner, scales.inverse, out=inner, casting="same_kind")
+    values[:, -1] = scales.constant
+    lengths: np.ndarray = np.sqrt(np.einsum("ij,ij->i", values, values))
+    return lengths
+
+
+def _as_rows(values: np.ndarray) -> Rows:
+    width = values.shape[1]
+    offsets = np.arange(0, values.size + 1, width, dtype=np.int64)
+    return Rows(values.reshape(-1), np.empty(0, np.int32), offsets, width, False)
+
+
+def move_scorers(head: Head, old: FeatureScales, new: FeatureScales) -> None:
+    """Change the scorers of a dense head from rows of ``old`` scales to rows of ``new`` scales, in place.
+
+    The differences between the scores of a row keep their signs. The sums of examples change as their examples do, up
+    to the lengths of these.
+    """
+    n_labels, width = int(head.counters[0, NODES_END]), head.parameters.n_features
+    weights, sums = (
+        head.routers.weights[0, : n_labels * 2 * width].reshape(n_labels, 2, width)[:, part] for part in (0, 1)
+    )
+    shift = new.center - old.center
+    per_unit = weights[:, :-1] * old.inverse
+    weights[:, -1] += per_unit @ shift / old.constant
+    weights[:, :-1] = per_unit * np.divide(1.0, new.inverse, out=np.zeros_like(shift), where=new.inverse > 0.0)
+    if head.parameters.loss != HeadLoss.MIRA:
+        return  # only MIRA keeps sums of examples
+    deviations = np.divide(1.0, old.inverse, out=np.zeros_like(shift), where=old.inverse > 0.0)
+    sums[:, :-1] = (sums[:, :-1] * deviations - sums[:, -1:] * (shift / old.constant)) * new.inverse
+    head.nodes["bias_square"][0, :n_labels] = np.einsum("ij,ij->i", sums, sums)
