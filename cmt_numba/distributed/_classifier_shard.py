@@ -74,13 +74,20 @@ class ClassifierShard:
 
     # Learning
 
+    def _model_for(self, X: Any) -> CMTClassifier:
+        """Return the model. Shards do not standardise dense rows, because scores of different scales do not compare."""
+        model = self._model()
+        if isinstance(X, np.ndarray) and model.feature_weights == "auto":
+            model.set_params(feature_weights="none")
+        return model
+
     def fit(self, X: Any, y: np.ndarray, given: ExampleShare) -> None:
         """Learn from the given examples and forget all others. A repeated call has no effect."""
-        self._model().fit(X[given.rows], y[given.rows], example_ids=_ids(given, 0))
+        self._model_for(X).fit(X[given.rows], y[given.rows], example_ids=_ids(given, 0))
 
     def learn(self, X: Any, y: np.ndarray, given: ExampleShare, first_number: int) -> None:
         """Learn from additional examples. A repeated call has no effect."""
-        model, ids = self._model(), _ids(given, first_number)
+        model, ids = self._model_for(X), _ids(given, first_number)
         stored = classified_examples(model)
         if stored is None or stored.next_id <= ids.max():
             model.partial_fit(X[given.rows], y[given.rows], example_ids=ids)

@@ -70,7 +70,8 @@ class ShardedClassifier:
         Ray options for the actors, such as ``{"num_cpus": 2}``.
     **options
         Parameters of the :class:`~cmt_numba.CMTClassifier` of each shard. ``max_examples`` is divided by the number of
-        shards. ``method`` must be "head", and ``store_examples`` must be True.
+        shards. ``method`` must be "head", ``store_examples`` must be True, and ``feature_weights`` must not be "scale":
+        scores of shards that standardise features on their own do not compare. Scale tables before.
 
     Raises
     ------
@@ -392,6 +393,8 @@ def _check_options(options: dict[str, Any]) -> None:
         raise ValueError(
             f"method must be 'head', because other scores cannot be compared between shards, got {options['method']!r}"
         )
+    if options.get("feature_weights") == "scale":
+        raise ValueError('feature_weights must not be "scale": scale the rows of all shards in the same way before')
     if not options.get("store_examples", True):
         raise ValueError("store_examples must be True: the stored examples determine which classes a shard owns")
 

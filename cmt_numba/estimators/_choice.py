@@ -57,10 +57,10 @@ def check_n_neighbors(value: int | str) -> int | str:
 
 def resolved(options: ChoiceOptions, chosen: Choice | None) -> Choice:
     """Return the parameters with each "auto" replaced by the chosen value."""
-    chosen = chosen or Choice()
+    chosen = chosen or Choice(metric=Choice().metric if options.metric == AUTO else options.metric)
     return Choice(
         chosen.method if options.method == AUTO else options.method,
-        chosen.metric if options.metric == AUTO else options.metric,
+        chosen.metric if AUTO in (options.metric, options.method) else options.metric,
         chosen.n_neighbors if isinstance(options.n_neighbors, str) else options.n_neighbors,
     )
 
@@ -125,6 +125,15 @@ def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             yield some[seen], some[apart]
 
 
+def _metrics_tried(options: ChoiceOptions) -> tuple[str, ...]:
+    """Return the metrics to choose from. ``method="auto"`` also tries standardised features, as the head has them."""
+    if options.metric == AUTO:
+        return METRICS
+    if options.method == AUTO and options.metric == "euclidean":
+        return "euclidean", "seuclidean"
+    return (options.metric,)
+
+
 def _errors_of_neighbors(
     rows: Rows, labels: np.ndarray, lengths: np.ndarray, seen: np.ndarray, apart: np.ndarray, options: ChoiceOptions
 ) -> dict[Choice, int]:
@@ -132,7 +141,7 @@ def _errors_of_neighbors(
     learned, asked, errors = rows.take(seen), rows.take(apart), {}
     method = "neighbors" if options.method == AUTO else options.method
     numbers = _NEIGHBORS_TRIED if isinstance(options.n_neighbors, str) else (options.n_neighbors,)
-    for metric in METRICS if options.metric == AUTO else (options.metric,):
+    for metric in _metrics_tried(options):
         table = new_table(learned, lengths[seen], metric)
         found, distances = nearest(table, asked, lengths[apart], max(numbers))
         for k in numbers:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,6 @@ from .._heads import (
     append_examples,
     as_ready_as,
     count_in_means,
-    draw_replayed,
     duals_of_slots,
     exact_scores_of_all,
     give_ids,
@@ -75,27 +73,31 @@ from ._calibration import (
 )
 from ._choice import MOST_LABELS, Choice, choose, held_out_errors, resolved
 from ._class_places import ClassPlaces
+from ._classification_options import ClassificationOptions, n_passes_of
 from ._example_names import ExampleNames
-from ._feature_scales import FEWEST_ROWS, MOST_OF_A_TABLE, FeatureScales, add_rows, measure_scales, move_scorers
+from ._feature_scales import (
+    FEWEST_OF_A_CLASS,
+    FEWEST_ROWS,
+    MOST_OF_A_TABLE,
+    FeatureScales,
+    add_rows,
+    measure_scales,
+    move_scorers,
+)
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
 from ._input import ExampleBatch, filled, joined_weights, taken, total_weights, weighted
-from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
+from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, means_of
 from ._neighbors import NeighborTable, nearest, new_table
+from ._replay import is_due, n_times_grown, replayed
 from ._votes import count_votes, weights_of_votes
-
-_PASSES_OF_MIRA = 50  # default maximum number of passes; few sets need more than 15
-_PASSES_OF_ADAGRAD = 5  # default number of passes with other losses
 
 PASSES_ONLINE = 2
 """Passes over a batch and its replayed examples. More passes would overfit."""
 
-_REPLAYED = 8  # number of stored examples to replay with each new example
-_GROWTH = 0.25  # fraction of new examples that triggers retraining; each example is learned five times on average
 _FEW_ROWS = 64  # batches of at most this size are learned in a single kernel call
-_MOST_AT_ONCE = 1000  # number of examples on which retraining takes about 20 ms
+_MOST_AT_ONCE = 200  # with more examples, a few steps between retrainings would leave the others far from their optimum
 _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/16 of all examples
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
-_FEWEST = 16  # number of new examples below which no retraining is due
 _ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
 
@@ -103,22 +105,6 @@ _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared
 _WORTH_A_WORD = 20_000  # minimum number of examples for a log message, because calibration takes seconds
 
 logger = logging.getLogger("cmt_numba")
-
-
-class ClassificationOptions(LabelOptions, Protocol):
-    """Parameters of a classifier that the model depends on."""
-
-    n_head_passes: int | None
-    loss: str
-    aggressiveness: float
-    learning_rate: float
-    store_examples: bool
-    max_examples: int | None
-    method: str
-    metric: str
-    n_neighbors: int | str
-    weights: str
-    feature_weights: str
 
 
 class ClassificationModel:
@@ -175,7 +161,7 @@ class ClassificationModel:
             index.examples = new_examples(ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
         nothing = np.empty(0, np.int64)
         model = cls(index, nothing, nothing, nothing)
-        model._measure_features(rows, batch.lengths, batch.weights, options, are_weighted=batch.are_weighted)
+        model._measure_features(rows, batch.lengths, batch.weights, options, n_classes, are_weighted=batch.are_weighted)
         index.head = index.empty_head(rows.n_features)
         return model
 
@@ -288,15 +274,15 @@ class ClassificationModel:
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
         if n_passes > 0:
             self._train_head(rows, labels, n_passes, weights, slots, options, n_swept)
-        if n_swept > 0 and _n_times_grown(self.n_stored) > _n_times_grown(self.n_stored - n_rows):
+        if n_swept > 0 and n_times_grown(self.n_stored) > n_times_grown(self.n_stored - n_rows):
             self.calibration = np.full(1, np.nan)
             self._measure_again(options)
+        if index.examples is None and not is_first:
+            self._measure_further(given, batch, options)
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
         if is_first:
             self._choose(0, options)
-        elif index.examples is None:
-            self._measure_further(given, batch, options)
 
     def _measure_features(
         self,
@@ -304,12 +290,14 @@ class ClassificationModel:
         lengths: np.ndarray | None,
         weights: np.ndarray | None,
         options: ClassificationOptions,
+        n_classes: int = 0,
         *,
         are_weighted: bool = False,
     ) -> None:
         """Measure the features of examples, and decide whether to weight or standardise them.
 
-        Sparse rows are marked as weighted if ``are_weighted`` is True or if earlier rows were.
+        ``n_classes`` is the number of classes to come if none is known. Sparse rows are marked as weighted if
+        ``are_weighted`` is True or if earlier rows were.
         """
         index, kind = self.index, options.feature_weights
         are_weighted = are_weighted or (index.feature_weights is not None and index.feature_weights.are_weighted)
@@ -325,8 +313,10 @@ class ClassificationModel:
         elif former is not None and former.n_rows >= _ENOUGH_TO_CHOOSE:
             is_used = former.is_used
         else:
-            enough = rows.n_rows >= FEWEST_ROWS or index.examples is None
-            is_used = enough and rows.n_features <= MOST_OF_A_TABLE
+            n_classes = max(n_classes, index.n_labels)
+            is_table = rows.n_features <= MOST_OF_A_TABLE and n_classes <= MOST_LABELS
+            enough = rows.n_rows >= max(FEWEST_ROWS, FEWEST_OF_A_CLASS * n_classes) or index.examples is None
+            is_used = is_table and enough and n_passes_of(options) > 0
         index.scales = measure_scales(rows, lengths, weights, is_used=is_used)
 
     def _measure_again(self, options: ClassificationOptions) -> None:
@@ -537,7 +527,7 @@ class ClassificationModel:
         index, scales, weights = self.index, self.index.scales, self.index.feature_weights
         rows, labels = all_examples(self.stored())
         tried: list[Any]
-        if scales is not None and index.scores_all and index.n_labels <= MOST_LABELS:
+        if scales is not None and index.scores_all and index.n_labels <= MOST_LABELS and n_passes_of(options) > 0:
             first = rows.n_features <= MOST_OF_A_TABLE
             tried = [scales._replace(is_used=is_used) for is_used in (first, not first)]
             name, former = "scales", scales.is_used
@@ -807,35 +797,3 @@ class ClassificationModel:
         classes = np.where(slots == NONE, NONE, self.class_of_label[examples.label_of[slots]])
         weights = weights_of_votes(options.weights, 1.0 - distances, rows, all_examples(examples)[0], slots)
         return count_votes(classes, weights, self.classes.size)
-
-
-def n_passes_of(options: ClassificationOptions) -> int:
-    """Return the maximum number of passes that train the head."""
-    if options.n_head_passes is not None:
-        return options.n_head_passes
-    return _PASSES_OF_MIRA if HEAD_LOSSES[options.loss] == HeadLoss.MIRA else _PASSES_OF_ADAGRAD
-
-
-def is_due(n_examples: int, n_learned: int) -> bool:
-    """Return whether enough examples are new to retrain on all of them. False before the first fit."""
-    return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
-
-
-def _n_times_grown(n_examples: int) -> int:
-    """Return how many times the number of examples has grown by a quarter, starting from 1."""
-    return int(math.log(max(1, n_examples)) / math.log(1.0 + _GROWTH))
-
-
-def replayed(
-    examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator, n_swept: int = 0
-) -> tuple[np.ndarray, int]:
-    """Draw stored examples to learn with the newest ``n_new``; return all slots and the number of swept examples.
-
-    Half of the replayed examples are drawn from all earlier examples. For the other half, a label is drawn from
-    ``competing``, and then one of its examples. The newest examples follow, and finally up to ``n_swept`` swept
-    examples, drawn from all. The time hardly depends on the number of stored examples.
-    """
-    numbers = generator.random((_REPLAYED * n_new // 2, 3))
-    slots, ends = np.empty(2 * numbers.shape[0] + n_new + n_swept, np.int64), np.empty(2, np.int64)
-    draw_replayed(examples.lists, np.sort(competing), numbers, generator.random(n_swept), n_new, slots, ends)
-    return slots[: ends[1]], int(ends[1] - ends[0])

@@ -113,12 +113,16 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         duality gap is small. By default, "mira" takes up to 50 passes, and the other losses take 5. With 0, a class is
         scored by the mean of its examples. The head is never trained for more than 8,192 classes of one sparse example
         each.
-    feature_weights : {"auto", "idf", "none"}, default "auto"
-        Weights of the features of sparse rows. "idf" multiplies each feature by its inverse document frequency among
-        the examples, so that rare features count more, and then scales rows to unit length. Frequencies are updated at
-        each retraining or, if examples are not stored, with every batch. "auto" means "idf" for sparse rows such as
-        word counts. It means "none" for dense rows, if more than a tenth of the cells are nonzero, or if the values
-        seem to be weighted already, for example by ``TfidfVectorizer``.
+    feature_weights : {"auto", "idf", "scale", "none"}, default "auto"
+        Weights of features for the head. "idf" multiplies each feature of sparse rows by its inverse document frequency
+        among the examples, so that rare features count more. "scale" subtracts the mean of each feature of dense rows,
+        divides by the standard deviation, and adds an intercept. Rows are then scaled to unit length. Frequencies,
+        means and deviations are updated at each retraining or, if examples are not stored, as examples come. "auto"
+        means "idf" for sparse rows such as word counts, but not if more than a tenth of the cells are nonzero, or if
+        the values are weighted already, for example by ``TfidfVectorizer``. It means "scale" for tables: dense rows of
+        different lengths with up to 100 features, if there are 16 rows and 5 for each class. If 100 examples and no
+        more than 1,024 classes allow a comparison, "auto" compares "scale" and "none" on held-out examples, also for
+        more features. Missing values (NaN) are refused; impute them first.
     class_weight : dict or "balanced", optional
         Class weights, which multiply ``sample_weight``. A dict maps classes to numbers from 0 to 1,000,000; missing
         classes have weight 1. "balanced" gives all classes the same total weight. ``partial_fit`` rejects "balanced",
@@ -141,9 +145,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         "neighbors" only for dense rows of at most 1,024 classes.
     n_neighbors : int or "auto", default 5
         Number of examples that vote, at most 1,000,000. "auto" chooses the number by the error on held-out examples.
-    metric : {"auto", "euclidean", "cosine"}, default "euclidean"
-        Distance for ``method="neighbors"``, and for :meth:`kneighbors` unless the method is "scored_neighbors". "auto"
-        chooses the distance by the error on held-out examples.
+    metric : {"auto", "euclidean", "seuclidean", "cosine"}, default "euclidean"
+        Distance for ``method="neighbors"``, and for :meth:`kneighbors` unless the method is "scored_neighbors".
+        "seuclidean" is the Euclidean distance of features divided by their standard deviations. "auto" chooses the
+        distance by the error on held-out examples. ``method="auto"`` chooses between "euclidean" and "seuclidean".
     weights : {"uniform", "distance", "score", "cosine", "gaussian", "laplacian"}, default "uniform"
         Weight of each example's vote. "uniform" gives weight 1, "distance" the inverse of the distance, and "score" the
         example's score (only with "scored_neighbors"). The other options compare the example with the row, both scaled

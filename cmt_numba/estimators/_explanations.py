@@ -10,7 +10,8 @@ import scipy.sparse
 from .._change import spans
 from .._forest import Rows, as_matrix, rescaled
 from .._heads import all_examples, weights_of_labels
-from ._classification_model import ClassificationModel, ClassificationOptions
+from ._classification_model import ClassificationModel
+from ._classification_options import ClassificationOptions
 from ._input import taken
 
 _VALUES_AT_ONCE = 1 << 22  # maximum number of scores or contributions in memory

@@ -14,8 +14,8 @@ import numpy as np
 from .._forest import NODES_END, Rows, kind_of
 from .._heads import Head, HeadLoss
 
-FEWEST_ROWS = 16
-"""Number of rows needed to measure the scale of features."""
+FEWEST_ROWS, FEWEST_OF_A_CLASS = 16, 5
+"""Number of rows, in all and on average for each class, needed to measure the scale of features."""
 
 MOST_OF_A_TABLE = 100
 """Rows with more features are rather images or embeddings than tables, so standardisation has to prove better."""
@@ -51,7 +51,7 @@ class FeatureScales(NamedTuple):
 
     def refreshed(self) -> FeatureScales:
         """Return scales that use the latest measurement."""
-        return self._replace(center=self.means, inverse=self.inverse_measured(), n_used=self.n_rows)
+        return self._replace(center=self.means.copy(), inverse=self.inverse_measured(), n_used=self.n_rows)
 
 
 def measure_scales(rows: Rows, lengths: np.ndarray, weights: np.ndarray | None, *, is_used: bool) -> FeatureScales:

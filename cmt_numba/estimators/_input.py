@@ -47,8 +47,7 @@ def warn_of_scales(X: Any) -> None:
         largest = np.flatnonzero(counts)[sizes.argmax()]
         warn(
             f"features differ by orders of magnitude: feature {largest} is more than {_UNEQUAL:.0f} times as large as "
-            "the others and dominates them; scale the features, for example with "
-            "make_pipeline(StandardScaler(), CMTClassifier())",
+            "the others and dominates them; scale the features, for example with sklearn's StandardScaler",
             UserWarning,
         )
 

@@ -50,9 +50,11 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         grow with the number of examples. The parameter takes effect at ``fit`` or the first ``partial_fit``.
     aggressiveness : float, default 1.0
         Penalty ``C`` for margin violations of the scorers: a larger value means a harder margin.
-    threshold : float or "f1", default 0.0
-        Labels with a score above the threshold are predicted. With "f1", ``fit`` chooses the threshold that maximises
-        the mean F1 of held-out examples. For this, ``fit`` trains twice. A number can be set at any time.
+    threshold : float or "f1", default "f1"
+        Labels with a score above the threshold are predicted. With "f1", ``fit`` and the first ``partial_fit`` choose
+        the threshold that maximises the mean F1 of held-out examples, or 0 if there are fewer than 50 examples. For
+        this, they train twice. With 0.0, labels are predicted that are more likely than not, which are few if there are
+        many labels. A number can be set at any time.
 
     Notes
     -----
@@ -75,7 +77,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     examples_ : ContextualMemoryTree or None
         Trees over the examples.
     threshold_ : float
-        The threshold that ``fit`` chose with ``threshold="f1"``.
+        The threshold chosen with ``threshold="f1"``.
     """
 
     _kind = "CMTMultilabelClassifier"
@@ -105,7 +107,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         alpha: float = 0.9,
         n_reroutes: int = 5,
         store_examples: bool = True,
-        threshold: float | str = 0.0,
+        threshold: float | str = F1,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -253,7 +255,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         if self.threshold != F1:
             return float(self.threshold)
         if self._model.threshold is None:
-            raise ValueError('threshold="f1" takes effect only after fit: call fit again, or set threshold to a number')
+            raise ValueError('threshold="f1" takes effect only in fit: call fit again, or set threshold to a number')
         return self._model.threshold
 
     @keeps_interpreter
@@ -362,7 +364,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     @property
     def threshold_(self) -> float:
-        """The threshold that ``fit`` chose with ``threshold="f1"``."""
+        """The threshold chosen with ``threshold="f1"``."""
         if self._model.threshold is None:
             raise AttributeError('threshold_ exists only after fit with threshold="f1"')
         return self._model.threshold

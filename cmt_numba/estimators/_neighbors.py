@@ -13,7 +13,7 @@ import numpy as np
 
 from .._forest import NONE, Rows, as_matrix, measure_rows, top_k
 
-METRICS = ("euclidean", "cosine")
+METRICS = ("euclidean", "seuclidean", "cosine")
 
 _SCORES_AT_ONCE = 1 << 21  # maximum number of scores in a block of rows: 8 MB
 _VALUES_AT_ONCE = 1 << 20  # maximum number of values in a block of pairs that are compared in float64
@@ -25,10 +25,11 @@ class NeighborTable(NamedTuple):
     """Examples in a layout for comparisons with rows."""
 
     metric: str
-    keys: Any  # float32 (n, n_features), dense or CSR: unit length for cosines, centred if dense and Euclidean
+    keys: Any  # float32 (n, n_features), dense or CSR: unit length for cosines, otherwise as given or transformed
     columns: Any  # the transposed keys, for products
     squares: np.ndarray  # float32 (n,): squared lengths of keys
-    center: np.ndarray | None  # float32 (n_features,): mean subtracted from the keys, None if not centred
+    center: np.ndarray | None = None  # float32 (n_features,): mean subtracted from dense keys
+    factors: np.ndarray | None = None  # float32 (n_features,): factors of features for standardised distances
 
 
 def row_lengths(X: Any) -> np.ndarray:
@@ -46,13 +47,34 @@ def new_table(stored: Rows, lengths: np.ndarray | None, metric: str) -> Neighbor
     keys: Any = as_matrix(stored)
     if metric == "cosine":
         ones = np.ones(stored.n_rows, np.float32)
-        return NeighborTable(metric, keys, keys.T if not stored.sparse else keys.T.tocsr(), ones, None)
-    keys, center = _scaled(keys, lengths), None
+        return NeighborTable(metric, keys, keys.T if not stored.sparse else keys.T.tocsr(), ones)
+    keys, center, factors = _scaled(keys, lengths), None, None
     if not stored.sparse:
         center = keys.mean(axis=0, dtype=np.float64).astype(np.float32)
-        keys = keys - center
+    if metric == "seuclidean":
+        factors = _inverse_deviations(keys)
+    keys = _transformed(keys, center, factors)
     squares = np.asarray((keys * keys).sum(axis=1), np.float32).ravel()
-    return NeighborTable(metric, keys, keys.T if not stored.sparse else keys.T.tocsr(), squares, center)
+    return NeighborTable(metric, keys, keys.T if not stored.sparse else keys.T.tocsr(), squares, center, factors)
+
+
+def _inverse_deviations(keys: Any) -> np.ndarray:
+    """Return the inverse of each feature's standard deviation as float32, 0 for a constant feature."""
+    if isinstance(keys, np.ndarray):
+        variances = keys.var(axis=0, dtype=np.float64)
+    else:
+        means, squares = (np.asarray(part.mean(axis=0), np.float64).ravel() for part in (keys, keys.multiply(keys)))
+        variances = np.maximum(squares - means**2, 0.0)
+    variances *= keys.shape[0] / max(1, keys.shape[0] - 1)
+    varies = variances > _ROUNDING * variances.max(initial=0.0) * _ROUNDING
+    return np.divide(1.0, np.sqrt(variances), out=np.zeros_like(variances), where=varies).astype(np.float32)
+
+
+def _transformed(keys: Any, center: np.ndarray | None, factors: np.ndarray | None) -> Any:
+    keys = keys if center is None else keys - center
+    if factors is None:
+        return keys
+    return keys * factors if isinstance(keys, np.ndarray) else keys.multiply(factors[None]).tocsr()
 
 
 def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -81,10 +103,8 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
     n_rows, n_found = rows.n_rows, min(k, table.squares.size)
     positions, distances = np.full((n_rows, k), NONE), np.full((n_rows, k), np.inf)
     queries: Any = as_matrix(rows)
-    if table.metric == "euclidean":
-        queries = _scaled(queries, lengths)
-    if table.center is not None:
-        queries = queries - table.center
+    if table.metric != "cosine":
+        queries = _transformed(_scaled(queries, lengths), table.center, table.factors)
     n_picked = min(n_found + _FURTHER, table.squares.size)
     for first, scores in _blocks(table, queries):
         span = slice(first, first + scores.shape[0])
@@ -95,7 +115,7 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
         if rows.sparse:
             found = np.where(found < rounding, 0.0, found)  # distances between equal rows are exactly 0
         positions[span, :n_found] = np.take_along_axis(picked, order, axis=1)
-        distances[span, :n_found] = np.sqrt(found) if table.metric == "euclidean" else found / 2.0
+        distances[span, :n_found] = found / 2.0 if table.metric == "cosine" else np.sqrt(found)
     return positions, distances
 
 
@@ -114,7 +134,7 @@ def _blocks(table: NeighborTable, queries: Any) -> Iterator[tuple[int, np.ndarra
     for first in range(0, queries.shape[0], length):
         products = queries[first : first + length] @ table.columns
         scores = products if isinstance(products, np.ndarray) else products.toarray()
-        if table.metric == "euclidean":
+        if table.metric != "cosine":
             scores -= 0.5 * table.squares
         yield first, np.ascontiguousarray(scores)
 
@@ -126,7 +146,7 @@ def _squared_distances(
     of_picked = table.squares[picked]
     if not isinstance(queries, np.ndarray):
         squares = np.asarray(queries.multiply(queries).sum(axis=1), np.float64).reshape(-1, 1)
-        products = values + 0.5 * of_picked if table.metric == "euclidean" else values
+        products = values if table.metric == "cosine" else values + 0.5 * of_picked
         apart = np.maximum(squares + of_picked - 2.0 * products, 0.0)
         return apart, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
     squares = np.einsum("ij,ij->i", queries, queries, dtype=np.float64)[:, None]

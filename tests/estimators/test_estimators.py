@@ -58,7 +58,7 @@ def test_it_learns_to_ignore_noisy_features():
     X, queries = views(2000), views(500)
     nearest = KNeighborsClassifier(1, metric="cosine").fit(X, y).score(queries, y[:500])
     unsupervised = CMTClassifier(n_router_passes=0, n_head_passes=0, random_state=0).fit(X, y).score(queries, y[:500])
-    learned = CMTClassifier(random_state=0).fit(X, y)
+    learned = CMTClassifier(feature_weights="none", random_state=0).fit(X, y)
     assert learned.score(queries, y[:500]) > max(nearest, unsupervised) + 0.02
     learned.set_params(n_candidates=16)
     assert learned.score(queries, y[:500]) > max(nearest, unsupervised) + 0.02

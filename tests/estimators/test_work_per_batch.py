@@ -10,7 +10,8 @@ from conftest import needs_jit
 
 from cmt_numba import CMTClassifier, CMTRetriever
 from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_replayed, some_examples
-from cmt_numba.estimators._classification_model import ClassificationModel, replayed
+from cmt_numba.estimators._classification_model import ClassificationModel
+from cmt_numba.estimators._replay import replayed
 
 N, N_CLASSES = 60_000, 20
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])

@@ -1,0 +1,131 @@
+"""Classifiers of tables: dense rows whose features have different scales and a mean."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cmt_numba import CMTClassifier
+from tests.helpers.journals import crashed
+
+Table = tuple[NDArray[Any], NDArray[Any]]
+
+
+def rare(seed: int) -> Table:
+    """Return a table with a class of 10 % of the rows, and features of very different scales."""
+    X, y = make_classification(1000, 12, n_informative=6, weights=[0.9], class_sep=1.2, random_state=seed)
+    return X * np.random.default_rng(seed).lognormal(0, 2, 12), y
+
+
+def moved(table: Table) -> Table:
+    return table[0] + 100.0, table[1]
+
+
+TABLES = {
+    "iris": load_iris(return_X_y=True),
+    "wine": load_wine(return_X_y=True),
+    "cancer": load_breast_cancer(return_X_y=True),
+    "rare": rare(1),
+    "moved iris": moved(load_iris(return_X_y=True)),
+    "moved wine": moved(load_wine(return_X_y=True)),
+}
+
+
+def standardized(classifier: CMTClassifier) -> bool:
+    return classifier._model.index.is_standardized
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_errors_are_close_to_those_of_scaled_logistic_regression(name: str):
+    X, y = TABLES[name]
+    scaled = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+    wanted = cross_val_score(scaled, X, y, cv=5).mean()
+    assert cross_val_score(CMTClassifier(random_state=0), X, y, cv=5).mean() > wanted - 0.02
+
+
+def test_units_of_features_do_not_matter():
+    X, y = load_wine(return_X_y=True)
+    units = np.random.default_rng(0).lognormal(0, 3, X.shape[1])
+    one = CMTClassifier(random_state=0).fit(X, y)
+    other = CMTClassifier(random_state=0).fit(X * units + 5.0 * units, y)
+    assert standardized(one)
+    np.testing.assert_array_equal(one.predict(X), other.predict(X * units + 5.0 * units))
+
+
+def test_answers_of_all_methods_agree():
+    X, y = load_iris(return_X_y=True)
+    classifier = CMTClassifier(random_state=0).fit(X, y)
+    for rows in (X, X.astype(np.float32), np.asfortranarray(X)):
+        predicted = classifier.predict(rows)
+        np.testing.assert_array_equal(classifier.decision_function(rows).argmax(axis=1), predicted)
+        np.testing.assert_array_equal(classifier.predict_proba(rows).argmax(axis=1), predicted)
+        np.testing.assert_array_equal(classifier.top_classes(rows, 1)[0][:, 0], predicted)
+    assert [classifier.predict(row)[0] for row in X[:, None]] == classifier.predict(X).tolist()
+    for why, label in zip(classifier.explain(X[::10], n_features=9), classifier.predict(X[::10]), strict=True):
+        assert why.label == label
+        assert {feature for feature, _ in why.features + why.differences} <= {0, 1, 2, 3}
+    with pytest.raises(ValueError, match="NaN"):
+        classifier.predict(np.full((1, 4), np.nan))
+
+
+def test_unit_rows_and_wide_rows_stay_as_they_are():
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 4
+    X = (rng.normal(size=(4, 16))[y] + 0.3 * rng.normal(size=(200, 16))).astype(np.float32)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    assert not standardized(CMTClassifier(random_state=0).fit(unit, y))
+    assert not standardized(CMTClassifier(feature_weights="none", random_state=0).fit(X, y))
+    assert standardized(CMTClassifier(feature_weights="scale", random_state=0).fit(X[:8], y[:8]))
+    wide = np.hstack([X] * 10)
+    assert not standardized(CMTClassifier(random_state=0).fit(wide, y))
+    wide = np.hstack([wide, 1e4 * rng.random((200, 2))])  # held-out examples show that two columns hide the others
+    assert standardized(CMTClassifier(random_state=0).fit(wide, y))
+
+
+@pytest.mark.parametrize("store_examples", [True, False])
+def test_scales_follow_the_examples(store_examples: bool):
+    X, y = rare(0)
+    classifier = CMTClassifier(store_examples=store_examples, random_state=0)
+    for first in range(0, 800, 5):
+        classifier.partial_fit(X[first : first + 5], y[first : first + 5], classes=[0, 1])
+    classifier.check_invariants()
+    scales = classifier._model.index.scales
+    assert scales is not None and standardized(classifier)
+    np.testing.assert_allclose(scales.center, X[:800].mean(axis=0), atol=0.3 * X.std(axis=0).max())
+    assert classifier.score(X[800:], y[800:]) > 0.92
+
+
+def test_scales_are_saved_pickled_and_replayed(tmp_path: Path):
+    X, y = load_wine(return_X_y=True)
+    with CMTClassifier.open(tmp_path / "folder", random_state=0, snapshot_seconds=1e9) as classifier:
+        classifier.fit(X[::2], y[::2]).partial_fit(X[1::2], y[1::2]).remove([0, 5]).remove_classes([1])
+        wanted = classifier.decision_function(X)
+        classifier.save(tmp_path / "file")
+        with CMTClassifier.open(crashed(tmp_path / "folder")) as replayed:
+            np.testing.assert_array_equal(replayed.decision_function(X), wanted)
+    for copied in (CMTClassifier.load(tmp_path / "file"), pickle.loads(pickle.dumps(classifier))):
+        assert standardized(copied)
+        np.testing.assert_array_equal(copied.decision_function(X), wanted)
+        copied.check_invariants()
+        copied.partial_fit(X, y).calibrate(X, y).check_invariants()
+
+
+def test_neighbors_of_standardised_rows():
+    X, y = load_wine(return_X_y=True)
+    ours = CMTClassifier(method="neighbors", metric="seuclidean", random_state=0).fit(X[::2], y[::2])
+    variances = X[::2].var(axis=0, ddof=1)
+    theirs = KNeighborsClassifier(metric="seuclidean", metric_params={"V": variances}).fit(X[::2], y[::2])
+    distances, found = ours.kneighbors(X[1::2])
+    np.testing.assert_allclose(distances, theirs.kneighbors(X[1::2])[0], rtol=1e-4)
+    np.testing.assert_array_equal(found, theirs.kneighbors(X[1::2])[1])
+    chosen = CMTClassifier(method="auto", random_state=0).fit(X[::2], y[::2])
+    assert chosen.score(X[1::2], y[1::2]) > 0.93
