@@ -138,8 +138,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
         ------
         NotFittedError
             If the estimator has not been fitted.
-        TypeError, ValueError
-            If ``X`` or a parameter is invalid.
         """
         if "_model" not in self.__dict__:
             check_is_fitted(self)
@@ -323,8 +321,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
         Raises
         ------
-        TypeError, ValueError
-            If a parameter is invalid, or if a parameter, class or value cannot be saved. Objects can be saved only if
             JSON restores them unchanged. No file is written.
         cmt_numba.InvariantError
             If the model is inconsistent, which is a bug. No file is written.
@@ -415,8 +411,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
             If the folder is damaged, was written by a later version, or holds an estimator of another class.
         OSError
             If the folder cannot be read or written.
-        TypeError, ValueError
-            If an option is invalid.
 
         Examples
         --------

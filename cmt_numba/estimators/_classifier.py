@@ -286,11 +286,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid.
         """
         return self._learn_anew(X, y, None, sample_weight, example_ids, afresh=True)
 
@@ -341,8 +336,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         Raises
         ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. The classifier is unchanged.
         MemoryError
             If memory runs out. The classifier remains usable, but may not have learned all rows.
         """
@@ -406,8 +399,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError
-            If the classifier is not fitted.
         KeyError
             If an id is not stored. Nothing is removed.
         TypeError, ValueError
@@ -446,8 +437,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError
-            If the classifier is not fitted.
         TypeError, ValueError
             If a class is unknown, or if ``labels`` name all classes with examples. Nothing is removed.
 
@@ -493,13 +482,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         -------
         ndarray of shape (n,)
             One of ``classes_`` for each row, or ``reject_label``.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the classifier is not fitted.
-        TypeError, ValueError
-            If ``X`` is invalid.
         """
         if reject_below is not None:
             return self._predict_or_reject(X, check_real("reject_below", reject_below, 0.0, 1.0), reject_label)
@@ -571,13 +553,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         ndarray of float64, shape (n, n_classes), or (n,) if there are two classes
             Scores of the head, or votes if neighbors decide. Classes that are not candidates get 1 less than the lowest
             score of a candidate. With two classes, the second score minus the first.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the classifier is not fitted.
-        TypeError, ValueError
-            If ``X`` is invalid.
         """
         X = self._checked_matrix(X)
         if self._votes_decide():
@@ -607,13 +582,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         -------
         ndarray of float64, shape (n, n_classes)
             Rows sum to 1.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the classifier is not fitted.
-        TypeError, ValueError
-            If ``X`` is invalid.
         """
         X = self._checked_matrix(X)
         if self._votes_decide():
@@ -636,13 +604,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the classifier is not fitted.
-        TypeError, ValueError
-            If only one of ``X`` and ``y`` is given, or if one of them is invalid.
         """
         folder = folder_of(self)
         if folder is not None:
@@ -688,13 +649,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         list of Explanation
             One printable explanation for each row, based on the head's scores regardless of ``method``.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the classifier is not fitted.
-        TypeError, ValueError
-            If an argument is invalid.
-
         Examples
         --------
         >>> import numpy as np
@@ -734,13 +688,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         neigh_ind : ndarray of int64 or str, shape (n, n_neighbors)
             Ids of the examples: their ``example_ids`` if given, otherwise their positions among all examples passed to
             ``fit`` and ``partial_fit``. A missing example has the id -1 or an empty string.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the classifier is not fitted.
-        TypeError, ValueError
-            If an argument is invalid, or examples are not stored.
         """
         X = self._checked_matrix(X)
         wanted = self._choice().n_neighbors if n_neighbors is None else n_neighbors

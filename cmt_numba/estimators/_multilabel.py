@@ -149,11 +149,6 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid.
         """
         return self._learn_anew(X, Y, None, sample_weight)
 
@@ -199,8 +194,6 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
         Raises
         ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. The classifier is unchanged.
         MemoryError
             If memory runs out. The classifier remains usable, but may not have learned all rows.
         """
@@ -324,13 +317,6 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             1 minus the cosine; infinity if fewer examples were found. Only with ``return_distance``.
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
             Positions among all examples passed to ``fit`` and ``partial_fit``; -1 if fewer examples were found.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the classifier is not fitted.
-        TypeError, ValueError
-            If an argument is invalid, or examples are not stored.
         """
         rows, k = self._checked(X), check_wanted("n_neighbors", n_neighbors, 0)
         ids, cosines = self._model.nearest_examples(rows, k)
