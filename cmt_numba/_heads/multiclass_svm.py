@@ -49,7 +49,7 @@ _NOTHING = 1e-30  # smallest C; its inverse is finite in float32
 _MANY_EXAMPLES = 50.0  # examples per label above which the margin grows and C shrinks
 _SWEEPS = 3  # rounds of closed-form steps per example
 _CLOSE_ENOUGH = 0.001  # steps below this fraction of the margin are skipped
-_LARGEST_GAP = 0.02  # duality gap, as a fraction of the margin times all dual variables, at which training stops
+_LARGEST_GAP = 0.01  # duality gap, as a fraction of the margin times all dual variables, at which training stops
 
 N_COMPETITORS = 8
 """Maximum number of an example's competitors that have dual variables."""

@@ -22,7 +22,7 @@ MOST_OF_A_TABLE = 100
 
 _VALUES_AT_ONCE = 1 << 16  # values in a block of rows, which stays in the cache
 _GROWTH = 1.25  # growth of the number of rows after which measured scales are used
-_SHORTEST, _LONGEST = 1e-12, 1e12  # range of row lengths whose products neither overflow nor underflow
+_LONGEST = 1e12  # products of longer rows may overflow
 _OF_FEATURES = kind_of(np.float64, "features")
 _CONSTANT = 1e-6  # features whose deviation is below this fraction of their mean have only rounding errors
 
@@ -79,7 +79,8 @@ def add_rows(scales: FeatureScales, rows: Rows, lengths: np.ndarray, weights: np
 
 def _original(rows: Rows, lengths: np.ndarray, span: slice) -> np.ndarray:
     """Return some rows as they were before they were scaled to unit length."""
-    return rows.values.reshape(-1, rows.n_features)[span] * lengths[span, None].astype(np.float64)
+    finite = np.minimum(lengths[span, None], np.finfo(np.float32).max)
+    return rows.values.reshape(-1, rows.n_features)[span] * finite.astype(np.float64)
 
 
 def standardize(scales: FeatureScales, rows: Rows, lengths: np.ndarray) -> Rows:
@@ -89,8 +90,10 @@ def standardize(scales: FeatureScales, rows: Rows, lengths: np.ndarray) -> Rows:
     step = max(1, _VALUES_AT_ONCE // d)
     for first in range(0, rows.n_rows, step):
         span = slice(first, first + step)
-        part = _fill(scales, _original(rows, lengths, span), values[span])
-        values[span] /= part[:, None]
+        X = (_original(rows, lengths, span) - scales.center) * scales.inverse
+        of_rows = np.sqrt(np.einsum("ij,ij->i", X, X) + scales.constant**2)
+        values[span, :-1] = X / of_rows[:, None]
+        values[span, -1] = scales.constant / of_rows
     return _as_rows(values)
 
 
@@ -102,19 +105,12 @@ def standardize_unscaled(scales: FeatureScales, X: np.ndarray) -> tuple[Rows, np
     with np.errstate(over="ignore", invalid="ignore"):
         for first in range(0, n_rows, step):
             span = slice(first, first + step)
-            lengths[span] = _fill(scales, X[span], values[span])
-    longest = np.maximum.reduce(lengths)
-    return (_as_rows(values), lengths) if longest < _LONGEST else None  # false for NaN
-
-
-def _fill(scales: FeatureScales, X: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Write standardised rows with the constant feature to ``values``, and return their lengths."""
-    inner = values[:, :-1]
-    np.subtract(X, scales.center, out=inner, casting="same_kind")
-    np.multiply(inner, scales.inverse, out=inner, casting="same_kind")
-    values[:, -1] = scales.constant
-    lengths: np.ndarray = np.sqrt(np.einsum("ij,ij->i", values, values))
-    return lengths
+            part = values[span]
+            np.subtract(X[span], scales.center, out=part[:, :-1], casting="same_kind")
+            np.multiply(part[:, :-1], scales.inverse, out=part[:, :-1], casting="same_kind")
+            part[:, -1] = scales.constant
+            lengths[span] = np.sqrt(np.einsum("ij,ij->i", part, part))
+    return (_as_rows(values), lengths) if np.maximum.reduce(lengths) < _LONGEST else None  # false for NaN
 
 
 def _as_rows(values: np.ndarray) -> Rows:

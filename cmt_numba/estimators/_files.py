@@ -492,6 +492,8 @@ def current_parameters(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """Convert parameters from a file or a journal of any version to their current equivalents."""
     if isinstance(parameters.get("class_weight"), list):
         parameters = parameters | {"class_weight": dict(parameters["class_weight"])}
+    if kind == "CMTMultilabelClassifier":
+        return {"threshold": 0.0} | parameters
     if kind != "CMTClassifier" or "feature_weights" in parameters:
         return parameters
     method = parameters.get("method", "head")

@@ -191,7 +191,7 @@ def test_a_multilabel_classifier_scores_common_labels_by_products(sparse: bool):
     classifier._model.index.all_scorers = lambda *_: None
     np.testing.assert_allclose(by_product, classifier.decision_function(X), atol=0.02)
     del classifier._model.index.all_scorers
-    np.testing.assert_array_equal(classifier.predict(X), by_product > 0)
+    np.testing.assert_array_equal(classifier.predict(X), by_product > classifier.threshold_)
     labels, scores = classifier.top_labels(X, 3)
     np.testing.assert_array_equal(labels, np.argsort(-by_product, axis=1, kind="stable")[:, :3])
     np.testing.assert_allclose(scores, -np.sort(-by_product, axis=1)[:, :3], atol=1e-5)

@@ -10,8 +10,8 @@ from conftest import needs_jit
 from cmt_numba import CMTClassifier
 from cmt_numba._heads.examples import all_examples, some_examples
 from cmt_numba.estimators._classification_model import ClassificationModel
-from cmt_numba.estimators._replay import is_due, replayed
 from cmt_numba.estimators._label_index import means_of
+from cmt_numba.estimators._replay import is_due, replayed
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW = {"n_trees": 2, "random_state": 0}

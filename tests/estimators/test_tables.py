@@ -99,7 +99,8 @@ def test_scales_follow_the_examples(store_examples: bool):
         classifier.partial_fit(X[first : first + 5], y[first : first + 5], classes=[0, 1])
     classifier.check_invariants()
     scales = classifier._model.index.scales
-    assert scales is not None and standardized(classifier)
+    assert scales is not None
+    assert standardized(classifier)
     np.testing.assert_allclose(scales.center, X[:800].mean(axis=0), atol=0.3 * X.std(axis=0).max())
     assert classifier.score(X[800:], y[800:]) > 0.92
 

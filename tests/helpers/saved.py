@@ -128,7 +128,7 @@ def check(loaded: Any) -> None:
     except LookupError:
         assert isinstance(loaded, CMTRetriever)  # all memories may have been removed
         assert loaded.n_memories_ == 0
-    if d <= 10_000 and max(getattr(loaded, name, 0) for name in _PASSES) <= 20 and loaded.n_reroutes <= 100:
+    if d <= 10_000 and max(getattr(loaded, name, 0) or 0 for name in _PASSES) <= 20 and loaded.n_reroutes <= 100:
         _learn(loaded, rows)
         loaded.check_invariants()
 
