@@ -97,16 +97,19 @@ def choose(
     return min(errors, key=errors.__getitem__) if errors else by_default
 
 
-def held_out_errors(labels: np.ndarray, errors_of: Callable[[np.ndarray, np.ndarray], dict[Any, int]]) -> Counter[Any]:
+def held_out_errors(
+    labels: np.ndarray, errors_of: Callable[[np.ndarray, np.ndarray], dict[Any, int]], enough: int = _ENOUGH_HELD_OUT
+) -> Counter[Any]:
     """Return the number of errors of each candidate on held-out examples, empty if there are too few examples.
 
-    ``errors_of`` takes training slots and held-out slots.
+    ``errors_of`` takes training slots and held-out slots. It is called for several splits until ``enough`` examples
+    have been held out.
     """
     errors, n_held_out = Counter[Any](), 0
     for seen, apart in _splits(labels):
         errors.update(errors_of(seen, apart))
         n_held_out += apart.size
-        if n_held_out >= _ENOUGH_HELD_OUT:
+        if n_held_out >= enough:
             break
     return errors if n_held_out >= FEWEST_HELD_OUT else Counter()
 

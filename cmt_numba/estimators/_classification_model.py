@@ -99,6 +99,7 @@ _MOST_AT_ONCE = 200  # with more examples, a few steps between retrainings would
 _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/16 of all examples
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
 _ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
+_ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
 
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
@@ -547,7 +548,7 @@ class ClassificationModel:
 
         before = getattr(index, name)
         try:
-            errors = held_out_errors(labels, errors_of)
+            errors = held_out_errors(labels, errors_of, _ENOUGH_HELD_OUT)
         finally:
             setattr(index, name, before)
         if errors:
