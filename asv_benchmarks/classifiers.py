@@ -37,7 +37,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
@@ -599,15 +599,14 @@ def methods(options: argparse.Namespace) -> None:
     """Compare the methods of ``CMTClassifier`` with two scikit-learn classifiers on numeric tables.
 
     For each table, prints the fraction of equal predictions of ``method="neighbors"`` and ``KNeighborsClassifier``, the
-    ratio of their prediction times, the seconds to fit with the methods "head" and "auto", and the errors. "ones" has
-    a column of ones, and "auto, all" also chooses the metric and the number of neighbours. A random half of the rows is
-    used for training. Features are standardised, except those of digits.
+    ratio of their prediction times, the seconds to fit with the methods "head" and "auto", and the errors. "auto, all"
+    also chooses the metric and the number of neighbours. A random half of the rows is used for training. Features are
+    standardised, except those of digits.
     """
     learners: dict[str, Callable[[], Any]] = {
         "sklearn": KNeighborsClassifier,
         "neighbors": partial(CMTClassifier, method="neighbors", random_state=0),
         "head": partial(CMTClassifier, random_state=0),
-        "ones": lambda: make_pipeline(PolynomialFeatures(1), CMTClassifier(random_state=0)),
         "logistic": partial(LogisticRegression, max_iter=1000),
         "auto": partial(CMTClassifier, method="auto", random_state=0),
         "auto, all": partial(CMTClassifier, method="auto", metric="auto", n_neighbors="auto", random_state=0),
