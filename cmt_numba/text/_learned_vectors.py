@@ -18,6 +18,7 @@ from ._skipgram import FeatureVectors
 _N_ROWS, _N_COMPONENTS = (4_000, 18_000), 128
 _FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # weights of words, n-grams and pairs
 _RATE, _LIVE_RATE = 0.3, 0.05  # step sizes at the start of fit and in partial_fit
+_FEW_TEXTS = 1_500  # with fewer texts, steps are up to twice as long
 _FEW, _LEAD = 5, 0.6  # for classes with at most _FEW texts: margin of a new text over all other classes
 _STEPS, _EPOCHS = 50_000, (5, 16)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -45,9 +46,11 @@ class LearnedVectors:
         made = cls(FeatureVectors(inputs, np.zeros((n_classes, _N_COMPONENTS), np.float32)))
         weighed = made._weighed(hashed, frequencies)
         n_epochs = int(np.clip(_STEPS // max(1, labels.size), *_EPOCHS))
-        fall, n = _RATE / max(1, labels.size * n_epochs), labels.size
+        n = labels.size
+        rate = _RATE * float(np.clip(_FEW_TEXTS / max(1, n), 1.0, 2.0))
+        fall = rate / max(1, n * n_epochs)
         for epoch in range(n_epochs):
-            made._learn(weighed, labels, texts.importance, generator.permutation(n), _RATE - fall * epoch * n, fall)
+            made._learn(weighed, labels, texts.importance, generator.permutation(n), rate - fall * epoch * n, fall)
         return made
 
     def learn_further(self, texts: LabelledTexts, order: np.ndarray, n_new: int) -> None:
