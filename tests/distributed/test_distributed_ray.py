@@ -361,7 +361,7 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
         def of_replica(rows: slice) -> list[int]:
             """Return the answer of the replica itself."""
             while not isinstance(
-                read := get(replica.read.remote(version, (0, 0), "query", X[rows], 1, None, 1.0, None)), Reply
+                read := get(replica.read.remote(version, (0, 0), "query", X[rows], 1, None, 1.0)), Reply
             ):
                 get(replica.wait.remote())
             return read.value.keys[:, 0].tolist()
