@@ -80,12 +80,14 @@ class DenseIndex:
     def __init__(self, n_features: int, metric: str = "cosine", random_state: int = 0) -> None:
         self.n_features, self.metric, self.random_state = n_features, metric, random_state
         self.next_id, self.version = 0, 0
-        self._set_state(new_state(n_features, METRICS[metric], random_state))
+        self._state = new_state(n_features, METRICS[metric], random_state)
+        self._held = held(self._state)
         self._gaps = Gaps(np.empty((0, N_NEAREST + 1), np.float32), 0)
         self._n_due = 0  # changes since the last sample
 
     def _set_state(self, state: DenseState) -> None:
-        self._state, self._held = state, held(state)
+        if state is not self._state:
+            self._state, self._held = state, held(state)
 
     def __len__(self) -> int:
         return int(self._state.totals[N_VECTORS])
