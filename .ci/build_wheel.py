@@ -1,38 +1,44 @@
 """Build a wheel that contains compiled kernels: python .ci/build_wheel.py [OUT].
 
-Run it in an environment with the package's dependencies and ``wheel``, on the operating system and Python version that
-the wheel is for. Users with the same version of Numba do not wait for the compiler; for others the wheel works like the
-pure-Python wheel. The kernels are compiled for BASELINE, so the wheel also serves older processors. On processors that
-lack one of its features, kernels are compiled as usual.
+Run it on the operating system and Python version that the wheel is for, in an environment with the extras ``build`` and
+``compiled``, which names the version of Numba. Users with this version do not wait for the compiler; for others the
+wheel works like the pure-Python wheel. The kernels are compiled once for each of the ``LEVELS``. On processors below
+the lowest level, kernels are compiled as usual.
 """
 
 import hashlib
+import io
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
 
 ROOT = Path(__file__).parents[1]
 
-BASELINE = {
-    "x86_64": (
-        "x86-64-v3",
-        "+64bit,+avx,+avx2,+bmi,+bmi2,+cmov,+crc32,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,"
-        "+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3,+xsave",
-    ),
-    "arm64": ("generic", "+neon,+fp-armv8"),
+_V3 = (
+    "+64bit,+avx,+avx2,+bmi,+bmi2,+cmov,+crc32,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,"
+    "+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
+)
+LEVELS = {
+    "x86_64": {"x86-64-v3": _V3, "x86-64-v4": f"{_V3},+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl"},
+    "arm64": {"generic": "+neon,+fp-armv8"},
 }
-"""The name of the processor and its features, as LLVM spells them, for each machine."""
+"""For each machine, the levels of processors and their features, as LLVM spells them."""
 
+OWN_SYMBOLS = ("NRT_", "Py", "_Py", "numba_", "cmt_numba_")
+"""How the symbols of Python, Numba and this package begin."""
 
-def compiler_settings() -> dict[str, str]:
-    """Return Numba's settings for the kernels of the wheel."""
-    machine = {"aarch64": "arm64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
-    name, features = BASELINE[machine]
-    return {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+C_FUNCTIONS = ("asin", "exp", "expf", "log", "log2", "logf", "memset")
+"""Functions of the C library that kernels may call. Each is older than any Linux that Numba supports."""
 
 
 def run(*command: object, **environment: str) -> None:
@@ -51,10 +57,12 @@ def run(*command: object, **environment: str) -> None:
 
 
 def compile_kernels(unpacked: Path, work: Path) -> None:
-    """Compile all kernels of an unpacked wheel into its folder ``_compiled``."""
+    """Compile all kernels of an unpacked wheel into its folder ``_compiled``, for each level."""
     cache = work / "cache"
-    settings = {**compiler_settings(), "NUMBA_CACHE_DIR": str(cache)}
-    run(sys.executable, "-c", "import cmt_numba; cmt_numba.warmup()", PYTHONPATH=str(unpacked), **settings)
+    machine = {"aarch64": "arm64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+    for name, features in LEVELS[machine].items():
+        settings = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(cache)}
+        run(sys.executable, "-c", "import cmt_numba; cmt_numba.warmup()", PYTHONPATH=str(unpacked), **settings)
     package = unpacked / "cmt_numba"
     for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
         # numba names the folder of a cache after that of the sources and a hash of its path
@@ -63,10 +71,38 @@ def compile_kernels(unpacked: Path, work: Path) -> None:
             shutil.copytree(compiled, package / "_compiled" / folder.relative_to(package), dirs_exist_ok=True)
     if not any((package / "_compiled").rglob("*.nbc")):
         sys.exit("nothing was compiled")
+    (package / "_compiled" / "numba_version.txt").write_text(version("numba"), encoding="utf-8")
+
+
+def needed_symbols(compiled: Path) -> Iterator[str]:
+    """Yield the symbols that compiled kernels need from libraries, except those of Python and Numba."""
+    for path in compiled.rglob("*.nbc"):
+        pickled = path.read_bytes()
+        table = ELFFile(io.BytesIO(pickled[pickled.index(b"\x7fELF") :])).get_section_by_name(".symtab")
+        for symbol in table.iter_symbols():
+            if symbol["st_shndx"] == "SHN_UNDEF" and not symbol.name.startswith(OWN_SYMBOLS):
+                yield symbol.name
+
+
+def platform_tag(compiled: Path) -> str:
+    """Return the wheel's platform tag. On Linux, check that any C library since 2014 has the needed functions.
+
+    ``auditwheel`` finds no library in the wheel, because Numba's cache files contain the machine code.
+    """
+    tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    if not tag.startswith("linux_"):
+        return tag
+    if unknown := set(needed_symbols(compiled)) - {"", *C_FUNCTIONS}:
+        sys.exit(f"compiled kernels need functions that manylinux_2_17 may lack: {', '.join(sorted(unknown))}")
+    return tag.replace("linux_", "manylinux_2_17_") + "." + tag.replace("linux_", "manylinux2014_")
 
 
 def main(out: Path) -> None:
     """Write the pure wheel and the one with machine code to a folder."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [pinned] = project["optional-dependencies"]["compiled"]
+    if pinned != f"numba=={version('numba')}":
+        sys.exit(f"the extra 'compiled' requires {pinned}, found {version('numba')}")
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary).resolve()
         run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", out, ROOT)
@@ -82,8 +118,8 @@ def main(out: Path) -> None:
         run(sys.executable, "-m", "wheel", "pack", "--dest-dir", work, unpacked)
         [packed] = work.glob("cmt_numba-*.whl")
         python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-        tag = f"{platform.system().lower()}_{platform.machine()}"
-        run(sys.executable, "-m", "wheel", "tags", "--remove", "--python-tag", python, "--platform-tag", tag, packed)
+        tags = ("--python-tag", python, "--platform-tag", platform_tag(unpacked / "cmt_numba" / "_compiled"))
+        run(sys.executable, "-m", "wheel", "tags", "--remove", *tags, packed)
         [tagged] = work.glob("cmt_numba-*.whl")
         shutil.move(tagged, out / tagged.name)
         print(f"{out / tagged.name}: {(out / tagged.name).stat().st_size / 1e6:.1f} MB")

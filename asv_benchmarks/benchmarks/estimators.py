@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ _SHOTS = 10
 LABELS_OF_SEVERAL = 1500  # too many to compare every query with every example
 _SHOTS_OF_SEVERAL = 4
 _FEW = 50  # examples that trigger all compilation
+_SINGLE = 100  # rows predicted or learned one at a time
 
 
 class Task(NamedTuple):
@@ -105,6 +107,7 @@ class Estimator:
     )
     param_names = ("kind",)
     number = 1
+    timer = process_time
     timeout = 600
 
     def setup_cache(self) -> None:
@@ -116,7 +119,7 @@ class Estimator:
     def setup(self, kind: str) -> None:
         """Make the examples, load the fitted estimator, and compile all kernels."""
         self.task = make_task(kind)
-        fit(kind, self.task, _FEW)
+        fit(kind, self.task, _FEW).partial_fit(self.task.queries[:1], self.task.answers[:1])
         with _path(kind).open("rb") as file:
             self.fitted = pickle.load(file)
         self.fitted.predict(self.task.queries[:1])
@@ -128,6 +131,16 @@ class Estimator:
     def time_predict_1000(self, kind: str) -> None:
         """Predict all queries in one batch."""
         self.fitted.predict(self.task.queries)
+
+    def time_predict_100_single_rows(self, kind: str) -> None:
+        """Predict one query at a time."""
+        for i in range(_SINGLE):
+            self.fitted.predict(self.task.queries[[i]])
+
+    def time_partial_fit_100_single_rows(self, kind: str) -> None:
+        """Learn one example at a time."""
+        for i in range(_SINGLE):
+            self.fitted.partial_fit(self.task.queries[[i]], self.task.answers[[i]])
 
     def peakmem_fit(self, kind: str) -> None:
         """Fit on all examples. The previously fitted estimator is also in memory."""

@@ -44,6 +44,27 @@ def make_data(form: str, n_keys: int, n_queries: int = 1000, n_features: int = 6
     return Data(rows_of_words(words), rows_of_words(reworded(words[answers], rng, 0.3)), answers)
 
 
+def make_clustered(n_keys: int, n_queries: int, n_features: int) -> Data:
+    """Return vectors around random centers, 100 for each, and queries near some of them."""
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((n_keys // 100, n_features), dtype=np.float32)
+    keys = noisy(centers[rng.integers(centers.shape[0], size=n_keys)], rng, 0.7)
+    answers = rng.integers(n_keys, size=n_queries)
+    return Data(keys, noisy(keys[answers], rng, 0.7), answers)
+
+
+def make_questions(keys: np.ndarray, n_popular: int, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return queries for a few popular keys, and the position of the right key of each.
+
+    Each popular key is asked for in its own way: all its queries have the same offset from it.
+    """
+    rng = np.random.default_rng(1)
+    popular = rng.choice(keys.shape[0], n_popular, replace=False)
+    offsets = 1.5 * rng.standard_normal((n_popular, keys.shape[1]), dtype=np.float32)
+    chosen = rng.integers(n_popular, size=n_queries)
+    return noisy(keys[popular[chosen]] + offsets[chosen], rng, 0.7), popular[chosen]
+
+
 def make_labelled(form: str, n_labels: int, n_shots: int, n_queries: int = 1000) -> Labelled:
     """Return ``n_shots`` noisy examples of each label, in random order: copies of a vector, or of a text."""
     rng = np.random.default_rng(0)

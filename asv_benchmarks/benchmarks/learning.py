@@ -1,5 +1,7 @@
 """Learning from rewards and from known answers: time, and error before and after."""
 
+from time import process_time
+
 from cmt_numba import ContextualMemoryTree
 from cmt_numba.rewards import LabelEquality
 
@@ -14,6 +16,7 @@ class Supervised:
 
     params = (FORMS,)
     param_names = ("form",)
+    timer = process_time
     number = 1  # each run changes the trees
 
     def setup(self, form: str) -> None:

@@ -1,5 +1,7 @@
 """Insert, update, remove and reroute memories: time and memory."""
 
+from time import process_time
+
 import numpy as np
 
 from cmt_numba import ContextualMemoryTree
@@ -15,6 +17,7 @@ class Insert:
 
     params = (FORMS, SIZES)
     param_names = ("form", "memories")
+    timer = process_time
     number = 1
 
     def setup(self, form: str, n: int) -> None:
@@ -61,6 +64,7 @@ class Change(WithTrees):
 
     params = (FORMS, SIZES)
     param_names = ("form", "memories")
+    timer = process_time
     number = 1  # each run changes the tree, so each run loads its own
 
     def setup(self, form: str, n: int) -> None:

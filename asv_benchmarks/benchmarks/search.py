@@ -1,5 +1,7 @@
 """Queries: time, memory and recall."""
 
+from time import process_time
+
 import numpy as np
 
 from cmt_numba import ContextualMemoryTree
@@ -16,6 +18,7 @@ class Query(WithTrees):
 
     params = (FORMS, SIZES)
     param_names = ("form", "memories")
+    timer = process_time
 
     def setup(self, form: str, n: int) -> None:
         """Load a tree and compile all kernels."""
@@ -60,6 +63,7 @@ class Dials(WithTrees):
 
     params = (FORMS, [1, 4], [1, 4, 16])
     param_names = ("form", "trees", "leaves of each tree")
+    timer = process_time
 
     def setup(self, form: str, n_trees: int, n_leaves: int) -> None:
         """Load a forest and compile all kernels."""

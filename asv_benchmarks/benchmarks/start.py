@@ -32,11 +32,26 @@ X = numpy.random.default_rng(0).normal(size=(100, 16))
 cmt_numba.CMTRetriever(random_state=0).fit(X, X[:, :4]).predict(X)
 """
 
+_FIRST_STORE = """
+import numpy, cmt_numba
+X = numpy.random.default_rng(0).normal(size=(100, 16))
+store = cmt_numba.MemoryStore(random_state=0)
+store.add(numpy.arange(100), X)
+store.query(X)
+"""
+
+_FIRST_TEXTS = """
+from cmt_numba.text import TextClassifier
+TextClassifier(random_state=0).fit(["turn on", "turn off"] * 5, ["on", "off"] * 5).predict(["switch on"])
+"""
+
 _PROGRAMS = {
     "insert and query": _FIRST_CALLS,
     "classifier": _FIRST_FIT,
     "multilabel": _FIRST_MULTILABEL,
     "retriever": _FIRST_VALUES,
+    "store": _FIRST_STORE,
+    "text classifier": _FIRST_TEXTS,
 }
 
 

@@ -4,23 +4,24 @@ A kernel's machine code depends on its own file, on the functions and constants 
 options. The cache file of a kernel therefore contains a stamp: a hash of all files that the kernel may depend on. A
 change to any of these files invalidates the cache file.
 
-A platform wheel contains a second cache, compiled for a baseline processor. If possible, a kernel is loaded from the
-user's cache, which has code for exactly this processor. Otherwise it is loaded from the wheel, if this processor has
-all features that the code needs. If neither cache has usable code, the kernel is compiled. Numba checks the versions of
-Numba and Python. If no folder is writable, each process compiles its kernels. The environment variable
-``CMT_NUMBA_SHIPPED=0`` disables the cache in the wheel, as
-``cmt_numba.warmup`` does.
+A platform wheel contains a second cache, compiled for several levels of processors. If possible, a kernel is loaded
+from the user's cache, which has code for exactly this processor. Otherwise the code of the highest level that this
+processor can run is loaded from the wheel. If neither cache has usable code, the kernel is compiled. Numba checks the
+versions of Numba and Python. If no folder is writable, each process compiles its kernels. The environment variable
+``CMT_NUMBA_SHIPPED=0`` disables the cache in the wheel, as ``cmt_numba.warmup`` does.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numba
 from numba import config
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
@@ -29,7 +30,12 @@ PACKAGE = Path(__file__).parents[1]
 SHIPPED = PACKAGE / "_compiled"
 """The folder of machine code in a platform wheel."""
 
+NUMBA_VERSION = "numba_version.txt"
+"""The file in ``SHIPPED`` with the version of Numba that compiled the machine code."""
+
 _USES_SHIPPED = os.environ.get("CMT_NUMBA_SHIPPED", "1") != "0" and SHIPPED.is_dir()
+
+logger = logging.getLogger("cmt_numba")
 
 _FOUNDATIONS = ("_jit", "_forest", "_heads")
 """Subpackages whose functions the kernels of other modules call. Each may depend on those before it."""
@@ -55,6 +61,21 @@ def stamp_of(path: str | os.PathLike[str]) -> str:
     room = file.relative_to(PACKAGE.resolve()).parts[0].removesuffix(".py")
     n_below = _FOUNDATIONS.index(room) if room in _FOUNDATIONS else len(_FOUNDATIONS)
     return hashlib.sha256(b"".join(map(_digest, (*_FOUNDATIONS[:n_below], room)))).hexdigest()
+
+
+@cache
+def _is_for_this_numba() -> bool:
+    """Return whether this version of Numba can load the wheel's machine code; the first call logs why it cannot."""
+    compiled_by = (SHIPPED / NUMBA_VERSION).read_text(encoding="utf-8")
+    if compiled_by == numba.__version__:
+        return True
+    logger.warning(
+        "the compiled kernels of this wheel need Numba %s, found %s, so kernels are compiled at first use; install "
+        "cmt-numba[compiled], or run cmt_numba.warmup() once",
+        compiled_by,
+        numba.__version__,
+    )
+    return False
 
 
 class _NoFolder:
@@ -123,19 +144,18 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         found = None
         with suppress(Exception):  # a damaged pickle may raise any exception
             found = super()._load_overload(sig, target_context)
-        if found is None and _USES_SHIPPED:
+        if found is None and _USES_SHIPPED and _is_for_this_numba():
             with suppress(Exception):
                 found = self._load_shipped(sig, target_context)
         return found
 
     def _load_shipped(self, sig: Any, target_context: Any) -> Any:
-        """Return machine code from the wheel, or None if the wheel has none that this processor can run."""
+        """Return the wheel's machine code for the most features that this processor has, or None if it has none."""
         wanted, target, code = self._index_key(sig, target_context.codegen())
-        for key in self._shipped_file._load_index():
-            if key[0] == wanted and key[2] == code and _can_run(target, key[1]):
-                found = self._shipped_file.load(key)
-                return None if found is None else self._impl.rebuild(target_context, found)
-        return None
+        levels = {key[1]: key for key in self._shipped_file._load_index() if key[0] == wanted and key[2] == code}
+        best = _best_level(target, list(levels))
+        found = None if best is None else self._shipped_file.load(levels[best])
+        return None if found is None else self._impl.rebuild(target_context, found)
 
     def _save_overload(self, sig: Any, data: Any) -> None:
         if isinstance(self._impl.locator, _NoFolder):
@@ -148,12 +168,14 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
                 super()._save_overload(sig, data)
 
 
-def _can_run(target: tuple[str, str, str], compiled: tuple[str, str, str]) -> bool:
-    """Return whether the processor ``target`` can run code compiled for ``compiled``.
+Processor = tuple[str, str, str]
+"""Architecture, name and features of a processor, as in the index of Numba's cache."""
 
-    Both are (architecture, processor name, features) as in the index of Numba's cache.
-    """
-    return target[0] == compiled[0] and _features(compiled[2]) <= _features(target[2])
+
+def _best_level(target: Processor, levels: list[Processor]) -> Processor | None:
+    """Return the level with the most features whose code ``target`` can run, or None."""
+    usable = [level for level in levels if level[0] == target[0] and _features(level[2]) <= _features(target[2])]
+    return max(usable, key=lambda level: len(_features(level[2])), default=None)
 
 
 def _features(described: str) -> set[str]:

@@ -50,6 +50,12 @@ def benchmarks(
         monkeypatch.setattr(a_class, "params", (("dense",), (FEW,)))
     monkeypatch.setattr(modules["files"].Journal, "n_rows", 50)
     monkeypatch.setattr(modules["learning"], "LABELS", 100)
+    monkeypatch.setattr(modules["pairs"], "PAIRS", {"vectors, tree": modules["pairs"].PAIRS["vectors, tree"]})
+    monkeypatch.setattr(modules["pairs"].Pairs, "params", (["vectors, tree"],))
+    monkeypatch.setattr(modules["stores"], "SIZES", (FEW,))
+    for a_class in (modules["stores"].Add, modules["stores"].Feedback):
+        monkeypatch.setattr(a_class, "params", ((FEW,),))
+    monkeypatch.setattr(modules["texts"], "LABELS", 20)
     monkeypatch.setattr(modules["estimators"], "LABELS", 100)
     monkeypatch.setattr(modules["estimators"], "LABELS_OF_SEVERAL", 100)
     yield modules
@@ -57,7 +63,9 @@ def benchmarks(
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("module", ["estimators", "files", "learning", "memories", "search"])
+@pytest.mark.parametrize(
+    "module", ["estimators", "files", "learning", "memories", "pairs", "search", "stores", "texts"]
+)
 def test_benchmarks(benchmarks: dict[str, ModuleType], module: str):
     classes = [a_class for _, a_class in inspect.getmembers(benchmarks[module], inspect.isclass)]
     classes = [a_class for a_class in classes if any(name.startswith(KINDS) for name in dir(a_class))]

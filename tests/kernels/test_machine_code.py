@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 from conftest import ROOT, needs_jit
 
@@ -54,6 +55,13 @@ def draw(package: Path, **environment: str) -> dict[str, int]:
     assert done.returncode == 0, done.stderr
     answer: dict[str, int] = json.loads(done.stdout)
     return answer
+
+
+def ship(package: Path) -> None:
+    """Move the user's cache to where a wheel has its compiled kernels."""
+    [files] = (package.parent / "cache").iterdir()
+    shutil.copytree(files, package / "_compiled" / "_forest")
+    (package / "_compiled" / "numba_version.txt").write_text(numba.__version__)
 
 
 def compiled_functions(module: ast.Module) -> list[ast.FunctionDef]:
@@ -142,9 +150,7 @@ def test_a_damaged_cache_is_replaced(package: Path, ending: str, contents: bytes
 @needs_jit
 def test_machine_code_in_the_package_is_used(package: Path):
     first = draw(package)
-    [files] = (package.parent / "cache").iterdir()
-    shipped = package / "_compiled" / "_forest"
-    shutil.copytree(files, shipped)
+    ship(package)
     empty = str(package.parent / "empty")
     assert draw(package, NUMBA_CACHE_DIR=empty) == {**first, "loaded": 1}
     assert draw(package, NUMBA_CACHE_DIR=empty, CMT_NUMBA_SHIPPED="0") == first
@@ -155,12 +161,28 @@ def test_machine_code_in_the_package_is_used(package: Path):
     assert draw(package, NUMBA_CACHE_DIR=str(package.parent / "other")) == first
 
 
-def test_code_runs_where_all_its_features_are():
-    newer = "x86_64-linux", "znver4", "+avx2,+avx512f,-amx-tile"
-    older = "x86_64-linux", "haswell", "+avx2,-avx512f"
-    assert machine_code._can_run(newer, older)
-    assert not machine_code._can_run(older, newer)
-    assert not machine_code._can_run(("arm64-darwin", "apple-m1", "+avx2,+avx512f"), older)
+def test_the_richest_code_whose_features_the_processor_has_is_used():
+    newest = "x86_64-linux", "znver4", "+avx,+avx2,+avx512f,+avx512vnni,-amx-tile"
+    older = "x86_64-linux", "haswell", "+avx,+avx2,-avx512f"
+    levels = [("x86_64-linux", "x86-64-v3", "+avx,+avx2"), ("x86_64-linux", "x86-64-v4", "+avx,+avx2,+avx512f")]
+    for order in (levels, levels[::-1]):
+        assert machine_code._best_level(newest, order) == levels[1]
+        assert machine_code._best_level(older, order) == levels[0]
+        assert machine_code._best_level(("x86_64-linux", "nehalem", "+sse4.2"), order) is None
+        assert machine_code._best_level(("arm64-darwin", "apple-m1", "+avx,+avx2"), order) is None
+
+
+@needs_jit
+def test_a_wheel_for_another_numba_says_so_once(package: Path):
+    first = draw(package)
+    ship(package)
+    (package / "_compiled" / "numba_version.txt").write_text("0.1.0")
+    script = f"{DRAW}draw_word(np.zeros(1, np.uint64), np.int32(0))"  # other types, which are compiled as well
+    environment = {**os.environ, "PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(package.parent / "empty")}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=package.parent)
+    assert json.loads(done.stdout) == first
+    assert done.stderr.count("need Numba 0.1.0, found") == 1
 
 
 @needs_jit
@@ -183,6 +205,5 @@ def test_kernels_work_where_nothing_can_be_written(package: Path):
     first = draw(package, **nowhere)
     assert draw(package, **nowhere) == first
     draw(package)  # compiles what a wheel would bring
-    [files] = (package.parent / "cache").iterdir()
-    shutil.copytree(files, package / "_compiled" / "_forest")
+    ship(package)
     assert draw(package, **nowhere) == {**first, "loaded": 1}
