@@ -37,8 +37,11 @@ LEVELS = {
 OWN_SYMBOLS = ("NRT_", "Py", "_Py", "numba_", "cmt_numba_")
 """How the symbols of Python, Numba and this package begin."""
 
-C_FUNCTIONS = ("asin", "exp", "expf", "log", "log2", "logf", "memset")
-"""Functions of the C library that kernels may call. Each is older than any Linux that Numba supports."""
+_MATHEMATICS = "acos asin atan atan2 cbrt ceil cos erf exp exp2 expm1 floor fma fmod hypot log log10 log1p log2 pow"
+C_FUNCTIONS = {"memcpy", "memmove", "memset"} | {
+    name + kind for name in f"{_MATHEMATICS} rint round sin sqrt tan tanh trunc".split() for kind in ("", "f")
+}
+"""Functions of the C library that kernels may call. All are older than any Linux that Numba supports."""
 
 
 def run(*command: object, **environment: str) -> None:
@@ -92,7 +95,7 @@ def platform_tag(compiled: Path) -> str:
     tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     if not tag.startswith("linux_"):
         return tag
-    if unknown := set(needed_symbols(compiled)) - {"", *C_FUNCTIONS}:
+    if unknown := set(needed_symbols(compiled)) - C_FUNCTIONS - {""}:
         sys.exit(f"compiled kernels need functions that manylinux_2_17 may lack: {', '.join(sorted(unknown))}")
     return tag.replace("linux_", "manylinux_2_17_") + "." + tag.replace("linux_", "manylinux2014_")
 
