@@ -40,6 +40,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
+from topics import online, sensitivity
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree, MemoryStore
 
@@ -737,6 +738,8 @@ def memory_tree(options: argparse.Namespace) -> None:
     )
 
 
+commands.include(online.commands)
+commands.include(sensitivity.commands)
 main = commands.main
 
 if __name__ == "__main__":

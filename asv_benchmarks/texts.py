@@ -31,6 +31,7 @@ from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
+from topics import learned_keys
 
 from cmt_numba import CMTClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba.reranking import Reranker
@@ -657,6 +658,7 @@ def languages(options: argparse.Namespace) -> None:
     print(tabulate(rows, ["text", "meaning", "answer", "probability"], "github", floatfmt=".2f"))
 
 
+commands.include(learned_keys.commands)
 main = commands.main
 
 if __name__ == "__main__":

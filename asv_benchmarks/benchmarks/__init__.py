@@ -19,5 +19,6 @@ def _source_hash() -> str:
 
 
 # Numba reuses a cached kernel of another commit if only a function that is compiled into it has changed. So each
-# version of the sources has a cache of its own. Numba reads the variable on import: nothing above may import Numba.
-os.environ["NUMBA_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"cmt_numba-asv-{_source_hash()}")
+# version of the sources has a cache of its own, unless the variable is set. Numba reads the variable on import: nothing
+# above may import Numba.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"cmt_numba-asv-{_source_hash()}"))

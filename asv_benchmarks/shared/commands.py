@@ -27,25 +27,44 @@ DATA = argument("--data", type=Path, required=True, metavar="FOLDER", help="see 
 
 
 class Commands:
-    """The subcommands of a script.
+    """The subcommands of a script or of a topic.
 
     Parameters
     ----------
     doc : str
-        The docstring of the script.
+        The docstring of the script or topic.
     """
 
     def __init__(self, doc: str | None) -> None:
-        self._parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-        self._subcommands = self._parser.add_subparsers(required=True, metavar="COMMAND")
+        self._doc = doc or ""
+        self._commands: dict[str, tuple[Command, tuple[Argument, ...]]] = {}
 
     def add(self, *arguments: Argument) -> Callable[[Command], Command]:
         """Return a decorator that makes a function a subcommand of the same name, with its docstring as help."""
 
         def register(function: Command) -> Command:
+            self._commands[function.__name__.replace("_", "-")] = function, arguments
+            return function
+
+        return register
+
+    def include(self, other: Commands) -> None:
+        """Add the subcommands of a topic."""
+        self._commands |= other._commands
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the subcommands."""
+        return list(self._commands)
+
+    def main(self) -> None:
+        """Run the command line."""
+        script = argparse.ArgumentParser(description=self._doc.splitlines()[0])
+        subcommands = script.add_subparsers(required=True, metavar="COMMAND")
+        for name, (function, arguments) in self._commands.items():
             doc = function.__doc__ or ""
-            parser = self._subcommands.add_parser(
-                function.__name__.replace("_", "-"),
+            parser = subcommands.add_parser(
+                name,
                 help=doc.splitlines()[0],
                 description=inspect.cleandoc(doc),
                 formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -53,18 +72,7 @@ class Commands:
             for names, options in arguments:
                 parser.add_argument(*names, **options)
             parser.set_defaults(run=function)
-            return function
-
-        return register
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the subcommands."""
-        return list(self._subcommands.choices)
-
-    def main(self) -> None:
-        """Run the command line."""
-        options = self._parser.parse_args()
+        options = script.parse_args()
         options.run(options)
 
 

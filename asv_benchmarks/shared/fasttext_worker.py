@@ -1,4 +1,4 @@
-"""Train the library fastText for ``keys.py``: JSON from stdin, JSON to stdout.
+"""Train the library fastText for ``topics/learned_keys.py``: JSON from stdin, JSON to stdout.
 
 This runs with an interpreter of its own, since fastText may need another version of NumPy.
 """

@@ -1,4 +1,4 @@
-"""The cases that ``sensitivity.py`` runs: small sets, and an estimator with its defaults for each."""
+"""The cases that ``classifiers.py sensitivity`` runs: small sets, and an estimator with its defaults for each."""
 
 import time
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The constants that control learning and search, their meanings, and the sets that they are measured on.
 
-``sensitivity.py`` runs every set of ``sensitivity_cases.py`` that a constant names, with the constant unchanged, halved
-and doubled, and prints the tables of ``docs/measurements/tuning.md``.
+``classifiers.py sensitivity`` runs every set of ``sensitivity_cases.py`` that a constant names, with the constant
+unchanged, halved and doubled, and prints the tables of ``docs/measurements/tuning.md``.
 """
 
 from typing import NamedTuple

@@ -11,8 +11,8 @@ from conftest import ROOT
 
 def printed(results: Path) -> list[list[str]]:
     """Return the rows of all tables."""
-    script = ROOT / "asv_benchmarks/sensitivity.py"
-    command = [sys.executable, str(script), "--print", "--results", str(results)]
+    script = ROOT / "asv_benchmarks/classifiers.py"
+    command = [sys.executable, str(script), "sensitivity", "--print", "--results", str(results)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     lines = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.splitlines()
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| `")]

@@ -1,24 +1,6 @@
-"""Measure how much error and time depend on the constants of ``shared/tuned_constants.py``.
+"""How much error and time depend on the constants of ``shared/tuned_constants.py``."""
 
-Each constant is halved and doubled, and some are also set to an extreme value. All cases that depend on it are run
-again::
-
-    python asv_benchmarks/sensitivity.py --data path/to/folder --results sensitivity.jsonl
-    python asv_benchmarks/sensitivity.py --results sensitivity.jsonl  # only sets that need no data
-
-Prints the tables of ``docs/measurements/tuning.md``, one for each estimator. For every constant, a table has the error,
-the labels scored per row, and the CPU time to train and to answer with the constant halved, unchanged and doubled.
-These are averaged over two seeds and over the sets of the constant. The table also names the set whose error changes
-most. The number of labels scored is a cost that does not depend on the load of the machine. Results that are already in
-the file are not measured again, so the script can be stopped at any time. ``--print`` runs nothing.
-
-Constants are frozen into kernels at compile time. So each value of a constant that kernels read has a process of its
-own, which recompiles the kernels that depend on it and does not cache them; all other kernels come from Numba's cache.
-The values of all other constants share a process. ``shared/labelled_sets.py`` describes the folder of data. The splits
-are smaller than in the comparisons, because the script measures sensitivity, not accuracy.
-"""
-
-import shared.commands  # noqa: F401  # limits threads before libraries read the limit
+from shared.commands import Commands, argument  # before libraries that read the number of threads
 
 # isort: split
 import argparse
@@ -40,6 +22,9 @@ from tabulate import tabulate
 
 import cmt_numba
 
+commands = Commands(__doc__)
+
+SCRIPT = Path(__file__).parents[1] / "classifiers.py"
 SEEDS = (0, 1)
 FACTORS = (0.5, 2.0)
 
@@ -172,7 +157,7 @@ def read_results(path: Path) -> dict[str, dict[str, Any]]:
 
 def execute(runs: list[Run], data: Path | None, results: Path) -> None:
     """Execute runs in a process of their own, and append their outcomes to the results."""
-    command = [sys.executable, __file__, "--work", json.dumps(runs)]
+    command = [sys.executable, str(SCRIPT), "sensitivity", "--work", json.dumps(runs)]
     command += ["--data", str(data)] if data else []
     with results.open("a") as file:
         subprocess.run(command, stdout=file, check=False)  # failed runs are reported as not measured
@@ -235,21 +220,28 @@ def describe_noise(results: dict[str, dict[str, Any]]) -> str:
     )
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description="Measure how much error and time depend on each constant.")
-    parser.add_argument("--data", type=Path, help="folder of public data")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=Path("sensitivity.jsonl"),
-        help="results are read from and appended to this file",
-    )
-    parser.add_argument("--only", nargs="+", choices=list(CONSTANTS), default=list(CONSTANTS))
-    parser.add_argument("--print", action="store_true", help="only print the results in the file")
-    parser.add_argument("--slow", action="store_true", help="also run the sets that take minutes")
-    parser.add_argument("--work", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+@commands.add(
+    argument("--data", type=Path, help="folder of public data; without it, only sets that need none are run"),
+    argument("--results", type=Path, default=Path("sensitivity.jsonl"), help="results are read from and appended here"),
+    argument("--only", nargs="+", choices=list(CONSTANTS), default=list(CONSTANTS)),
+    argument("--print", action="store_true", help="only print the results in the file"),
+    argument("--slow", action="store_true", help="also run the sets that take minutes"),
+    argument("--work", help=argparse.SUPPRESS),
+)
+def sensitivity(options: argparse.Namespace) -> None:
+    """Measure how much error and time depend on each constant.
+
+    Each constant is halved and doubled, and some are also set to an extreme value. All cases that depend on it are run
+    again. Prints the tables of ``docs/measurements/tuning.md``, one for each estimator. For every constant, a table has
+    the error, the labels scored per row, and the CPU time to train and to answer with the constant halved, unchanged
+    and doubled. These are averaged over two seeds and over the sets of the constant. The table also names the set whose
+    error changes most. Results that are already in the file are not measured again, so the command can be stopped at
+    any time.
+
+    Constants are frozen into kernels at compile time. So each value of a constant that kernels read has a process of
+    its own, which recompiles the kernels that depend on it and does not cache them. The values of all other constants
+    share a process. The splits are smaller than in the comparisons, because sensitivity is measured, not accuracy.
+    """
     if options.work:
         runs = [
             Run(constant and Constant(*constant), factor, tuple(cases))
@@ -272,7 +264,3 @@ def main() -> None:
     for estimator in options.only:
         print(f"\n{estimator}\n\n{describe(estimator, results)}")
     print(f"\nSeeds\n\n{describe_noise(results)}")
-
-
-if __name__ == "__main__":
-    main()

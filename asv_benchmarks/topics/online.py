@@ -27,7 +27,7 @@ from cmt_numba.rewards import LabelEquality
 
 commands = Commands(__doc__)
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 N_POINTS = 8
 MOST_SHOTS = 10
@@ -402,7 +402,8 @@ def of_version(folder: str | None, options: argparse.Namespace) -> dict[str, Any
         environment = {**os.environ, "PYTHONPATH": folder or str(ROOT)}
         if folder not in (None, str(ROOT)):
             environment["NUMBA_CACHE_DIR"] = temporary
-        command = [sys.executable, __file__, "rows", "--worker", "--data", str(options.data), *names]
+        script = ROOT / "asv_benchmarks/classifiers.py"
+        command = [sys.executable, str(script), "rows", "--worker", "--data", str(options.data), *names]
         command += ["--n", str(options.n), "--seconds", str(options.seconds)]
         run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
@@ -467,9 +468,3 @@ def rows(options: argparse.Namespace) -> None:
     print(tabulate(waits, head, "github", floatfmt=("", "", ".0f", ".0f", ".1f", ".0f", ".0f")), "\n")
     head = ["ms/row learned", "version", "median", "99 %", "maximum", "mean", "mean / median"]
     print(tabulate(learned, head, "github", floatfmt=".2f"))
-
-
-main = commands.main
-
-if __name__ == "__main__":
-    main()

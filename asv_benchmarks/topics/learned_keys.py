@@ -95,7 +95,7 @@ def measured(texts: LabelledTexts, model: Any, warm: Any) -> Result:
 
 def ask_fasttext(interpreter: str, task: dict[str, Any]) -> dict[str, Any]:
     """Return the answers of the library fastText, run by an interpreter that has it."""
-    worker = [interpreter, str(Path(__file__).parent / "shared/fasttext_worker.py")]
+    worker = [interpreter, str(Path(__file__).parents[1] / "shared/fasttext_worker.py")]
     done = subprocess.run(worker, input=json.dumps(task), stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -358,9 +358,3 @@ def words(options: argparse.Namespace) -> None:
         words = sorted({pair[side].lower() for pair in pairs for side in ("w1", "w2")})
         theirs, seconds = vectors_by_fasttext(texts, words, questions, options)
         show("fastText", theirs, seconds, n_words, pairs, questions)
-
-
-main = commands.main
-
-if __name__ == "__main__":
-    main()

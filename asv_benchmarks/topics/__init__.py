@@ -1,0 +1,1 @@
+"""Subcommands that the scripts include, by topic."""
