@@ -159,7 +159,8 @@ def search_store(vectorizer: Any, rows: Rows) -> np.ndarray:
     X, X_asked = keys(vectorizer, rows)
     with MemoryStore(random_state=0) as store:
         store.add([str(label) for label in rows.y], X)
-        return store.query(X_asked, k=1).keys[:, 0].astype(np.int64)
+        found = store.query(X_asked, k=1).keys[:, 0]
+    return np.array([-1 if key is None else int(key) for key in found])
 
 
 def search_tree(vectorizer: Any, rows: Rows) -> np.ndarray:

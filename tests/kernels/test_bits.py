@@ -1,60 +1,59 @@
-"""Vector instructions for 1-bit codes: the compiled functions and plain Python agree."""
+"""Vector instructions for 1-bit codes give the same numbers as plain Python."""
 
 from typing import Any
 
 import numpy as np
+import pytest
 from conftest import needs_jit
 
-from cmt_numba._jit import bits as bit_codes
-from cmt_numba._jit import kernel
-
-
-@kernel
-def _count(words: Any, at: Any, n_words: Any, planes: Any, first: Any, sums: Any) -> None:
-    bit_codes.count_bits(words, at, n_words, planes, first, sums)
-
-
-@kernel
-def _mark(x: Any, numbers: Any, words: Any) -> None:
-    words[0] = bit_codes.signs_of(x, 3)
-    for p in range(4):
-        words[1 + p] = bit_codes.plane_of(numbers, 5, p)
-
-
-@kernel
-def _transform(x: Any) -> None:
-    bit_codes.add_and_subtract(x, 2, 20)
-    bit_codes.transform_block(x, 1)
+from cmt_numba._jit import bits
+from cmt_numba._jit.bits import BITS_OF_A_WORD, PLANES
+from cmt_numba._jit.tiles import TILE
 
 
 @needs_jit
-def test_compiled_functions_do_as_plain_python():
+@pytest.mark.parametrize("n_words", [1, 2, 7])
+@pytest.mark.parametrize("kind", ["any", "all set", "none set"])
+def test_counts_of_bits(kind: str, n_words: int):
+    from numba import njit
+
+    count_bits = bits.count_bits
+
+    @njit  # type: ignore[untyped-decorator]
+    def compiled(codes: Any, at: Any, n_words: Any, planes: Any, first: Any, sums: Any) -> None:
+        count_bits(codes, at, n_words, planes, first, sums)
+
+    rng, most = np.random.default_rng(0), np.iinfo(np.uint64).max
+    words = {"any": rng.integers(most, size=5 + n_words * TILE, dtype=np.uint64, endpoint=True)}
+    words["all set"], words["none set"] = np.full(5 + n_words * TILE, most), np.zeros(5 + n_words * TILE, np.uint64)
+    planes = rng.integers(most, size=3 + n_words * PLANES, dtype=np.uint64, endpoint=True)
+    sums = np.zeros((2, TILE), np.int32)
+    compiled(words[kind], 5, n_words, planes, 3, sums[0])
+    bits.count_bits_slowly(words[kind], 5, n_words, planes, 3, sums[1])
+    np.testing.assert_array_equal(sums[0], sums[1])
+    assert (sums[1] != 0).any() == (kind != "none set")
+
+
+@needs_jit
+def test_masks_and_transforms():
+    from numba import njit
+
+    signs_of, plane_of, transform, add = bits.signs_of, bits.plane_of, bits.transform_block, bits.add_and_subtract
+
+    @njit  # type: ignore[untyped-decorator]
+    def compiled(x: Any, numbers: Any, at: Any) -> Any:
+        signs, planes = signs_of(x, at), (plane_of(numbers, at, 0), plane_of(numbers, at, 3))
+        transform(x, at)
+        add(x, at, 32)
+        return signs, planes
+
     rng = np.random.default_rng(0)
-    words = rng.integers(0, 2**64, size=300, dtype=np.uint64)
-    planes = rng.integers(0, 2**64, size=20, dtype=np.uint64)
-    ours, expected = np.zeros(32, np.int32), np.zeros(32, np.int32)
-    for n_words in (1, 3):
-        _count(words, 40, n_words, planes, 4, ours)
-        bit_codes.count_bits_slowly(words, 40, n_words, planes, 4, expected)
-        np.testing.assert_array_equal(ours, expected)
-    x, numbers = rng.standard_normal(80).astype(np.float32), rng.integers(-8, 8, size=80).astype(np.int8)
-    x[10] = 0.0
-    marks = np.zeros(5, np.uint64)
-    _mark(x, numbers, marks)
-    assert marks[0] == bit_codes.signs_of_slowly(x, 3)
-    assert [bit_codes.plane_of_slowly(numbers, 5, p) for p in range(4)] == marks[1:].tolist()
-    twin = x.copy()
-    _transform(x)
-    bit_codes.add_and_subtract_slowly(twin, 2, 20)
-    bit_codes.transform_block_slowly(twin, 1)
-    np.testing.assert_allclose(x, twin, rtol=1e-5, atol=1e-5)
-
-
-def test_sums_are_those_of_four_bit_numbers():
-    rng = np.random.default_rng(1)
-    signs, numbers = rng.random((32, 64)) < 0.5, rng.integers(-8, 8, size=64).astype(np.int8)
-    words = np.packbits(signs, axis=1, bitorder="little").view(np.uint64)[:, 0]
-    planes = np.array([bit_codes.plane_of_slowly(numbers, 0, p) for p in range(4)], np.uint64)
-    sums = np.zeros(32, np.int32)
-    bit_codes.count_bits_slowly(words, 0, 1, planes, 0, sums)
-    np.testing.assert_array_equal(sums, signs @ numbers.astype(np.int64))
+    x = rng.integers(-8, 9, 100).astype(np.float32)  # whole numbers, so that any order of additions is exact
+    numbers, expected = rng.integers(-8, 8, 100).astype(np.int8), x.copy()
+    for at in (0, 7, 100 - BITS_OF_A_WORD):
+        signs = bits.signs_of_slowly(expected, at)
+        planes = bits.plane_of_slowly(numbers, at, 0), bits.plane_of_slowly(numbers, at, 3)
+        bits.transform_block_slowly(expected, at)
+        bits.add_and_subtract_slowly(expected, at, 32)
+        assert compiled(x, numbers, at) == (signs, planes)
+        np.testing.assert_array_equal(x, expected)
