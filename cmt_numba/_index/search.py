@@ -309,7 +309,7 @@ def _within_gap(state, queries, m, reach, best, gap):
     most = dot32(clusters.centers[best], rotated) - clusters.halves[best]
     n = np.int64(0)
     for j in range(state.totals[N_LISTS]):
-        if near[j] >= most - gap:
+        if near[j] >= most - gap or j == best:  # the estimate for the best list may be too low
             value = dot32(clusters.centers[j], rotated) - clusters.halves[j]
             most = max(most, value)
             reach.chosen[n], reach.values[n] = j, value

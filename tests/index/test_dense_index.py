@@ -192,3 +192,17 @@ def test_many_results_are_complete(monkeypatch):
         np.testing.assert_array_equal(np.sort(row[:400]), np.arange(400))
     assert (found[:, 400:] == -1).all()
     assert (np.diff(scores[:, :400]) <= 0).all()
+
+
+@pytest.mark.parametrize("n_rows", [1, 20])
+def test_a_list_is_searched_although_its_estimate_is_too_low(n_rows, monkeypatch):
+    monkeypatch.setattr(dense_index, "_FEW", 100)
+    dense = index.DenseIndex(64)
+    centers = vectors(40, 64)
+    X = (np.repeat(centers, 60, axis=0) + 0.02 * vectors(2400, 64, 1)).astype(np.float32)
+    allowed = dense.allow(dense.insert(X)[::2])
+    # without a gap, nothing but the list with the best estimate is reached
+    monkeypatch.setattr(dense._gaps, "effort", lambda _: (np.zeros(24, np.float32), 1.9, 1e9))
+    for first in range(0, 200, n_rows):
+        found, _ = dense.search((centers[np.arange(first, first + n_rows) % 40]).copy(), 3, among=allowed)
+        assert (found >= 0).all()
