@@ -195,14 +195,11 @@ def test_many_results_are_complete(monkeypatch):
 
 
 @pytest.mark.parametrize("n_rows", [1, 20])
-def test_a_list_is_searched_although_its_estimate_is_too_low(n_rows, monkeypatch):
+def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
-    dense = index.DenseIndex(64)
-    centers = vectors(40, 64)
-    X = (np.repeat(centers, 60, axis=0) + 0.02 * vectors(2400, 64, 1)).astype(np.float32)
-    allowed = dense.allow(dense.insert(X)[::2])
-    # without a gap, nothing but the list with the best estimate is reached
+    dense = index.DenseIndex(20)
+    allowed = dense.allow(dense.insert(clustered(400, 20))[::2])
+    dense._state.routes.added[:] -= 0.5
     monkeypatch.setattr(dense._gaps, "effort", lambda _: (np.zeros(24, np.float32), 1.9, 1e9))
-    for first in range(0, 200, n_rows):
-        found, _ = dense.search((centers[np.arange(first, first + n_rows) % 40]).copy(), 3, among=allowed)
-        assert (found >= 0).all()
+    found, _ = dense.search(clustered(n_rows, 20, 1), 3, among=allowed)
+    assert (found >= 0).all()
