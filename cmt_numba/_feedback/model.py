@@ -217,15 +217,16 @@ class FeedbackModel:
     def forget(self, ids: np.ndarray) -> None:
         """Forget the rewards of memories. Ids without rewards are ignored."""
         for memory_id in ids.tolist():
-            row = self._rows.pop(memory_id, NONE)
-            if row == NONE:
+            row = self._rows.pop(memory_id, -1)
+            if row < 0:
                 continue
             state, last = self._state, len(self._ids) - 1
             state.past_rows[state.past_rows == row] = NONE
             moved = self._ids.pop()
             if row != last:
                 for name in _ROW_ARRAYS:
-                    getattr(state, name)[row] = getattr(state, name)[last]
+                    array: np.ndarray = getattr(state, name)
+                    array[row] = array[last]
                 state.past_rows[state.past_rows == last] = row
                 self._rows[moved] = row
                 self._ids[row] = moved

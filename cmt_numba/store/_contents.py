@@ -16,7 +16,7 @@ from .._change import ReadWriteLock, uninterrupted
 from .._forest import InvariantError
 from .._jit import switching_soon
 from .._validation import check_matrix
-from ..journal import Durability, JournalError
+from ..journal import Durability, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from ._checks import Key, as_rows, check_values
 from ._folder import KIND, StoreFolder
@@ -58,6 +58,10 @@ class StoreContents:
         The journal of the folder.
     """
 
+    _database: MemoryDatabase | None
+    _folder: StoreFolder | None
+    journal: Journal | None
+
     def __init__(
         self,
         path: str | os.PathLike[str] | None,
@@ -69,7 +73,7 @@ class StoreContents:
         self._begin(StoreState(options))
         if path is None:
             durability.checked()
-            self._database: MemoryDatabase | None = MemoryDatabase()
+            self._database = MemoryDatabase()
             self.records = Records(self._database)
             self.records.keep_keys()
         else:

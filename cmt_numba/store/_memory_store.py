@@ -305,7 +305,7 @@ class MemoryStore:
         named = records.named(ids)
         keys = named.keys
         if not named.are_all_there():
-            keys = np.where(named.are_there, keys.astype(object), None)
+            keys = np.where(named.are_there, keys.astype(object), np.array(None, object))
         if not named.may_have_payloads():
             return Results(keys, scores, None)
         payloads = Payloads(records.payloads, ids)
@@ -452,10 +452,10 @@ class MemoryStore:
             found = contents.records.find(checked)
             check_stored(checked, found)
             ids[there] = found
-        rewards = np.broadcast_to(check_rewards(rewards, ids), ids.shape)
+        rewards = np.broadcast_to(check_rewards(rewards, ids), given.shape)
         rewards = np.where(ids == NONE, np.float32(0.0), rewards)
         if (ids != NONE).any():
-            if ids.shape[1] == 1:
+            if ids.shape[-1] == 1:
                 found = contents.state.search(X, N_COMPETITORS, self._target_recall, None, 1)[0]
                 others = np.where((found == ids) | (ids == NONE) | (rewards == 0.0), NONE, found)
                 ids = np.concatenate([ids, others], axis=1)

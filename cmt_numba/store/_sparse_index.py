@@ -100,12 +100,13 @@ class SparseIndex:
     def ids(self) -> np.ndarray:
         """The ids of all vectors, in no particular order."""
         ids = self._ids[: self._n_slots]
-        return ids[ids != NONE]
+        stored: np.ndarray = ids[ids != NONE]
+        return stored
 
     @property
     def nbytes(self) -> int:
         """The size in bytes of all arrays."""
-        arrays = [self._offsets, self._features, self._values, self._squares, self._ids, self._slots]
+        arrays: list[Any] = [self._offsets, self._features, self._values, self._squares, self._ids, self._slots]
         if self._postings is not None:
             arrays += [self._postings.codes, *self._postings.postings[:3], *self._postings.digest[:3]]
         return sum(array.nbytes for array in arrays)

@@ -22,7 +22,7 @@ ROWS_IN_A_STEP = 256
 """Number of dense rows to write in a few milliseconds, for which queries wait."""
 
 _MOST_NOTES = 1 << 16  # number of queries whose results wait for the next change; the oldest are dropped
-KINDS = {"dense": dense_index.DenseIndex, "sparse": SparseIndex}
+KINDS: dict[str, Any] = {"dense": dense_index.DenseIndex, "sparse": SparseIndex}
 """The indexes by the form of their vectors."""
 
 
@@ -216,7 +216,8 @@ class StoreState:
 
 def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> None:
     """Raise an error unless an operation from a journal can be applied to a state."""
-    X, ids = arguments.get("X"), arguments.get("ids")
+    X: Any = arguments.get("X")
+    ids: Any = arguments.get("ids")
     if name in ("insert", "replace", "learn"):
         form = "dense" if isinstance(X, np.ndarray) else "sparse"
         if X is None or X.ndim != 2 or X.dtype != np.float32 or state.form not in (None, form):
