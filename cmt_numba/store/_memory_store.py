@@ -455,7 +455,7 @@ class MemoryStore:
         rewards = np.broadcast_to(check_rewards(rewards, ids), given.shape)
         rewards = np.where(ids == NONE, np.float32(0.0), rewards)
         if (ids != NONE).any():
-            if ids.shape[-1] == 1:
+            if ids.size == X.shape[0]:
                 found = contents.state.search(X, N_COMPETITORS, self._target_recall, None, 1)[0]
                 others = np.where((found == ids) | (ids == NONE) | (rewards == 0.0), NONE, found)
                 ids = np.concatenate([ids, others], axis=1)
