@@ -60,7 +60,7 @@ def make_questions(keys: np.ndarray, n_popular: int, n_queries: int) -> tuple[np
     """
     rng = np.random.default_rng(1)
     popular = rng.choice(keys.shape[0], n_popular, replace=False)
-    offsets = 1.5 * rng.standard_normal((n_popular, keys.shape[1]), dtype=np.float32)
+    offsets = 3.0 * rng.standard_normal((n_popular, keys.shape[1]), dtype=np.float32)
     chosen = rng.integers(n_popular, size=n_queries)
     return noisy(keys[popular[chosen]] + offsets[chosen], rng, 0.7), popular[chosen]
 
