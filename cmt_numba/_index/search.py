@@ -3,7 +3,8 @@
 A query reaches the lists whose centers are at most a gap farther than the nearest one. Members pass three stages, each
 of which drops those whose upper bound is below the bar, the highest known lower bound of the ``k``-th best score: 1-bit
 codes of whole tiles, 8-bit codes of single members, and the vectors themselves in float64. Only the bounds of 1-bit
-codes may be wrong, each with a small probability.
+codes may be wrong, each with a small probability. They therefore decide only which members reach the second stage,
+which at least ``k`` do.
 """
 
 from typing import NamedTuple
@@ -65,7 +66,8 @@ class Mask(NamedTuple):
 class Ranking(NamedTuple):
     """The members found so far for the rows of a block."""
 
-    bars: np.ndarray  # float32 (m,): no member with a lower score is among the best
+    bars: np.ndarray  # float32 (m,): no member with a lower score is likely to be among the best
+    sure_bars: np.ndarray  # float32 (m,): no member with a lower score is among the best
     floors: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 1-bit codes
     floors8: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 8-bit codes
     waiting: np.ndarray  # int32 (m, 64): places
@@ -91,6 +93,7 @@ def _new_ranking(m, k):
     n = 4 * k + 2 * _WAITING
     return Ranking(
         empty(m, np.float32),
+        empty(m, np.float32),
         empty((m, k), np.float32),
         empty((m, k), np.float32),
         empty((m, _WAITING), np.int32),
@@ -115,7 +118,7 @@ def _new_reach(n_lists, n_routes):
 
 @inner
 def _begin(ranking, m):
-    ranking.bars[m], ranking.n_waiting[m], ranking.n_kept[m] = _LEAST, 0, 0
+    ranking.bars[m], ranking.sure_bars[m], ranking.n_waiting[m], ranking.n_kept[m] = _LEAST, _LEAST, 0, 0
     ranking.floors[m, :] = _LEAST
     ranking.floors8[m, :] = _LEAST
 
@@ -179,7 +182,7 @@ def _bar_of(state, x_length, queries, m, score):
 def _settle(arrays, x, queries, m, ranking, scores, ids):
     """Compute the exact scores of the kept members that may be among the best, best first."""
     state = by_reference(arrays)
-    kept, uppers, bar, n = ranking.kept[m], ranking.kept_uppers[m], ranking.bars[m], np.int64(0)
+    kept, uppers, bar, n = ranking.kept[m], ranking.kept_uppers[m], ranking.sure_bars[m], np.int64(0)
     for entry in range(ranking.n_kept[m]):
         slot, upper = kept[entry], uppers[entry]
         if upper < bar:
@@ -202,7 +205,8 @@ def _settle(arrays, x, queries, m, ranking, scores, ids):
         keep_best(scores, ids, score, state.vectors.ids[slot])
         if scores[0] > -np.inf:
             bar = max(bar, _bar_of(state, length, queries, m, scores[0]))
-    ranking.bars[m], ranking.n_kept[m] = bar, 0
+    ranking.sure_bars[m], ranking.n_kept[m] = bar, 0
+    ranking.bars[m] = max(ranking.bars[m], bar)
 
 
 @inner_called
@@ -224,10 +228,11 @@ def _compare_waiting(arrays, x, queries, m, ranking, scores, ids):
         if is_lifted:
             value -= lift
             most += _ROUNDING * lift
-        if value + most < ranking.bars[m]:
+        if value + most < ranking.sure_bars[m]:
             continue
         if value - most > floors[0]:
             _raise_floor(floors, value - most)
+            ranking.sure_bars[m] = max(ranking.sure_bars[m], floors[0])
             ranking.bars[m] = max(ranking.bars[m], floors[0])
         if ranking.n_kept[m] == ranking.kept.shape[1]:
             _settle(by_value(state), x, queries, m, ranking, scores, ids)

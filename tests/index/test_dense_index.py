@@ -203,3 +203,16 @@ def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, m
     monkeypatch.setattr(dense._gaps, "effort", lambda _: (np.zeros(24, np.float32), 1.9, 1e9))
     found, _ = dense.search(clustered(n_rows, 20, 1), 3, among=allowed)
     assert (found >= 0).all()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "inner_product"])
+def test_a_search_returns_as_many_as_wanted(metric: str):
+    """A lower bound of a 1-bit code may be too high, but it must not exclude the vector itself."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 24)).astype(np.float32)
+    Q = X[rng.integers(0, 2000, 600)] + 0.5 * rng.normal(size=(600, 24)).astype(np.float32)
+    dense = index.DenseIndex(24, metric, random_state=0)
+    dense.insert(X)
+    for k in (1, 3):
+        assert (dense.search(Q, k)[0] >= 0).all()
+        assert all((dense.search(Q[i : i + 1], k)[0] >= 0).all() for i in range(0, 600, 10))
