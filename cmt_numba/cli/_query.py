@@ -71,9 +71,9 @@ def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
     for batch in batches:
         X = model.rows(batch.X)
         if several and k is None:
-            most = int(np.asarray(estimator.predict(X).sum(axis=1)).max())
-            labels, scores = estimator.top_labels(X, max(1, most))
-            labels = np.where(scores > 0.0, labels, NONE)
+            n_predicted = np.diff(estimator.predict(X).indptr)
+            labels, scores = estimator.top_labels(X, max(1, int(n_predicted.max())))
+            labels = np.where(np.arange(labels.shape[1]) < n_predicted[:, None], labels, NONE)
         elif several:
             labels, scores = estimator.top_labels(X, k)
         else:

@@ -35,6 +35,14 @@ class LabelTotals(NamedTuple):
     counts: np.ndarray  # int64 (n_labels,), number of texts
 
 
+class Lessons(NamedTuple):
+    """Stored texts to learn from."""
+
+    labels: np.ndarray  # int64 (n_texts,)
+    importance: np.ndarray  # float32 (n_texts,), sample weight of each text
+    order: np.ndarray  # int64, positions of the texts to learn from, in this order
+
+
 class MarginSettings(NamedTuple):
     """Margin between the correct class and all others, and step sizes."""
 
@@ -208,16 +216,17 @@ def raise_corrections(postings, columns, changes, label):
 
 
 @kernel
-def learn_margins(postings, totals, hashed, stored, labels, importance, weighing, order, settings):
-    """Learn from the stored texts at the positions ``order``.
+def learn_margins(postings, totals, hashed, stored, lessons, weighing, settings):
+    """Learn from stored texts.
 
     For each text, update its weights in the sums. Then score the text without its own contribution to the sum of its
     class, as if it were new, and correct the classes unless the correct class leads by the margin. Corrections only
     change existing entries, so no list grows.
 
-    Reads ``hashed``, ``labels``, ``importance`` (float32, the sample weight of each text), ``weighing``, ``order``
-    (int64) and ``settings``. Writes ``postings``, ``totals`` and ``stored`` (float32, each text's weights in the sums).
+    Reads ``hashed``, ``lessons``, ``weighing`` and ``settings``. Writes ``postings``, ``totals`` and ``stored``
+    (float32, each text's weights in the sums).
     """
+    labels, importance, order = lessons.labels, lessons.importance, lessons.order
     longest = np.int64(0)
     for place in range(order.size):
         longest = max(longest, hashed.starts[order[place] + 1] - hashed.starts[order[place]])

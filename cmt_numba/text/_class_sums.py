@@ -12,6 +12,7 @@ from ._base import are_moderate
 from ._class_sum_kernels import (
     FeatureLists,
     LabelTotals,
+    Lessons,
     MarginSettings,
     add_postings,
     learn_margins,
@@ -108,8 +109,8 @@ class ClassSums:
         weighing = _weighing(texts.frequencies, texts.n_labels)
         if removes:
             weighing = weighing._replace(factors=np.zeros_like(_FACTORS))
-        hashed, labels, importance = texts.hashed, texts.labels, texts.importance
-        learn_margins(self.postings, self.totals, hashed, self.stored, labels, importance, weighing, order, settings)
+        lessons = Lessons(texts.labels, texts.importance, order)
+        learn_margins(self.postings, self.totals, texts.hashed, self.stored, lessons, weighing, settings)
 
     def add(self, hashed: HashedTexts, labels: np.ndarray, n_labels: int) -> None:
         """Make room for new texts, which have weight 0 until they are learned."""
