@@ -17,6 +17,7 @@ METRICS = ("euclidean", "seuclidean", "cosine")
 
 _SCORES_AT_ONCE = 1 << 21  # maximum number of scores in a block of rows: 8 MB
 _VALUES_AT_ONCE = 1 << 20  # maximum number of values in a block of pairs that are compared in float64
+_LOWEST = np.finfo(np.float32).min
 _FURTHER = 8  # examples selected in addition to those wanted
 _ROUNDING = 2.0**-20  # tolerance for ties of squared distances, relative to the sum of squared lengths
 
@@ -132,10 +133,13 @@ def _blocks(table: NeighborTable, queries: Any) -> Iterator[tuple[int, np.ndarra
     """
     length = max(1, _SCORES_AT_ONCE // max(1, table.squares.size))
     for first in range(0, queries.shape[0], length):
-        products = queries[first : first + length] @ table.columns
-        scores = products if isinstance(products, np.ndarray) else products.toarray()
-        if table.metric != "cosine":
-            scores -= 0.5 * table.squares
+        with np.errstate(over="ignore", invalid="ignore"):  # squares of very long rows overflow
+            products = queries[first : first + length] @ table.columns
+            scores = products if isinstance(products, np.ndarray) else products.toarray()
+            if table.metric != "cosine":
+                scores -= 0.5 * table.squares
+        if not np.isfinite(table.squares).all():  # NaN would leave positions unset
+            np.nan_to_num(scores, copy=False, nan=_LOWEST, neginf=_LOWEST)
         yield first, np.ascontiguousarray(scores)
 
 

@@ -105,3 +105,14 @@ def test_impossible_combinations_are_refused(digits):
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             CMTClassifier(**options).fit(X, y)
+
+
+def test_examples_too_long_to_square():
+    """Squared lengths above the largest float32 must not lead to positions that do not exist."""
+    X = np.array([[1e25, 0.0], [0.0, 1e25], [1.0, 1.0], [-3e25, 2.0]], np.float32)
+    classifier = CMTClassifier(method="neighbors", metric="euclidean", n_neighbors=1, feature_weights="none").fit(
+        X, [0, 1, 2, 0]
+    )
+    found = classifier.kneighbors(X, 4, return_distance=False)
+    assert np.sort(found, axis=1).tolist() == [[0, 1, 2, 3]] * 4
+    assert classifier.predict(X).shape == (4,)
