@@ -87,11 +87,14 @@ class ReadWriteLock:
         A lock for data that readers also change, held only for very short operations.
     n_steps : int
         Number of steps so far. If two reads see the same number, the object has not changed between them.
+    before_read : callable or None
+        A function to call before each read, outside of changes.
     """
 
     def __init__(self, *, is_outer: bool = False) -> None:
         self.is_outer = is_outer
         self.n_steps = 0
+        self.before_read: Callable[[], None] | None = None
         self._changer: int | None = None  # the changing thread, valid while the lock of ``_turn`` is held
         self._renew()
         with _listing:
@@ -123,6 +126,8 @@ class ReadWriteLock:
             reading = self._new_reader()
         if reading.locked() or self.is_changing():
             return work()
+        if self.before_read is not None:
+            self.before_read()
         if self._hold is not None:
             self._hold_back(self._hold)
         while True:

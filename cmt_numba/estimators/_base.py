@@ -365,6 +365,8 @@ class MemoryEstimator(Lockable, BaseEstimator):
         snapshot_bytes: int = 1 << 26,
         snapshot_seconds: float = 10.0,
         read_only: bool = False,
+        refresh_every: float | None = None,
+        timeout: float = 0.0,
         **options: Any,
     ) -> Self:
         """Open an estimator in a folder, where its changes survive a crash.
@@ -391,8 +393,12 @@ class MemoryEstimator(Lockable, BaseEstimator):
             times the time of the last snapshot. Opening the folder takes about this long.
         read_only : bool, default False
             Whether to open an existing estimator for queries only and write nothing, for example on a full or read-only
-            disk. The folder is not locked: other processes may open it later, and this estimator does not see their
-            changes. A folder that is already open for changes cannot be opened.
+            disk. This or another process may change it meanwhile; :meth:`refresh` makes the changes visible.
+        refresh_every : float, optional
+            With ``read_only``, the maximum age in seconds: a query refreshes an older estimator first. By default, only
+            :meth:`refresh` does.
+        timeout : float, default 0.0
+            Time to wait for another process that has the folder open for changes, in seconds.
         **options
             Parameters of the class. In an existing folder they override the stored ones, as ``set_params`` does, and
             are stored with the next change. Parameters that take effect only at the first fit must match the stored
@@ -406,7 +412,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         Raises
         ------
         cmt_numba.journal.AlreadyOpenError
-            If the folder is already open in this or another process.
+            If the folder is already open for changes in this or another process.
         cmt_numba.persistence.FileFormatError
             If the folder is damaged, was written by a later version, or holds an estimator of another class.
         OSError
@@ -425,9 +431,14 @@ class MemoryEstimator(Lockable, BaseEstimator):
         ['a', 'b']
         >>> folder.cleanup()
         """
-        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
-        estimator: Self = EstimatorFolder(cls, options).open(path, durability, read_only=bool(read_only))
+        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
+        estimator: Self = EstimatorFolder(cls, options).open(path, durability)
         return estimator
+
+    def refresh(self) -> bool:
+        """Bring a read-only estimator to the last change of its writer. Return whether it has changed."""
+        folder = folder_of(self)
+        return folder is not None and folder.journal.refresh()
 
     def checkpoint(self) -> None:
         """Replace the journal with a snapshot, so that the folder opens faster.

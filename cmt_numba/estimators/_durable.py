@@ -41,7 +41,7 @@ from ..journal import (
 )
 from ..persistence import Contents
 from ._draws import queries_drawn, streams_of
-from ._files import LEARNED, _plain, current_parameters, estimator_of
+from ._files import LEARNED, _plain, estimator_of, read_parameters
 from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._values import as_values
@@ -60,20 +60,18 @@ _FIT = {"keys": "X", "labels": "y", "ids": "example_ids"} | _WEIGHTS
 _FIT_MANY = {"keys": "X", "labels": "Y"}
 _STORE = {"keys": "X", "values": "y"} | _WEIGHTS
 OPERATIONS: dict[tuple[str, str, int], Operation] = {
-    ("CMTClassifier", "fit", 2): Operation("fit", _FIT),
-    ("CMTClassifier", "partial_fit", 2): Operation("partial_fit", _FIT | _CLASSES),
-    ("CMTClassifier", "remove", 2): Operation("remove", {"ids": "ids"}),
-    ("CMTClassifier", "remove_classes", 2): Operation("remove_classes", {"labels": "labels"}),
-    ("CMTMultilabelClassifier", "fit", 2): Operation("fit", _FIT_MANY),
-    ("CMTMultilabelClassifier", "fit", 3): Operation("fit", _FIT_MANY | _WEIGHTS),
-    ("CMTMultilabelClassifier", "partial_fit", 2): Operation("partial_fit", _FIT_MANY | _CLASSES),
-    ("CMTMultilabelClassifier", "partial_fit", 3): Operation("partial_fit", _FIT_MANY | _CLASSES | _WEIGHTS),
-    ("CMTRetriever", "fit", 2): Operation("fit", _STORE),
-    ("CMTRetriever", "partial_fit", 2): Operation("partial_fit", _STORE),
-    ("CMTRetriever", "feedback", 2): Operation("feedback", {"keys": "X", "ids": "ids", "rewards": "rewards"}),
-    ("CMTRetriever", "remove", 2): Operation("remove", {"ids": "ids"}),
-    ("CMTRetriever", "replace", 2): Operation("replace", {"ids": "ids", "keys": "X"}),
-    ("CMTRetriever", "set_values", 2): Operation("set_values", {"ids": "ids", "values": "y"}),
+    ("CMTClassifier", "fit", 1): Operation("fit", _FIT),
+    ("CMTClassifier", "partial_fit", 1): Operation("partial_fit", _FIT | _CLASSES),
+    ("CMTClassifier", "remove", 1): Operation("remove", {"ids": "ids"}),
+    ("CMTClassifier", "remove_classes", 1): Operation("remove_classes", {"labels": "labels"}),
+    ("CMTMultilabelClassifier", "fit", 1): Operation("fit", _FIT_MANY | _WEIGHTS),
+    ("CMTMultilabelClassifier", "partial_fit", 1): Operation("partial_fit", _FIT_MANY | _CLASSES | _WEIGHTS),
+    ("CMTRetriever", "fit", 1): Operation("fit", _STORE),
+    ("CMTRetriever", "partial_fit", 1): Operation("partial_fit", _STORE),
+    ("CMTRetriever", "feedback", 1): Operation("feedback", {"keys": "X", "ids": "ids", "rewards": "rewards"}),
+    ("CMTRetriever", "remove", 1): Operation("remove", {"ids": "ids"}),
+    ("CMTRetriever", "replace", 1): Operation("replace", {"ids": "ids", "keys": "X"}),
+    ("CMTRetriever", "set_values", 1): Operation("set_values", {"ids": "ids", "values": "y"}),
 }
 _VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # latest versions only
 
@@ -108,9 +106,9 @@ class EstimatorFolder:
         self._calibration: float = np.nan  # the calibration journaled last
         self._drawn: int | None = None  # the random state journaled last
 
-    def open(self, path: str | os.PathLike[str], durability: Durability, *, read_only: bool) -> Any:
+    def open(self, path: str | os.PathLike[str], durability: Durability) -> Any:
         """Open or create the folder, and return the estimator in it."""
-        self.journal = Journal(path, self, durability, read_only=read_only)
+        self.journal = Journal(path, self, durability)
         self._is_open = True
         vars(self.estimator)[FOLDER] = self
         return self.estimator
@@ -257,14 +255,21 @@ class EstimatorFolder:
         }
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
-        """Return whether an estimator has the fingerprint ``after``."""
-        return self.fingerprint(made) == after
+        """Return whether an estimator has the fingerprint ``after``. The readers of a folder calibrate on their own."""
+        return _without_calibration(self.fingerprint(made)) == _without_calibration(after)
 
     # Replaying
 
-    def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Return the estimator in the folder, and whether it is restored exactly."""
-        return replay_all()
+    def twin(self) -> Any:
+        """Return an estimator in memory that shares the model and the lock of the current one."""
+        twin = self._class.__new__(self._class)
+        vars(twin).update((name, value) for name, value in vars(self.estimator).items() if name != FOLDER)
+        vars(twin)["_own_lock"] = self.lock
+        return twin
+
+    def follow(self, apply: Callable[[], None]) -> None:
+        """Call ``apply`` as a change."""
+        self.lock.change(apply)
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
         """Replay a journal entry on an estimator."""
@@ -334,7 +339,7 @@ def _parameters_of(estimator: Any) -> str:
 
 def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
     """Return the parameters of an entry, or raise TypeError or ValueError if they are invalid."""
-    given: dict[str, Any] = current_parameters(kind._kind, json.loads(parameters))
+    given: dict[str, Any] = read_parameters(json.loads(parameters))
     check_integer("random_state", given.get("random_state"), 0, 2**32 - 1)  # a replay cannot restore generators
     kind(**given)._check_parameters()
     return given

@@ -488,19 +488,11 @@ def estimator_contents(estimator: Any) -> Contents:
     return Contents(estimator._kind, {"parameters": parameters, "attributes": attributes}, arrays)
 
 
-def current_parameters(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Convert parameters from a file or a journal of any version to their current equivalents."""
+def read_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters from a file or a journal."""
     if isinstance(parameters.get("class_weight"), list):
-        parameters = parameters | {"class_weight": dict(parameters["class_weight"])}
-    if kind == "CMTMultilabelClassifier":
-        return {"threshold": 0.0} | parameters
-    if kind != "CMTClassifier" or "feature_weights" in parameters:
-        return parameters
-    method = parameters.get("method", "head")
-    return parameters | {
-        "feature_weights": "none",
-        "method": "scored_neighbors" if method == "neighbors" else method,
-    }
+        return parameters | {"class_weight": dict(parameters["class_weight"])}
+    return parameters
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -526,7 +518,7 @@ def estimator_of(kind: type, contents: Contents, *, thorough: bool) -> Any:
     parameters, attributes = (take(contents.fields, name, dict) for name in ("parameters", "attributes"))
     for name, value in parameters.items():
         _plain(name, value)
-    estimator: Any = kind(**current_parameters(contents.kind, parameters))
+    estimator: Any = kind(**read_parameters(parameters))
     estimator._check_parameters()
     if not attributes:
         return estimator  # was saved unfitted

@@ -12,13 +12,13 @@ The folder contains
 
 ==========================  ======================================================================================
 ``tree-N.cmt``              The snapshot: the tree after ``N`` changes, in the format of ``save``.
-``journal.sqlite``          An SQLite database (with its log, ``journal.sqlite-wal``). It contains a numbered entry for
-                            the snapshot and for each later change. An entry has the same format as a saved tree
-                            (:mod:`cmt_numba.persistence`): arrays and JSON with checksums. It contains the name and
-                            version of the operation, the arguments, the ids of evicted memories, and the number of
-                            memories after the change.
+``journal.sqlite``          An SQLite database (with its log and the log's index, ``journal.sqlite-wal`` and ``-shm``).
+                            It contains a numbered entry for the snapshot and for each later change. An entry has the
+                            same format as a saved tree (:mod:`cmt_numba.persistence`): arrays and JSON with checksums.
+                            It contains the name and version of the operation, the arguments, the ids of evicted
+                            memories, and the number of memories after the change.
 ``acknowledged``            The number of the last change known to be on disk (uint64), the identity of the journal
-                            (16 bytes), and the CRC-32 of these 24 bytes (uint32), little-endian.
+                            (16 bytes), and the CRC-32 of these 24 bytes (uint32), little-endian. A writer locks it.
 ==========================  ======================================================================================
 
 The journal has a random identity, which is stored in the snapshot, in each entry and in ``acknowledged``. Files with
@@ -28,16 +28,21 @@ A tree is created only in an empty folder, and only the tree's own files are wri
 folder are not followed. A new folder and its files are accessible only to their owner. New files get the permissions of
 ``journal.sqlite``, so users who can read the journal can also read later snapshots.
 
-SQLite's write-ahead log makes each change atomic, so a killed process loses no acknowledged change. SQLite also locks
-the folder against other processes until it is closed or the process ends. With ``sync_every`` above 1, commits do not
-wait for the disk (``synchronous=NORMAL``), and the log is synced once per ``sync_every`` changes. SQLite silently
-ignores the damaged end of a log. The number in ``acknowledged``, which is written at each sync without waiting for the
-disk, detects this loss.
+A folder has one writer. The lock of ``acknowledged`` keeps other writers out until the folder is closed or the process
+ends. A forked child does not keep it. The folder may be renamed while it is open, but then no snapshots are taken.
+
+SQLite's write-ahead log makes each change atomic, so a killed process loses no acknowledged change. With
+``sync_every`` above 1, commits do not wait for the disk (``synchronous=NORMAL``), and the log is synced once per
+``sync_every`` changes. SQLite silently ignores the damaged end of a log. The number in ``acknowledged``, which is
+written at each sync without waiting for the disk, detects this loss.
 
 A snapshot is taken when the journal takes long to replay. The previous snapshot is deleted only after the new one is
 complete, synced to disk and recorded in the journal. Opening the folder deletes files left by a crash.
 
-If the disk is full or not writable, ``DurableTree(path, read_only=True)`` opens the tree for queries.
+Any number of processes, and the writer's process itself, can read a folder with ``read_only=True``. A reader keeps no
+file open except its mapped snapshot. ``refresh`` reads the entries after the last one that it knows, as they are
+between two commits, and replays them. If a snapshot has replaced them, it loads the snapshot. Additional tables are
+copied to memory.
 
 Arguments in entries and snapshots are validated like a caller's arguments. Every folder either opens as a valid tree or
 raises :class:`~cmt_numba.persistence.FileFormatError`.
@@ -46,17 +51,12 @@ Other processors and other library versions may round differently and therefore 
 changes. All memories are then still present under their ids, but models trained since the snapshot may differ slightly,
 and a warning is issued. Take a :meth:`~DurableTree.snapshot` before moving a folder to another machine.
 
-Journals of version 1 have no identity and name operations by methods. The next change upgrades them to version 2, and
-the next snapshot adds an identity. In version 1, a bounded tree that evicts the least recently returned memories
-counted replaced memories as returned during replay, but not during the original change, so a replay could evict
-different memories. These journals are first replayed with the rule of the original changes. If the result does not
-match the entries, they are replayed with the replay rule of version 1.
+Folders of versions before 0.3 are rejected. Later versions of the library read the folders of version 0.3.
 
-The lock is a file lock, which network file systems may not support. Opening and closing ``journal.sqlite`` elsewhere in
-the same process, even to copy the file, releases the lock. To copy an open tree, call ``save``.
+Network file systems may not support the locks. To copy an open tree, call ``save``.
 """
 
-from ._database import ExtraTables, SchemaRow, SharedConnection, is_blank
+from ._database import ExtraTables, SchemaRow, SharedConnection
 from ._durable_tree import DurableTree, fingerprint, set_tree_scorer
 from ._entries import CURRENT, Arguments, Entry, Operation, count_argument_bytes, find_operation, plain_arguments
 from ._files import AlreadyOpenError, JournalError

@@ -5,35 +5,34 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import sqlite3
-import struct
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple, TypeVar
 
 from ..persistence import FileFormatError
-from ._files import AlreadyOpenError, check_regular, open_file
+from ._files import AlreadyOpenError, check_regular
+
+T = TypeVar("T")
 
 MOST_BYTES = 1 << 29
 """Maximum size of an entry in bytes, well below SQLite's limit of about 2**30."""
 
-VERSION = 3
-"""The version of the database. The first new entry upgrades a database of an earlier version."""
+VERSION = 4
+"""The version of the database. Version 0.3 of the library started with version 4."""
 
 _APPLICATION = 0x434D544A  # "CMTJ" in ASCII
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, entry BLOB NOT NULL)"
-_MOST_ATTEMPTS = 20  # maximum number of attempts to read files that another process is writing
 _LONGEST_LOG = 1 << 22  # bytes to which a checkpoint truncates the log
 _OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's additional files
-
-# Layout of the first page (big-endian): the fields that are read, separated by padding
-_FIRST_PAGE = struct.Struct(">16s2xBB8xI36xI28xxxxH")
-_MAGIC = b"SQLite format 3\0"
+_MOST_ATTEMPTS = 20  # maximum number of attempts to read a database that a writer is opening or closing
+_SECONDS_IN_USE = 5.0  # time to wait for another connection that recovers the log
+_OPTIONS: Any = {"isolation_level": None, "check_same_thread": False}
 
 _IN_USE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _ENVIRONMENT_ERRORS = {
@@ -44,13 +43,6 @@ _ENVIRONMENT_ERRORS = {
     sqlite3.SQLITE_NOMEM: errno.ENOMEM,
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
-
-# SQLite's write-ahead log; see "The Write-Ahead Log" in the documentation of SQLite's file format
-_HEADER = struct.Struct(">IIIIIIII")  # fields: magic, version, page size, checkpoint number, 2 salts, 2 checksums
-_FRAME = struct.Struct(">IIIIII")  # fields: page number, number of pages after a commit (else 0), 2 salts, 2 checksums
-_LOG_MAGIC = 0x377F0682  # larger by 1 if checksums are computed from big-endian numbers
-_LOG_VERSION = 3_007_000
-_PAGE_SIZES = {1 << i for i in range(9, 17)}
 
 SchemaRow = tuple[object, ...]
 
@@ -81,268 +73,141 @@ class SharedConnection(sqlite3.Connection):
             return self.execute(statement, values).fetchall()
 
 
-_opening = threading.Lock()
-_open: weakref.WeakSet[EntryDatabase] = weakref.WeakSet()
 _connections: weakref.WeakSet[SharedConnection] = weakref.WeakSet()
+_writers: weakref.WeakSet[EntryDatabase] = weakref.WeakSet()
 
 
 def _leave_to_the_parent() -> None:
-    """Prevent a forked child from ever closing inherited connections.
+    """Prevent a forked child from ever closing the connections of writers.
 
-    When SQLite closes a connection in the child, it acts as the owner of the lock and deletes the log that the parent
-    is writing.
+    When SQLite closes a connection in the child, it acts as the owner of the locks and may delete the log that the
+    parent is writing.
     """
-    global _opening
-    _opening = threading.Lock()
     for connection in _connections:
         connection.turn = threading.RLock()  # a thread of the parent may hold the inherited lock
-    for database in _open:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database._connection))
+    for database in _writers:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database.connection))
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
+@contextmanager
+def translated_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into errors that name the file."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # the primary error code
+        if code in _IN_USE:
+            raise AlreadyOpenError(f"{path} is in use by another program; close it there first") from None
+        if code in _ENVIRONMENT_ERRORS:
+            message = f"{path} cannot be read or written: {error}"
+            if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN):
+                message += "; free disk space, or open the folder with read_only=True"
+            raise OSError(_ENVIRONMENT_ERRORS[code], message) from error
+        if code == sqlite3.SQLITE_NOTADB:
+            raise FileFormatError(
+                path, "is not an SQLite database: it is damaged, or not a cmt-numba journal"
+            ) from error
+        raise FileFormatError(path, f"is damaged: {error}") from error
+
+
 def is_blank(path: Path) -> bool:
-    """Return whether a database is empty, without opening it in SQLite.
+    """Return whether a database is missing or empty. Raise FileFormatError if it is not a journal.
 
-    Raises
-    ------
-    AlreadyOpenError
-        If the database is open in this process. Opening and closing the file again releases SQLite's lock.
-    FileFormatError
-        If the file is not a journal.
-    OSError
-        If the file cannot be read.
+    SQLite reads the file, because closing it otherwise would release the locks of readers in this process.
     """
-    with _opening:
-        _check_that_it_is_not_open(path)
-        return _is_blank(path, _read(path, _FIRST_PAGE.size))
-
-
-def _check_that_it_is_not_open(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        found = os.stat(path)
-        for database in _open:
-            if database._process == os.getpid() and database._identity == (found.st_dev, found.st_ino):
-                raise AlreadyOpenError(f"{path.parent} is already open in this process; close it there first")
-
-
-def _is_blank(path: Path, first: bytes) -> bool:
-    """Return whether a database is empty, given the first bytes of its file."""
-    for other in _OTHERS:
-        check_regular(Path(f"{path}{other}"))
-    if not first:
+    check_files(path)
+    if not check_regular(path) or path.stat().st_size == 0:
         return True
-    if len(first) < _FIRST_PAGE.size or not first.startswith(_MAGIC):
-        raise FileFormatError(path, "is not an SQLite database: it is damaged, or not a cmt-numba journal")
-    log_path = Path(f"{path}-wal")
-    if _FIRST_PAGE.unpack_from(first)[4] == 0 and check_regular(log_path):
-        log = read_log(_read(log_path, -1))  # a process was killed before it wrote to the database file
-        first = first if log is None else log.pages.get(1, first)
-    _, _, _, n_pages, application, n_cells = _FIRST_PAGE.unpack_from(first)
-    if application == 0 and n_pages <= 1 and n_cells == 0:
-        return True
-    if application != _APPLICATION:
-        raise FileFormatError(path, "is not a cmt-numba journal")
+    with translated_errors(path), closing(_connected(path, "immutable=1")) as connection:
+        Database(path, connection).check_kind()
     return False
 
 
-def _read(path: Path, n_bytes: int) -> bytes:
-    with open(open_file(path, os.O_RDONLY), "rb") as file:
-        return file.read(n_bytes)
+def check_files(path: Path) -> None:
+    """Raise FileFormatError if one of SQLite's additional files is not a regular file."""
+    for other in _OTHERS:
+        check_regular(Path(f"{path}{other}"))
 
 
-def _read_if_any(path: Path) -> bytes:
-    """Return the contents of a file, or ``b""`` if the file does not exist."""
-    try:
-        return _read(path, -1)
-    except FileNotFoundError:
-        return b""
+def _connected(path: Path, mode: str) -> SharedConnection:
+    options = _OPTIONS | {"timeout": _SECONDS_IN_USE, "uri": True}
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", factory=SharedConnection, **options)
 
 
-class EntryDatabase:
-    """The database with a journal's entries, locked until it is closed or the process ends.
+class Database:
+    """A connection to a database, for statements on additional tables.
 
     Parameters
     ----------
     path : Path
-        The file of a journal, or an empty file.
-    tables : ExtraTables, optional
-        Additional tables. By default, the database contains only entries.
-    waits : bool, default True
-        Whether each commit waits for the disk. If False, a crash of the machine may lose the commits since the last
-        :meth:`sync`. A crash of the process loses none.
-    read_only : bool, default False
-        Copy the current contents of the journal to memory. The journal is neither written nor locked, and another
-        process may continue to write to it. The copy is made without SQLite, which needs write access to read a log.
-
-    Attributes
-    ----------
-    is_new : bool
-        Whether the database has no entries.
-
-    Raises
-    ------
-    AlreadyOpenError
-        If the database is already open.
-    FileFormatError
-        If the database is damaged, has a later version, or belongs to another program.
-    OSError
-        If the database cannot be read or written.
+        The file, for error messages.
+    connection : SharedConnection
+        The connection.
     """
 
-    def __init__(
-        self, path: Path, tables: ExtraTables | None = None, *, waits: bool = True, read_only: bool = False
-    ) -> None:
-        self.path = path
-        self._tables = tables
-        self._waits = waits
-        self._read_only = read_only
-        self._is_on_disk = True  # whether all commits are on disk
-        self._process = os.getpid()
-        self._identity: tuple[int, int] | None = None
-        self._version = VERSION
-        with _opening:
-            _check_that_it_is_not_open(path)
-            self._connection = self._copied() if read_only else self._connected()
-            try:
-                self.is_new = self._prepare()
-                found = os.stat(path)
-            except BaseException:
-                self._connection.close()
-                raise
-            self._identity = found.st_dev, found.st_ino
-            if not read_only:
-                _open.add(self)
+    def __init__(self, path: Path, connection: SharedConnection) -> None:
+        self.path, self.connection = path, connection
 
-    def _connected(self) -> SharedConnection:
-        """Return a connection to the database, which :meth:`_prepare` locks."""
-        if not os.access(self.path, os.R_OK | os.W_OK):
-            message = f"{self.path} cannot be written; open the folder with read_only=True"
-            raise PermissionError(errno.EACCES, message)
-        _is_blank(self.path, _read(self.path, _FIRST_PAGE.size))  # reject foreign files before SQLite opens them
-        with self._translated_errors():
-            # The lock of the object serialises changes, so any thread may use the connection.
-            options: Any = {"timeout": 0, "isolation_level": None, "check_same_thread": False}
-            return sqlite3.connect(self.path, factory=SharedConnection, **options)
+    def run(self, statement: str, values: SchemaRow = ()) -> object:
+        """Execute a statement and return the first column of the first row, or None."""
+        rows = self.execute(statement, values)
+        return rows[0][0] if rows else None
 
-    def _copied(self) -> SharedConnection:
-        """Return a connection to a copy of the journal in memory. Another process may be writing the journal."""
-        contents, log_bytes = self._read_together()
-        if _is_blank(self.path, contents):
-            raise FileFormatError(self.path, "is empty; open it without read_only first")
-        with self._translated_errors():
-            options: Any = {"isolation_level": None, "check_same_thread": False}
-            connection = sqlite3.connect(":memory:", factory=SharedConnection, **options)
-            try:
-                connection.deserialize(with_log(contents, read_log(log_bytes)))
-            except BaseException:
-                connection.close()
-                raise
-            return connection
-
-    def _read_together(self) -> tuple[bytes, bytes]:
-        """Return consistent contents of the database file and its log.
-
-        Until the header of the log changes, the log contains every page that a checkpoint copies to the database file.
-        """
-        log_path = Path(f"{self.path}-wal")
-        log = _read_if_any(log_path)
-        for _ in range(_MOST_ATTEMPTS):
-            contents = _read(self.path, -1)
-            before, log = log, _read_if_any(log_path)
-            if log[: _HEADER.size] == before[: _HEADER.size]:
-                return contents, log
-        raise AlreadyOpenError(f"{self.path.parent} changed during {_MOST_ATTEMPTS} attempts to read it; try again")
-
-    def _prepare(self) -> bool:
-        """Lock and check the database. Return whether it has no entries."""
-        if self._read_only:
-            self._distrust()
-            self._run("PRAGMA cell_size_check = ON")
-            self._run("PRAGMA query_only = ON")
-            return self._check()
-        self._run("PRAGMA locking_mode = EXCLUSIVE")  # takes effect at the next access
-        self._run(f"PRAGMA synchronous = {'FULL' if self._waits else 'NORMAL'}")
-        self._distrust()
-        self._run("PRAGMA cell_size_check = ON")
-        self._run("BEGIN EXCLUSIVE")
-        if not self._schema() and self._run("PRAGMA application_id") == 0:
-            # Create the schema in one transaction before enabling the log, so that the file is recognisable without its
-            # log.
-            self._run(f"PRAGMA application_id = {_APPLICATION}")
-            self._run(f"PRAGMA user_version = {VERSION}")
-            for statement in (_SCHEMA, *(self._tables.statements if self._tables else ())):
-                self._run(statement)
-        self._run("COMMIT")
-        self._run("PRAGMA journal_mode = WAL")
-        self._run(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
-        is_new = self._check()
-        self._run("BEGIN")
-        self._run(f"PRAGMA user_version = {self._version}")  # fails if the database cannot be written
-        self._run("ROLLBACK")
-        return is_new
-
-    def _distrust(self) -> None:
-        """Forbid functions in the schema, which also forbids indexes on JSON values.
-
-        Journals with additional tables may have such indexes, so :meth:`_check` validates their schema instead.
-        """
-        if self._tables is None:
-            self._run("PRAGMA trusted_schema = OFF")
-
-    def _check(self) -> bool:
-        """Raise FileFormatError if the database is not a valid journal. Return whether it has no entries."""
-        if self._run("PRAGMA application_id") != _APPLICATION:
-            raise FileFormatError(self.path, "is not a cmt-numba journal")
-        version = self._run("PRAGMA user_version")
-        if not isinstance(version, int) or not 1 <= version <= VERSION:
-            reason = (
-                f"has version {version}, but this version of cmt-numba reads versions 1 to {VERSION}; "
-                "open it with a later version of cmt-numba"
-            )
-            raise FileFormatError(self.path, reason)
-        self._version = version
-        schema, entries = self._schema(), ("table", "entries", "entries", _SCHEMA)
-        others = [row for row in schema if row != entries]
-        if entries not in schema or not (self._tables.allows(others) if self._tables else not others):
-            reason = (
-                "does not have the tables of a journal" if self._tables is None else "is not the journal of a store"
-            )
-            raise FileFormatError(self.path, reason)
-        # A check of additional tables takes long. Damage in them raises an error when it is read.
-        found = self._run("PRAGMA quick_check(1)" if self._tables is None else "PRAGMA quick_check(entries)")
-        if found != "ok":
-            raise FileFormatError(self.path, f"is damaged: {' '.join(str(found).split())}")
-        return not self._run("SELECT EXISTS (SELECT * FROM entries)")
-
-    def _schema(self) -> list[SchemaRow]:
-        return self.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
-
-    def _run(self, statement: str, values: tuple[object, ...] = ()) -> object:
-        with self._translated_errors():
-            rows = self._connection.rows(statement, values)
-            return rows[0][0] if rows else None
-
-    def execute(self, statement: str, values: tuple[object, ...] = ()) -> list[SchemaRow]:
+    def execute(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
         """Execute a statement and return all result rows."""
-        with self._translated_errors():
-            return self._connection.rows(statement, values)
+        try:
+            return self.connection.rows(statement, values)
+        except sqlite3.Error:
+            with translated_errors(self.path):
+                raise
 
     def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
         """Execute a statement once for each row of values."""
-        with self._translated_errors():
-            self._connection.executemany(statement, rows)
+        with translated_errors(self.path):
+            self.connection.executemany(statement, rows)
 
     @property
     def n_written(self) -> int:
         """The number of rows written so far."""
-        return self._connection.total_changes
+        return self.connection.total_changes
 
-    def entries(self) -> Generator[tuple[int, bytes], None, None]:
-        """Yield the number and the bytes of each entry, in order.
+    def check_kind(self) -> None:
+        """Raise FileFormatError if the database does not say that it is a journal of this version."""
+        if self.run("PRAGMA application_id") != _APPLICATION:
+            raise FileFormatError(self.path, "is not a cmt-numba journal")
+        version: Any = self.run("PRAGMA user_version")
+        if version != VERSION:
+            advice = "open it with a later version" if version > VERSION else "make the folder again from its data"
+            reason = f"has version {version}, but this version of cmt-numba reads version {VERSION}; {advice}"
+            raise FileFormatError(self.path, reason)
+
+    def check(self, tables: ExtraTables | None) -> None:
+        """Raise FileFormatError if the database is not a valid journal with the given tables."""
+        self.check_kind()
+        # Functions in a schema are forbidden, and so are indexes on JSON values, which additional tables may have.
+        if tables is None:
+            self.run("PRAGMA trusted_schema = OFF")
+        self.run("PRAGMA cell_size_check = ON")
+        schema, entries = self.schema(), ("table", "entries", "entries", _SCHEMA)
+        others = [row for row in schema if row != entries]
+        if entries not in schema or not (tables.allows(others) if tables else not others):
+            reason = "does not have the tables of a journal" if tables is None else "is not the journal of a store"
+            raise FileFormatError(self.path, reason)
+        # A check of additional tables takes long. Damage in them raises an error when it is read.
+        found = self.run("PRAGMA quick_check(1)" if tables is None else "PRAGMA quick_check(entries)")
+        if found != "ok":
+            raise FileFormatError(self.path, f"is damaged: {' '.join(str(found).split())}")
+
+    def schema(self) -> list[SchemaRow]:
+        """Return the rows (type, name, table, SQL) of the schema."""
+        return self.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
+
+    def entries(self, after: int = -1) -> Generator[tuple[int, bytes], None, None]:
+        """Yield the number and the bytes of each entry with a number above ``after``, in order.
 
         Raises
         ------
@@ -350,11 +215,12 @@ class EntryDatabase:
             If an entry is missing or invalid.
         """
         expected = None
-        with self._translated_errors():
-            found = self._connection.execute("SELECT sequence, entry FROM entries ORDER BY sequence")
+        with translated_errors(self.path):
+            statement = "SELECT sequence, entry FROM entries WHERE sequence > ? ORDER BY sequence"
+            found = self.connection.execute(statement, (after,))
         with closing(found):  # an open cursor prevents checkpoints
             while True:
-                with self._translated_errors():
+                with translated_errors(self.path):
                     row = found.fetchone()
                 if row is None:
                     return
@@ -368,30 +234,81 @@ class EntryDatabase:
                 yield sequence, entry
                 expected = sequence + 1
 
+    def first_entry(self) -> int | None:
+        """Return the number of the first entry, or None if there is none."""
+        found: Any = self.run("SELECT min(sequence) FROM entries")
+        return found  # type: ignore[no-any-return]
+
+
+class EntryDatabase(Database):
+    """The database of a writer. Readers in any process can read it at the same time.
+
+    Parameters
+    ----------
+    path : Path
+        The file of a journal, or an empty file.
+    tables : ExtraTables, optional
+        Additional tables. By default, the database contains only entries.
+    waits : bool, default True
+        Whether each commit waits for the disk. If False, a crash of the machine may lose the commits since the last
+        :meth:`sync`. A crash of the process loses none.
+    """
+
+    def __init__(self, path: Path, tables: ExtraTables | None = None, *, waits: bool = True) -> None:
+        self._waits, self._is_on_disk = waits, True  # whether all commits are on disk
+        self._process = os.getpid()
+        if not os.access(path, os.R_OK | os.W_OK):
+            message = f"{path} cannot be written; open the folder with read_only=True"
+            raise PermissionError(errno.EACCES, message)
+        with translated_errors(path):
+            super().__init__(path, _connected(path, "mode=rw"))
+        try:
+            self._prepare(tables)
+        except BaseException:
+            self.connection.close()
+            raise
+        _writers.add(self)
+
+    def _prepare(self, tables: ExtraTables | None) -> None:
+        """Create the tables of an empty database, or check those of a journal."""
+        self.run(f"PRAGMA synchronous = {'FULL' if self._waits else 'NORMAL'}")
+        self.run("BEGIN EXCLUSIVE")
+        if not self.schema() and self.run("PRAGMA application_id") == 0:
+            # Create the schema in one transaction before enabling the log, so that the file is recognisable without its
+            # log.
+            self.run(f"PRAGMA application_id = {_APPLICATION}")
+            self.run(f"PRAGMA user_version = {VERSION}")
+            for statement in (_SCHEMA, *(tables.statements if tables else ())):
+                self.run(statement)
+        self.run("COMMIT")
+        self.run("PRAGMA journal_mode = WAL")
+        self.run(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
+        self.check(tables)
+        self.sync(is_due=True)  # also commits of a killed process; fails if the database cannot be written
+
     def append(self, sequence: int, entry: bytes) -> None:
         """Write an entry. Call :meth:`commit` to commit it."""
         self.begin()
-        if self._version < VERSION:  # earlier versions of the library cannot read the new entries
-            self._run(f"PRAGMA user_version = {VERSION}")
-            self._version = VERSION
-        self._run("INSERT INTO entries VALUES (?, ?)", (sequence, entry))
+        self.execute("INSERT INTO entries VALUES (?, ?)", (sequence, entry))
 
     def begin(self) -> None:
         """Begin a transaction unless one is active."""
-        if not self._connection.in_transaction:
-            self._run("BEGIN")
+        if not self.connection.in_transaction:
+            self.execute("BEGIN")
 
     def commit(self) -> None:
         """Commit the active transaction, if any. A crash of the process cannot lose committed changes."""
-        if self._connection.in_transaction:
-            self._run("COMMIT")
+        if self.connection.in_transaction:
+            self.execute("COMMIT")
             self._is_on_disk = self._waits
 
-    def sync(self) -> None:
+    def sync(self, *, is_due: bool = False) -> None:
         """Commit the active transaction, if any, and sync all commits to disk."""
         self.commit()
-        if not self._is_on_disk:
-            self.checkpoint()
+        if is_due or not self._is_on_disk:
+            self.run("PRAGMA synchronous = FULL")
+            self.run(f"PRAGMA user_version = {VERSION}")  # a commit that waits for the disk, and for all before it
+            self.run(f"PRAGMA synchronous = {'FULL' if self._waits else 'NORMAL'}")
             self._is_on_disk = True
 
     def begin_change(self) -> bool:
@@ -399,147 +316,104 @@ class EntryDatabase:
 
         Return whether the active transaction contains earlier writes, which :meth:`undo_change` must keep.
         """
-        if not self._connection.in_transaction:
-            self._run("BEGIN")
+        if not self.connection.in_transaction:
+            self.execute("BEGIN")
             return False
-        self._run("SAVEPOINT change")
+        self.execute("SAVEPOINT change")
         return True
 
     def undo_change(self, keep_earlier: bool) -> None:
         """Undo all writes since :meth:`begin_change`. Pass the value that it returned as ``keep_earlier``."""
         if keep_earlier:
-            self._run("ROLLBACK TO change")
-            self._run("RELEASE change")
+            self.run("ROLLBACK TO change")
+            self.run("RELEASE change")
         else:
             self.roll_back()
 
     def roll_back(self) -> None:
         """Undo all writes since the last commit."""
-        with self._translated_errors():
-            if self._connection.in_transaction:
-                self._connection.rollback()
+        with translated_errors(self.path):
+            if self.connection.in_transaction:
+                self.connection.rollback()
 
     def restart(self, sequence: int, entry: bytes) -> None:
         """Replace all entries with a single entry and sync it to disk. On failure, keep the previous entries."""
-        version = self._version
         try:
             self.begin()
-            self._run("DELETE FROM entries")
+            self.run("DELETE FROM entries")
             self.append(sequence, entry)
             self.sync()
         except BaseException:
-            self._version = version
             self.roll_back()
             raise
 
-    def checkpoint(self) -> None:
-        """Write the log to the database file and sync it to disk, including commits of a killed process."""
-        if not self._read_only:
-            self._run("PRAGMA wal_checkpoint(TRUNCATE)")
-
     def close(self) -> None:
         """Discard uncommitted writes and close the database. Do nothing in a forked child process."""
-        if self._process != os.getpid():
-            return
-        with _opening:
-            _open.discard(self)
+        if self._process == os.getpid():
+            _writers.discard(self)
             try:
                 self.roll_back()
             finally:
-                with self._translated_errors():
-                    self._connection.close()
-
-    @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Turn SQLite's errors into errors that name the file."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # the primary error code
-            if code in _IN_USE:
-                message = f"{self.path.parent} is already open in this or another process; close it there first"
-                raise AlreadyOpenError(message) from error
-            if code in _ENVIRONMENT_ERRORS:
-                message = f"{self.path} cannot be read or written: {error}"
-                if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN):
-                    message += "; free disk space, or open the folder with read_only=True"
-                raise OSError(_ENVIRONMENT_ERRORS[code], message) from error
-            raise FileFormatError(self.path, f"is damaged: {error}") from error
+                with translated_errors(self.path):
+                    self.connection.close()
 
 
-# Reading a log without SQLite, which needs write access to read one
+# Readers
 
 
-class LogPages(NamedTuple):
-    """The committed contents of a write-ahead log."""
+def read_at_one_moment(path: Path, read: Callable[[Database], T]) -> T:
+    """Return the result of ``read``, called with a database as it is between two commits.
 
-    page_size: int
-    n_pages: int  # number of pages of the database after the last commit
-    pages: dict[int, bytes]  # the changed pages by number, from 1
-
-
-def read_log(log: bytes) -> LogPages | None:
-    """Return the committed contents of a log, or None if the log contains no commit."""
-    if len(log) < _HEADER.size:
-        return None
-    magic, version, page_size, _, *salts, first, second = _HEADER.unpack_from(log)
-    if magic & ~1 != _LOG_MAGIC or version != _LOG_VERSION or page_size not in _PAGE_SIZES:
-        return None
-    order = ">u4" if magic & 1 else "<u4"
-    if _checksums(np.frombuffer(log, order, 6)[None], (0, 0)) != [(first, second)]:
-        return None
-    size = _FRAME.size + page_size
-    frames = np.frombuffer(log, np.uint8, (len(log) - _HEADER.size) // size * size, _HEADER.size).reshape(-1, size)
-    summed = np.concatenate([frames[:, :8], frames[:, _FRAME.size :]], axis=1).view(order)
-    pages: dict[int, bytes] = {}
-    written: dict[int, bytes] = {}
-    n_pages = 0
-    for frame, checksums in zip(frames, _checksums(summed, (first, second)), strict=True):
-        page, n_after, *others = _FRAME.unpack(frame[: _FRAME.size].tobytes())
-        if page == 0 or others != [*salts, *checksums]:
-            break
-        written[page] = frame[_FRAME.size :].tobytes()
-        if n_after > 0:
-            n_pages, pages, written = n_after, pages | written, {}
-    return LogPages(page_size, n_pages, pages) if n_pages > 0 else None
-
-
-def with_log(database: bytes, log: LogPages | None) -> bytes:
-    """Return a database file with the pages of its log merged into it. Its header states that it has no log."""
-    merged = bytearray(database)
-    if log is not None:
-        size = log.n_pages * log.page_size
-        merged = bytearray(merged[:size].ljust(size, b"\0"))
-        for page, contents in log.pages.items():
-            if page <= log.n_pages:
-                merged[(page - 1) * log.page_size : page * log.page_size] = contents
-    merged[18:20] = b"\x01\x01"
-    return bytes(merged)
-
-
-def _checksums(numbers: np.ndarray, before: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the running checksums ``(s, t)`` after each row of ``numbers``, an array of shape (n, 2 * m).
-
-    Each pair of numbers ``a, b`` changes ``s, t`` to ``s + t + a, s + 2 * t + a + b``, modulo 2**32. The update is
-    linear, so a pair's contribution to the row's sums is the pair times a matrix power that depends only on its
-    position in the row.
+    A writer may commit, open or close the database at any time. Without a log, SQLite reads the file alone and creates
+    no files. With a log, it reads both. If it must create files for that, but cannot, it reads a copy.
     """
-    n_pairs = numbers.shape[1] // 2
-    powers = np.empty((n_pairs + 1, 2, 2), np.uint32)
-    power = ((1, 0), (0, 1))
-    for i in range(n_pairs + 1):
-        powers[i] = power
-        (a, b), (c, d) = power
-        power = ((a + b) % 2**32, (a + 2 * b) % 2**32), ((c + d) % 2**32, (c + 2 * d) % 2**32)
-    left = numbers[:, ::2].astype(np.uint32)
-    both = left + numbers[:, 1::2].astype(np.uint32)
-    counts = powers[n_pairs - 1 :: -1]
-    added = [left @ counts[:, i, 0] + both @ counts[:, i, 1] for i in (0, 1)]
-    whole, sums, (s, t) = powers[n_pairs].tolist(), [], before
-    for s_added, t_added in zip(added[0].tolist(), added[1].tolist(), strict=True):
-        s, t = (
-            (whole[0][0] * s + whole[0][1] * t + s_added) % 2**32,
-            (whole[1][0] * s + whole[1][1] * t + t_added) % 2**32,
-        )
-        sums.append((s, t))
-    return sums
+    for _ in range(_MOST_ATTEMPTS):
+        before, log = _stamp(path), Path(f"{path}-wal")
+        has_log = check_regular(log) and log.stat().st_size > 0
+        try:
+            with translated_errors(path), closing(_connected(path, "mode=ro" if has_log else "immutable=1")) as found:
+                found.execute("BEGIN")
+                answer = read(Database(path, found))
+        except (OSError, FileFormatError, AlreadyOpenError):
+            if _stamp(path) != before:
+                continue
+            if has_log and not os.access(path.parent, os.W_OK):
+                return _read_copy(path, read)
+            raise
+        if has_log or _stamp(path) == before:
+            return answer
+    raise AlreadyOpenError(f"{path.parent} changed during {_MOST_ATTEMPTS} attempts to read it; try again")
+
+
+def _stamp(path: Path) -> list[tuple[int, int, int]]:
+    """Return the inode number, size and modification time of a database and its log, if they exist."""
+    stamp = []
+    for name in (path, f"{path}-wal"):
+        try:
+            found = os.stat(name)
+        except FileNotFoundError:
+            continue
+        stamp.append((found.st_ino, found.st_size, found.st_mtime_ns))
+    return stamp
+
+
+def _read_copy(path: Path, read: Callable[[Database], T]) -> T:
+    with tempfile.TemporaryDirectory() as folder:
+        copied = Path(folder) / path.name
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{path}{suffix}", f"{copied}{suffix}")
+        with translated_errors(path), closing(_connected(copied, "mode=rw")) as connection:
+            return read(Database(path, connection))
+
+
+def copied_to_memory(database: Database) -> SharedConnection:
+    """Return a connection to a copy of a database in memory."""
+    with translated_errors(database.path):
+        connection = sqlite3.connect(":memory:", factory=SharedConnection, **_OPTIONS)
+        try:
+            database.connection.backup(connection)
+            connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from .._change import ReadWriteLock
-from .._engine import enter_returned, replace_rows, set_scorer
+from .._engine import enter_returned, set_scorer
 from .._forest import (
     COUNT,
     FREE_LEAF,
@@ -26,10 +26,9 @@ from .._forest import (
     ROOT,
     Hits,
 )
-from .._validation import check_ids
-from ..persistence import VALUES, Contents, FileFormatError
+from ..persistence import VALUES, Contents
 from ..tree import ContextualMemoryTree
-from ._database import EntryDatabase, ExtraTables
+from ._database import Database, ExtraTables
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
 from ._files import JournalError
 from ._journal import Durability, Journal
@@ -53,38 +52,25 @@ def _set_scorer(tree: ContextualMemoryTree, weights: np.ndarray, squares: np.nda
 
 
 OPERATIONS: dict[tuple[str, int], Operation] = {
-    ("insert", 2): Operation("insert", {"keys": "X"}),
-    ("update", 2): Operation(
+    ("insert", 1): Operation("insert", {"keys": "X"}),
+    ("update", 1): Operation(
         "update",
         {"keys": "X", "hits": "hits", "rewards": "rewards", "rate": "key_learning_rate"},
         {"rate": 0.0},
     ),
-    ("teach", 2): Operation("teach", {"keys": "X", "ids": "ids", "passes": "n_passes", "afresh": "afresh"}),
-    ("remove", 2): Operation("remove", {"ids": "ids"}),
-    ("replace", 2): Operation("replace", {"ids": "ids", "keys": "X"}),
-    ("reroute", 2): Operation("reroute", {"number": "n"}),
-    ("rebuild", 2): Operation("rebuild", {"ids": "ids", "groups": "groups"}),
-    ("compact", 2): Operation("compact", {"copies": "copies"}),
-    ("draw", 2): Operation(_draw_word, {}),
-    ("return", 2): Operation(_enter_returned, {"ids": "ids"}),
-    ("scorer", 2): Operation(_set_scorer, {"weights": "weights", "squares": "squares"}),
-    # In version 1, replaced memories did not count as returned.
-    ("insert", 1): Operation("insert", {"X": "X"}),
-    ("update", 1): Operation("update", {"X": "X", "hits": "hits", "rewards": "rewards"}),
-    ("teach", 1): Operation(
-        "teach",
-        {"X": "X", "ids": "ids", "n_passes": "n_passes", "afresh": "afresh"},
-        {"n_passes": 1, "afresh": False},
-    ),
+    ("teach", 1): Operation("teach", {"keys": "X", "ids": "ids", "passes": "n_passes", "afresh": "afresh"}),
     ("remove", 1): Operation("remove", {"ids": "ids"}),
-    ("replace", 1): Operation("replace", {"ids": "ids", "X": "X"}, notes_returned=False),
-    ("reroute", 1): Operation("reroute", {"n": "n"}),
-    ("compact", 1): Operation("compact", {"copies": "copies"}, {"copies": True}),
-    ("draw_word", 1): Operation(_draw_word, {}),
-    ("enter_returned", 1): Operation(_enter_returned, {"ids": "ids"}),
+    ("replace", 1): Operation("replace", {"ids": "ids", "keys": "X"}),
+    ("reroute", 1): Operation("reroute", {"number": "n"}),
+    ("rebuild", 1): Operation("rebuild", {"ids": "ids", "groups": "groups"}),
+    ("compact", 1): Operation("compact", {"copies": "copies"}),
+    ("draw", 1): Operation(_draw_word, {}),
+    ("return", 1): Operation(_enter_returned, {"ids": "ids"}),
+    ("scorer", 1): Operation(_set_scorer, {"weights": "weights", "squares": "squares"}),
 }
 """The operations in a tree's entries, by name and version."""
 
+_OF_OWNER = frozenset({"lock", "_lock", "journal", "has_warned"})  # attributes of a forest that a restored one keeps
 _COMPARED = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that differ if the trees differ
 
 
@@ -130,7 +116,6 @@ class _TreeForm:
         self._owner, self._options, self._given = owner, options, ContextualMemoryTree(**options)
         self.journal: Journal | None = None  # None until the folder is open
         self.returned: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids of returned memories, not yet journaled
-        self._as_reopened = self._is_ambiguous = False  # used by ``recover``
         self._put(ContextualMemoryTree(**with_defaults(options)))
 
     def _put(self, tree: ContextualMemoryTree) -> None:
@@ -212,48 +197,28 @@ class _TreeForm:
                 raise ValueError(f"{wanted}, got {given.options[name]!r}")
         if "n_threads" in self._options:
             forest.n_threads = given.n_threads
-        forest.has_warned = self.journal is not None and self.tree._forest.has_warned
-        self._put(made)
+        if self.journal is None:
+            self._put(made)
+        elif made is not self.tree:  # readers may hold the forest
+            kept = vars(self.tree._forest)
+            taken = {name: value for name, value in vars(forest).items() if name not in _OF_OWNER}
+            self.lock.step(partial(kept.update, taken))
 
     # Replaying
 
-    def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Replay the journal.
+    def twin(self) -> ContextualMemoryTree:
+        return self.tree
 
-        Version 1 counted replaced memories as returned during replay, but not during the original change. Its entries
-        are first replayed with the rule of the original changes and, if the result differs, with its replay rule.
-        """
-        self._is_ambiguous, error = False, None
-        try:
-            made, exact = replay_all()
-        except FileFormatError as raised:
-            exact, error = False, raised
-        if not exact and self._is_ambiguous:
-            self._as_reopened = True
-            try:
-                return replay_all()
-            except FileFormatError:
-                if error is None:
-                    return made, exact
-            finally:
-                self._as_reopened = False
-        if error is not None:
-            raise error
-        return made, exact
+    def follow(self, apply: Callable[[], None]) -> None:
+        self.lock.step(apply)
 
     def replay(self, made: ContextualMemoryTree, entry: Entry, exact: bool) -> None:
         operation, forest = find_operation(OPERATIONS, entry.name, entry.version), made._forest
         arguments = operation.called(entry.arguments)
-        is_silent = not operation.notes_returned and forest.eviction.minds_queries
-        self._is_ambiguous |= is_silent
-        if entry.version > 1:
-            forest.evicts = np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
+        forest.evicts = np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
         forest.has_warned = True  # the original call has already warned
         try:
-            if is_silent and not self._as_reopened:
-                replace_rows(forest, check_ids(arguments["ids"]), forest.check_rows(arguments["X"]))
-            else:
-                operation.call(made, arguments)
+            operation.call(made, arguments)
             if forest.evicts is not None and forest.evicts.size > 0:
                 raise ValueError("it lists evicted memories that are still stored")
         except (LookupError, TypeError, ValueError):
@@ -297,9 +262,14 @@ class DurableTree(ContextualMemoryTree):
         duration of the last snapshot if that is longer. Opening the folder repeats these changes and takes about as
         long.
     read_only : bool, default False
-        Open an existing tree for queries without writing, for example if the disk is full or not writable. Changes, and
-        queries with an ``epsilon`` above 0, raise an error. The folder is not locked: other processes can open it
-        later, and their changes are not visible. The folder must not be open for changes in this process.
+        Open an existing tree for queries, while this or another process may change it. Nothing is written, so the disk
+        may be full or not writable. Changes, and queries with an ``epsilon`` above 0, raise an error. :meth:`refresh`
+        makes later changes visible.
+    refresh_every : float, optional
+        With ``read_only``, the maximum age of the tree in seconds: a query refreshes an older one first. By default,
+        only :meth:`refresh` does.
+    timeout : float, default 0.0
+        The time to wait for another process that has the folder open for changes, in seconds.
     **options
         Options of :class:`~cmt_numba.ContextualMemoryTree` for a new tree. An existing tree keeps its options, and
         different values raise an error, with two exceptions: ``n_threads`` replaces the stored value, and
@@ -308,7 +278,7 @@ class DurableTree(ContextualMemoryTree):
     Raises
     ------
     AlreadyOpenError
-        If the folder is already open in this or another process.
+        If the folder is already open for changes in this or another process.
     cmt_numba.persistence.FileFormatError
         If the folder is damaged or does not contain a tree.
     OSError
@@ -338,21 +308,22 @@ class DurableTree(ContextualMemoryTree):
         snapshot_bytes: int = 1 << 26,
         snapshot_seconds: float = 10.0,
         read_only: bool = False,
+        refresh_every: float | None = None,
+        timeout: float = 0.0,
         **options: Any,
     ) -> None:
-        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
-        self._open(path, _TreeForm(self, options), durability, bool(read_only))
+        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
+        self._open(path, _TreeForm(self, options), durability)
 
     def _open(
         self,
         path: str | os.PathLike[str],
         form: _TreeForm,
         durability: Durability,
-        read_only: bool,
         tables: ExtraTables | None = None,
     ) -> None:
         self._form = form
-        self._journal = form.journal = Journal(path, form, durability, tables=tables, read_only=read_only)
+        self._journal = form.journal = Journal(path, form, durability, tables=tables)
 
     @classmethod
     def _with_tables(
@@ -361,13 +332,12 @@ class DurableTree(ContextualMemoryTree):
         options: dict[str, Any],
         durability: Durability,
         *,
-        read_only: bool,
         with_defaults: Callable[[dict[str, Any]], dict[str, Any]],
         tables: ExtraTables,
     ) -> Self:
         """Return a tree whose database has additional tables. ``with_defaults`` completes the options of a new tree."""
         tree = cls.__new__(cls)
-        tree._open(path, _TreeForm(tree, options, with_defaults), durability, read_only, tables)
+        tree._open(path, _TreeForm(tree, options, with_defaults), durability, tables)
         return tree
 
     # The folder
@@ -386,6 +356,16 @@ class DurableTree(ContextualMemoryTree):
     def synced_sequence(self) -> int:
         """The number of changes that are known to be on disk."""
         return self._journal.folder.synced
+
+    def refresh(self) -> bool:
+        """Bring a read-only tree to the last change of its writer. Return whether it has changed.
+
+        Raises
+        ------
+        JournalError
+            If the tree is closed.
+        """
+        return self._journal.refresh()
 
     def sync(self) -> None:
         """Write all changes to disk and wait until they are stored.
@@ -430,8 +410,9 @@ class DurableTree(ContextualMemoryTree):
     # Stores keep their records in the same database.
 
     @property
-    def _database(self) -> EntryDatabase:
-        return self._journal.folder.database
+    def _database(self) -> Database:
+        database: Database = self._journal.folder.database
+        return database
 
     def _transaction(self, work: Callable[[], T]) -> T:
         """Run ``work`` as one transaction, including its writes to additional tables. Return its result."""

@@ -31,7 +31,7 @@ from ..persistence import (
     unpack_contents,
 )
 
-CURRENT = 2
+CURRENT = 1
 """The default version of operations in new entries."""
 
 Arguments = dict[str, Any]
@@ -44,7 +44,6 @@ class Operation(NamedTuple):
     method: str | Callable[..., Any]  # the name of a method, or a function that takes the object first
     parameters: Mapping[str, str]  # parameters[name]: the parameter of the method for the argument ``name`` in entries
     defaults: Mapping[str, Any] = MappingProxyType({})  # default values of arguments that an entry may omit
-    notes_returned: bool = True  # whether the operation counts its memories as returned, which delays their eviction
 
     def stored(self, arguments: Arguments) -> Arguments:
         """Return a method's arguments under their names in entries."""
@@ -109,7 +108,7 @@ class Entry(NamedTuple):
     arguments: dict[str, Any]  # converted arguments, under their names in entries
     after: dict[str, int]  # the fingerprint of the object after the change
     forgotten: np.ndarray | None = None  # the ids of evicted memories; None if the entry does not list them
-    journal: str | None = None  # the identity of the journal; None in entries of version 1
+    journal: str = ""  # the identity of the journal
     version: int = CURRENT
 
 
@@ -164,8 +163,7 @@ def pack_entry(sequence: int, entry: Entry) -> bytes:
     if entry.forgotten is not None:
         arrays[_FORGOTTEN] = entry.forgotten
     fields = {"sequence": sequence, "after": entry.after, "arguments": described}
-    if entry.version > 1:
-        fields |= {"version": entry.version, "journal": entry.journal}
+    fields |= {"version": entry.version, "journal": entry.journal}
     return pack_contents(Contents(entry.name, fields, arrays), NUMBERS)
 
 
@@ -197,11 +195,9 @@ def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> 
         raise ValueError(f"it has the number {contents.fields['sequence']}")
     described = take(contents.fields, "arguments", dict)
     arguments = {name: _read_argument(name, how, contents.arrays) for name, how in described.items()}
-    after, version = take(contents.fields, "after", dict), take({"version": 1} | contents.fields, "version", int)
-    if version == 1:
-        return Entry(contents.kind, arguments, after, version=version)
+    after, version = take(contents.fields, "after", dict), take(contents.fields, "version", int)
     forgotten = read_array(_FORGOTTEN, contents.arrays, np.int64) if _FORGOTTEN in contents.arrays else None
-    return Entry(contents.kind, arguments, after, forgotten, take(contents.fields, "journal", str, type(None)), version)
+    return Entry(contents.kind, arguments, after, forgotten, take(contents.fields, "journal", str), version)
 
 
 def _read_argument(name: str, how: Any, arrays: Arrays) -> Any:

@@ -1,23 +1,32 @@
-"""Safe opening of a folder's files, and the file with the number of the last acknowledged change."""
+"""Safe opening of a folder's files, and the file that locks it and counts acknowledged changes."""
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 import struct
+import sys
+import time
+import weakref
 import zlib
-from contextlib import suppress
 from pathlib import Path
 
-from ..persistence import FileFormatError, bring_to_disk
+from ..persistence import FileFormatError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # named pipes must not block
 _ALWAYS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NUMBER = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
-_IDENTITY = 16  # bytes of the identity, which version 1 lacks
+_LENGTH = _NUMBER.size + 16 + _CHECKSUM.size  # the identity has 16 bytes
+_AFTER_THE_END = 1 << 30  # the place of the lock on Windows, where other processes cannot read what is locked
+_SECONDS_BETWEEN_ATTEMPTS = 0.02
+_MOST_ATTEMPTS = 3
 
 
 class JournalError(RuntimeError):
@@ -71,7 +80,7 @@ def check_regular(path: Path) -> bool:
 
 
 class Acknowledged:
-    """The file with the number of the last change known to be on disk.
+    """The file with the number of the last change known to be on disk. Its lock is the lock of the folder.
 
     The file is written in place, without waiting for the disk. After a crash of the machine it may contain an earlier
     number, but never a later one. A journal that ends before this number has therefore lost changes.
@@ -79,66 +88,109 @@ class Acknowledged:
     Parameters
     ----------
     path : Path
-        The file, which must exist.
+        The file. Unless ``read_only``, a missing file is created.
     read_only : bool, default False
-        Whether to read the file once and close it.
+        Whether to read the file once, without locking it.
+    timeout : float, default 0.0
+        The time to wait for the lock, in seconds.
 
     Attributes
     ----------
     sequence : int
         The number of the last change known to be on disk.
     identity : str or None
-        The identity of the journal, or None if the file contains none (version 1).
+        The identity of the journal, or None if the file is empty.
 
     Raises
     ------
+    AlreadyOpenError
+        If the folder is open for changes in this or another process.
     FileFormatError
-        If the file is missing or damaged.
+        If the file is damaged, or missing and ``read_only``.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False, timeout: float = 0.0) -> None:
         self.path = path
         try:
-            descriptor = open_file(path, os.O_RDONLY if read_only else os.O_RDWR)
+            self._descriptor = open_file(path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
         except FileNotFoundError as error:
             raise FileFormatError(path, "is missing; restore it from a copy") from error
-        self._file = open(descriptor, "rb" if read_only else "r+b", buffering=0)  # noqa: SIM115
-        contents = self._file.read(100)
-        if read_only:
-            self._file.close()
-        body = contents[: -_CHECKSUM.size]
-        if len(body) not in (_NUMBER.size, _NUMBER.size + _IDENTITY) or contents != _with_checksum(body):
-            self._file.close()
-            raise FileFormatError(path, "is damaged; restore it from a copy")
-        self.sequence: int = _NUMBER.unpack_from(body)[0]
-        self.identity = body[_NUMBER.size :].hex() or None
-
-    @classmethod
-    def create(cls, path: Path, identity: str, sequence: int, mode: int) -> Acknowledged:
-        """Create the file, sync it to disk, and open it. An existing file is replaced atomically."""
-        unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        descriptor = open_file(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        self._process: int | None = os.getpid()
+        _open.add(self)
         try:
-            with open(descriptor, "wb") as file:
-                file.write(_with_checksum(_NUMBER.pack(sequence) + bytes.fromhex(identity)))
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
+            if not read_only:
+                self._lock(timeout)
+            for _ in range(_MOST_ATTEMPTS):  # a writer may be writing the file
+                os.lseek(self._descriptor, 0, os.SEEK_SET)
+                contents = os.read(self._descriptor, 100)
+                if not contents or contents == _with_checksum(contents[: -_CHECKSUM.size]):
+                    break
+            if contents and (len(contents) != _LENGTH or contents != _with_checksum(contents[: -_CHECKSUM.size])):
+                raise FileFormatError(path, "is damaged; restore it from a copy")
+            self.sequence: int = _NUMBER.unpack_from(contents)[0] if contents else 0
+            self.identity = contents[_NUMBER.size : -_CHECKSUM.size].hex() or None
         except BaseException:
-            with suppress(OSError):
-                unfinished.unlink()
+            self.close()
             raise
-        bring_to_disk(path.parent)
-        return cls(path)
+        if read_only:
+            self.close()
+
+    def _lock(self, timeout: float) -> None:
+        last = time.monotonic() + timeout
+        while not try_to_lock(self._descriptor):
+            if time.monotonic() >= last:
+                message = f"{self.path.parent} is already open in this or another process; "
+                raise AlreadyOpenError(message + "close it there, wait with timeout=, or open it with read_only=True")
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+
+    def begin(self, identity: str) -> None:
+        """Write the identity of a new journal, and sync the file to disk."""
+        self.identity = identity
+        self.set(0)
+        os.fsync(self._descriptor)
 
     def set(self, sequence: int) -> None:
         """Write the number of a change."""
-        self._file.seek(0)
-        self._file.write(_with_checksum(_NUMBER.pack(sequence) + bytes.fromhex(self.identity or "")))
+        assert self.identity is not None
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.write(self._descriptor, _with_checksum(_NUMBER.pack(sequence) + bytes.fromhex(self.identity)))
         self.sequence = sequence
 
     def close(self) -> None:
-        self._file.close()
+        """Close the file and release the lock. In a forked child the parent keeps its lock."""
+        if self._process is not None:
+            self._process = None
+            _open.discard(self)
+            os.close(self._descriptor)
+
+
+_open: weakref.WeakSet[Acknowledged] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """Close the files in a forked child, which would keep the locks if the parent ended."""
+    for acknowledged in list(_open):
+        acknowledged.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+def try_to_lock(descriptor: int) -> bool:
+    """Lock a file until it is closed. Return False if another descriptor has locked it."""
+    try:
+        if sys.platform == "win32":
+            os.lseek(descriptor, _AFTER_THE_END, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+            return False
+        raise
+    return True
 
 
 def _with_checksum(body: bytes) -> bytes:

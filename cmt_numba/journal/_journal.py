@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .._change import ReadWriteLock, defer_interrupts, uninterrupted
@@ -23,15 +24,17 @@ from ..persistence import (
     verify_arrays,
     write_object,
 )
-from ._database import MOST_BYTES, ExtraTables
+from ._database import MOST_BYTES, Database, ExtraTables, SharedConnection
 from ._entries import Entry, count_argument_bytes, pack_entry, unpack_entry
 from ._files import AlreadyOpenError, JournalError, check_regular
-from ._folder import IDENTITY, Folder, read_at_one_moment
+from ._folder import IDENTITY, Folder, FolderReader, JournalView, check_end
 
 T = TypeVar("T")
 
 SNAPSHOT = "snapshot"
 """The name of a snapshot's entry. It is not an operation."""
+
+_TABLES = "tables"  # the name of the entry of a change to additional tables alone
 
 CLOSED = "it is closed"
 READ_ONLY = "it is read-only"
@@ -46,13 +49,21 @@ class Durability(NamedTuple):
     sync_every: int = 1
     snapshot_bytes: int = 1 << 26
     snapshot_seconds: float = 10.0
+    read_only: bool = False
+    refresh_every: float | None = None
+    timeout: float = 0.0
 
     def checked(self) -> Durability:
         """Return the validated options. Raise TypeError or ValueError if an option is invalid."""
+        if self.refresh_every is not None and not self.read_only:
+            raise ValueError("refresh_every requires read_only=True")
         return Durability(
             check_integer("sync_every", self.sync_every, 1),
             check_integer("snapshot_bytes", self.snapshot_bytes, 0),
             check_real("snapshot_seconds", self.snapshot_seconds, 0.0, 1e9),
+            bool(self.read_only),
+            None if self.refresh_every is None else check_real("refresh_every", self.refresh_every, 0.0, 1e9),
+            check_real("timeout", self.timeout, 0.0, 1e9),
         )
 
 
@@ -96,11 +107,14 @@ class DurableForm(Protocol):
         the replay fails.
         """
 
-    def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Return the object that ``replay_all`` has restored, and whether its fingerprints match.
+    def twin(self) -> Any:
+        """Return an object that shares the state and the lock of the current object, but is not in a folder.
 
-        A form may configure its :meth:`replay` and call ``replay_all`` several times.
+        :meth:`replay` changes it when a reader follows the writer, and :meth:`use` takes over its state.
         """
+
+    def follow(self, apply: Callable[[], None]) -> None:
+        """Call ``apply``, which replays entries of the writer and exchanges the additional tables, as one change."""
 
     def use(self, made: Any) -> None:
         """Replace the current object with a restored one."""
@@ -140,14 +154,11 @@ class Journal:
         When to wait for the disk, and when to take snapshots.
     tables : ExtraTables, optional
         Additional tables of the database. They change in the same transactions as the entries.
-    read_only : bool, default False
-        Whether to read the current contents of an existing folder without writing. Another process may continue to
-        change the folder.
 
     Attributes
     ----------
-    folder : Folder
-        The folder.
+    folder : Folder or FolderReader
+        The folder. With additional tables, ``folder.database`` executes statements on them.
     sequence : int
         The number of changes since the object was created.
 
@@ -164,36 +175,40 @@ class Journal:
         durability: Durability,
         *,
         tables: ExtraTables | None = None,
-        read_only: bool = False,
     ) -> None:
         self._durability = durability.checked()
-        self._form = form
+        self._form, self._tables = form, tables
         self._process = os.getpid()
-        self._writing = threading.RLock()
+        self._writing, self._refreshing = threading.RLock(), threading.RLock()
         self._is_under_way = False  # True while the thread that holds ``_writing`` makes a change
-        self._is_behind = False  # True if the object must be restored because a change failed
-        self._refusal: str | None = None  # the reason for rejecting changes
+        self._is_behind = False  # True if the object must be restored because a change or a refresh failed
+        self._is_exact = True  # whether replayed entries had the fingerprints of the original changes
+        self._refusal = READ_ONLY if self._durability.read_only else None  # the reason for rejecting changes
         self._n_unsynced = 0
         self._is_too_large = False  # True if the current change is too large for an entry and needs a snapshot
         self._journal = self._last_snapshot = _Effort(0, 0.0)
         self._is_verified = True  # False until all mapped arrays have been verified
-        self.sequence = 0
-        if read_only:
-            self._refusal = READ_ONLY
-            read_at_one_moment(path, partial(self._begin, path, tables, read_only=True))
-            if tables is None:
-                self.folder.close()
+        self._refresh_due = float("inf") if self._durability.refresh_every is None else 0.0
+        self.sequence = self._base = 0  # the numbers of the last change and of the snapshot
+        self.folder: Any
+        _journals.add(self)
+        if self._durability.read_only:
+            self.folder = FolderReader(path, tables)
+            self._load()
         else:
-            self._begin(path, tables, read_only=False)
+            self._begin(path)
 
-    def _begin(self, path: str | os.PathLike[str], tables: ExtraTables | None, *, read_only: bool) -> None:
+    def _begin(self, path: str | os.PathLike[str]) -> None:
         """Open the folder and restore the object, or start a new folder with a snapshot of the object."""
-        self.folder = Folder(path, read_only=read_only, tables=tables, waits=self._durability.sync_every == 1)
+        durability = self._durability
+        self.folder = Folder(path, tables=self._tables, waits=durability.sync_every == 1, timeout=durability.timeout)
         try:
             if self.folder.is_new:
                 self.folder.create(self._save_snapshot, lambda: pack_entry(0, self._snapshot_entry()))
             else:
-                self._open()
+                made = self._replay_all()
+                self.folder.settle(self.sequence)
+                self._use(made)
         except BaseException:
             self.folder.close()
             raise
@@ -201,12 +216,14 @@ class Journal:
     @property
     def path(self) -> Path:
         """The folder."""
-        return self.folder.path
+        path: Path = self.folder.path
+        return path
 
     @property
-    def identity(self) -> str | None:
-        """The identity of the journal, or None in version 1."""
-        return self.folder.identity
+    def identity(self) -> str:
+        """The identity of the journal."""
+        identity: str = self.folder.identity
+        return identity
 
     @property
     def is_writable(self) -> bool:
@@ -293,6 +310,9 @@ class Journal:
         JournalError
             If the object cannot be restored.
         """
+        if self._refusal == READ_ONLY:
+            self.refresh()
+            return
         with self._alone():
             self._catch_up()
 
@@ -312,12 +332,15 @@ class Journal:
             self._form.enter_notes()
         database, form = self.folder.database, self._form
         before, mark = (self.sequence, self._n_unsynced, self._journal), form.mark()
+        n_written = database.n_written
         self._is_under_way, keep_earlier = True, True
         try:
             with self._translated_errors():
                 keep_earlier = database.begin_change()
             answer = work()
             if counts:
+                if self.sequence == before[0] and database.n_written > n_written:
+                    self._append(Entry(_TABLES, {}, form.fingerprint(), journal=self.identity), 0.0, True)
                 self._commit(before[0])
         except BaseException as error:
             uninterrupted(self._undo, before, keep_earlier, form.is_changed(mark, error))
@@ -365,7 +388,7 @@ class Journal:
             return
         try:
             self.folder.database.roll_back()
-            self._form.use(self._form.recover(self._replay_all)[0])
+            self._form.use(self._replay_all())
         except (FileFormatError, MemoryError, OSError, AlreadyOpenError) as error:
             message = f"{self.path}: a failed change could not be undone: {error}; close the folder and open it again"
             raise JournalError(message) from error
@@ -402,6 +425,94 @@ class Journal:
             finally:
                 self._writing.release()
 
+    # Following a writer
+
+    def refresh(self) -> bool:
+        """Bring a read-only object to the writer's last change. Return whether it has changed.
+
+        Entries after the last refresh are replayed on the object, unless a snapshot has replaced them.
+
+        Raises
+        ------
+        FileFormatError, OSError
+            If the folder cannot be read, or another one has taken its place. The object stays as it is.
+        JournalError
+            If the object is closed.
+        """
+        if self._refusal == CLOSED:
+            raise JournalError(f"{self.path}: {CLOSED}; {_REMEDIES[CLOSED]}")
+        if self._refusal is None:
+            return False
+        with self._refreshing:
+            now = monotonic()
+            has_changed = uninterrupted(self._form.lock.change, self._refresh)
+            if self._durability.refresh_every is not None:
+                self._refresh_due = now + self._durability.refresh_every
+            return has_changed
+
+    def _refresh(self) -> bool:
+        if not self._is_behind:
+            view, was_exact = self.folder.read(self.sequence), self._is_exact
+            if not view.entries:
+                return False
+            self._is_behind = True
+            if view.base <= self.sequence:
+                with suppress(FileFormatError, MemoryError):  # if the cause persists, loading everything raises it
+                    self._form.follow(partial(self._follow, view))
+                    self._is_behind = self._is_exact != was_exact
+        if self._is_behind:
+            self._load()
+            self._is_behind = False
+        return True
+
+    def _follow(self, view: JournalView) -> None:
+        twin = self._form.twin()
+        self._replay(twin, view.entries)
+        check_end(self.folder.journal_path, self.sequence, view.acknowledged)
+        self._form.use(twin)
+        self._exchange(view.tables)
+
+    def _load(self) -> None:
+        """Restore the object from the folder, which a writer may change meanwhile."""
+        view: JournalView = self.folder.read()
+        while True:
+            try:
+                made = self._replayed(iter(view.entries))
+                check_end(self.folder.journal_path, self.sequence, view.acknowledged)
+                break
+            except (FileFormatError, OSError):
+                before, view = view, self.folder.read()
+                if view.base == before.base:
+                    raise
+
+        def use() -> None:
+            self._use(made)
+            self._exchange(view.tables)
+
+        self._form.follow(use)
+        if self._durability.refresh_every is not None:
+            self._form.lock.before_read = self._refresh_if_due
+
+    def _exchange(self, tables: SharedConnection | None) -> None:
+        """Replace the copy of the database."""
+        if tables is not None and self.folder.database is None:
+            self.folder.database = Database(self.folder.journal_path, tables)
+        elif tables is not None:
+            self.folder.database.connection.close()
+            self.folder.database.connection = tables
+
+    @property
+    def is_refresh_due(self) -> bool:
+        """Whether the object of a reader is older than ``refresh_every``."""
+        return monotonic() >= self._refresh_due and self._refusal == READ_ONLY
+
+    def _refresh_if_due(self) -> None:
+        assert self._durability.refresh_every is not None
+        if self.is_refresh_due:
+            with self._refreshing:
+                if self.is_refresh_due:
+                    self.refresh()
+
     # Syncing and snapshots
 
     def sync(self) -> None:
@@ -429,7 +540,7 @@ class Journal:
         """
         with self._alone():
             self.sync()
-            if self.folder.base < self.sequence:
+            if self._base < self.sequence:
                 self._take_snapshot()
 
     def close(self) -> None:
@@ -456,7 +567,7 @@ class Journal:
                     self.sync()
                     self._take_snapshot_if_due(_AT_THE_END)
             finally:
-                self._refusal = self._refusal or CLOSED
+                self._refusal = CLOSED
                 self.folder.close()
 
     def _sync(self) -> None:
@@ -496,7 +607,7 @@ class Journal:
         path = self.folder.snapshot_path(self.sequence)
         self._save_snapshot(path)
         self.folder.restart(self.sequence, pack_entry(self.sequence, self._snapshot_entry()))
-        self._n_unsynced, self._is_too_large = 0, False
+        self._n_unsynced, self._is_too_large, self._base = 0, False, self.sequence
         self._journal, self._last_snapshot = _Effort(0, 0.0), _Effort(path.stat().st_size, perf_counter() - started)
 
     def verify(self) -> None:
@@ -504,14 +615,14 @@ class Journal:
         if self._is_verified or self._refusal == CLOSED:
             return
         try:
-            verify_arrays(self.folder.snapshot_path(self.folder.base), DTYPES, self._form.unread)
+            verify_arrays(self.folder.snapshot_path(self._base), DTYPES, self._form.unread)
         except FileNotFoundError:
             if self._refusal != READ_ONLY:  # a writer may delete the snapshot of a reader, which keeps the mapping
                 raise
         self._is_verified = True
 
     def _save_snapshot(self, path: Path) -> None:
-        identity, form = self.folder.identify(), self._form
+        identity, form = self.identity, self._form
 
         def contents() -> Contents:
             contents = form.contents()
@@ -521,48 +632,56 @@ class Journal:
         form.lock.change(lambda: write_object(path, contents, check, self.folder.mode))
 
     def _snapshot_entry(self) -> Entry:
-        return Entry(SNAPSHOT, {}, self._form.fingerprint(), journal=self.folder.identify())
+        return Entry(SNAPSHOT, {}, self._form.fingerprint(), journal=self.identity)
 
     # Opening
 
-    def _open(self) -> None:
-        """Restore the object from the folder and complete unfinished work of a killed process."""
-        made, exact = self._form.recover(self._replay_all)
-        self.folder.settle(self.sequence)
+    def _use(self, made: Any) -> None:
+        """Start to use an object from the folder."""
         self._form.use(made)
-        if not exact:
+        if not self._is_exact:
             message = (
                 f"{self.path}: replaying the journal produced a model that differs from the saved one, for example "
                 "because the processor or a library version has changed; all memories are present"
             )
             warn(message, RuntimeWarning)
 
-    def _replay_all(self) -> tuple[Any, bool]:
-        """Return the object in the folder, and whether all fingerprints match."""
-        path, form = self.folder.journal_path, self._form
+    def _replay_all(self) -> Any:
+        """Return the object in the folder."""
         with closing(self.folder.entries()) as entries:
-            sequence, packed = next(entries)
+            return self._replayed(entries)
+
+    def _replayed(self, entries: Iterator[tuple[int, bytes]]) -> Any:
+        """Return the object after all entries, the first of which describes the snapshot."""
+        path = self.folder.journal_path
+        sequence, packed = next(entries)
+        with _refused_entry(path, sequence):
+            entry = unpack_entry(path, sequence, packed)
+            if entry.name != SNAPSHOT:
+                raise ValueError("the journal does not begin with a snapshot")
+        if entry.journal != self.identity:
+            reason = "does not belong to the journal in the folder; restore it from a copy"
+            raise FileFormatError(path.with_name("acknowledged"), reason)
+        made = self._read_snapshot(sequence)
+        with _refused_entry(path, sequence):
+            self._is_exact = self._form.has_fingerprint(made, entry.after)
+        self._replay(made, entries)
+        return made
+
+    def _replay(self, made: Any, entries: Iterable[tuple[int, bytes]]) -> None:
+        """Replay entries on an object."""
+        path, form = self.folder.journal_path, self._form
+        for sequence, packed in entries:
+            started = perf_counter()
             with _refused_entry(path, sequence):
                 entry = unpack_entry(path, sequence, packed)
-                if entry.name != SNAPSHOT:
-                    raise ValueError("the journal does not begin with a snapshot")
-                if entry.journal is None and entry.version > 1:
-                    raise ValueError("it has no journal id")
-            self.folder.belong(entry.journal)
-            made = self._read_snapshot(sequence)
-            with _refused_entry(path, sequence):
-                exact = form.has_fingerprint(made, entry.after)
-            for sequence, packed in entries:
-                started = perf_counter()
-                with _refused_entry(path, sequence):
-                    entry = unpack_entry(path, sequence, packed)
-                    if entry.journal != self.folder.identity:
-                        raise ValueError("it belongs to another journal")
-                    form.replay(made, entry, exact)
-                    exact &= form.has_fingerprint(made, entry.after)
-                self.sequence = sequence
-                self._lengthen(len(packed), perf_counter() - started)
-            return made, exact
+                if entry.journal != self.identity:
+                    raise ValueError("it belongs to another journal")
+                if entry.name != _TABLES:
+                    form.replay(made, entry, self._is_exact)
+                self._is_exact &= form.has_fingerprint(made, entry.after)
+            self.sequence = sequence
+            self._lengthen(len(packed), perf_counter() - started)
 
     def _read_snapshot(self, sequence: int) -> Any:
         path, started = self.folder.snapshot_path(sequence), perf_counter()
@@ -576,8 +695,20 @@ class Journal:
             made = self._form.made_of(contents, values=False)
         self._journal = _Effort(0, 0.0)
         self._last_snapshot = _Effort(path.stat().st_size, perf_counter() - started)
-        self.sequence = sequence
+        self.sequence = self._base = sequence
         return made
+
+
+_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
+
+
+def _renew_in_child() -> None:
+    for journal in _journals:
+        journal._refreshing = threading.RLock()  # a thread of the parent may hold the inherited lock
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_in_child)
 
 
 @contextmanager

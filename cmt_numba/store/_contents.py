@@ -38,8 +38,6 @@ class StoreContents:
         The options that the user has given.
     durability : Durability
         When to wait for the disk and when to take snapshots.
-    read_only : bool
-        Whether to open the folder for reading only.
 
     Attributes
     ----------
@@ -67,7 +65,6 @@ class StoreContents:
         path: str | os.PathLike[str] | None,
         given: dict[str, Any],
         durability: Durability,
-        read_only: bool,
     ) -> None:
         options = StoreOptions.of(given)
         self._begin(StoreState(options))
@@ -77,7 +74,7 @@ class StoreContents:
             self.records = Records(self._database)
             self.records.keep_keys()
         else:
-            self._folder = StoreFolder(path, self, given, durability, read_only=read_only)
+            self._folder = StoreFolder(path, self, given, durability)
             self.journal = self._folder.journal
             self.records = Records(self._folder.database)
             try:
@@ -102,6 +99,14 @@ class StoreContents:
         self.state, self.stamp = state, object()
         if self.journal is not None:
             self.records.forget()
+
+    def follow(self, apply: Callable[[], None]) -> None:
+        """Call ``apply``, which repeats changes of a writer in another process, while no thread reads."""
+        self.stamp = None
+        with suppress(OSError, FileFormatError):
+            self.unread.read()
+        self.lock.step(apply)
+        self.stamp = object()
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:

@@ -33,8 +33,6 @@ class StoreFolder:
         The options that the user has given.
     durability : Durability
         When to wait for the disk and when to take snapshots.
-    read_only : bool
-        Whether to open the folder for reading only.
     """
 
     kind = KIND
@@ -46,11 +44,9 @@ class StoreFolder:
         contents: Any,
         given: dict[str, Any],
         durability: Durability,
-        *,
-        read_only: bool,
     ) -> None:
         self._contents, self._given = contents, given
-        self.journal = Journal(path, self, durability, tables=TABLES, read_only=read_only)
+        self.journal = Journal(path, self, durability, tables=TABLES)
 
     @property
     def path(self) -> Path:
@@ -113,8 +109,12 @@ class StoreFolder:
         check_operation(made, entry.name, entry.arguments)
         getattr(made, entry.name)(**entry.arguments)
 
-    def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        return replay_all()
+    def twin(self) -> StoreState:
+        state: StoreState = self._contents.state
+        return state
+
+    def follow(self, apply: Callable[[], None]) -> None:
+        self._contents.follow(apply)
 
     def use(self, made: StoreState) -> None:
         options = StoreOptions.of(self._given)

@@ -67,12 +67,17 @@ class MemoryStore:
     snapshot_bytes, snapshot_seconds : optional
         The size and the replay time at which a snapshot replaces the journal; see :class:`~cmt_numba.DurableTree`.
     read_only : bool, default False
-        Open a folder for queries only, for example because the disk is full.
+        Open a folder for queries only, while this or another process may change it. :meth:`refresh` makes later changes
+        visible.
+    refresh_every : float, optional
+        With ``read_only``, the maximum age of the store in seconds: a query refreshes an older one first.
+    timeout : float, default 0.0
+        The time to wait for another process that has the folder open for changes, in seconds.
 
     Raises
     ------
     cmt_numba.journal.AlreadyOpenError
-        If the folder is already open.
+        If the folder is already open for changes.
     cmt_numba.persistence.FileFormatError
         If the folder is damaged or does not hold a store.
     OSError
@@ -104,15 +109,17 @@ class MemoryStore:
         snapshot_bytes: int = 1 << 26,
         snapshot_seconds: float = 10.0,
         read_only: bool = False,
+        refresh_every: float | None = None,
+        timeout: float = 0.0,
     ) -> None:
         given = {"metric": metric, "max_items": max_items, "eviction": eviction, "random_state": random_state}
-        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
+        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
         if read_only and path is None:
             raise ValueError("read_only requires a store in a folder: pass its path")
         if n_threads is not None:
             n_threads = check_integer("n_threads", n_threads, 1)
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        self._begin(StoreContents(path, given, durability, bool(read_only)), target_recall, n_threads)
+        self._begin(StoreContents(path, given, durability), target_recall, n_threads)
 
     def _begin(self, contents: StoreContents, target_recall: float, n_threads: int | None = None) -> None:
         self._target_recall = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
@@ -594,6 +601,11 @@ class MemoryStore:
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         store._begin(StoreContents.of_file(path, mmap=mmap), target_recall)
         return store
+
+    def refresh(self) -> bool:
+        """Bring a read-only store to the last change of its writer. Return whether it has changed."""
+        self._contents.check_open()
+        return self._contents.journal is not None and self._contents.journal.refresh()
 
     def sync(self) -> None:
         """Wait until all changes are on disk. With ``sync_every=1`` they already are."""

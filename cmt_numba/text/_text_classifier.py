@@ -680,6 +680,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         snapshot_bytes: int = 1 << 26,
         snapshot_seconds: float = 10.0,
         read_only: bool = False,
+        refresh_every: float | None = None,
+        timeout: float = 0.0,
     ) -> Self:
         """Open or create a classifier in a folder. Its changes survive a crash.
 
@@ -705,7 +707,13 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             Maximum total time of the journaled changes in seconds. A snapshot then replaces the journal, unless
             the last snapshot took more than a quarter of that time.
         read_only : bool, default False
-            Whether to open an existing classifier for queries only, without writing anything.
+            Whether to open an existing classifier for queries only, without writing anything. This or another process
+            may change it meanwhile; :meth:`refresh` makes the changes visible.
+        refresh_every : float, optional
+            With ``read_only``, the maximum age in seconds: a query refreshes an older classifier first. By default,
+            only :meth:`refresh` does.
+        timeout : float, default 0.0
+            Time to wait for another process that has the folder open for changes, in seconds.
 
         Returns
         -------
@@ -714,7 +722,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Raises
         ------
         cmt_numba.journal.AlreadyOpenError
-            If the folder is already open in this or another process.
+            If the folder is already open for changes in this or another process.
         cmt_numba.persistence.FileFormatError
             If the folder is damaged, was written by a later version, or belongs to no text classifier.
         OSError
@@ -737,10 +745,13 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         classifier = cls(encoder, random_state=random_state)
         check_parameters(classifier, cls._constraints)
         folder = TextFolder(classifier)
-        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
-        folder.open(path, durability, read_only=bool(read_only))
+        folder.open(path, Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout))
         classifier._folder = folder
         return classifier
+
+    def refresh(self) -> bool:
+        """Bring a read-only classifier to the last change of its writer. Return whether it has changed."""
+        return self._folder is not None and self._folder.journal.refresh()
 
     def checkpoint(self) -> None:
         """Replace the journal by a snapshot, so that the folder opens faster. This also happens automatically.

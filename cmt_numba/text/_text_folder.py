@@ -20,12 +20,12 @@ from ..persistence import Contents
 
 _TEXTS = {name: name for name in ("texts", "labels", "ids", "vectors", "seed", "weights")}
 OPERATIONS: dict[tuple[str, int], Operation] = {
-    ("fit", 2): Operation("_fit", _TEXTS),
-    ("partial_fit", 2): Operation("_partial_fit", _TEXTS),
-    ("relabel", 2): Operation("_relabel", {"ids": "ids", "labels": "labels"}),
-    ("remove", 2): Operation("_remove", {"ids": "ids"}),
-    ("remove_classes", 2): Operation("_remove_classes", {"labels": "labels"}),
-    ("calibrate", 2): Operation("_calibrate", {"texts": "texts", "labels": "labels", "vectors": "vectors"}),
+    ("fit", 1): Operation("_fit", _TEXTS),
+    ("partial_fit", 1): Operation("_partial_fit", _TEXTS),
+    ("relabel", 1): Operation("_relabel", {"ids": "ids", "labels": "labels"}),
+    ("remove", 1): Operation("_remove", {"ids": "ids"}),
+    ("remove_classes", 1): Operation("_remove_classes", {"labels": "labels"}),
+    ("calibrate", 1): Operation("_calibrate", {"texts": "texts", "labels": "labels", "vectors": "vectors"}),
 }
 
 
@@ -38,9 +38,9 @@ class TextFolder:
     def __init__(self, classifier: Any) -> None:
         self.classifier = classifier
 
-    def open(self, path: str | os.PathLike[str], durability: Durability, *, read_only: bool) -> None:
+    def open(self, path: str | os.PathLike[str], durability: Durability) -> None:
         """Open or create the folder."""
-        self.journal = Journal(path, self, durability, read_only=read_only)
+        self.journal = Journal(path, self, durability)
 
     @property
     def lock(self) -> ReadWriteLock:
@@ -99,9 +99,17 @@ class TextFolder:
         operation = find_operation(OPERATIONS, entry.name, entry.version)
         operation.call(made, operation.called(entry.arguments))
 
-    def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Return the classifier restored from the folder, and whether it equals the previous classifier exactly."""
-        return replay_all()
+    def twin(self) -> Any:
+        """Return a classifier in memory that shares the model and the lock of the current one."""
+        twin = type(self.classifier).__new__(type(self.classifier))
+        vars(twin).update(vars(self.classifier))
+        twin._folder = None
+        vars(twin)["_own_lock"] = self.lock
+        return twin
+
+    def follow(self, apply: Callable[[], None]) -> None:
+        """Call ``apply`` as a change."""
+        self.lock.change(apply)
 
     def use(self, made: Any) -> None:
         """Replace the model of the classifier by the model of ``made``, and restore parameters that were not given."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, DurableTree, MemoryStore
-from cmt_numba.journal import Journal
+from cmt_numba.journal import AlreadyOpenError, Journal, JournalError
 from cmt_numba.text import TextClassifier
 
 X = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
@@ -126,3 +127,55 @@ def test_an_interrupted_close_closes(kind: Kind, tmp_path: Path, monkeypatch: py
     monkeypatch.undo()
     with kind.open(tmp_path / "model") as again:
         assert count(again) == count(thing)
+
+
+# Readers
+
+
+@every_kind
+def test_a_reader_follows_the_writer(kind: Kind, tmp_path: Path):
+    """It replays new entries, or loads the snapshot that has replaced them, in the process of the writer, too."""
+    writer = opened(kind, tmp_path / "model", 1)
+    reader, every = (
+        kind.open(tmp_path / "model", read_only=True),
+        kind.open(tmp_path / "model", read_only=True, refresh_every=0.0),
+    )
+    for i in range(1, 4):
+        kind.change(writer, i)
+        if i == 2:
+            snapshot(writer)
+            kind.change(writer, 5)
+        assert count(reader) < count(writer)
+        assert reader.refresh()
+        assert not reader.refresh()
+        assert not writer.refresh()
+        assert answers(reader) == answers(writer) == answers(every)
+        assert count(reader) == count(every) == count(writer)
+        getattr(reader, "check_invariants", reader.refresh)()
+    for thing in (reader, writer, every):
+        thing.close()
+    with pytest.raises(JournalError, match="is closed"):
+        reader.refresh()
+
+
+def answers(thing: Any) -> Any:
+    if isinstance(thing, TextClassifier):
+        return thing.top_classes(["1 3", "2 4"])[1].tobytes()
+    if isinstance(thing, MemoryStore | DurableTree):
+        return thing.query(X, 3).scores.tobytes()
+    return thing.predict(X).tobytes()
+
+
+@every_kind
+def test_a_second_writer_waits(kind: Kind, tmp_path: Path):
+    one = opened(kind, tmp_path / "model", 1)
+    with pytest.raises(AlreadyOpenError, match="is already open in this or another process"):
+        kind.open(tmp_path / "model")
+    closing = threading.Timer(0.2, one.close)
+    closing.start()
+    with kind.open(tmp_path / "model", timeout=60.0) as two:
+        kind.change(two, 1)
+        assert count(two) > count(one)
+    closing.join()
+    with pytest.raises(ValueError, match="refresh_every requires read_only"):
+        kind.open(tmp_path / "model", refresh_every=1.0)

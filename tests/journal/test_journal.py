@@ -26,7 +26,7 @@ from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
 from cmt_numba.rewards import LabelEquality
 
 READING = {
-    *("check_invariants", "close", "leaves", "load", "plot", "save", "snapshot", "sync"),
+    *("check_invariants", "close", "leaves", "load", "plot", "refresh", "save", "snapshot", "sync"),
     *("depth", "ids", "n_features", "n_memories", "nbytes", "path", "sequence", "synced_sequence"),
 }
 
@@ -405,8 +405,8 @@ def test_options_of_an_existing_tree(folder: Path, opened: Opened):
 def test_a_full_disk(folder: Path, opened: Opened):
     tree, rows = opened(**OPTIONS), dense_rows(50, 8)
     tree.insert(rows)
-    pages = tree._journal.folder.database._run("PRAGMA page_count")
-    tree._journal.folder.database._run(f"PRAGMA max_page_count = {pages}")
+    pages = tree._journal.folder.database.run("PRAGMA page_count")
+    tree._journal.folder.database.run(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(JournalError, match=r"cannot be written to the journal: .*disk is full"):
         tree.insert(dense_rows(1000, 8))
     assert len(tree.query(rows).ids) == len(tree) == 50

@@ -28,7 +28,7 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, C
         tree.insert(dense_rows(40, 4))
         tree.snapshot()
         tree.insert(dense_rows(600, 4, 1))  # more than fits into the later log
-        tree._journal.folder.database.checkpoint()
+        tree._journal.folder.database.run("PRAGMA wal_checkpoint(TRUNCATE)")
         tree.remove([1, 2])
         hits = tree.query(dense_rows(9, 4, 2), epsilon=0.7)
         tree.update(dense_rows(9, 4, 2), hits, np.ones(9))
@@ -56,7 +56,7 @@ def damaged(contents: bytes, random: np.random.Generator) -> bytes:
 @pytest.mark.parametrize("state", ["killed", "closed"])
 def test_damage_is_reported_or_harmless(state: str, left_behind: Any, tmp_path: Path):
     folder, expected, random = left_behind[state == "closed"], left_behind[2], np.random.default_rng(11)
-    names = sorted(path.name for path in folder.iterdir())
+    names = sorted(path.name for path in folder.iterdir() if path.suffix != ".sqlite-shm")  # SQLite makes it again
     n_refused = dict.fromkeys(names, 0)  # after hearing of the folder
     for i in range(30 * len(names)):
         name = names[i % len(names)]
@@ -154,15 +154,15 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         ),
     ),
     "an unknown change": (
-        "its operation 'explode', version 2, is unknown",
+        "its operation 'explode', version 1, is unknown",
         lambda f: rewritten(f, 2, Entry("explode", {}, AFTER)),
     ),
     "a private method": (
-        "its operation .__init__., version 2, is unknown",
+        "its operation .__init__., version 1, is unknown",
         lambda f: rewritten(f, 2, Entry("__init__", {}, AFTER)),
     ),
     "a second snapshot": (
-        "its operation 'snapshot', version 2, is unknown",
+        "its operation 'snapshot', version 1, is unknown",
         lambda f: rewritten(f, 2, Entry("snapshot", {}, AFTER)),
     ),
     "a later operation": ("its operation 'reroute', version 9, is unknown", lambda f: _of_version(f, 9)),
@@ -170,7 +170,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         "entry 2 is not valid: it belongs to another journal",
         lambda f: _of_another_journal(f, "00" * 16),
     ),
-    "no journal's": ("entry 2 is not valid: it belongs to another journal", lambda f: _of_another_journal(f, None)),
+    "no journal's": ("entry 2 is not valid: journal must be of type str", lambda f: _of_another_journal(f, None)),
     "no arguments": ("lacks the argument 'keys'", lambda f: rewritten(f, 2, Entry("insert", {}, AFTER))),
     "more arguments": (
         "unknown argument 'm'",
