@@ -50,8 +50,8 @@ class ListFile(NamedTuple):
             raise self.damaged(folder) from error
         if not isinstance(found, dict) or not {"kind", "version"} <= found.keys():
             raise self.damaged(folder)
-        if found["kind"] != self.kind or found["version"] not in range(1, self.version + 1):
-            reason = f"must have kind {self.kind!r} and a version between 1 and {self.version}"
+        if found["kind"] != self.kind or found["version"] != self.version:
+            reason = f"must have kind {self.kind!r} and version {self.version}"
             raise FileFormatError(path, f"{reason}, got {found['kind']!r} and version {found['version']!r}")
         return found
 
@@ -71,8 +71,8 @@ class ListFile(NamedTuple):
         return FileFormatError(folder / self.name, "is damaged; restore it from a copy")
 
 
-_STORE_FILE = ListFile("shards.json", "ShardedStore", 3, "store")
-_CLASSIFIER_FILE = ListFile("classifier.json", "ShardedClassifier", 1, "classifier")
+_STORE_FILE = ListFile("shards.json", "ShardedStore", 4, "store")
+_CLASSIFIER_FILE = ListFile("classifier.json", "ShardedClassifier", 2, "classifier")
 
 
 class ShardList(NamedTuple):
@@ -125,12 +125,8 @@ def read_list(folder: Path) -> ShardList | None:
         return None
     try:
         after, is_complete = _checked_names(found["shards"]), bool(found["complete"])
-        if found["version"] == 1:  # version 1 did not support adding shards
-            return ShardList(Topology(1, after, after, move=1), len(after), len(after), is_complete)
         topology = Topology.from_json(json.dumps(found | {"version": found["topology"], "after": after}))
         spare = _checked_names(found["left"]) if found["left"] else ()
-        if found["version"] == 2:  # version 2 listed new shards before creating their folders
-            spare += tuple(name for name in after if name not in _checked_names(topology.before))
         return ShardList(topology, int(found["parts"]), int(found["made"]), is_complete, spare)
     except (ValueError, KeyError, TypeError) as error:
         raise _STORE_FILE.damaged(folder) from error

@@ -22,8 +22,8 @@ import numpy as np
 
 from .._version import MAGIC, __version__
 
-FORMAT_VERSION = 4
-"""The format version of new files."""
+FORMAT_VERSION = 5
+"""The format version of files. Version 0.3 of the library started with version 5."""
 
 _PREAMBLE = struct.Struct("<16sIIQ")
 _LONGEST_HEADER = 1 << 16
@@ -231,7 +231,7 @@ def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
 def read_contents(
     path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool, unread: Collection[str] = ()
 ) -> Contents:
-    """Return the contents of a file of this format version or an earlier one.
+    """Return the contents of a file.
 
     Parameters
     ----------
@@ -360,10 +360,10 @@ def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
     if len(preamble) < _PREAMBLE.size:
         raise _DamagedError(_TRUNCATED)
     _, version, checksum, length = _PREAMBLE.unpack(preamble)
-    if not 1 <= version <= FORMAT_VERSION:
+    if version != FORMAT_VERSION:
+        advice = "load it with a later version" if version > FORMAT_VERSION else "make the file again from its data"
         raise _DamagedError(
-            f"has format version {version}, but cmt-numba {__version__} reads versions 1 to {FORMAT_VERSION}; "
-            "load it with a later version of cmt-numba"
+            f"has format version {version}, but cmt-numba {__version__} reads version {FORMAT_VERSION}; {advice}"
         )
     if length > _LONGEST_HEADER:
         raise _DamagedError(f"its header has an invalid length: {length}")

@@ -1,4 +1,4 @@
-"""Saving and loading of objects, with upgrades of files of earlier format versions."""
+"""Saving and loading of objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 
 from .._forest import CODE_MARKS, LEAF, NODE, WEIGHT_CELL, InvariantError
 from ._container import NUMBERS, Contents, Dtypes, FileFormatError, file_to_write, read_contents, write_contents
-from ._versions import upgraded
 
 Arrays = dict[str, np.ndarray]
 
@@ -60,7 +59,7 @@ def write_object(
 def read_object(
     path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool, unread: Collection[str] = ()
 ) -> Contents:
-    """Return the contents of a file with an object of one of ``kinds``, upgraded to the current format version.
+    """Return the contents of a file with an object of one of ``kinds``.
 
     The arrays named in ``unread`` are mapped without verifying their checksums.
 
@@ -74,8 +73,7 @@ def read_object(
     contents = read_contents(path, DTYPES, mmap=mmap, unread=unread)
     if contents.kind not in kinds:
         raise FileFormatError(path, f"must contain an object of type {' or '.join(kinds)}, got {contents.kind!r}")
-    with refusing(path):
-        return upgraded(contents)
+    return contents
 
 
 @contextmanager

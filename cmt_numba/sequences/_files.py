@@ -55,12 +55,7 @@ def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
         raise ValueError("pairs and swaps must have one row for each symbol")
     if factors.shape not in ((2, n + 1, n), (2, n + 1, 0)):
         raise ValueError("factors must have one column for each symbol")
-    openings, ends = (
-        read_array(name, arrays, np.float32)
-        if name in arrays
-        else np.empty(0, np.float32)  # missing in files of the first version
-        for name in ("openings", "ends")
-    )
+    openings, ends = (read_array(name, arrays, np.float32) for name in ("openings", "ends"))
     if openings.size not in (0, 2) or ends.size not in (0, 1):
         raise ValueError("openings must have 0 or 2 costs, and ends must have 0 or 1")
     if not all(

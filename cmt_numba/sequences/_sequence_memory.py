@@ -347,10 +347,7 @@ class SequenceMemory(Saved):
             return made
         alphabet, costs = made.distance._prepared()
         sequences = read_sequences(arrays, len(alphabet.symbols))
-        if "owners" in arrays:
-            owners, stored = read_array("owners", arrays, np.int64), read_array("stored", arrays, np.bool_)
-        else:  # files of earlier versions
-            owners, stored = _owners_of_places(arrays, sequences.n)
+        owners, stored = read_array("owners", arrays, np.int64), read_array("stored", arrays, np.bool_)
         if owners.size != sequences.n or owners.min(initial=-1) < -1:
             raise ValueError("owners must contain one id or -1 for each representation")
         if not np.array_equal(np.flatnonzero(stored), np.unique(owners[owners >= 0])):
@@ -367,18 +364,3 @@ class SequenceMemory(Saved):
             made._trees = GramTrees(retriever, made.longest_run, made.n_bits, ids)
         made._forms, made._alphabet, made._costs = PointStore(costs.points(sequences, STORED)), alphabet, costs
         return made
-
-
-def _owners_of_places(arrays: dict[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the owners of ``n`` forms and a mask of stored ids, from a file of an earlier version."""
-    place_of, further = read_array("place_of", arrays, np.int64), read_array("further", arrays, np.int64, n_axes=2)
-    ids = np.flatnonzero(place_of >= 0)
-    owners, places = further.T if further.shape[1] == 2 else (further, further)
-    if owners.ndim != 1 or not np.isin(owners, ids).all():
-        raise ValueError("additional representations must belong to stored sequences")
-    used = np.concatenate([place_of[ids], places])
-    if used.size and (used.min() < 0 or used.max() >= n or np.unique(used).size < used.size):
-        raise ValueError(f"positions of representations must be distinct and between 0 and {n - 1}")
-    of_forms = np.full(n, -1, np.int64)
-    of_forms[used] = np.concatenate([ids, owners])
-    return of_forms, place_of >= 0

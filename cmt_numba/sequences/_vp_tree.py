@@ -358,9 +358,7 @@ class VPTree(Saved):
         metric: Any = take(fields, "metric", str, dict)
         if not isinstance(metric, str):
             metric = EditDistance._made_of(contents._replace(fields=metric, arrays=of_part("metric", arrays)))
-        tolerance = fields.get("tolerance")  # missing in files of the first version
-        if tolerance is not None:
-            tolerance = take(fields, "tolerance", int, float)
+        tolerance = take(fields, "tolerance", int, float, type(None))
         made = cls(
             metric, leaf_size=take(fields, "leaf_size", int), tau=take(fields, "tau", float), tolerance=tolerance
         )

@@ -1,7 +1,6 @@
 """Tests of CMTBandit: candidates, propensities, delayed rewards, learning, files, and validation."""
 
 import copy
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ import scipy.sparse.linalg
 from conftest import text_like
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from make_fixtures import FIXTURES, probabilities_of
 
-from cmt_numba.bandits import CMTBandit, LinUCB, load_policy
+from cmt_numba.bandits import CMTBandit, LinUCB
 from cmt_numba.bandits._checks import check_choices
 from cmt_numba.persistence import FileFormatError
 
@@ -373,17 +371,3 @@ def test_bad_input_is_refused_before_anything_has_changed(experienced: CMTBandit
         CMTBandit(n_bits=4).act(np.ones((1, 2)))
     with pytest.raises(ValueError, match="exploration"):
         CMTBandit(exploration="guess")
-
-
-def test_policies_of_earlier_versions_load():
-    folders = sorted(FIXTURES.glob("policies_*"))
-    assert folders
-    for folder in folders:
-        for name, wanted in json.loads((folder / "answers.json").read_text()).items():
-            policy = load_policy(folder / f"{name}.cmt")
-            if not isinstance(policy, CMTBandit):  # which takes over what was learned, but not the model
-                np.testing.assert_allclose(probabilities_of(policy), wanted, atol=1e-5)  # Thompson was less exact
-            else:
-                np.testing.assert_allclose(np.sum(probabilities_of(policy), axis=1), 1.0)
-                assert policy.n_pending == 20
-                policy.reward(np.arange(1, 40, 2), np.ones(20))

@@ -180,15 +180,17 @@ def test_clients_notice_that_the_keys_are_of_another_type(tmp_path: Path):
 
 
 def write_bad_folder(path: Path, *, moving: bool, kind: type = str, width: int = 4) -> list[list[Any]]:
-    """Write shards with incompatible memories, as an earlier version could leave them; return their keys."""
+    """Write shards with incompatible memories, as copied folders could be; return their keys."""
     keys = [keys_of("shard-000"), keys_of("shard-001", kind)]
     path.mkdir()
     for name, own, n_features in zip(NAMES, keys, (4, width), strict=True):
         with MemoryStore(path / name) as store:
             store.add(own, np.eye(n_features)[:3])
     after = list(NAMES[:1] if moving else NAMES)
-    found = {"kind": "ShardedStore", "version": 2, "complete": True, "topology": 2, "shards": after}
-    (path / "shards.json").write_text(json.dumps(found | {"before": NAMES, "left": [], "parts": 2, "made": 2}))
+    found = {"kind": "ShardedStore", "version": 4, "complete": True, "topology": 2, "shards": after}
+    (path / "shards.json").write_text(
+        json.dumps(found | {"before": NAMES, "schema": None, "move": 1, "left": [], "parts": 2, "made": 2})
+    )
     return keys
 
 

@@ -282,7 +282,10 @@ def listed(*names: str) -> ShardList:
         (lambda path: write_list(path, listed("..")), "damaged"),
         (lambda path: write_list(path, listed()), "damaged"),
         (lambda path: (path / "shards.json").unlink(), "has no shards.json"),
-        (lambda path: (path / "shards.json").write_text('{"kind": "x", "version": 1, "shards": []}'), "and 3, got"),
+        (
+            lambda path: (path / "shards.json").write_text('{"kind": "x", "version": 1, "shards": []}'),
+            "and version 4, got",
+        ),
     ],
 )
 def test_folders_of_something_else_are_refused(tmp_path: Path, spoil: Callable[[Path], Any], words: str):

@@ -130,7 +130,7 @@ def test_bad_options_are_refused_before_anything_starts(
     [
         (None, "has no classifier.json"),
         ("{", "damaged"),
-        ('{"kind": "ShardedClassifier", "version": 1, "n_shards": 0, "complete": true}', "damaged"),
+        ('{"kind": "ShardedClassifier", "version": 2, "n_shards": 0, "complete": true}', "damaged"),
         ('{"kind": "ShardedStore", "version": 1}', "version 1"),
     ],
 )

@@ -16,12 +16,11 @@ import pytest
 import scipy.sparse
 from conftest import needs_jit
 from kill_saves import kill_saves, new_trees
-from make_fixtures import FIXTURES, answers
 from mutations import parsed, sealed
-from saved import check, dense_rows, load_any, saved, several_labels, sparse_rows
+from saved import dense_rows, load_any, saved, several_labels, sparse_rows
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, InvariantError
-from cmt_numba.persistence import FORMAT_VERSION, FileFormatError, _versions
+from cmt_numba.persistence import FileFormatError
 from cmt_numba.persistence._container import Contents, write_contents
 
 NAMES = (
@@ -342,25 +341,3 @@ def test_mapping_reads_no_arrays(things: dict[str, Any], tmp_path: Path):
     mapped = ContextualMemoryTree.load(path, mmap=True)
     with pytest.raises(InvariantError, match="not every memory is in exactly one leaf"):
         mapped.check_invariants()
-
-
-def test_fixtures_of_every_version_load():
-    folders = sorted(FIXTURES.glob("format_*"))
-    assert [folder.name for folder in folders] == [f"format_{i + 1}" for i in range(FORMAT_VERSION)]
-    for folder in folders:
-        expected = json.loads((folder / "answers.json").read_text())
-        for name, wanted in expected.items():
-            thing = load_any(folder / f"{name}.cmt")
-            assert answers(thing) == wanted
-            check(thing)
-
-
-def test_contents_of_earlier_versions_are_brought_up_to_date():
-    assert set(_versions.UPGRADES) == set(range(2, FORMAT_VERSION + 1))
-
-    def rename(contents: Contents) -> Contents:
-        return contents._replace(fields={"n_reroutes": contents.fields["reroutes"]})
-
-    upgrades = {**_versions.UPGRADES, FORMAT_VERSION + 1: rename}
-    assert _versions.upgraded(Contents("tree", {"reroutes": 3}, {}), upgrades).fields == {"n_reroutes": 3}
-    assert _versions.upgraded(Contents("tree", {"reroutes": 3}, {})).fields == {"reroutes": 3}
