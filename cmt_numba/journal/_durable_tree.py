@@ -355,7 +355,8 @@ class DurableTree(ContextualMemoryTree):
     @property
     def synced_sequence(self) -> int:
         """The number of changes that are known to be on disk."""
-        return self._journal.folder.synced
+        synced: int = self._journal.folder.synced
+        return synced
 
     def refresh(self) -> bool:
         """Bring a read-only tree to the last change of its writer. Return whether it has changed.

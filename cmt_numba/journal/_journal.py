@@ -445,7 +445,7 @@ class Journal:
             return False
         with self._refreshing:
             now = monotonic()
-            has_changed = uninterrupted(self._form.lock.change, self._refresh)
+            has_changed: bool = uninterrupted(self._form.lock.change, self._refresh)
             if self._durability.refresh_every is not None:
                 self._refresh_due = now + self._durability.refresh_every
             return has_changed

@@ -101,7 +101,8 @@ class TextFolder:
 
     def twin(self) -> Any:
         """Return a classifier in memory that shares the model and the lock of the current one."""
-        twin = type(self.classifier).__new__(type(self.classifier))
+        kind: Any = type(self.classifier)
+        twin = kind.__new__(kind)
         vars(twin).update(vars(self.classifier))
         twin._folder = None
         vars(twin)["_own_lock"] = self.lock
