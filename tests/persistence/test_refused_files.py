@@ -25,7 +25,7 @@ from cmt_numba._forest.state import (
     ROOT,
     TABLES_END,
 )
-from cmt_numba.persistence import FileFormatError
+from cmt_numba.persistence import FORMAT_VERSION, FileFormatError
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,13 @@ from cmt_numba.persistence import FileFormatError
         (b"PK\x03\x04" + bytes(100), "is not a cmt-numba file"),
         (b"\x93cmt-numba\r\n\x1a\n", "is truncated"),
         (
-            PREAMBLE.pack(MAGIC, 1, 0, 2**40),
+            PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 2**40),
             "its header has an invalid length: 1099511627776",
         ),
-        (PREAMBLE.pack(MAGIC, 1, 0, 100), "is truncated"),
-        (PREAMBLE.pack(MAGIC, 1, 0, 2) + b"{}", "its header is damaged"),
-        (PREAMBLE.pack(MAGIC, 99, 0, 0), "has format version 99, .* reads versions 1 to .*; load it with a later"),
+        (PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 100), "is truncated"),
+        (PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 2) + b"{}", "its header is damaged"),
+        (PREAMBLE.pack(MAGIC, 99, 0, 0), "has format version 99, .* reads version .*; load it with a later"),
+        (PREAMBLE.pack(MAGIC, 4, 0, 0), "has format version 4, .* make the file again from its data"),
         (sealed([], []), "the header must be of type dict"),
         (
             sealed({"kind": "x", "library": "1", "fields": {}, "arrays": []}, []),

@@ -45,15 +45,6 @@ def test_distances(options: dict[str, Any], tmp_path: Path, rng: np.random.Gener
     assert {name for name in before if before[name] != after[name]} <= {"alphabet", "random_state"}
 
 
-def test_files_from_before_gaps_were_opened():
-    contents = EditDistance("ab", insertion=2.0, deletion=2.0, transposition=None)._contents()
-    for name in ("openings", "ends"):
-        del contents.arrays[name]
-    for name in ("transposition", "normalized", "gap_opening", "local"):
-        del contents.fields["parameters"][name]
-    assert EditDistance._made_of(contents).pairwise(["ab"], ["a", "ba"]).tolist() == [[2.0, 2.0]]
-
-
 def test_symbols_of_many_kinds(tmp_path: Path):
     symbols = [("c", 1), ("c", (2, None)), 3, 4.5, "é", True, None]
     EditDistance(symbols).save(tmp_path / "distance")
