@@ -123,7 +123,7 @@ def is_blank(path: Path) -> bool:
     if not check_regular(path) or path.stat().st_size == 0:
         return True
     with translated_errors(path), closing(_connected(path, "immutable=1")) as connection:
-        Database(path, connection).check_kind()
+        EntryDatabase(path, connection).check_kind()
     return False
 
 
@@ -138,8 +138,8 @@ def _connected(path: Path, mode: str) -> SharedConnection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", factory=SharedConnection, **options)
 
 
-class Database:
-    """A connection to a database, for statements on additional tables.
+class EntryDatabase:
+    """The database of a writer, which readers in any process can read at the same time, or a reader's view of it.
 
     Parameters
     ----------
@@ -147,10 +147,31 @@ class Database:
         The file, for error messages.
     connection : SharedConnection
         The connection.
+    waits : bool, default True
+        Whether each commit waits for the disk. If False, a crash of the machine may lose the commits since the last
+        :meth:`sync`. A crash of the process loses none.
     """
 
-    def __init__(self, path: Path, connection: SharedConnection) -> None:
+    def __init__(self, path: Path, connection: SharedConnection, *, waits: bool = True) -> None:
         self.path, self.connection = path, connection
+        self._waits, self._is_on_disk = waits, True  # whether all commits are on disk
+        self._process = os.getpid()
+
+    @classmethod
+    def of_writer(cls, path: Path, tables: ExtraTables | None, *, waits: bool) -> EntryDatabase:
+        """Open the file of a journal, or an empty file, for changes."""
+        if not os.access(path, os.R_OK | os.W_OK):
+            message = f"{path} cannot be written; open the folder with read_only=True"
+            raise PermissionError(errno.EACCES, message)
+        with translated_errors(path):
+            self = cls(path, _connected(path, "mode=rw"), waits=waits)
+        try:
+            self._prepare(tables)
+        except BaseException:
+            self.connection.close()
+            raise
+        _writers.add(self)
+        return self
 
     def run(self, statement: str, values: SchemaRow = ()) -> object:
         """Execute a statement and return the first column of the first row, or None."""
@@ -239,35 +260,7 @@ class Database:
         found: Any = self.run("SELECT min(sequence) FROM entries")
         return found  # type: ignore[no-any-return]
 
-
-class EntryDatabase(Database):
-    """The database of a writer. Readers in any process can read it at the same time.
-
-    Parameters
-    ----------
-    path : Path
-        The file of a journal, or an empty file.
-    tables : ExtraTables, optional
-        Additional tables. By default, the database contains only entries.
-    waits : bool, default True
-        Whether each commit waits for the disk. If False, a crash of the machine may lose the commits since the last
-        :meth:`sync`. A crash of the process loses none.
-    """
-
-    def __init__(self, path: Path, tables: ExtraTables | None = None, *, waits: bool = True) -> None:
-        self._waits, self._is_on_disk = waits, True  # whether all commits are on disk
-        self._process = os.getpid()
-        if not os.access(path, os.R_OK | os.W_OK):
-            message = f"{path} cannot be written; open the folder with read_only=True"
-            raise PermissionError(errno.EACCES, message)
-        with translated_errors(path):
-            super().__init__(path, _connected(path, "mode=rw"))
-        try:
-            self._prepare(tables)
-        except BaseException:
-            self.connection.close()
-            raise
-        _writers.add(self)
+    # Changes
 
     def _prepare(self, tables: ExtraTables | None) -> None:
         """Create the tables of an empty database, or check those of a journal."""
@@ -361,7 +354,7 @@ class EntryDatabase(Database):
 # Readers
 
 
-def read_at_one_moment(path: Path, read: Callable[[Database], T]) -> T:
+def read_at_one_moment(path: Path, read: Callable[[EntryDatabase], T]) -> T:
     """Return the result of ``read``, called with a database as it is between two commits.
 
     A writer may commit, open or close the database at any time. Without a log, SQLite reads the file alone and creates
@@ -373,7 +366,7 @@ def read_at_one_moment(path: Path, read: Callable[[Database], T]) -> T:
         try:
             with translated_errors(path), closing(_connected(path, "mode=ro" if has_log else "immutable=1")) as found:
                 found.execute("BEGIN")
-                answer = read(Database(path, found))
+                answer = read(EntryDatabase(path, found))
         except (OSError, FileFormatError, AlreadyOpenError):
             if _stamp(path) != before:
                 continue
@@ -397,16 +390,16 @@ def _stamp(path: Path) -> list[tuple[int, int, int]]:
     return stamp
 
 
-def _read_copy(path: Path, read: Callable[[Database], T]) -> T:
+def _read_copy(path: Path, read: Callable[[EntryDatabase], T]) -> T:
     with tempfile.TemporaryDirectory() as folder:
         copied = Path(folder) / path.name
         for suffix in ("", "-wal"):
             shutil.copyfile(f"{path}{suffix}", f"{copied}{suffix}")
         with translated_errors(path), closing(_connected(copied, "mode=rw")) as connection:
-            return read(Database(path, connection))
+            return read(EntryDatabase(path, connection))
 
 
-def copied_to_memory(database: Database) -> SharedConnection:
+def copied_to_memory(database: EntryDatabase) -> SharedConnection:
     """Return a connection to a copy of a database in memory."""
     with translated_errors(database.path):
         connection = sqlite3.connect(":memory:", factory=SharedConnection, **_OPTIONS)

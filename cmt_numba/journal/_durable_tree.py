@@ -28,7 +28,7 @@ from .._forest import (
 )
 from ..persistence import VALUES, Contents
 from ..tree import ContextualMemoryTree
-from ._database import Database, ExtraTables
+from ._database import EntryDatabase, ExtraTables
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
 from ._files import JournalError
 from ._journal import Durability, Journal
@@ -411,8 +411,8 @@ class DurableTree(ContextualMemoryTree):
     # Stores keep their records in the same database.
 
     @property
-    def _database(self) -> Database:
-        database: Database = self._journal.folder.database
+    def _database(self) -> EntryDatabase:
+        database: EntryDatabase = self._journal.folder.database
         return database
 
     def _transaction(self, work: Callable[[], T]) -> T:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..persistence import FileFormatError, bring_to_disk, read_fields
-from ._database import Database, EntryDatabase, ExtraTables, SharedConnection, check_files, copied_to_memory, is_blank
+from ._database import EntryDatabase, ExtraTables, SharedConnection, check_files, copied_to_memory, is_blank
 from ._database import read_at_one_moment as read_database
 from ._files import Acknowledged, check_regular, open_file
 
@@ -90,7 +90,7 @@ class Folder:
                 self._check_that_nothing_is_lost()
                 os.close(open_file(self.journal_path, os.O_WRONLY | os.O_CREAT))
                 bring_to_disk(self.path)
-            self.database = EntryDatabase(self.journal_path, tables, waits=waits)
+            self.database = EntryDatabase.of_writer(self.journal_path, tables, waits=waits)
             first = self.database.first_entry()
             self.is_new, self.base = first is None, first or 0
             if self.is_new:
@@ -302,7 +302,7 @@ class FolderReader:
     ----------
     path : Path
         The absolute path at opening.
-    database : Database
+    database : EntryDatabase
         A copy of the database in memory, if there are additional tables.
     identity : str
         The identity of the journal.
@@ -318,7 +318,7 @@ class FolderReader:
         check_files(self.journal_path)
         read_database(self.journal_path, lambda database: database.check(tables))
         self.identity = self._acknowledged().identity
-        self.database: Database | None = None
+        self.database: EntryDatabase | None = None
 
     @property
     def journal_path(self) -> Path:
@@ -347,7 +347,7 @@ class FolderReader:
         """
         synced = self.synced  # read first, because a writer may append entries
 
-        def view(database: Database) -> JournalView:
+        def view(database: EntryDatabase) -> JournalView:
             base = database.first_entry()
             if base is None:
                 raise FileFormatError(self.journal_path, "is empty; open it without read_only first")

@@ -24,7 +24,7 @@ from ..persistence import (
     verify_arrays,
     write_object,
 )
-from ._database import MOST_BYTES, Database, ExtraTables, SharedConnection
+from ._database import MOST_BYTES, EntryDatabase, ExtraTables, SharedConnection
 from ._entries import Entry, count_argument_bytes, pack_entry, unpack_entry
 from ._files import AlreadyOpenError, JournalError, check_regular
 from ._folder import IDENTITY, Folder, FolderReader, JournalView, check_end
@@ -496,7 +496,7 @@ class Journal:
     def _exchange(self, tables: SharedConnection | None) -> None:
         """Replace the copy of the database."""
         if tables is not None and self.folder.database is None:
-            self.folder.database = Database(self.folder.journal_path, tables)
+            self.folder.database = EntryDatabase(self.folder.journal_path, tables)
         elif tables is not None:
             self.folder.database.connection.close()
             self.folder.database.connection = tables
