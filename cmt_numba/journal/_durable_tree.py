@@ -216,7 +216,7 @@ class _TreeForm:
         operation, forest = find_operation(OPERATIONS, entry.name, entry.version), made._forest
         arguments = operation.called(entry.arguments)
         forest.evicts = np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
-        forest.has_warned = True  # the original call has already warned
+        has_warned, forest.has_warned = forest.has_warned, True  # the original call has already warned
         try:
             operation.call(made, arguments)
             if forest.evicts is not None and forest.evicts.size > 0:
@@ -227,7 +227,7 @@ class _TreeForm:
             if exact:
                 raise
         finally:
-            forest.evicts = None
+            forest.evicts, forest.has_warned = None, has_warned
 
 
 class DurableTree(ContextualMemoryTree):

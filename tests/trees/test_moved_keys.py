@@ -12,7 +12,6 @@ from cmt_numba._forest.hits import Hits
 from cmt_numba._forest.key_store import stored_rows
 from cmt_numba._forest.rows import as_matrix
 from cmt_numba.journal import DurableTree
-from cmt_numba.journal._durable_tree import OPERATIONS
 from cmt_numba.rewards import LabelEquality
 
 NONE = -1
@@ -187,7 +186,3 @@ def test_files_keep_moved_keys(tmp_path: Path, rng: np.random.Generator) -> None
         np.testing.assert_array_equal(keys_of(mapped), keys_of(unclosed))
         assert np.any(keys_of(mapped) != keys)
         mapped.check_invariants()
-    for version in (1, 2):  # entries of versions without a rate
-        operation = OPERATIONS["update", version]
-        stored = {name: None for name, parameter in operation.parameters.items() if parameter != "key_learning_rate"}
-        assert operation.called(stored).get("key_learning_rate", 0.0) == 0.0
