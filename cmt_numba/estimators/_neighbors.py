@@ -139,7 +139,7 @@ def _blocks(table: NeighborTable, queries: Any) -> Iterator[tuple[int, np.ndarra
             if table.metric != "cosine":
                 scores -= 0.5 * table.squares
         if not np.isfinite(table.squares).all():  # NaN would leave positions unset
-            np.nan_to_num(scores, copy=False, nan=_LOWEST, neginf=_LOWEST)
+            np.nan_to_num(scores, copy=False, nan=float(_LOWEST), neginf=float(_LOWEST))
         yield first, np.ascontiguousarray(scores)
 
 
