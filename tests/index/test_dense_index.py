@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import needs_jit
 
 from cmt_numba import _index as index
 from cmt_numba._index import changes, dense_index
@@ -205,7 +206,8 @@ def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, m
     assert (found >= 0).all()
 
 
-@pytest.mark.parametrize("metric", ["cosine", "euclidean", "inner_product"])
+@needs_jit
+@pytest.mark.parametrize("metric", METRICS)
 def test_a_search_returns_as_many_as_wanted(metric: str):
     """A lower bound of a 1-bit code may be too high, but it must not exclude the vector itself."""
     rng = np.random.default_rng(0)
