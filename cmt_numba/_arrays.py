@@ -11,13 +11,7 @@ class WeightedRows(scipy.sparse.csr_array):  # type: ignore[misc]
 
 
 def unmasked(name: str, value: Any) -> Any:
-    """Return an array-like unchanged if it has no masked entries.
-
-    Raises
-    ------
-    ValueError
-        If an entry is masked. NumPy would silently use the value under the mask.
-    """
+    """Return an array-like unchanged if it has no masked entries."""
     if type(value) is not np.ndarray and np.ma.is_masked(value):
         raise ValueError(f"{name} must not have masked entries: fill them in or remove them")
     return value

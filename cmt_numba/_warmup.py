@@ -41,8 +41,6 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
 
     Raises
     ------
-    ValueError
-        If a kind is unknown, if ``n_jobs`` is below 1, or if an environment variable disables compilation or the cache.
     RuntimeError
         If a process fails. The message contains its error output.
 

@@ -234,23 +234,12 @@ class ContextualMemoryTree:
         -------
         matplotlib.figure.Figure
             The figure. Notebooks display it, and ``figure.savefig("tree.svg")`` writes it to a file.
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed.
         """
         return plot_forest(self._forest)
 
     @changes  # read-only, but blocks changes meanwhile
     def check_invariants(self) -> None:
-        """Check all invariants of the trees, the key store, the links and the eviction policy.
-
-        Raises
-        ------
-        InvariantError
-            If an invariant is violated, which is a bug unless other code has overwritten memory.
-        """
+        """Check all invariants of the trees, the key store, the links and the eviction policy."""
         self._forest.check()
 
     # Operations
@@ -277,8 +266,6 @@ class ContextualMemoryTree:
 
         Raises
         ------
-        TypeError, ValueError
-            If ``X`` is invalid. Nothing has changed then.
         MemoryError
             If memory runs out. No row of ``X`` is stored then, but evicted memories are lost.
         """
@@ -328,13 +315,6 @@ class ContextualMemoryTree:
         ShownHits
             Ids, scores, the exploration, and ``propensities``, the probability of each memory being shown. Equal scores
             are ordered at random; the order changes with each reroute.
-
-        Raises
-        ------
-        KeyError
-            If an id in ``among`` is not stored.
-        TypeError, ValueError
-            If an argument is invalid, or if ``among`` is combined with an ``epsilon`` above 0.
         """
         forest = self._forest
         rows = forest.check_rows(X)
@@ -390,8 +370,6 @@ class ContextualMemoryTree:
 
         Raises
         ------
-        TypeError, ValueError
-            If an argument is invalid. Nothing has changed then.
         MemoryError
             If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
@@ -427,10 +405,6 @@ class ContextualMemoryTree:
 
         Raises
         ------
-        KeyError
-            If an id is not stored. Nothing has changed then.
-        TypeError, ValueError
-            If an argument is invalid. Nothing has changed then.
         MemoryError
             If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
@@ -525,13 +499,6 @@ class ContextualMemoryTree:
         ----------
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored memories.
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored. Nothing has changed then.
-        TypeError, ValueError
-            If ``ids`` are not distinct integers. Nothing has changed then.
         """
         remove_ids(self._forest, check_ids(ids))
 
@@ -553,10 +520,6 @@ class ContextualMemoryTree:
 
         Raises
         ------
-        KeyError
-            If an id is not stored. Nothing has changed then.
-        TypeError, ValueError
-            If ``ids`` are not distinct integers, one for each row, or ``X`` is invalid. Nothing has changed then.
         MemoryError
             If memory runs out. The trees are valid and contain every memory, and either no key or every key has been
             replaced. Memories with new keys may stay in their old leaves until they are rerouted.
@@ -598,16 +561,6 @@ class ContextualMemoryTree:
             The group of each memory, for example its class.
         progress : bool, default False
             Show a progress bar.
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored. Nothing has changed then.
-        TypeError, ValueError
-            If ``ids`` are not distinct integers, or ``groups`` does not have one integer for each id. Nothing has
-            changed then.
-        MemoryError
-            If memory runs out. Nothing has changed then.
         """
         ids = check_ids(ids)
         rebuild_trees(self._forest, ids, check_groups(groups, ids.size), progress)
@@ -645,13 +598,6 @@ class ContextualMemoryTree:
         ----------
         path : path-like
             The file. Symbolic links are followed.
-
-        Raises
-        ------
-        InvariantError
-            If an invariant of the trees is violated, which is a bug. Nothing has been written then.
-        OSError
-            If the file cannot be written, or if ``path`` is not a regular file but, for example, a folder or a device.
         """
         write_object(
             path,
@@ -673,13 +619,6 @@ class ContextualMemoryTree:
             Map the file into memory instead of reading it. This takes milliseconds regardless of the file's size, and
             processes that map the same file share its memory. Changes to the tree never reach the file. Only the header
             is checked for damage: map only files that you trust, and do not modify them in place.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is damaged, is from a later version, or does not contain a tree. The message states the reason.
-        OSError
-            If the file cannot be read.
         """
         contents = read_object(path, (KIND,), mmap=mmap)
         with refusing(path):

@@ -11,13 +11,7 @@ from .forest import Forest
 
 
 def plot_forest(forest: Forest) -> Any:
-    """Return a figure with histograms of leaf depths and sizes, and the accuracy of the routers at each depth.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    """
+    """Return a figure with histograms of leaf depths and sizes, and the accuracy of the routers at each depth."""
     from matplotlib.figure import Figure
 
     leaves, accuracy = forest.leaves(), forest.lock.read(lambda: router_accuracy(forest))

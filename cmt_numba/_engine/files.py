@@ -26,13 +26,7 @@ def contents_of(forest: Forest) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def restore(
     forest: Forest, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool, values: bool = True
 ) -> None:
-    """Fill an empty forest with the contents of a file. See :func:`check_state` for ``thorough`` and ``values``.
-
-    Raises
-    ------
-    InvariantError, TypeError, ValueError
-        If the contents are invalid for a forest with these options.
-    """
+    """Fill an empty forest with the contents of a file. See :func:`check_state` for ``thorough`` and ``values``."""
     _take_state(forest, fields, arrays)
     if forest.state is not None:
         check_state(forest.state, thorough=thorough, values=values)

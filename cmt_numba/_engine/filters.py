@@ -51,11 +51,6 @@ class Filter:
             A function from ids to slots.
         n_steps : int
             The number of steps of the forest so far.
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored and ``may_have_gone`` is False.
         """
         found = self._found
         if found is None or found[0] != n_steps:

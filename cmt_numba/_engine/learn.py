@@ -85,13 +85,7 @@ def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
 
 @changes
 def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None:
-    """Replace the learned weights of the scorer and their AdaGrad accumulators.
-
-    Raises
-    ------
-    ValueError
-        If an array does not have one finite number per feature, or the forest is empty. Nothing changes then.
-    """
+    """Replace the learned weights of the scorer and their AdaGrad accumulators."""
     state = forest.state
     if state is None:
         raise ValueError("the scorer can be set only after the first insert: insert memories first")

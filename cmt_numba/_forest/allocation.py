@@ -223,13 +223,7 @@ def most_cells_in_use(state: Any) -> int:
 
 
 def with_tables(state: Any, size: int) -> Any:
-    """Return a forest or a head with contiguous tables and room for ``size`` table cells.
-
-    Raises
-    ------
-    MemoryError
-        If ``size`` exceeds ``MOST_CELLS``.
-    """
+    """Return a forest or a head with contiguous tables and room for ``size`` table cells."""
     if size > MOST_CELLS:
         raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in total, but {size} are needed")
     table = np.empty((state.nodes.shape[0], size), state.routers.table.dtype)

@@ -63,13 +63,7 @@ def numbers_of(structure: Any, prefix: str = "") -> dict[str, bool | int | float
 def put_together(
     kind: type[Structure], arrays: dict[str, np.ndarray], numbers: dict[str, Any], prefix: str = ""
 ) -> Structure:
-    """Build a structure from arrays and numbers by path.
-
-    Raises
-    ------
-    ValueError
-        If a field is missing or a number has the wrong type.
-    """
+    """Build a structure from arrays and numbers by path."""
     values: dict[str, Any] = {}
     for name, hint in _hints_of(kind).items():
         path = prefix + name

@@ -43,13 +43,6 @@ def load_policy(path: str | os.PathLike[str]) -> Policy | ArgmaxRegressor:
     Returns
     -------
     Policy or ArgmaxRegressor
-
-    Raises
-    ------
-    cmt_numba.persistence.FileFormatError
-        If the file does not contain a policy, is damaged, or was written by a later version.
-    OSError
-        If the file cannot be read.
     """
     classes: tuple[type[Policy | ArgmaxRegressor], ...] = (*_POLICIES, ArgmaxRegressor)
     return object_of(classes, path)

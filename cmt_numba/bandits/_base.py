@@ -177,13 +177,6 @@ class Policy(Lockable, Saved, ABC):
         Returns
         -------
         self
-
-        Raises
-        ------
-        KeyError
-            If an action is unknown. The policy is unchanged in this case.
-        TypeError, ValueError
-            If ``actions`` are not distinct actions. The policy is unchanged in this case.
         """
         gone = check_distinct_actions(actions)
         slots = self._slots_of(gone)

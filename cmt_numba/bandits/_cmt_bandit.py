@@ -223,11 +223,6 @@ class CMTBandit(Policy):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If actions are not new and distinct, or keys are invalid. The bandit is unchanged in this case.
         """
         new = self._new(actions)
         if keys is not None:
@@ -259,11 +254,6 @@ class CMTBandit(Policy):
         -------
         Chosen
             The chosen actions, their exact propensities, and decision ids for :meth:`reward`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid. The bandit is unchanged in this case.
         """
         return super().act(contexts, actions)
 
@@ -477,14 +467,6 @@ class CMTBandit(Policy):
         Returns
         -------
         self
-
-        Raises
-        ------
-        KeyError
-            If a decision has already been rewarded, was forgotten, or was never made. The bandit is unchanged in this
-            case.
-        TypeError, ValueError
-            If an argument is invalid. The bandit is unchanged in this case.
         """
         given = np.atleast_1d(ids)
         if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
@@ -523,11 +505,6 @@ class CMTBandit(Policy):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid. The bandit is unchanged in this case.
         """
         rows = self._rows(contexts)
         chosen = check_actions(np.atleast_1d(actions), rows.n_rows)

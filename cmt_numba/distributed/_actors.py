@@ -188,11 +188,6 @@ class Actors:
         """Return the answers that arrive before the deadline.
 
         If an actor is slow or dies, another actor of its shard is called.
-
-        Raises
-        ------
-        ClusterError
-            If this process has lost its connection to the cluster.
         """
         module, found = running(), Replies({}, dict(sent.errors), [])
         later, now = time.monotonic() + _SECONDS_TO_ASK_ELSEWHERE, time.monotonic()

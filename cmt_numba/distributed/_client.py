@@ -61,13 +61,7 @@ class Survey(NamedTuple):
     n_memories: int  # number of memories in all shards, each counted once
 
     def schema(self) -> Schema:
-        """Return the schema of all memories.
-
-        Raises
-        ------
-        ShardConflictError
-            If the shards contain incompatible memories.
-        """
+        """Return the schema of all memories."""
         return common_schema({name: facts.schema for name, facts in self.facts.items()})
 
 
@@ -135,13 +129,6 @@ class Client:
 
         The topology contains the schema, and shards add memories only after the schema is complete. The stored memories
         determine some of its fields, and the first client to add memories determines the other fields.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If memories with this schema cannot be added.
-        ShardConflictError
-            If the shards contain incompatible memories.
         """
         while not self.topology.schema.admits(new):
             survey = self.survey()

@@ -14,13 +14,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def ray() -> Any:
-    """Return the module ``ray``.
-
-    Raises
-    ------
-    ImportError
-        If Ray is not installed.
-    """
+    """Return the module ``ray``."""
     try:
         return import_module("ray")
     except ImportError as error:
@@ -28,13 +22,7 @@ def ray() -> Any:
 
 
 def running() -> Any:
-    """Return the module ``ray`` after checking that it is connected to a cluster.
-
-    Raises
-    ------
-    ClusterError
-        If this process has lost its connection to the cluster.
-    """
+    """Return the module ``ray`` after checking that it is connected to a cluster."""
     module = ray()
     if not module.is_initialized():
         raise ClusterError("Ray is no longer running in this process; start it and open the store again")
@@ -47,13 +35,7 @@ def name_of_actor(cluster: str, shard: str) -> dict[str, str]:
 
 
 def actor_of(cluster: str, shard: str) -> Any:
-    """Return the handle of a shard's or a replica's actor.
-
-    Raises
-    ------
-    ClusterError
-        If the actor does not exist.
-    """
+    """Return the handle of a shard's or a replica's actor."""
     try:
         return running().get_actor(**name_of_actor(cluster, shard))
     except ValueError as error:
@@ -80,13 +62,6 @@ def start(address: str | None = None, **options: Any) -> None:
         the environment variable ``RAY_ADDRESS``. If neither is set, Ray is started on this machine.
     **options
         Additional parameters of ``ray.init``, such as ``num_cpus``.
-
-    Raises
-    ------
-    ImportError
-        If Ray is not installed.
-    ConnectionError
-        If no cluster runs at the address.
     """
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address == "local":

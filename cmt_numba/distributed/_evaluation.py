@@ -81,15 +81,6 @@ def evaluate(
     dict of str to BatchResult
         The result of each estimator, by name.
 
-    Raises
-    ------
-    ImportError
-        If Ray is not installed.
-    TypeError, ValueError
-        If an argument is invalid. Errors raised by estimators propagate.
-    ClusterError
-        If this process has lost its connection to the cluster.
-
     Examples
     --------
     >>> settings = {str(c): CMTClassifier(aggressiveness=c) for c in (0.3, 1.0)}  # doctest: +SKIP
@@ -155,17 +146,6 @@ def evaluate_files(
     -------
     dict of str to BatchResult
         The result of each classifier, by name. Results by number of leaves, rivals and details are not included.
-
-    Raises
-    ------
-    ImportError
-        If Ray is not installed.
-    cmt_numba.formats.FormatError
-        If the file cannot be read.
-    TypeError, ValueError
-        If an argument is invalid, or rows have several labels. Errors raised by estimators propagate.
-    ClusterError
-        If this process has lost its connection to the cluster.
     """
     holdout = check_real("holdout", holdout, 0.0, 1.0, above=True)
     seeds = [check_integer("seeds", seed, 0, 2**32 - 1) for seed in seeds]
@@ -219,17 +199,6 @@ def validate_files(
     -------
     dict of str to ProgressiveResult
         The result of each estimator, by name.
-
-    Raises
-    ------
-    ImportError
-        If Ray is not installed.
-    cmt_numba.formats.FormatError
-        If the file cannot be read.
-    TypeError, ValueError
-        If an argument is invalid. Errors raised by estimators propagate.
-    ClusterError
-        If this process has lost its connection to the cluster.
     """
     options = _options_for(estimators, path, most, reading)
     start(address)

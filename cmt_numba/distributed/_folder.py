@@ -28,16 +28,7 @@ class ListFile(NamedTuple):
     words: str
 
     def read(self, folder: Path) -> dict[str, Any] | None:
-        """Return the contents, or None if the folder is empty or does not exist.
-
-        Raises
-        ------
-        FileFormatError
-            If the file is damaged, has a later version or lists shards of another type, or if the folder contains only
-            other files.
-        OSError
-            If the file cannot be read.
-        """
+        """Return the contents, or None if the folder is empty or does not exist."""
         path = folder / self.name
         try:
             found: Any = json.loads(path.read_text(encoding="utf-8"))
@@ -111,15 +102,7 @@ def number_of(name: str) -> int:
 
 
 def read_list(folder: Path) -> ShardList | None:
-    """Return the list of a store's shards, or None if the folder is empty or does not exist.
-
-    Raises
-    ------
-    FileFormatError
-        If the list is damaged, or the folder does not contain a sharded store.
-    OSError
-        If the list cannot be read.
-    """
+    """Return the list of a store's shards, or None if the folder is empty or does not exist."""
     found = _STORE_FILE.read(folder)
     if found is None:
         return None

@@ -64,13 +64,7 @@ class Schema(NamedTuple):
 
 
 def common_schema(schemas: Mapping[str, Schema]) -> Schema:
-    """Return the combined schema of all shards. ``schemas`` contains each shard's schema by name.
-
-    Raises
-    ------
-    ShardConflictError
-        If the shards contain incompatible memories.
-    """
+    """Return the combined schema of all shards. ``schemas`` contains each shard's schema by name."""
     common = Schema()
     for field, words in _DESCRIPTIONS.items():
         names: dict[Any, str] = {}

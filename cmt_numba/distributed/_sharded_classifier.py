@@ -73,19 +73,6 @@ class ShardedClassifier:
         shards. ``method`` must be "head", ``store_examples`` must be True, and ``feature_weights`` must not be "scale":
         scores of shards that standardise features on their own do not compare. Scale tables before.
 
-    Raises
-    ------
-    ImportError
-        If Ray is not installed.
-    cmt_numba.journal.AlreadyOpenError
-        If the folder is already open.
-    cmt_numba.persistence.FileFormatError
-        If the folder is damaged, or contains other files but no sharded classifier.
-    OSError
-        If the folder cannot be read or written.
-    TypeError, ValueError
-        If an option is invalid, or differs from the option of the classifier in the folder.
-
     Examples
     --------
     >>> classifier = ShardedClassifier(2, random_state=0)  # doctest: +SKIP
@@ -209,8 +196,6 @@ class ShardedClassifier:
 
         Raises
         ------
-        TypeError, ValueError
-            If an argument is invalid. The classifier is then unchanged.
         NoAnswerError
             If a shard does not answer in time.
         ClusterError

@@ -105,19 +105,6 @@ class ShardedStore:
         Options of the :class:`~cmt_numba.MemoryStore` of each shard. ``n_threads`` is 1 by default, and ``max_items``
         is divided by the number of shards.
 
-    Raises
-    ------
-    ImportError
-        If Ray is not installed.
-    cmt_numba.journal.AlreadyOpenError
-        If the folder is already open.
-    cmt_numba.persistence.FileFormatError
-        If the folder is damaged, or contains other files but no sharded store.
-    OSError
-        If the folder cannot be read or written.
-    TypeError, ValueError
-        If an option is invalid, or differs from the option of the store in the folder.
-
     Examples
     --------
     >>> store = ShardedStore(2, random_state=0)  # doctest: +SKIP
@@ -500,8 +487,6 @@ class ShardedStore:
             If a shard does not answer in time. The move is then unfinished.
         ClusterError
             If a shard has died or the cluster has shut down.
-        OSError
-            If the folder cannot be written.
         RuntimeError
             If this process did not open the store.
         """
@@ -516,11 +501,6 @@ class ShardedStore:
         ----------
         name : str, optional
             The name of the shard (default: the last shard).
-
-        Raises
-        ------
-        ValueError
-            If ``name`` is not a shard, or is the only shard.
         """
         return resizing.remove_shard(self._own_cluster(), name)
 
@@ -568,8 +548,6 @@ class ShardedStore:
         ------
         FileExistsError
             If the folder is not empty.
-        OSError
-            If a file cannot be written.
         RuntimeError
             If shards are added or removed during the call.
         """

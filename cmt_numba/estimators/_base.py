@@ -133,11 +133,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
         """Validate ``X`` for a fitted estimator, and return it as an argument for ``check_rows``.
 
         Also check the parameters, which may have changed since the fit.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator has not been fitted.
         """
         if "_model" not in self.__dict__:
             check_is_fitted(self)
@@ -275,15 +270,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     @reads
     def check_invariants(self) -> None:
-        """Check the invariants of the model.
-
-        Raises
-        ------
-        cmt_numba.InvariantError
-            If an invariant is violated. This is a bug, unless other code has overwritten the memory.
-        sklearn.exceptions.NotFittedError
-            Before the first fit.
-        """
+        """Check the invariants of the model."""
         check_is_fitted(self)
         some: Any
         for some in (self.forest_, getattr(self, "examples_", None)):
@@ -318,14 +305,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
         ----------
         path : path-like
             The file.
-
-        Raises
-        ------
-            JSON restores them unchanged. No file is written.
-        cmt_numba.InvariantError
-            If the model is inconsistent, which is a bug. No file is written.
-        OSError
-            If the file cannot be written.
         """
         write_object(path, self._contents, partial(estimator_of, type(self), thorough=True))
 
@@ -341,13 +320,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
             The file.
         mmap : bool, default False
             Whether to memory-map the file, as in :meth:`ContextualMemoryTree.load`. Use it only for trusted files.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is damaged, was written by a later version, or holds an estimator of another class.
-        OSError
-            If the file cannot be read.
         """
         contents = read_object(path, (cls._kind,), mmap=mmap)
         with refusing(path):
@@ -409,15 +381,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
         estimator
             The open estimator.
 
-        Raises
-        ------
-        cmt_numba.journal.AlreadyOpenError
-            If the folder is already open for changes in this or another process.
-        cmt_numba.persistence.FileFormatError
-            If the folder is damaged, was written by a later version, or holds an estimator of another class.
-        OSError
-            If the folder cannot be read or written.
-
         Examples
         --------
         >>> import tempfile
@@ -445,13 +408,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
         A long journal is replaced automatically. Call this method before the folder is opened with another library
         version or on another type of processor.
-
-        Raises
-        ------
-        JournalError
-            If the estimator is closed or cannot be written.
-        ValueError
-            If the estimator is not in a folder.
         """
         folder = folder_of(self)
         if folder is None:

@@ -397,14 +397,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         -------
         self
 
-        Raises
-        ------
-        KeyError
-            If an id is not stored. Nothing is removed.
-        TypeError, ValueError
-            If ``ids`` are not distinct or have the wrong type, if they name all examples, or if examples are not
-            stored.
-
         Examples
         --------
         >>> import numpy as np
@@ -434,11 +426,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a class is unknown, or if ``labels`` name all classes with examples. Nothing is removed.
 
         Examples
         --------

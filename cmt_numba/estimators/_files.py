@@ -470,13 +470,7 @@ def _pickled_apart(kind: str) -> dict[str, _Store]:
 
 
 def estimator_contents(estimator: Any) -> Contents:
-    """Return the contents of a file for an estimator.
-
-    Raises
-    ------
-    TypeError
-        If a parameter or attribute has a type that cannot be saved.
-    """
+    """Return the contents of a file for an estimator."""
     attributes: dict[str, Any] = {}
     arrays: Arrays = {}
     learned = estimator._attributes()
@@ -508,13 +502,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def estimator_of(kind: type, contents: Contents, *, thorough: bool) -> Any:
-    """Return the estimator of class ``kind`` from the contents of a file.
-
-    Raises
-    ------
-    InvariantError, TypeError, ValueError
-        If the contents are invalid.
-    """
+    """Return the estimator of class ``kind`` from the contents of a file."""
     parameters, attributes = (take(contents.fields, name, dict) for name in ("parameters", "attributes"))
     for name, value in parameters.items():
         _plain(name, value)

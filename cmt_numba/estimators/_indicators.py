@@ -17,11 +17,6 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
     """Return a list of names for each row if ``Y`` holds lists, tuples or sets of strings; otherwise None.
 
     If all lists are empty, they count as lists of names only if ``expected`` is True.
-
-    Raises
-    ------
-    TypeError
-        If a list holds both strings and other objects.
     """
     if scipy.sparse.issparse(Y) or (hasattr(Y, "dtype") and (Y.dtype != object or Y.ndim != 1)):
         return None

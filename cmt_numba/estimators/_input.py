@@ -67,11 +67,6 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     """Check the weights of ``n_rows`` examples. Return them as float32, or None if all are 1.
 
     Positive weights below 1e-9 become 1e-9.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the shape is wrong, if a weight is not between 0 and 1,000,000, or if all are 0.
     """
     if sample_weight is None:
         return None
@@ -187,12 +182,6 @@ def check_example_ids(
     """Check the ids of new examples. Return them as int64 or strings, or None if none are given.
 
     ``names`` holds the string ids of the stored ``examples``, or is None if their ids are integers.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ids are not distinct nonnegative integers or distinct strings, one for each row; if an id is already stored;
-        or if their type differs from that of the stored ids.
     """
     if ids is None:
         if names is not None:
@@ -248,13 +237,6 @@ def known_slots(examples: StoredExamples, ids: Any, names: ExampleNames | None) 
     """Return the sorted slots of stored examples.
 
     ``names`` holds the string ids of the examples, or is None if their ids are integers.
-
-    Raises
-    ------
-    KeyError
-        If an id is not stored.
-    TypeError, ValueError
-        If ``ids`` are not distinct, or if their type differs from that of the stored ids.
     """
     given = _checked_names("ids", ids)
     if given is None:

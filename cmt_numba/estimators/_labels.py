@@ -57,13 +57,7 @@ def check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
 
 
 def check_labels(name: str, labels: Any) -> np.ndarray:
-    """Return labels as an array of one type that preserves every label.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If no such array exists, or if a single label is given instead of one per row.
-    """
+    """Return labels as an array of one type that preserves every label."""
     check_unmixed(name, labels)
     array = label_array(name, labels)
     if array.ndim == 0 and name in ("y", "Y"):
@@ -83,15 +77,7 @@ def are_kept(given: Any, array: np.ndarray) -> bool:
 
 
 def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Convert arrays of labels to one type: that of the known labels or, if necessary, a common type.
-
-    Raises
-    ------
-    TypeError
-        If labels are of different types, such as strings and numbers.
-    ValueError
-        If no NumPy type represents all values.
-    """
+    """Convert arrays of labels to one type: that of the known labels or, if necessary, a common type."""
     if all(other.dtype == known.dtype for other in others):
         return [known, *others]
     if known.dtype.kind == "U" and all(other.dtype.kind == "U" for other in others):
@@ -157,13 +143,7 @@ def check_targets(y: Any) -> None:
 
 
 def distinct_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted distinct classes of rows, and the position of each row's class as int64.
-
-    Raises
-    ------
-    ValueError
-        If ``y`` does not hold valid classes.
-    """
+    """Return the sorted distinct classes of rows, and the position of each row's class as int64."""
     if y.size == 1:
         check_targets(y)
         return y, np.zeros(1, np.int64)
@@ -190,13 +170,7 @@ def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
 
 
 def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
-    """Return the sorted positions of labels in ``classes``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a label is unknown, or if ``labels`` name all classes.
-    """
+    """Return the sorted positions of labels in ``classes``."""
     labels = np.ravel(label_array("labels", labels))
     if labels.size == 0:
         return np.empty(0, np.int64)

@@ -106,13 +106,7 @@ class Memories:
         return Memories.of(next_id=packed.next_id, values=packed.values.copied(memo), **arrays)
 
     def rows_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the positions of memories in the tables.
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored.
-        """
+        """Return the positions of memories in the tables."""
         rows = _positions(self.ids, ids)
         if np.any(rows == NONE):
             raise KeyError(f"ids must refer to stored memories, but no memory has id {ids[rows == NONE][0]}")

@@ -172,11 +172,6 @@ class CMTRetriever(MemoryEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid.
         """
         return self._store_anew(X, y, sample_weight)
 
@@ -215,11 +210,6 @@ class CMTRetriever(MemoryEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. The retriever is unchanged.
         """
         if not self.__sklearn_is_fitted__():
             return self._store_anew(X, y, sample_weight)
@@ -254,13 +244,6 @@ class CMTRetriever(MemoryEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored. The retriever is unchanged.
-        TypeError, ValueError
-            If an argument is invalid. The retriever is unchanged.
         """
         rows = self._checked(X)
         flat = check_memory_ids(np.ravel(unmasked("ids", ids)), np.size(ids))
@@ -289,13 +272,6 @@ class CMTRetriever(MemoryEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored. Nothing is removed.
-        TypeError, ValueError
-            If ``ids`` are not distinct integers.
         """
         check_is_fitted(self)
         ids = check_ids(ids)
@@ -319,13 +295,6 @@ class CMTRetriever(MemoryEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored. The retriever is unchanged.
-        TypeError, ValueError
-            If an argument is invalid, or the search is by value, which does not store keys. The retriever is unchanged.
         """
         rows = self._checked(X)
         if self.search_ == "value":
@@ -350,13 +319,6 @@ class CMTRetriever(MemoryEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored. The retriever is unchanged.
-        TypeError, ValueError
-            If an argument is invalid. The retriever is unchanged.
         """
         check_is_fitted(self)
         ids = check_ids(ids)
@@ -399,11 +361,6 @@ class CMTRetriever(MemoryEstimator):
             Ids (-1 for a missing memory), scores, and ``propensities``: the exact probability that the memory is
             returned for its row. A search by value scores memories by expected reward, and returns only one of several
             memories with equal values.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
         """
         rows, k = self._checked(X), check_wanted("k", k, self.n_memories_)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
@@ -456,15 +413,7 @@ class CMTRetriever(MemoryEstimator):
 
     @reads
     def values(self, ids: Any) -> Any:
-        """Return the values of stored memories: an array or sparse matrix like ``y``.
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored.
-        TypeError, ValueError
-            If ``ids`` is not a one-dimensional array of integers.
-        """
+        """Return the values of stored memories: an array or sparse matrix like ``y``."""
         check_is_fitted(self)
         return self._model.memories.values_of(check_memory_ids(ids, np.size(ids)))
 

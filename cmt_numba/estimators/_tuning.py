@@ -66,11 +66,6 @@ def tune(
     Returns
     -------
     Tuning
-
-    Raises
-    ------
-    ValueError
-        If no class has two examples.
     """
     X, y = indexable(X, np.asarray(unmasked("y", y)))
     if not hasattr(X, "shape"):

@@ -21,11 +21,6 @@ def as_values(y: Any, n_rows: int, *, objects: bool = False) -> Any:
     """Convert ``n_rows`` values to a matrix if they are vectors, otherwise to an array of objects.
 
     If ``objects`` is True, sequences of equal length are objects, not vectors.
-
-    Raises
-    ------
-    ValueError
-        If the number of values is not ``n_rows``, or vectors are not finite.
     """
     unmasked("y", y)
     values = scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else _as_array(y, objects)
@@ -83,13 +78,7 @@ class ValueStore:
         return bool(self._some.ndim == 2)
 
     def accept(self, y: Any, n_rows: int) -> Any:
-        """Check ``n_rows`` additional values, and return them like :func:`as_values`.
-
-        Raises
-        ------
-        ValueError
-            If their type or width differs from that of the stored values.
-        """
+        """Check ``n_rows`` additional values, and return them like :func:`as_values`."""
         more = as_values(y, n_rows, objects=not self.are_vectors and not hasattr(y, "ndim"))
         if self._some.ndim != more.ndim or self._some.shape[1:] != more.shape[1:]:
             known = f"vectors of {self.width} numbers" if self.are_vectors else "objects"
@@ -222,13 +211,7 @@ class DistinctVectors:
 
     @classmethod
     def of(cls, numbers: np.ndarray, digests: np.ndarray) -> DistinctVectors:
-        """Return the mapping from the numbers and digests of :meth:`as_arrays`.
-
-        Raises
-        ------
-        ValueError
-            If two vectors have the same number, or one vector has two numbers.
-        """
+        """Return the mapping from the numbers and digests of :meth:`as_arrays`."""
         if digests.shape != (numbers.size, _DIGEST_SIZE):
             raise ValueError(f"each vector must have a hash of {_DIGEST_SIZE} bytes")
         distinct = cls()

@@ -55,13 +55,6 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     -------
     Source
 
-    Raises
-    ------
-    FormatError
-        If the file does not exist, or its format cannot be determined.
-    ValueError
-        If an option is invalid.
-
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
@@ -101,13 +94,7 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file, detected from its suffix or else from its first line.
-
-    Raises
-    ------
-    FormatError
-        If the format cannot be determined.
-    """
+    """Return the format of a file, detected from its suffix or else from its first line."""
     if path.is_dir():
         return ParquetSource.format
     suffixes = [suffix.lower() for suffix in path.suffixes]

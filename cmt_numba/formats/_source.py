@@ -152,11 +152,6 @@ class Source(ABC):
         ----------
         watch : callable, optional
             A function that is called repeatedly with the position in the file, in the unit of ``extent``.
-
-        Raises
-        ------
-        FormatError
-            If the file cannot be read.
         """
         if self._resolved is None:
             if watch is not None:
@@ -204,11 +199,6 @@ class Source(ABC):
         ----------
         watch : callable, optional
             A function that is called repeatedly with the position in the file, in the unit of ``extent``.
-
-        Raises
-        ------
-        FormatError
-            If the file cannot be read.
         """
         chunks = []
         for chunk in self._chunks(self.resolved()):

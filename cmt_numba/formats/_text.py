@@ -103,13 +103,7 @@ def _skip_mark(lines: BinaryIO) -> None:
 
 
 def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBlock]:
-    """Yield the lines of a file in blocks of about ``block_bytes``. A longer line is a block of its own.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read.
-    """
+    """Yield the lines of a file in blocks of about ``block_bytes``. A longer line is a block of its own."""
     with open_text(path) as file:
         first_line = 1
         unfinished: list[bytes] = []  # the pieces of an incomplete line

@@ -228,13 +228,7 @@ class EntryDatabase:
         return self.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
 
     def entries(self, after: int = -1) -> Generator[tuple[int, bytes], None, None]:
-        """Yield the number and the bytes of each entry with a number above ``after``, in order.
-
-        Raises
-        ------
-        FileFormatError
-            If an entry is missing or invalid.
-        """
+        """Yield the number and the bytes of each entry with a number above ``after``, in order."""
         expected = None
         with translated_errors(self.path):
             statement = "SELECT sequence, entry FROM entries WHERE sequence > ? ORDER BY sequence"

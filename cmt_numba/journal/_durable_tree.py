@@ -275,17 +275,6 @@ class DurableTree(ContextualMemoryTree):
         different values raise an error, with two exceptions: ``n_threads`` replaces the stored value, and
         ``random_state`` is ignored.
 
-    Raises
-    ------
-    AlreadyOpenError
-        If the folder is already open for changes in this or another process.
-    cmt_numba.persistence.FileFormatError
-        If the folder is damaged or does not contain a tree.
-    OSError
-        If the folder cannot be read or written. ``read_only`` needs no write access.
-    TypeError, ValueError
-        If an option is invalid, or differs from the option of the tree in the folder.
-
     Examples
     --------
     >>> import tempfile
@@ -359,35 +348,15 @@ class DurableTree(ContextualMemoryTree):
         return synced
 
     def refresh(self) -> bool:
-        """Bring a read-only tree to the last change of its writer. Return whether it has changed.
-
-        Raises
-        ------
-        JournalError
-            If the tree is closed.
-        """
+        """Bring a read-only tree to the last change of its writer. Return whether it has changed."""
         return self._journal.refresh()
 
     def sync(self) -> None:
-        """Write all changes to disk and wait until they are stored.
-
-        Raises
-        ------
-        JournalError
-            If the tree is closed, or the changes cannot be written.
-        """
+        """Write all changes to disk and wait until they are stored."""
         self._journal.sync()
 
     def snapshot(self) -> None:
-        """Replace the journal with a snapshot. This happens automatically when the journal becomes long.
-
-        Raises
-        ------
-        JournalError
-            If the tree is closed, or the changes cannot be written.
-        OSError
-            If the snapshot cannot be written. The journal is unchanged.
-        """
+        """Replace the journal with a snapshot. This happens automatically when the journal becomes long."""
         self._journal.snapshot()
 
     def close(self) -> None:
@@ -424,15 +393,6 @@ class DurableTree(ContextualMemoryTree):
 
         Opening a folder does not read the keys, so this method may detect damage for the first time. See
         :meth:`ContextualMemoryTree.check_invariants` for the invariants.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the snapshot is damaged.
-        InvariantError
-            If an invariant is violated.
-        OSError
-            If the snapshot cannot be read.
         """
         self._lock.change(self._journal.verify)
         super().check_invariants()

@@ -50,13 +50,7 @@ class Operation(NamedTuple):
         return {name: arguments[parameter] for name, parameter in self.parameters.items()}
 
     def called(self, stored: Arguments) -> Arguments:
-        """Return an entry's arguments under the method's parameter names.
-
-        Raises
-        ------
-        ValueError
-            If an argument is missing or unknown.
-        """
+        """Return an entry's arguments under the method's parameter names."""
         unknown = sorted(stored.keys() - self.parameters.keys())
         if unknown:
             raise ValueError(f"it has an unknown argument {unknown[0]!r:.50}")
@@ -74,13 +68,7 @@ class Operation(NamedTuple):
 
 
 def find_operation(table: Mapping[Any, Operation], name: str, version: int, *of: str) -> Operation:
-    """Return the operation ``(*of, name, version)`` from the table of a class.
-
-    Raises
-    ------
-    ValueError
-        If the table does not contain the operation.
-    """
+    """Return the operation ``(*of, name, version)`` from the table of a class."""
     operation = table.get((*of, name, version))
     if operation is None:
         raise ValueError(f"its operation {name!r:.50}, version {version}, is unknown")
@@ -113,13 +101,7 @@ class Entry(NamedTuple):
 
 
 def plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments converted for the journal. The change itself uses the same converted arguments.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
-    """
+    """Return arguments converted for the journal. The change itself uses the same converted arguments."""
     return {name: _as_entry_value(name, value) for name, value in arguments.items()}
 
 
@@ -183,13 +165,7 @@ def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
 
 
 def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> Entry:
-    """Return the entry in packed bytes.
-
-    Raises
-    ------
-    FileFormatError, ValueError
-        If the bytes are damaged, or the entry does not have the number ``sequence``.
-    """
+    """Return the entry in packed bytes."""
     contents = unpack_contents(path, f"entry {sequence}", packed, NUMBERS)
     if take(contents.fields, "sequence", int) != sequence:
         raise ValueError(f"it has the number {contents.fields['sequence']}")

@@ -38,15 +38,7 @@ class AlreadyOpenError(JournalError):
 
 
 def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file and return its descriptor.
-
-    Raises
-    ------
-    FileFormatError
-        If the path is a symbolic link or not a regular file.
-    OSError
-        If the file cannot be opened.
-    """
+    """Open a regular file and return its descriptor."""
     check_regular(path)  # some systems lack O_NOFOLLOW
     try:
         descriptor = os.open(path, flags | _NO_LINK | _ALWAYS, mode)
@@ -61,13 +53,7 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def check_regular(path: Path) -> bool:
-    """Return whether a regular file exists.
-
-    Raises
-    ------
-    FileFormatError
-        If the path is a symbolic link or not a regular file.
-    """
+    """Return whether a regular file exists."""
     try:
         kind = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -100,13 +86,6 @@ class Acknowledged:
         The number of the last change known to be on disk.
     identity : str or None
         The identity of the journal, or None if the file is empty.
-
-    Raises
-    ------
-    AlreadyOpenError
-        If the folder is open for changes in this or another process.
-    FileFormatError
-        If the file is damaged, or missing and ``read_only``.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False, timeout: float = 0.0) -> None:

@@ -57,12 +57,8 @@ class Folder:
 
     Raises
     ------
-    AlreadyOpenError
-        If the folder is already open.
     FileFormatError
         If the folder is damaged, its journal is lost, or it contains other files.
-    OSError
-        If the folder cannot be read or written.
     """
 
     def __init__(
@@ -169,13 +165,7 @@ class Folder:
     # Existing folders
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
-        """Yield the number and the bytes of each entry. The first entry describes the snapshot.
-
-        Raises
-        ------
-        FileFormatError
-            If an entry is missing or invalid, or the journal ends before the last acknowledged change.
-        """
+        """Yield the number and the bytes of each entry. The first entry describes the snapshot."""
         assert self.database is not None
         last = self.base
         with closing(self.database.entries()) as entries:
@@ -338,13 +328,7 @@ class FolderReader:
         return self.path / f"tree-{sequence}.cmt"
 
     def read(self, after: int | None = None) -> JournalView:
-        """Return all entries, or those after number ``after`` if the snapshot is not later.
-
-        Raises
-        ------
-        FileFormatError
-            If the journal is damaged.
-        """
+        """Return all entries, or those after number ``after`` if the snapshot is not later."""
         synced = self.synced  # read first, because a writer may append entries
 
         def view(database: EntryDatabase) -> JournalView:

@@ -161,11 +161,6 @@ class Journal:
         The folder. With additional tables, ``folder.database`` executes statements on them.
     sequence : int
         The number of changes since the object was created.
-
-    Raises
-    ------
-    AlreadyOpenError, FileFormatError, OSError
-        If the folder cannot be opened.
     """
 
     def __init__(
@@ -244,11 +239,6 @@ class Journal:
         counts : bool, default True
             Whether the change is committed and counts towards ``sync_every``. If False, it is committed with the next
             change that counts.
-
-        Raises
-        ------
-        JournalError
-            If the object is closed or read-only, or the change cannot be written. The object is then unchanged.
         """
 
         def make_and_append() -> T:
@@ -262,24 +252,12 @@ class Journal:
             return make_and_append() if self._is_under_way else self._attempt(make_and_append, counts)
 
     def transaction(self, work: Callable[[], T]) -> T:
-        """Call ``work``, which makes changes and writes to additional tables, in one transaction. Return its result.
-
-        Raises
-        ------
-        JournalError
-            If the object is closed or read-only, or the changes cannot be written. The object is then unchanged.
-        """
+        """Call ``work``, which makes changes and writes to additional tables, in one transaction. Return its result."""
         with self._alone():
             return work() if self._is_under_way else self._attempt(work, True)
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Call ``work`` while no other thread changes the object, and return its result.
-
-        Raises
-        ------
-        JournalError
-            If the object is closed or read-only.
-        """
+        """Call ``work`` while no other thread changes the object, and return its result."""
         with self._alone():
             return work()
 
@@ -303,13 +281,7 @@ class Journal:
         return self._is_behind
 
     def catch_up(self) -> None:
-        """Restore the object from the folder if a failed change has not been undone yet.
-
-        Raises
-        ------
-        JournalError
-            If the object cannot be restored.
-        """
+        """Restore the object from the folder if a failed change has not been undone yet."""
         if self._refusal == READ_ONLY:
             self.refresh()
             return
@@ -431,13 +403,6 @@ class Journal:
         """Bring a read-only object to the writer's last change. Return whether it has changed.
 
         Entries after the last refresh are replayed on the object, unless a snapshot has replaced them.
-
-        Raises
-        ------
-        FileFormatError, OSError
-            If the folder cannot be read, or another one has taken its place. The object stays as it is.
-        JournalError
-            If the object is closed.
         """
         if self._refusal == CLOSED:
             raise JournalError(f"{self.path}: {CLOSED}; {_REMEDIES[CLOSED]}")
@@ -516,28 +481,14 @@ class Journal:
     # Syncing and snapshots
 
     def sync(self) -> None:
-        """Write all changes to disk and wait until they are stored.
-
-        Raises
-        ------
-        JournalError
-            If the object is closed, or the changes cannot be written.
-        """
+        """Write all changes to disk and wait until they are stored."""
         with self._alone(), self._translated_errors():
             self._catch_up()
             self._form.enter_notes()
             self._sync()
 
     def snapshot(self) -> None:
-        """Replace the journal with a snapshot. This happens automatically when the journal becomes long.
-
-        Raises
-        ------
-        JournalError
-            If the object is closed, or the changes cannot be written.
-        OSError
-            If the snapshot cannot be written. The journal is unchanged.
-        """
+        """Replace the journal with a snapshot. This happens automatically when the journal becomes long."""
         with self._alone():
             self.sync()
             if self._base < self.sequence:

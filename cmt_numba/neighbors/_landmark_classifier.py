@@ -91,11 +91,6 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. The classifier is unchanged in this case.
         """
         check_parameters(self, self._constraints)
         options = {name: getattr(self, name) for name in LandmarkIndex._constraints}
@@ -125,13 +120,6 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Similarities, or distances for "euclidean", nearest first.
         positions : ndarray of int64, shape (n, n_neighbors)
             Positions of the examples, padded with -1.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the classifier is not fitted.
-        TypeError, ValueError
-            If an argument is invalid.
         """
         check_is_fitted(self)
         found = self.index_.query(X, self.n_neighbors if n_neighbors is None else n_neighbors)

@@ -162,11 +162,6 @@ class LandmarkIndex(Saved):
         -------
         ndarray of int64, shape (n,)
             New ids in ascending order. Ids are never reused.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the metric cannot compare the rows. The index is unchanged in this case.
         """
         rows, state = self._rows(X), self._state
         ids = np.arange(self._next_id, self._next_id + rows.shape[0])
@@ -193,13 +188,6 @@ class LandmarkIndex(Saved):
         ----------
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored rows.
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored. The index is unchanged in this case.
-        TypeError, ValueError
-            If ``ids`` are not distinct integers.
         """
         ids = check_ids(ids)
         which = self._lists_of(ids)
@@ -255,11 +243,6 @@ class LandmarkIndex(Saved):
         -------
         Found
             Ids, similarities or distances, and the number of rows that were compared.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
         """
         n_probes = check_integer("n_probes", self.n_probes, 1)
         state, asked, k = self._state, self._rows(X), check_wanted("k", k, len(self))

@@ -25,13 +25,7 @@ def document(value: Any) -> np.ndarray:
 
 
 def read_document(arrays: Arrays, name: str) -> Any:
-    """Return the value of a JSON document in an array of bytes.
-
-    Raises
-    ------
-    ValueError
-        If the array is missing or is not valid JSON.
-    """
+    """Return the value of a JSON document in an array of bytes."""
     try:
         return json.loads(_array(arrays, name, 1, np.uint8).tobytes().decode("ascii"))
     except (ValueError, RecursionError) as error:
@@ -47,11 +41,6 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
         The name of the encoded array.
     values : ndarray of numbers, bool, str or bytes, or of objects that JSON can express
         A one- or two-dimensional array.
-
-    Raises
-    ------
-    TypeError
-        If a value cannot be stored. The message names the first of these values.
     """
     what = name.strip("_")
     if values.dtype.kind == "O":
@@ -69,13 +58,7 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
 
 
 def read_column(how: Any, name: str, arrays: Arrays) -> np.ndarray:
-    """Return the array that :func:`column` has encoded.
-
-    Raises
-    ------
-    ValueError
-        If the encoded array is missing or invalid.
-    """
+    """Return the array that :func:`column` has encoded."""
     if how == "objects":
         entries = read_document(arrays, name)
         if type(entries) is not list:
@@ -114,13 +97,7 @@ def sparse_matrix(name: str, matrix: scipy.sparse.csr_array) -> tuple[list[int],
 
 
 def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool) -> scipy.sparse.csr_array:
-    """Return the matrix that :func:`sparse_matrix` has encoded.
-
-    Raises
-    ------
-    ValueError
-        If an array is missing or invalid. The contents of index arrays are validated only if ``thorough``.
-    """
+    """Return the matrix that :func:`sparse_matrix` has encoded."""
     if type(shape) is not list or len(shape) != 2 or any(type(n) is not int or not 0 <= n < 2**48 for n in shape):
         raise ValueError(f"the shape of {name} must be two non-negative integers, got {shape!r:.50}")
     data = read_column("numbers", f"{name}.data", arrays)
@@ -138,13 +115,7 @@ def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool)
 
 
 def read_array(name: str, arrays: Arrays, dtype: Any, *, n_axes: int = 1) -> np.ndarray:
-    """Return the array ``name``.
-
-    Raises
-    ------
-    ValueError
-        If the array is missing, or has another dtype or number of axes.
-    """
+    """Return the array ``name``."""
     return _array(arrays, name, n_axes, dtype)
 
 

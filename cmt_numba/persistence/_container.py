@@ -100,24 +100,13 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
         The allowed dtypes of arrays, by their names in the file.
     mode : int, default 0o666
         The permissions of a new file, before the umask.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
     """
     with _replacing(file_to_write(path), mode) as file:
         _write(file, contents, dtypes)
 
 
 def file_to_write(path: str | os.PathLike[str]) -> Path:
-    """Return a path with symbolic links resolved, after checking that a file can be written there.
-
-    Raises
-    ------
-    OSError
-        If the parent folder does not exist, or the path exists and is not a regular file.
-    """
+    """Return a path with symbolic links resolved, after checking that a file can be written there."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
@@ -208,15 +197,7 @@ def bring_to_disk(folder: Path) -> None:
 
 
 def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the fields of a file without reading its arrays.
-
-    Raises
-    ------
-    FileFormatError
-        If the file has another format or a damaged header.
-    OSError
-        If the file cannot be read.
-    """
+    """Return the fields of a file without reading its arrays."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -243,13 +224,6 @@ def read_contents(
         Whether to map the arrays privately instead of reading them. Checksums of mapped arrays are not verified.
     unread : collection of str, optional
         Names of arrays to map even if ``mmap`` is False. Call :func:`verify_arrays` to verify their checksums.
-
-    Raises
-    ------
-    FileFormatError
-        If the file has another format or a later format version, or is damaged.
-    OSError
-        If the file cannot be read.
     """
     with open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
@@ -264,15 +238,7 @@ def read_contents(
 
 
 def verify_arrays(path: str | os.PathLike[str], dtypes: Dtypes, names: Collection[str]) -> None:
-    """Verify the checksums of the named arrays.
-
-    Raises
-    ------
-    FileFormatError
-        If an array is damaged.
-    OSError
-        If the file cannot be read.
-    """
+    """Verify the checksums of the named arrays."""
     with open(path, "rb", opener=_without_waiting) as file:
         try:
             _, described = _read_header(file, size := os.fstat(file.fileno()).st_size)
@@ -324,11 +290,6 @@ def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes, dtyp
         The result of :func:`pack_contents`.
     dtypes : dict of str to dtype
         The allowed dtypes of arrays, by their names in the file.
-
-    Raises
-    ------
-    FileFormatError
-        If the bytes are damaged or have another format.
     """
     try:
         return _read(BytesIO(packed), len(packed), dtypes, lambda _: False)

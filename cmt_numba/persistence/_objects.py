@@ -41,13 +41,6 @@ def write_object(
         contents are invalid.
     mode : int, default 0o666
         The permissions of a new file, before the umask.
-
-    Raises
-    ------
-    InvariantError, TypeError, ValueError
-        If the contents are invalid. No file is written.
-    OSError
-        If the file cannot be written, or the path names something other than a regular file.
     """
     file_to_write(path)
     contents = gather()
@@ -62,13 +55,6 @@ def read_object(
     """Return the contents of a file with an object of one of ``kinds``.
 
     The arrays named in ``unread`` are mapped without verifying their checksums.
-
-    Raises
-    ------
-    FileFormatError
-        If the file holds an object of another type, or is damaged.
-    OSError
-        If the file cannot be read.
     """
     contents = read_contents(path, DTYPES, mmap=mmap, unread=unread)
     if contents.kind not in kinds:
@@ -86,13 +72,7 @@ def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
-    """Return a field.
-
-    Raises
-    ------
-    ValueError
-        If the field is missing or has none of the types ``kinds``.
-    """
+    """Return a field."""
     value = fields.get(name)
     if type(value) not in kinds:
         raise ValueError(f"{name} must be of type {' or '.join(kind.__name__ for kind in kinds)}, got {value!r:.50}")
@@ -113,13 +93,6 @@ class Saved:
         ----------
         path : path-like
             The file. An existing file is replaced atomically.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
-        TypeError, ValueError
-            If the object cannot be saved. No file is written.
         """
         write_object(path, self._contents, self._made_of)
 
@@ -131,13 +104,6 @@ class Saved:
         ----------
         path : path-like
             The file.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is damaged, or does not hold an object of this class.
-        OSError
-            If the file cannot be read.
         """
         return cls._loaded(path, mmap=False)
 
@@ -152,25 +118,11 @@ class Saved:
     @classmethod
     @abstractmethod
     def _made_of(cls, contents: Contents) -> Self:
-        """Return the object with these contents.
-
-        Raises
-        ------
-        InvariantError, TypeError, ValueError
-            If the contents are invalid.
-        """
+        """Return the object with these contents."""
 
 
 def object_of(classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mmap: bool = False) -> S:
-    """Load an object of any of ``classes`` from a file.
-
-    Raises
-    ------
-    FileFormatError
-        If the file is damaged, or its object has another class.
-    OSError
-        If the file cannot be read.
-    """
+    """Load an object of any of ``classes`` from a file."""
     kinds = {kind.__name__: kind for kind in classes}
     contents = read_object(path, tuple(kinds), mmap=mmap)
     with refusing(path):
@@ -200,13 +152,7 @@ def generator_fields(generator: np.random.Generator) -> dict[str, int]:
 
 
 def read_generator(name: str, fields: Any) -> np.random.Generator:
-    """Return a random number generator with the state that :func:`generator_fields` has returned.
-
-    Raises
-    ------
-    ValueError
-        If the state is invalid. The message contains ``name``.
-    """
+    """Return a random number generator with the state that :func:`generator_fields` has returned."""
     if type(fields) is not dict:
         raise ValueError(f"{name} must be a mapping")
     for key, most in _MOST.items():

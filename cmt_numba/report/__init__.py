@@ -54,13 +54,6 @@ def write_report(
         The command that produced the result, to show on the page.
     profile : TreeProfile, optional
         The shape of the trees (default: ``result.profile``, if the result has one). Small trees are not shown.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib or jinja2 is missing.
-    OSError
-        If the file cannot be written.
     """
     if profile is None and isinstance(result, BatchResult):
         profile = result.profile

@@ -71,15 +71,6 @@ def write_bandit_report(
         The command that produced the result, to show on the page.
     random_state : int, default 0
         The seed of the bootstrap.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib or jinja2 is missing.
-    OSError
-        If the file cannot be written.
-    TypeError, ValueError
-        If an argument is invalid.
     """
     rows = intervals_of(result, interval, confidence, random_state)
     require_libraries()

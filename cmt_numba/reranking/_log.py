@@ -89,13 +89,7 @@ def _or_ones(weights: np.ndarray | None, n: int) -> np.ndarray:
 
 
 def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Convert rewards to float32. Unknown rewards are NaN.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If rewards have another shape, or are not in [0, 1].
-    """
+    """Convert rewards to float32. Unknown rewards are NaN."""
     given = np.asarray(unmasked("rewards", rewards))
     if given.dtype.kind not in "fiub":
         raise TypeError(f"rewards must be numbers, got {given.dtype}")
@@ -110,13 +104,7 @@ def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
-    """Convert the weights of queries to float64, or return None if there are no weights.
-
-    Raises
-    ------
-    ValueError
-        If weights have another shape, are negative or too large, or are all 0.
-    """
+    """Convert the weights of queries to float64, or return None if there are no weights."""
     if weights is None:
         return None
     given = np.asarray(unmasked("weights", weights))

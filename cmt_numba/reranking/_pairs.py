@@ -49,13 +49,7 @@ class Tools(NamedTuple):
 
 
 def ids_and_scores(hits: Any) -> tuple[Any, Any]:
-    """Return the ids and the scores of hits without validating them.
-
-    Raises
-    ------
-    TypeError
-        If ``hits`` is neither the result of a query nor a pair.
-    """
+    """Return the ids and the scores of hits without validating them."""
     if isinstance(hits, Hits):
         return hits.ids, hits.scores
     if not isinstance(hits, Sequence) or len(hits) < 2:
@@ -66,13 +60,7 @@ def ids_and_scores(hits: Any) -> tuple[Any, Any]:
 
 
 def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of hits as int64 and their scores as float32.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If shapes, types or values are invalid.
-    """
+    """Return the ids of hits as int64 and their scores as float32."""
     ids, scores = map(np.asarray, ids_and_scores(hits))
     if ids.ndim != 2 or ids.shape != scores.shape or ids.shape[0] != n_queries:
         shapes = f"{ids.shape} and {scores.shape}"
@@ -88,15 +76,7 @@ def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pairs_of(queries: list[Any], documents: Any, hits: Hits | Any) -> DocumentPairs:
-    """Return the pairs of queries and retrieved documents.
-
-    Raises
-    ------
-    KeyError
-        If ``documents`` does not contain an id.
-    TypeError, ValueError
-        If an argument is invalid.
-    """
+    """Return the pairs of queries and retrieved documents."""
     ids, scores = check_hits(hits, len(queries))
     of_query, rank = np.nonzero(ids != NONE)
     found, of_document = np.unique(ids[of_query, rank], return_inverse=True)

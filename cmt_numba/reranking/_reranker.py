@@ -152,13 +152,6 @@ class Reranker(BaseEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        KeyError
-            If ``documents`` does not contain an id. The reranker is unchanged in this case.
-        TypeError, ValueError
-            If an argument or a parameter is invalid. The reranker is unchanged in this case.
         """
         return self._learn(None, queries, documents, hits, rewards, weights)
 
@@ -175,11 +168,6 @@ class Reranker(BaseEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            As in :meth:`fit`.
         """
         return self._learn(getattr(self, "_log", None), queries, documents, hits, rewards, weights)
 
@@ -280,15 +268,6 @@ class Reranker(BaseEstimator):
             Ids, padded with -1, and predicted rewards, both of shape (n, k). Ties keep the order of the search. If
             ``improves_`` is False, results have the order and the scores of the search. Explorations are copied from
             ``hits``.
-
-        Raises
-        ------
-        KeyError
-            If ``documents`` does not contain an id.
-        TypeError, ValueError
-            If an argument is invalid.
-        sklearn.exceptions.NotFittedError
-            If the reranker is not fitted.
         """
         pairs = self._asked(queries, documents, hits)
         ids = np.asarray(ids_and_scores(hits)[0], np.int64)
@@ -348,13 +327,6 @@ class Reranker(BaseEstimator):
         ----------
         path : path-like
             File to write. An existing file is replaced atomically.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
-        sklearn.exceptions.NotFittedError
-            If the reranker is not fitted.
         """
         check_is_fitted(self, "model_")
         write_object(path, self._contents, _parts_of)
@@ -396,15 +368,6 @@ class Reranker(BaseEstimator):
         Returns
         -------
         Reranker
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is damaged or does not contain a reranker.
-        OSError
-            If the file cannot be read.
-        TypeError, ValueError
-            If an argument does not match the file.
         """
         contents = read_object(path, (cls.__name__,), mmap=False)
         with refusing(path):
@@ -427,13 +390,7 @@ class Reranker(BaseEstimator):
 
 
 def _parts_of(contents: Contents) -> tuple[list[Any], list[str], RewardLog, BM25Vectorizer | None]:
-    """Return the features, column names, log and vectorizer from the contents of a file.
-
-    Raises
-    ------
-    InvariantError, TypeError, ValueError
-        If a part is missing or invalid.
-    """
+    """Return the features, column names, log and vectorizer from the contents of a file."""
     fields = contents.fields
     features, names = take(fields, "features", list), take(fields, "columns", list)
     require(

@@ -147,13 +147,6 @@ class SequenceMemory(Saved):
         ----------
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored sequences.
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored. The memory is unchanged in this case.
-        TypeError, ValueError
-            If ``ids`` are not distinct integers.
         """
         ids = check_ids(ids)
         check_known(ids, self._places(ids))
@@ -181,13 +174,6 @@ class SequenceMemory(Saved):
             Ids of the returned sequences, padded with -1.
         rewards : array-like, same shape
             Rewards in [0, 1].
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored. The memory is unchanged in this case.
-        TypeError, ValueError
-            If an argument is invalid. The memory is unchanged in this case.
         """
         asked = self._encoded("X", X)
         shown = check_memory_ids(np.ravel(ids), np.size(ids))

@@ -166,13 +166,6 @@ class VPTree(Saved):
         ----------
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored points.
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored. The tree is unchanged in this case.
-        TypeError, ValueError
-            If ``ids`` are not distinct integers.
         """
         ids = check_ids(ids)
         found = self._places(ids)

@@ -32,13 +32,6 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
         A single key counts as a list of one.
     distinct : bool, default True
         Whether to refuse repeated keys.
-
-    Raises
-    ------
-    TypeError
-        If the keys are neither all strings nor all integers.
-    ValueError
-        If an integer does not fit into 64 bits, a string cannot be stored, there are no keys, or a key is repeated.
     """
     one = keys[0] if type(keys) is list and len(keys) == 1 else keys
     if type(one) is int and _LEAST <= one <= _MOST:
@@ -85,13 +78,7 @@ def _check_key(key: Any, position: int) -> Key:
 
 
 def check_payloads(payloads: Any, n: int) -> list[str | None]:
-    """Return payloads as JSON texts, with None for no payload.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If there are not ``n`` payloads, or one of them changes in a round trip through JSON.
-    """
+    """Return payloads as JSON texts, with None for no payload."""
     if payloads is None:
         return [None] * n
     if n == 1 and isinstance(payloads, dict):
@@ -177,13 +164,7 @@ def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:
 
 
 def check_answers(keys: Any, n_rows: int) -> np.ndarray:
-    """Return the keys of rewarded memories as an object array of shape (n_rows, k), with None for no memory.
-
-    Raises
-    ------
-    ValueError
-        If ``keys`` has neither the shape (n_rows,) nor (n_rows, k).
-    """
+    """Return the keys of rewarded memories as an object array of shape (n_rows, k), with None for no memory."""
     unmasked("keys", keys)
     given = np.asarray(keys, dtype=object)
     if given.shape[:1] != (n_rows,) or given.ndim > 2 or given.size == 0:

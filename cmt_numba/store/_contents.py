@@ -110,28 +110,14 @@ class StoreContents:
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
-        """Read a file into contents in memory.
-
-        Raises
-        ------
-        FileFormatError
-            If the file is damaged or does not contain a store.
-        OSError
-            If it cannot be read.
-        """
+        """Read a file into contents in memory."""
         contents = read_object(path, (KIND,), mmap=mmap)
         with refusing(path):
             return cls.read(contents, thorough=not mmap)
 
     @classmethod
     def read(cls, contents: Contents, *, thorough: bool) -> Self:
-        """Return contents in memory from the return value of :meth:`written`.
-
-        Raises
-        ------
-        InvariantError, TypeError, ValueError
-            If ``contents`` are not valid contents of a store.
-        """
+        """Return contents in memory from the return value of :meth:`written`."""
         arrays = dict(contents.arrays)
         records = arrays.pop("records", None)
         if records is None or records.dtype != np.uint8 or records.ndim != 1:
@@ -211,13 +197,7 @@ class StoreContents:
         return self.lock.change(work)
 
     def change(self, work: Callable[[], T]) -> T:
-        """Run ``work`` as one transaction. A nested change is part of the outer one.
-
-        Raises
-        ------
-        JournalError
-            If the store is closed or read-only, or if the change cannot be written. Nothing has changed then.
-        """
+        """Run ``work`` as one transaction. A nested change is part of the outer one."""
         self.check_open()
         if self.journal is None:
             return self.lock.change(partial(self._attempt, work))

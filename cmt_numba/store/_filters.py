@@ -125,13 +125,7 @@ def _are_equal(copy: Any, where: Any) -> bool:
 
 
 def check_filter(where: Any, keys: Any) -> PreparedFilter:
-    """Return a filter by fields or by keys. The keys need not be stored.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the filter is invalid.
-    """
+    """Return a filter by fields or by keys. The keys need not be stored."""
     check_one_of(where, keys)
     if keys is None:
         return PreparedFilter(condition_of(where), [])

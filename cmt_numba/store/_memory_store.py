@@ -74,17 +74,6 @@ class MemoryStore:
     timeout : float, default 0.0
         The time to wait for another process that has the folder open for changes, in seconds.
 
-    Raises
-    ------
-    cmt_numba.journal.AlreadyOpenError
-        If the folder is already open for changes.
-    cmt_numba.persistence.FileFormatError
-        If the folder is damaged or does not hold a store.
-    OSError
-        If the folder cannot be read or written.
-    TypeError, ValueError
-        If an option is invalid or differs from the option of the store in the folder.
-
     Examples
     --------
     >>> store = MemoryStore(random_state=0)
@@ -147,12 +136,6 @@ class MemoryStore:
         ------
         DuplicateKeyError
             If a key is already in the store. This exception is both a KeyError and a ValueError.
-        TypeError, ValueError
-            If an argument is invalid, or if a vector has length 0 and the metric is the cosine.
-        cmt_numba.journal.JournalError
-            If the change cannot be written.
-        MemoryError
-            If memory runs out.
 
         After an error nothing has changed.
         """
@@ -167,13 +150,6 @@ class MemoryStore:
         keys, X, payloads
             As for :meth:`add`, but keys may already be in the store. Without ``payloads``, replaced memories lose
             theirs.
-
-        Raises
-        ------
-        TypeError, ValueError, cmt_numba.journal.JournalError
-            As for :meth:`add`. Nothing has changed then.
-        MemoryError
-            If memory runs out. Nothing has changed then.
         """
         self._contents.change(partial(write_memories, self._contents, keys, X, payloads, True))
 
@@ -187,15 +163,6 @@ class MemoryStore:
             Distinct keys.
         where : dict, callable or PreparedFilter, optional
             A filter as for :meth:`query`, instead of keys.
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored. Nothing has been deleted then.
-        TypeError, ValueError
-            If an argument is invalid, a key is repeated, or both or neither argument is given.
-        cmt_numba.journal.JournalError
-            If the change cannot be written. Nothing has been deleted then.
         """
         check_one_of(where, keys)
         contents = self._contents
@@ -223,15 +190,6 @@ class MemoryStore:
             Distinct keys.
         fields : dict or list of dict
             The fields to set and their values: one dict for all keys, or a list with one dict for each key.
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored.
-        TypeError, ValueError
-            If an argument is invalid, or a payload is not a dict.
-        cmt_numba.journal.JournalError
-            If the change cannot be written.
 
         After an error nothing has changed.
         """
@@ -278,13 +236,6 @@ class MemoryStore:
         -------
         Results
             Keys, scores and payloads. The results of a single query have one row.
-
-        Raises
-        ------
-        KeyError
-            If ``where`` lists a key that is not stored.
-        TypeError, ValueError
-            If an argument is invalid.
         """
         contents = self._contents
         X = contents.check_vectors(X)
@@ -361,13 +312,6 @@ class MemoryStore:
             Conditions on payload fields.
         keys : list of keys, optional
             The keys of the candidates. Keys that are not stored at the time of a query are ignored.
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored.
-        TypeError, ValueError
-            If an argument is invalid, or both or neither is given.
         """
         contents, prepared = self._contents, check_filter(where, keys)
         contents.check_open()
@@ -391,13 +335,6 @@ class MemoryStore:
         -------
         Items
             Keys, vectors of shape (n, n_features) and payloads.
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored.
-        TypeError, ValueError
-            If an argument is not a key.
         """
         checked, contents = check_keys(keys, distinct=False), self._contents
         contents.check_open()
@@ -434,15 +371,6 @@ class MemoryStore:
             memory. With one column, other results of the query count with reward 0.
         rewards : array-like of float, the shape of ``keys``
             Rewards in [0, 1].
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored.
-        TypeError, ValueError
-            If an argument is invalid.
-        cmt_numba.journal.JournalError
-            If the change cannot be written.
 
         After an error nothing has been learned.
         """
@@ -485,11 +413,6 @@ class MemoryStore:
         -------
         float
             The share of queries whose first result was correct in the last pass, before the store learned from them.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError, cmt_numba.journal.JournalError
-            As for :meth:`feedback`.
         """
         X = self._contents.check_vectors(X)
         checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)
@@ -548,15 +471,6 @@ class MemoryStore:
         """Check that vectors, keys and payloads belong together, and that no file is damaged.
 
         Unlike opening a folder, this reads all vectors.
-
-        Raises
-        ------
-        cmt_numba.InvariantError
-            If keys, payloads and vectors do not match, or the vectors contradict the index.
-        cmt_numba.persistence.FileFormatError
-            If a file is damaged.
-        OSError
-            If a file cannot be read.
         """
         self._contents.alone(self._contents.check_everything)
 
@@ -569,11 +483,6 @@ class MemoryStore:
         ----------
         path : path-like
             The file.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
         """
         self._contents.save(path)
 
@@ -589,13 +498,6 @@ class MemoryStore:
             Whether to map vectors instead of reading them. Map only files that you trust.
         target_recall : float in (0, 1], default 0.95
             As for the constructor.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is damaged, was written by a later version, or does not hold a store.
-        OSError
-            If the file cannot be read.
         """
         store = cls.__new__(cls)
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)

@@ -62,11 +62,6 @@ class MemoryDatabase:
     ----------
     contents : bytes, optional
         Bytes from :meth:`Records.packed`; empty tables by default.
-
-    Raises
-    ------
-    ValueError
-        If the bytes are not the database of a store.
     """
 
     def __init__(self, contents: bytes | None = None) -> None:
@@ -348,13 +343,7 @@ class Records:
         return type(found[0][0]) if found else None
 
     def summary(self) -> tuple[int, int]:
-        """Return the number of records and the sum of their ids.
-
-        Raises
-        ------
-        ValueError
-            If a key or a payload has an unexpected type.
-        """
+        """Return the number of records and the sum of their ids."""
         found: Any = self._database.execute(
             "SELECT count(*), coalesce(sum(id), 0), min(typeof(key)), max(typeof(key)), "
             "coalesce(min(typeof(payload) IN ('null', 'text')), 1) FROM records"

@@ -41,13 +41,7 @@ class Condition(NamedTuple):
 
 
 def condition_of(where: Any) -> Condition:
-    """Return a filter as a condition on the rows of the table ``records``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the filter is invalid.
-    """
+    """Return a filter as a condition on the rows of the table ``records``."""
     condition = _filter(where, _DEEPEST)
     if condition.n_parts > _MOST_PARTS:
         raise ValueError(f"where must have at most {_MOST_PARTS} comparisons, got {condition.n_parts}; use 'in'")
@@ -55,13 +49,7 @@ def condition_of(where: Any) -> Condition:
 
 
 def field_path(field: Any) -> str:
-    """Return a field as a path for SQLite's JSON functions, quoted as an SQL string.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the field is invalid.
-    """
+    """Return a field as a path for SQLite's JSON functions, quoted as an SQL string."""
     steps = field.split(".") if isinstance(field, str) else field
     if not isinstance(steps, Iterable) or not all(isinstance(step, str) for step in steps):
         raise TypeError(f"a field must be a string or a tuple of strings, got {field!r:.50}")

@@ -29,15 +29,7 @@ def are_moderate(*arrays: np.ndarray) -> bool:
 
 
 def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bool = False) -> list[Any]:
-    """Return texts as a list of plain strings, and other elements unchanged if ``of_any_type`` is true.
-
-    Raises
-    ------
-    TypeError
-        If ``texts`` is a single string, or if an element is not a string and ``of_any_type`` is false.
-    ValueError
-        If there are no texts and ``or_none`` is false, or if a text contains a lone surrogate.
-    """
+    """Return texts as a list of plain strings, and other elements unchanged if ``of_any_type`` is true."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise TypeError(f"{name} must be an iterable of texts, got {type(texts).__name__}; pass [text] for one")
     n_dimensions = getattr(texts, "ndim", 1)
@@ -81,13 +73,6 @@ class SavableText(Saved, BaseEstimator):
         ----------
         path : path-like
             The file. An existing file is replaced atomically.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
-        sklearn.exceptions.NotFittedError
-            If nothing has been learned.
         """
         super().save(path)
 
@@ -101,13 +86,6 @@ class SavableText(Saved, BaseEstimator):
             The file.
         mmap : bool, default False
             Whether to memory-map the vectors instead of reading them.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is damaged or contains another type of object.
-        OSError
-            If the file cannot be read.
         """
         return cls._loaded(path, mmap=mmap)
 
@@ -157,13 +135,7 @@ class TextEstimator(SavableText):
 
 
 def contents_of(vectorizer: Any) -> Contents:
-    """Return a vectorizer as the contents of a file.
-
-    Raises
-    ------
-    TypeError
-        If ``vectorizer`` is neither from this package nor a TfidfVectorizer, or has a value that cannot be saved.
-    """
+    """Return a vectorizer as the contents of a file."""
     if isinstance(vectorizer, SavableText):
         return vectorizer._contents()
     if type(vectorizer) is not TfidfVectorizer:
@@ -178,13 +150,7 @@ def contents_of(vectorizer: Any) -> Contents:
 
 
 def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
-    """Return the vectorizer saved in a file: a TfidfVectorizer, or an instance of a class in ``kinds``.
-
-    Raises
-    ------
-    InvariantError, TypeError, ValueError
-        If the contents are invalid.
-    """
+    """Return the vectorizer saved in a file: a TfidfVectorizer, or an instance of a class in ``kinds``."""
     if contents.kind in kinds:
         return kinds[contents.kind]._made_of(contents)
     require(contents.kind == _TFIDF, f"the kind of vectorizer {contents.kind!r:.50} is unknown")

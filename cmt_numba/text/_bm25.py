@@ -183,11 +183,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         self._fit(documents)
         return self
@@ -208,11 +203,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         -------
         scipy.sparse.csr_array of float32, shape (n_documents, n_columns)
             A row for each document, with sorted indices.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         return self._stored(self._fit(documents))
 
@@ -232,11 +222,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         if not hasattr(self, "document_frequency_"):
             return self.fit(documents)
@@ -258,13 +243,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         -------
         scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
             A row for each document, with sorted indices. Terms without a column are ignored.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first document.
-        TypeError, ValueError
-            If an argument or a parameter is invalid.
         """
         return self._stored(self._count_known("texts", texts))
 
@@ -282,13 +260,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         -------
         scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
             A row for each query, with sorted indices. Terms without a column are ignored.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first document.
-        TypeError, ValueError
-            If an argument or a parameter is invalid.
         """
         counts = self._count_known("texts", texts)
         weights = counts.data * (self.k3 + 1.0) / (counts.data + self.k3) * self._idf(counts.indices, self.query_idf)
@@ -317,13 +288,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         Returns
         -------
         self
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first document.
-        TypeError, ValueError
-            If an argument is invalid. Nothing changes in this case.
 
         Examples
         --------

@@ -51,15 +51,7 @@ class Encoder:
         self._known.update(zip(texts, vectors, strict=True))
 
     def encode(self, texts: list[str]) -> np.ndarray:
-        """Return a vector of length 1 for each text: float32.
-
-        Raises
-        ------
-        ImportError
-            If the encoder's package is not installed.
-        ValueError
-            If the encoder does not return a finite vector for each text.
-        """
+        """Return a vector of length 1 for each text: float32."""
         known = self._known
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         found = {text: known[text] for text in texts if text in known}

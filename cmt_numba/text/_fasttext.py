@@ -190,11 +190,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         self._check_parameters()
         words = self._words_of_all(texts)
@@ -287,13 +282,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         -------
         ndarray, shape (n_texts,)
             An element of ``classes_`` for each text.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before :meth:`fit`.
-        TypeError
-            If a text is not a string.
         """
         best, _ = self.top_classes(texts, 1)
         classes: np.ndarray = self.classes_[best[:, 0]]
@@ -318,13 +306,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         probabilities : ndarray of float32, shape (n_texts, k)
             The probability of each class in ``classes``. With ``loss="negative"``, classes are scored independently, so
             probabilities need not sum to 1.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before :meth:`fit`.
-        TypeError, ValueError
-            If a text is not a string or ``k`` is not a positive integer.
         """
         hidden = self.transform(texts)
         k = min(check_integer("k", k, 1), self.classes_.size)
@@ -348,13 +329,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         -------
         ndarray of float64, shape (n_texts, n_classes)
             Columns correspond to ``classes_``. Rows sum to 1.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before :meth:`fit`.
-        TypeError
-            If a text is not a string.
         """
         hidden = self.transform(texts)
         proba = np.zeros((len(hidden), self.classes_.size))
@@ -380,13 +354,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         -------
         ndarray of float32, shape (n_texts, n_components)
             The weighted sum of the vectors of each text's features; zeros for a text without known features.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before :meth:`fit`.
-        TypeError
-            If a text is not a string.
         """
         model, corpus = self._fitted()._model, Corpus()
         corpus.add(self._words_of_all(texts))

@@ -96,11 +96,6 @@ class HybridVectorizer(TransformerMixin, SavableText):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         self._fit(texts, y)
         return self
@@ -118,11 +113,6 @@ class HybridVectorizer(TransformerMixin, SavableText):
         Returns
         -------
         scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         return self._stored(self._fit(texts, y))
 
@@ -137,13 +127,6 @@ class HybridVectorizer(TransformerMixin, SavableText):
         Returns
         -------
         scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before :meth:`fit`.
-        TypeError, ValueError
-            If an argument or a parameter is invalid.
         """
         check_is_fitted(self, "dense_")
         return self._stored(check_texts("texts", texts))
@@ -159,13 +142,6 @@ class HybridVectorizer(TransformerMixin, SavableText):
         Returns
         -------
         scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before :meth:`fit`.
-        TypeError, ValueError
-            If an argument or a parameter is invalid.
         """
         check_is_fitted(self, "dense_")
         texts = check_texts("texts", texts)

@@ -81,15 +81,7 @@ class StoredTexts:
         return len(self.texts)
 
     def check_new(self, ids: Any, n: int) -> list[Any]:
-        """Return the ids of ``n`` new texts. If ``ids`` is None, they are the slots, or the next unused integers.
-
-        Raises
-        ------
-        TypeError
-            If an id is neither a string nor an integer.
-        ValueError
-            If an id is in use or occurs twice, or if there are not ``n`` ids.
-        """
+        """Return the ids of ``n`` new texts. If ``ids`` is None, they are the slots, or the next unused integers."""
         if ids is None:
             unused = (i for i in itertools.count(self.next_slot) if i not in self.slot_of)
             return list(itertools.islice(unused, n))
@@ -128,17 +120,7 @@ class StoredTexts:
         return slots
 
     def positions_of(self, ids: Any) -> np.ndarray:
-        """Return the positions of the texts with these ids.
-
-        Raises
-        ------
-        KeyError
-            If an id is unknown.
-        TypeError
-            If an id is neither a string nor an integer.
-        ValueError
-            If an id occurs twice.
-        """
+        """Return the positions of the texts with these ids."""
         listed = check_ids(ids)
         for one in listed:
             if one not in self.slot_of:

@@ -178,12 +178,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a parameter is invalid, a text is not a string, or no word occurs ``min_count`` times; nothing has
-            changed then.
         """
         self._check_parameters()
         return self._learn(WordModel(self), texts, falling=True)
@@ -201,11 +195,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a parameter is invalid or a text is not a string. Nothing changes in this case.
         """
         self._check_parameters()
         model = WordModel(self) if not hasattr(self, "_model") else self._model.copy()
@@ -331,11 +320,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         -------
         ndarray of float32, shape (n, n_components)
             A row for each text; zeros if no word of the text has a vector.
-
-        Raises
-        ------
-        TypeError
-            If a text is not a string.
         """
         model = self._fitted()
         pooled = model.pooled(self._words_of_all(texts), self.pooling)

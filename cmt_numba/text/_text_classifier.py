@@ -254,11 +254,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Returns
         -------
         self
-
-        Raises
-        ------
-        KeyError
-            If an id is unknown. Nothing changes in this case.
         """
         check_is_fitted(self, "classes_")
         listed = check_ids(ids)
@@ -291,13 +286,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Returns
         -------
         self
-
-        Raises
-        ------
-        KeyError
-            If an id is unknown. Nothing changes in this case.
-        TypeError, ValueError
-            If ids are invalid or not distinct, or if no text would be left. Nothing changes in this case.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove", {"ids": _objects(check_ids(ids))})
@@ -649,11 +637,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         ----------
         path : path-like
             The file. An existing file is replaced atomically.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
         """
         super().save(path)
 
@@ -719,17 +702,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         -------
         TextClassifier
 
-        Raises
-        ------
-        cmt_numba.journal.AlreadyOpenError
-            If the folder is already open for changes in this or another process.
-        cmt_numba.persistence.FileFormatError
-            If the folder is damaged, was written by a later version, or belongs to no text classifier.
-        OSError
-            If the folder cannot be read or written.
-        TypeError, ValueError
-            If an argument is invalid.
-
         Examples
         --------
         >>> import tempfile
@@ -754,15 +726,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         return self._folder is not None and self._folder.journal.refresh()
 
     def checkpoint(self) -> None:
-        """Replace the journal by a snapshot, so that the folder opens faster. This also happens automatically.
-
-        Raises
-        ------
-        JournalError
-            If the classifier is closed, or if the snapshot cannot be written.
-        ValueError
-            If the classifier is not in a folder.
-        """
+        """Replace the journal by a snapshot, so that the folder opens faster. This also happens automatically."""
         if self._folder is None:
             raise ValueError("the classifier is not in a folder: create it with TextClassifier.open, or call save")
         self._folder.journal.snapshot()

@@ -163,13 +163,7 @@ def vocabulary_arrays(known: Vocabulary) -> dict[str, np.ndarray]:
 
 
 def read_vocabulary(words: list[Any], arrays: dict[str, np.ndarray], like: Vocabulary, n_parts: int) -> Vocabulary:
-    """Return the vocabulary saved in a file, with the n-gram settings of ``like``.
-
-    Raises
-    ------
-    InvariantError, ValueError
-        If the arrays are inconsistent.
-    """
+    """Return the vocabulary saved in a file, with the n-gram settings of ``like``."""
     known, n = Vocabulary(like.lengths, like.n_buckets), len(words)
     known.n_parts = n_parts
     require(all(type(word) is str for word in words) and len(set(words)) == n, "words must be distinct strings")

@@ -30,13 +30,7 @@ _leaf_limit = as_python(leaf_limit)
 
 
 def levels(state: State, t: int) -> list[np.ndarray]:
-    """Return the places of tree ``t``: one array for each level, from the root down.
-
-    Raises
-    ------
-    InvariantError
-        If a place is out of range, has the wrong parent, or is reachable twice.
-    """
+    """Return the places of tree ``t``: one array for each level, from the root down."""
     counters, nodes, leaves = state.counters[t], state.nodes[t], state.leaves[t]
     level = counters[ROOT : ROOT + 1]
     parents = np.array([NONE])

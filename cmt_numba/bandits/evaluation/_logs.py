@@ -175,13 +175,6 @@ class Log:
         Returns
         -------
         Log
-
-        Raises
-        ------
-        KeyError
-            If a column does not exist.
-        TypeError, ValueError
-            If a column is invalid.
         """
         named = [action, reward, propensity, allowed, time, *([context] if isinstance(context, str) else context or [])]
         for name in named:
@@ -265,15 +258,6 @@ def read_log(path: Any, **columns: Any) -> Log:
     Returns
     -------
     Log
-
-    Raises
-    ------
-    ImportError
-        If pandas or pyarrow is missing. The extra "cli" installs them.
-    KeyError, TypeError, ValueError
-        If a column is missing or invalid, or the suffix is unknown.
-    OSError
-        If the file cannot be read.
     """
     if hasattr(path, "columns"):
         return Log.from_frame(path, **columns)
