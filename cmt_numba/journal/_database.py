@@ -11,7 +11,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -71,6 +71,12 @@ class SharedConnection(sqlite3.Connection):
         """Execute a statement and return all result rows."""
         with self.turn:
             return self.execute(statement, values).fetchall()
+
+    def __del__(self) -> None:
+        # Python 3.13 warns of connections that are open. Only the connection itself can prevent that, because in a
+        # reference cycle it may be finalised before its owner.
+        with suppress(sqlite3.ProgrammingError):  # a connection that could not be opened
+            self.close()
 
 
 _connections: weakref.WeakSet[SharedConnection] = weakref.WeakSet()

@@ -110,10 +110,6 @@ class MemoryDatabase:
         """Close the database and free its memory."""
         self._connection.close()
 
-    def __del__(self) -> None:
-        # Users need not close a store in memory, but Python would warn of the open connection.
-        self._connection.close()
-
 
 GONE, WITHOUT, WITH = 0, 1, 2
 """Kinds of records: deleted, without a payload, with a payload."""

@@ -1,6 +1,9 @@
 """Threads that share a connection to SQLite."""
 
+import gc
 import sqlite3
+import sys
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -28,3 +31,15 @@ def test_threads_that_execute_the_same_statement_get_their_own_rows(connection: 
     with ThreadPoolExecutor(4) as pool:
         for asked in [pool.submit(ask, thread) for thread in range(4)]:
             asked.result()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="Python warns of open connections from 3.13")
+def test_a_connection_in_a_reference_cycle_closes_itself():
+    """Python may finalise it before its owner."""
+    owners: list[object] = []
+    owners += [owners, sqlite3.connect(":memory:", factory=SharedConnection)]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        del owners
+        gc.collect()
+    assert not warned
