@@ -329,14 +329,14 @@ def check_among(among: Any) -> Among:
     return Among(_for_kernels(given, np.int64), False)
 
 
-def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
-    """Return rewards as float32 of shape (n, 1) or, if every hit has a reward, (n, k)."""
+def check_rewards(rewards: Any, ids: np.ndarray, *, may_be_unknown: bool = False) -> np.ndarray:
+    """Return rewards as float32 of shape (n, 1) or, if every hit has a reward, (n, k). NaN may stand for unknown."""
     rewards = _as_array("rewards", rewards)
     if rewards.dtype.kind not in "fiub":
         raise TypeError(f"rewards must be real numbers, got {rewards.dtype}")
     if rewards.shape not in ((ids.shape[0],), ids.shape):
         raise ValueError(f"rewards must have shape {(ids.shape[0],)} or {ids.shape} like the hits, got {rewards.shape}")
-    check_range("rewards", rewards, 0, 1)
+    check_range("rewards", rewards[~np.isnan(rewards)] if may_be_unknown else rewards, 0, 1)
     return np.ascontiguousarray(rewards.reshape(ids.shape[0], -1), dtype=np.float32)
 
 

@@ -152,6 +152,8 @@ def _store(X: Any) -> None:
     store.add(keys, X, [{"even": i % 2 == 0} for i in keys])
     store.query(X, 3)
     store.query(X[:1], 3, where={"even": True})
+    store.feedback(X[:2], keys[:2], [1.0, 0.0])
+    store.query(X, 3)
     store.upsert(keys[:2], X[:2])
     store.delete(keys[:2])
 

@@ -1,6 +1,7 @@
 """The feedback model: learns from rewards which memories to return for a query."""
 
 from .model import FeedbackModel, LearnedPart, LearnedSummary
+from .search import LearnedSearch
 from .state import MOST_CANDIDATES, PART_NAMES
 
-__all__ = ["MOST_CANDIDATES", "PART_NAMES", "FeedbackModel", "LearnedPart", "LearnedSummary"]
+__all__ = ["MOST_CANDIDATES", "PART_NAMES", "FeedbackModel", "LearnedPart", "LearnedSearch", "LearnedSummary"]

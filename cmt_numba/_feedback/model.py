@@ -101,6 +101,16 @@ class FeedbackModel:
         return len(self._ids)
 
     @property
+    def width(self) -> int:
+        """The width of queries and keys in the model."""
+        return int(self._state.map.shape[0])
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether queries and keys are hashed to the width of the model."""
+        return self._signs is not None
+
+    @property
     def is_used(self) -> bool:
         """Whether to rank by the model: it has learned, and is not significantly worse than static ranking."""
         trials, gain, squares = self._state.totals[[TRIALS, GAIN, SQUARED_GAIN]].tolist()
@@ -119,8 +129,6 @@ class FeedbackModel:
 
     def transform(self, queries: np.ndarray) -> np.ndarray:
         """Return queries to search for candidates with. Only for keys that are not hashed."""
-        if not self.is_used or self._signs is not None:
-            return queries
         transformed = np.empty_like(queries)
         transform_queries(self._state, queries, transformed)
         return transformed
@@ -213,6 +221,10 @@ class FeedbackModel:
     def _resize(self, names: Sequence[str], size: int) -> None:
         state = self._state
         self._state = state._replace(**{name: resized(getattr(state, name), size, fill=0) for name in names})
+
+    def has_any(self, ids: np.ndarray) -> bool:
+        """Return whether one of the memories has rewards."""
+        return not self._rows.keys().isdisjoint(ids.tolist())
 
     def forget(self, ids: np.ndarray) -> None:
         """Forget the rewards of memories. Ids without rewards are ignored."""

@@ -18,7 +18,6 @@ from .._validation import (
     MOST_WANTED,
     check_integer,
     check_matrix,
-    check_passes,
     check_real,
     check_rewards,
     check_wanted,
@@ -44,7 +43,6 @@ from ..store import (
     check_values,
     condition_of,
     field_path,
-    learn_in_blocks,
 )
 from . import _resizing as resizing
 from ._calls import ShardPlan
@@ -449,7 +447,7 @@ class ShardedStore:
         X = self._check_vectors(X)
         given = check_answers(keys, X.shape[0])
         there = ~are_none(given)
-        worth = np.broadcast_to(check_rewards(rewards, np.where(there, 0, -1)), given.shape)
+        worth = np.broadcast_to(check_rewards(rewards, np.where(there, 0, -1), may_be_unknown=True), given.shape)
         if not there.any():
             return
         checked = check_keys(given[there].tolist(), distinct=False)
@@ -463,14 +461,6 @@ class ShardedStore:
             yield part, (X[rows], own, worth[rows])
 
         self._client.change("feedback", checked, arguments, (hasattr(X, "indptr"),))
-
-    def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
-        """Learn from queries with known answers; see :meth:`cmt_numba.MemoryStore.learn`."""
-        X = self._check_vectors(X)
-        checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)
-        check_one_for_each_row(checked, X.shape[0])
-        self._check_stored(checked)
-        return learn_in_blocks(self, X, checked, n_passes)
 
     # Shards
 

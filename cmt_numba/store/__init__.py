@@ -54,7 +54,6 @@ from ._checks import (
     check_values,
 )
 from ._filters import PreparedFilter, check_filter
-from ._learning import learn_in_blocks
 from ._memory_store import MemoryStore
 from ._results import Item, Items, Result, Results
 from ._where import condition_of, field_path

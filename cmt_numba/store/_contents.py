@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from copy import deepcopy
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -22,7 +21,7 @@ from ._checks import Key, as_rows, check_values
 from ._folder import KIND, StoreFolder
 from ._records import MemoryDatabase, Records
 from ._results import UnreadPayloads
-from ._state import ROWS_IN_A_STEP, StoreOptions, StoreState
+from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState
 
 T = TypeVar("T")
 
@@ -259,8 +258,13 @@ class StoreContents:
         index = self.state.index
         assert self._undo is not None
         if self._folder is None:
-            before = index.vectors(ids)
-            self._undo.append(lambda: index.replace(ids, before))
+            before, learned = index.vectors(ids), self.state.feedback
+
+            def undo() -> None:
+                index.replace(ids, before)
+                self.state.feedback = learned
+
+            self._undo.append(undo)
         self.lock.step(partial(self._replace, ids, payloads, X))
         if ids.size > ROWS_IN_A_STEP:
             self._apply("replace", ids=ids, X=X)
@@ -285,16 +289,14 @@ class StoreContents:
         self.records.delete(ids)
         self._apply("remove", ids=ids)
 
-    def learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of memories, within a change. An id of -1 stands for no memory."""
-        before = deepcopy(self.state.feedback)
-
-        def undo() -> None:
-            self.state.feedback = before
-
-        assert self._undo is not None
-        self._undo.append(undo)
-        self.lock.step(partial(self._apply, "learn", X=X, ids=ids, rewards=rewards))
+    def learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray, target_recall: float, *, is_shared: bool) -> None:
+        """Learn from rewards, at the end of a change: this cannot be undone in memory."""
+        ids, rewards = self.state.with_competitors(X, ids, rewards, target_recall)
+        learn = partial(self._apply, "learn", X=X, ids=ids, rewards=rewards, is_shared=is_shared)
+        if len(ids) <= ROWS_LEARNED_IN_PLACE:
+            uninterrupted(self.lock.step, learn)
+        else:
+            learn()
 
     def set_payloads(self, ids: np.ndarray, payloads: list[str | None]) -> None:
         """Replace payloads, within a change."""

@@ -12,22 +12,19 @@ import numpy as np
 
 from .._forest import NONE
 from .._jit import keeps_interpreter
-from .._validation import check_integer, check_passes, check_real, check_rewards, check_wanted
+from .._validation import check_integer, check_real, check_rewards, check_wanted
 from ..journal import Durability
 from ._checks import (
     Key,
     are_none,
     check_answers,
     check_keys,
-    check_one_for_each_row,
     check_one_of,
     check_payloads,
     check_stored,
 )
 from ._contents import StoreContents
-from ._feedback import N_COMPETITORS
 from ._filters import FilterCache, FilteredIds, PreparedFilter, check_filter, warn_if_mistaken
-from ._learning import learn_in_blocks
 from ._results import Item, Items, Payloads, Results, read_payload
 from ._writing import set_fields, write_memories
 
@@ -358,19 +355,20 @@ class MemoryStore:
 
     @keeps_interpreter
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
-        """Learn from rewards of results, or from correct answers.
+        """Learn from rewards of results, or from known answers.
 
-        The store learns to rank memories with high rewards first.
+        Later queries rank memories that earn rewards higher, also for similar queries.
 
         Parameters
         ----------
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
             The queries.
         keys : array-like of keys, shape (n,) or (n, k)
-            The key of one memory for each row, or the keys of several, such as ``results.keys``, with None for no
-            memory. With one column, other results of the query count with reward 0.
-        rewards : array-like of float, the shape of ``keys``
-            Rewards in [0, 1].
+            The keys of the memories that were shown for each query, such as ``results.keys``, or of the right memory.
+            None stands for no memory.
+        rewards : array-like of float, shape (n,) or the shape of ``keys``
+            Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome, and
+            is divided among them by the probability that each of them caused it.
 
         After an error nothing has been learned.
         """
@@ -380,45 +378,16 @@ class MemoryStore:
         contents = self._contents
         X = contents.check_vectors(X)
         given = check_answers(keys, X.shape[0])
-        there = ~are_none(given)
         ids = np.full(given.shape, NONE, np.int64)
-        if there.any():
+        if (there := ~are_none(given)).any():
             checked = check_keys(given[there].tolist(), distinct=False)
             found = contents.records.find(checked)
             check_stored(checked, found)
             ids[there] = found
-        rewards = np.broadcast_to(check_rewards(rewards, ids), given.shape)
-        rewards = np.where(ids == NONE, np.float32(0.0), rewards)
-        if (ids != NONE).any():
-            if ids.size == X.shape[0]:
-                found = contents.state.search(X, N_COMPETITORS, self._target_recall, None, 1)[0]
-                others = np.where((found == ids) | (ids == NONE) | (rewards == 0.0), NONE, found)
-                ids = np.concatenate([ids, others], axis=1)
-                rewards = np.concatenate([rewards, np.zeros(others.shape, np.float32)], axis=1)
-            contents.learn(X, ids, rewards)
-
-    def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
-        """Learn from queries with known answers, in blocks and in random order.
-
-        Parameters
-        ----------
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Queries similar to those expected later.
-        keys : list of keys, length n
-            The key of the correct memory for each query.
-        n_passes : int, default 1
-            Number of passes over the queries.
-
-        Returns
-        -------
-        float
-            The share of queries whose first result was correct in the last pass, before the store learned from them.
-        """
-        X = self._contents.check_vectors(X)
-        checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)
-        check_one_for_each_row(checked, X.shape[0])
-        check_stored(checked, self._contents.records.find(checked))
-        return learn_in_blocks(self, X, checked, n_passes)
+        rewards = check_rewards(rewards, ids, may_be_unknown=True)
+        known = np.where(ids == NONE, np.nan, rewards)
+        if not np.isnan(known).all():
+            contents.learn(X, ids, known, self._target_recall, is_shared=rewards.shape != ids.shape)
 
     # Contents
 

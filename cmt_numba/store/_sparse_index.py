@@ -237,6 +237,12 @@ class SparseIndex:
             ids[missed, :k], scores[missed, :k] = self._compare(Q[missed], k, among)
         return ids, scores
 
+    def scores(self, Q: Any, ids: np.ndarray) -> np.ndarray:
+        """Return the float64 scores of stored vectors for each query, arrays of shape (n, m)."""
+        scores = np.empty(ids.shape)
+        score_vectors(*self._compared(Q), self._slots[ids], METRICS.index(self.metric), scores)
+        return scores
+
     def recall(self, Q: Any, k: int, target_recall: float) -> float:
         """Return 1, because searches are exact."""
         return 1.0
@@ -314,10 +320,14 @@ class SparseIndex:
     def _best(self, Q: Any, slots: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and exact scores of the best ``k`` of some slots for each query; -1 stands for no vector."""
         ids, scores = np.full((Q.shape[0], k), NONE), np.full((Q.shape[0], k), -np.inf)
+        rank_vectors(*self._compared(Q), slots, METRICS.index(self.metric), ids, scores)
+        return ids, scores
+
+    def _compared(self, Q: Any) -> tuple[SparseVectors, SparseVectors]:
+        """Return the stored vectors and the queries."""
         vectors = SparseVectors(self._offsets, self._features, self._values, self._squares, self._ids)
         queries = Q.indptr.astype(np.int64), Q.indices.astype(np.int32), Q.data, np.square(self._lengths(Q))
-        rank_vectors(vectors, SparseVectors(*queries, _NO_IDS), slots, METRICS.index(self.metric), ids, scores)
-        return ids, scores
+        return vectors, SparseVectors(*queries, _NO_IDS)
 
     def _compare(self, Q: Any, k: int, among: AllowedRows | None) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and exact scores of the best ``k`` of all candidates for each query."""
@@ -415,22 +425,34 @@ def _compare_vectors(one, i, other, j, are_distances):
     return total
 
 
+@inner
+def _score(queries, row, vectors, slot, metric):
+    """Return a score. ``metric`` is 0 for the cosine, 1 for inner products and 2 for distances."""
+    score = _compare_vectors(queries, row, vectors, slot, metric == 2)
+    if metric == 0:
+        score /= np.sqrt(queries.squares[row] * vectors.squares[slot])
+    elif metric == 2:
+        score = -np.sqrt(score)
+    return score
+
+
+@kernel
+def score_vectors(vectors, queries, slots, metric, scores):
+    """Write the scores of vectors for each query, arrays of shape (n, m)."""
+    for row in range(slots.shape[0]):
+        for column in range(slots.shape[1]):
+            scores[row, column] = _score(queries, row, vectors, slots[row, column], metric)
+
+
 @kernel
 def rank_vectors(vectors, queries, slots, metric, ids, scores):
-    """Write the best of the vectors in ``slots`` for each query. ``ids`` and ``scores`` must be filled with -1, -inf.
-
-    ``metric`` is 0 for the cosine, 1 for inner products and 2 for distances.
-    """
+    """Write the best of the vectors in ``slots`` for each query. ``ids`` and ``scores`` must hold -1 and -inf."""
     for row in range(slots.shape[0]):
         for column in range(slots.shape[1]):
             slot = slots[row, column]
             if slot < 0:
                 continue
-            score, new = _compare_vectors(queries, row, vectors, slot, metric == 2), vectors.ids[slot]
-            if metric == 0:
-                score /= np.sqrt(queries.squares[row] * vectors.squares[slot])
-            elif metric == 2:
-                score = -np.sqrt(score)
+            score, new = _score(queries, row, vectors, slot, metric), vectors.ids[slot]
             rank = scores.shape[1]
             while rank > 0 and (
                 score > scores[row, rank - 1] or (score == scores[row, rank - 1] and new < ids[row, rank - 1])

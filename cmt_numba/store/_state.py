@@ -10,16 +10,19 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .. import _index as dense_index
+from .._feedback import LearnedSearch
 from .._forest import NONE, InvariantError, require
 from .._validation import OneOf, check_integer, check_seed
 from ..persistence import as_part, of_part, take
 from ._checks import check_metric, check_values
 from ._eviction import POLICIES, EvictionOrder
-from ._feedback import N_RANKED, LearnedFeatures
 from ._sparse_index import SparseIndex
 
 ROWS_IN_A_STEP = 256
 """Number of dense rows to write in a few milliseconds, for which queries wait."""
+
+ROWS_LEARNED_IN_PLACE = 16
+"""Number of rows with rewards to learn in a few milliseconds, for which queries wait."""
 
 _MOST_NOTES = 1 << 16  # number of queries whose results wait for the next change; the oldest are dropped
 KINDS: dict[str, Any] = {"dense": dense_index.DenseIndex, "sparse": SparseIndex}
@@ -66,7 +69,7 @@ class StoreState:
     ----------
     index : DenseIndex, SparseIndex or None
         The vectors by id; None before the first insert.
-    feedback : LearnedFeatures or None
+    feedback : LearnedSearch or None
         What the store has learned from rewards; None if there were none.
     step : callable
         Calls a function that changes the state, while no thread reads it.
@@ -75,7 +78,7 @@ class StoreState:
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
         self.index: Any = None
-        self.feedback: LearnedFeatures | None = None
+        self.feedback: LearnedSearch | None = None
         bounded = options.max_items is not None
         self.eviction = (POLICIES[options.eviction] if bounded else EvictionOrder)(options.seed)
         self.step: Callable[[Callable[[], Any]], Any] = _at_once
@@ -98,12 +101,21 @@ class StoreState:
 
     def search(self, Q: Any, k: int, target_recall: float, among: Any, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and scores of the best ``k`` memories for each query, by what the store has learned."""
-        if self.feedback is None:
+        learned = self.feedback
+        if learned is None:
             found: tuple[np.ndarray, np.ndarray] = self.index.search(Q, k, target_recall, among, n_threads)
             return found
-        ids, scores = self.index.search(Q, max(k, N_RANKED), target_recall, among, n_threads)
-        self.feedback.rank(self.index, Q, ids, scores)
-        return ids[:, :k], scores[:, :k]
+        return learned.search(self.index, Q, k, target_recall, among, n_threads)
+
+    def with_competitors(
+        self, X: Any, ids: np.ndarray, rewards: np.ndarray, target_recall: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of shown memories and of other candidates, with their rewards, NaN if unknown."""
+        learned = self.feedback or LearnedSearch(self.index, self.form == "sparse")
+        candidates = learned.with_competitors(self.index, X, ids, target_recall)
+        every = np.full(candidates.shape, np.nan, np.float32)
+        every[:, : ids.shape[1]] = rewards
+        return candidates, every
 
     def note_results(self) -> None:
         """Apply the results of queries since the last change, on which the next eviction depends."""
@@ -161,17 +173,30 @@ class StoreState:
         else:
             self._in_steps(X, lambda rows: self.index.replace(ids[rows], X[rows]))
         self.eviction.returned(ids)
+        if self.feedback is not None and self.feedback.model.has_any(ids):
+            learned = self.feedback.copy(self.index)  # so that the change can be undone
+            learned.model.forget(ids)
+            self.feedback = learned
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove vectors. Ids must be distinct."""
         self.index.remove(ids)
         self.eviction.removed(ids)
+        if self.feedback is not None:
+            self.feedback.model.forget(ids)
 
-    def learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of memories, arrays of shape (n, k). An id of -1 stands for no memory."""
-        if self.feedback is None:
-            self.feedback = LearnedFeatures(self.index.n_features)
-        self.feedback.learn(self.index, X, ids, rewards)
+    def learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray, is_shared: bool) -> None:
+        """Learn from the rewards of memories, arrays of shape (n, k). An id of -1 stands for no memory.
+
+        Few rows are learned in place. For more, queries use a copy until it has learned them.
+        """
+        learned = self.feedback
+        if learned is None:
+            learned = LearnedSearch(self.index, self.form == "sparse")
+        elif len(ids) > ROWS_LEARNED_IN_PLACE:
+            learned = learned.copy(self.index)
+        learned.learn(self.index, X, ids, rewards, is_shared=is_shared)
+        self.feedback = learned
 
     def note_returned(self, ids: np.ndarray) -> None:
         """Record the ids that queries have returned. Ignore removed memories."""
@@ -206,7 +231,7 @@ class StoreState:
             try:
                 state.index = KINDS[form].of_arrays(of_part("index", arrays), facts)
                 if learned := of_part("feedback", arrays):
-                    state.feedback = LearnedFeatures.of_arrays(learned, state.index.n_features)
+                    state.feedback = LearnedSearch.of_arrays(state.index, form == "sparse", learned)
             except KeyError as error:
                 raise InvariantError(f"the index lacks {error}") from error
             require(state.index.metric == checked.metric, "the index must have the metric of the store")
@@ -229,8 +254,8 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
         rewards = arguments.get("rewards")
         if ids is None or ids.dtype != np.int64 or ids.ndim != 2 or len(ids) != X.shape[0]:
             raise ValueError("its ids do not fit its queries")
-        if rewards is None or rewards.shape != ids.shape or not ((rewards >= 0.0) & (rewards <= 1.0)).all():
-            raise ValueError("its rewards must be between 0 and 1")
+        if rewards is None or rewards.shape != ids.shape or ((rewards < 0.0) | (rewards > 1.0)).any():
+            raise ValueError("its rewards must be between 0 and 1, or NaN")
         if state.index is None or not state.index.contains(ids[ids != NONE]).all():
             raise ValueError("its ids are not stored")
     elif name != "insert" and (ids is None or ids.dtype != np.int64 or ids.ndim != 1):

@@ -234,8 +234,6 @@ X2 = vectors(2)
         (lambda s: s.feedback(X2, ["k1"], [1]), ValueError, "keys must have shape"),
         (lambda s: s.feedback(X2, ["k1", "k2"], [1, 2]), ValueError, "between 0 and 1"),
         (lambda s: s.feedback(X2, ["k1", "k2"], [1]), ValueError, "rewards must have shape"),
-        (lambda s: s.learn(X2, ["k1", "b"]), KeyError, "but 'b' is not"),
-        (lambda s: s.learn(X2, ["k1"]), ValueError, "2 rows"),
     ],
 )
 def test_bad_input_is_refused_before_anything_changes(call: Any, error: type[Exception], words: str):
@@ -400,7 +398,7 @@ def test_recall_is_reached_and_measured():
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("way", ["right answers", "rewards of answers", "learn"])
+@pytest.mark.parametrize("way", ["right answers", "rewards of answers"])
 def test_feedback_raises_the_share_of_right_answers(metric: str, way: str):
     random = np.random.default_rng(0)
     n = 100
@@ -422,8 +420,6 @@ def test_feedback_raises_the_share_of_right_answers(metric: str, way: str):
         Q = queries(wanted)
         if way == "right answers":
             store.feedback(Q, wanted, np.ones(200))
-        elif way == "learn":
-            assert 0.0 < store.learn(Q, wanted) < 1.0
         else:
             answers = store.query(Q, 5).keys
             store.feedback(Q, answers, (answers == wanted[:, None]).astype(float))

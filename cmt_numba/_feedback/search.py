@@ -1,0 +1,181 @@
+"""``LearnedSearch``: searches an index, and ranks the candidates by a feedback model."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from .._change import share_rows
+from .._forest import NONE, require
+from .model import FeedbackModel
+from .state import MOST_CANDIDATES
+
+_N_COMPETITORS = 10  # number of candidates with which rewarded memories are compared
+_CELLS_AT_ONCE = 1 << 21  # numbers in the keys of candidates that are ranked together
+_N_SAMPLES = 256
+_NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
+
+
+class LearnedSearch:
+    """What a memory has learned from rewards, and the searches that use it.
+
+    The index is passed to each method. It has ``n_features``, ``metric``, ``ids``, and the methods ``search`` and
+    ``vectors``; an index of sparse vectors also has ``scores``. The caller provides the lock.
+
+    Parameters
+    ----------
+    index : object
+        The index.
+    is_sparse : bool
+        Whether its vectors are sparse.
+
+    Attributes
+    ----------
+    model : FeedbackModel
+        The model.
+    """
+
+    def __init__(self, index: Any, is_sparse: bool) -> None:
+        self.model = FeedbackModel(index.n_features, is_sparse)
+        self._scale = np.ones(1) if index.metric == "cosine" else _typical_length(index)
+
+    # Searches
+
+    def search(
+        self, index: Any, Q: Any, k: int, target_recall: float, among: Any, n_threads: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids and the scores of the best ``k`` memories for each query.
+
+        Candidates are the most similar memories, and those that are most similar to the transformed query.
+        """
+        if not self.model.is_used:
+            found: tuple[np.ndarray, np.ndarray] = index.search(Q, k, target_recall, among, n_threads)
+            return found
+        queries = self.model.prepare(Q)
+        candidates = self._candidates(index, Q, queries, k, target_recall, among, n_threads)
+        n, m = candidates.shape
+        ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
+        size = max(1, _CELLS_AT_ONCE // (m * queries.shape[1]))
+
+        def rank(first: int, stop: int) -> None:
+            for start in range(first, stop, size):
+                rows = slice(start, min(start + size, stop))
+                own = candidates[rows]
+                ranked = self.model.rank(queries[rows], own, *self._described(index, Q[rows], own))
+                order = np.lexsort((own, -ranked), axis=1)[:, :k]
+                ids[rows] = np.take_along_axis(own, order, axis=1)
+                scores[rows] = self._as_scores(index, Q[rows], np.take_along_axis(ranked, order, axis=1))
+
+        share_rows(rank, n, n_threads)
+        return ids, scores
+
+    def _candidates(
+        self, index: Any, Q: Any, queries: np.ndarray, k: int, target_recall: float, among: Any, n_threads: int
+    ) -> np.ndarray:
+        """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
+        if self.model.is_hashed:
+            ids: np.ndarray = index.search(Q, max(k, MOST_CANDIDATES), target_recall, among, n_threads)[0]
+            return ids
+        similar = index.search(Q, k, target_recall, among, n_threads)[0]
+        transformed = self.model.transform(queries) * np.linalg.norm(Q, axis=1)[:, None]
+        ids = index.search(transformed, max(k, MOST_CANDIDATES), target_recall, among, n_threads)[0]
+        of_row = index.next_id * np.arange(len(ids))[:, None]
+        similar[np.isin(similar + of_row, ids + of_row)] = NONE
+        return np.concatenate([ids, similar], axis=1)
+
+    def _described(self, index: Any, Q: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the similarities of candidates, and their keys for the model."""
+        missing = ids == NONE
+        if missing.all():
+            return np.full(ids.shape, -np.inf), np.zeros((ids.size, self.model.width), np.float32)
+        ids = np.where(missing, ids.max(), ids)
+        vectors = index.vectors(ids.reshape(-1))
+        scores = index.scores(Q, ids) if self.model.is_sparse else _scores(index.metric, Q, vectors)
+        if index.metric == "inner_product":
+            scores = np.minimum(scores / (self._scale * _lengths(Q)[:, None]), _NEARLY_EXACT)
+        elif index.metric == "euclidean":
+            scores = 1.0 - np.square(scores / self._scale) / 2.0
+        return scores, self.model.prepare(vectors)
+
+    def _as_scores(self, index: Any, Q: Any, ranked: np.ndarray) -> np.ndarray:
+        """Return learned similarities as scores of the metric."""
+        if index.metric == "inner_product":
+            return ranked * (self._scale * _lengths(Q)[:, None])
+        if index.metric == "euclidean":
+            squares = 2.0 * (1.0 - ranked)  # negative if a memory is rated higher than one with the key of the query
+            return -self._scale * np.sign(squares) * np.sqrt(np.abs(squares))
+        return ranked
+
+    # Changes
+
+    def with_competitors(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> np.ndarray:
+        """Return ids with further candidates for each query, with which rewarded memories are compared."""
+        queries = Q
+        if self.model.is_used and not self.model.is_hashed:
+            queries = self.model.transform(self.model.prepare(Q)) * np.linalg.norm(Q, axis=1)[:, None]
+        found = index.search(queries, _N_COMPETITORS, target_recall)[0]
+        found[(found[:, :, None] == ids[:, None]).any(axis=2)] = NONE
+        return np.concatenate([ids, found], axis=1)
+
+    def learn(self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool = False) -> None:
+        """Learn from rewards of memories, arrays of shape (n, m). NaN stands for an unknown reward.
+
+        With ``is_shared``, the rewards of a row are one outcome of all its memories.
+        """
+        size = max(1, _CELLS_AT_ONCE // (ids.shape[1] * self.model.width))
+        for start in range(0, len(ids), size):
+            rows = slice(start, start + size)
+            own, queries = ids[rows], self.model.prepare(Q[rows])
+            self.model.learn(queries, own, *self._described(index, Q[rows], own), rewards[rows], is_shared)
+
+    # Files
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the persistent state."""
+        return self.model.arrays() | {"scale": self._scale}
+
+    @classmethod
+    def of_arrays(cls, index: Any, is_sparse: bool, arrays: dict[str, np.ndarray]) -> Self:
+        """Return the state with these arrays. Raise InvariantError if they are invalid."""
+        self, arrays = cls.__new__(cls), dict(arrays)
+        scale = arrays.pop("scale")
+        require(scale.dtype == np.float64 and scale.shape == (1,) and bool(0 < scale[0] < np.inf), "scale must be > 0")
+        self._scale = scale.copy()
+        self.model = FeedbackModel.of_arrays(index.n_features, is_sparse, arrays)
+        return self
+
+    def copy(self, index: Any) -> Self:
+        """Return an independent copy."""
+        return self.of_arrays(index, self.model.is_sparse, self.arrays())
+
+
+def _typical_length(index: Any) -> np.ndarray:
+    """Return the root mean square of the lengths of some stored vectors, for distances around their mean."""
+    ids = np.sort(index.ids)
+    X = index.vectors(ids[:: max(1, ids.size // _N_SAMPLES)])
+    X = X.toarray() if hasattr(X, "toarray") else X
+    X = X.astype(np.float64)
+    if index.metric == "euclidean":
+        X -= X.mean(axis=0)
+    length = np.sqrt(np.square(X).sum(axis=1).mean())
+    return np.array([length if length > 0.0 else 1.0])
+
+
+def _lengths(Q: Any) -> np.ndarray:
+    if isinstance(Q, np.ndarray):
+        return np.maximum(np.linalg.norm(Q, axis=1), 1e-30)
+    rows = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
+    return np.maximum(np.sqrt(np.bincount(rows, np.square(Q.data.astype(np.float64)), Q.shape[0])), 1e-30)
+
+
+def _scores(metric: str, Q: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Return the scores of dense candidates, shape (n, m)."""
+    X = vectors.reshape(len(Q), -1, Q.shape[1])
+    if metric == "euclidean":
+        X = X - Q[:, None]
+        return -np.sqrt(np.einsum("ijk,ijk->ij", X, X, dtype=np.float64))
+    scores: np.ndarray = np.matmul(X, Q[:, :, None])[:, :, 0].astype(np.float64)
+    if metric == "cosine":
+        scores /= np.linalg.norm(Q, axis=1)[:, None] * np.linalg.norm(X, axis=2)
+    return scores

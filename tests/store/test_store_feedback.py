@@ -1,0 +1,161 @@
+"""Tests of stores that learn from rewards."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import MemoryStore
+from cmt_numba.store import METRICS
+
+FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
+N, D = 40, 10
+
+
+def rows(n: int, seed: int = 0) -> np.ndarray:
+    X = np.abs(np.random.default_rng(seed).normal(size=(n, D)))
+    return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+
+
+def taught(form: str = "dense", metric: str = "cosine", path: Path | None = None, **options: Any) -> MemoryStore:
+    """Return a store that was rewarded for its third result."""
+    to = FORMS[form]
+    store = MemoryStore(path, metric, random_state=0, **options)
+    store.add(np.arange(N), to(rows(N)), [{"even": i % 2 == 0} for i in range(N)])
+    for seed in range(4):
+        Q = to(rows(10, seed % 2 + 5))
+        keys = store.query(Q, 3).keys
+        store.feedback(Q, keys, np.broadcast_to([0.0, 0.0, 1.0], keys.shape))
+    return store
+
+
+def answers(store: MemoryStore, Q: Any, **options: Any) -> tuple[list[Any], np.ndarray]:
+    found = store.query(Q, 5, **options)
+    return found.keys.tolist(), found.scores
+
+
+def assert_same(one: MemoryStore, other: MemoryStore, form: str = "dense") -> None:
+    Q = FORMS[form](rows(20, 5))
+    (keys, scores), (expected, expected_scores) = answers(one, Q), answers(other, Q)
+    assert keys == expected
+    np.testing.assert_array_equal(scores, expected_scores)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("form", FORMS)
+def test_rewarded_memories_come_first_and_scores_descend(form: str, metric: str):
+    to, store = FORMS[form], MemoryStore(metric=metric, random_state=0)
+    X = rows(N)
+    store.add(np.arange(N), to(X), [{"even": i % 2 == 0} for i in range(N)])
+    Q = to(rows(12, 5))
+    wanted = store.query(Q, 4).keys[:, 3]
+    for _ in range(3):
+        keys = store.query(Q, 4).keys
+        store.feedback(Q, keys, (keys == wanted[:, None]).astype(float))
+        store.feedback(Q, wanted, np.ones(12))
+    assert np.mean(store.query(Q, 1).keys[:, 0] == wanted) > 0.8
+    found = store.query(Q, N)
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+    assert (np.sort(found.keys, axis=1) == np.arange(N)).all()
+    exact = store.query(Q, 4, target_recall=1.0)
+    np.testing.assert_array_equal(exact.keys, found.keys[:, :4])
+    even = store.query(Q, 50, where={"even": True}).keys
+    assert (np.sort(even[:, :20].astype(int), axis=1) == np.arange(0, N, 2)).all()
+    assert (even[:, 20:] == None).all()  # noqa: E711
+    one_by_one = [store.query(Q[[i]], 4).keys[0].tolist() for i in range(12)]
+    assert one_by_one == found.keys[:, :4].tolist()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_key_of_a_memory_always_finds_it(form: str, metric: str):
+    store, Q = taught(form, metric), FORMS[form](rows(N))
+    for _ in range(3):
+        store.feedback(Q, np.arange(N), np.zeros(N))
+        keys = store.query(Q, 3).keys
+        store.feedback(Q, keys, np.broadcast_to([0.0, 1.0, 1.0], keys.shape))
+    assert store.query(Q, 1).keys[:, 0].tolist() == list(range(N))
+    late = FORMS[form](rows(5, 9))
+    store.add(np.arange(N, N + 5), late)
+    assert store.query(late, 1).keys[:, 0].tolist() == list(range(N, N + 5))
+
+
+def test_unknown_rewards_teach_nothing():
+    store, plain, Q = taught(), taught(), rows(10, 5)
+    keys = store.query(Q, 2).keys
+    store.feedback(Q, keys, np.full(keys.shape, np.nan))
+    store.feedback(Q, [None] * 10, np.ones(10))
+    assert_same(store, plain)
+    store.feedback(Q[:5], keys[:5], np.column_stack([np.full(5, np.nan), np.ones(5)]))
+    plain.feedback(Q[:5], keys[:5, ::-1], np.column_stack([np.ones(5), np.full(5, np.nan)]))
+    assert answers(store, Q)[0] == answers(plain, Q)[0]
+
+
+def test_a_common_outcome_is_divided_among_the_memories_shown():
+    each, shared = taught(), taught()
+    Q = rows(10, 5)
+    keys = each.query(Q, 3).keys
+    each.feedback(Q, keys, np.ones(keys.shape))
+    shared.feedback(Q, keys, np.ones(10))
+    assert not np.array_equal(answers(each, Q)[1], answers(shared, Q)[1])
+    one, several = taught(), taught()
+    one.feedback(Q, keys[:, 0], np.ones(10))
+    several.feedback(Q, keys[:, :1], np.ones((10, 1)))
+    assert_same(one, several)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_was_learned_of_a_memory_is_forgotten_with_it(form: str):
+    store, to = taught(form), FORMS[form]
+    known = store._contents.state.feedback.model._rows  # type: ignore[union-attr]
+    rewarded = [int(key) for key in known]
+    store.delete(rewarded[:2])
+    store.upsert(rewarded[2:4], to(rows(2, 8)))
+    known = store._contents.state.feedback.model._rows  # type: ignore[union-attr]
+    assert sorted(known) == sorted(rewarded[4:])
+    store.upsert(rewarded[:2], to(rows(2, 9)))
+    store.check_invariants()
+    store.query(to(rows(3)), 5)
+
+
+def test_a_failed_upsert_forgets_nothing(monkeypatch: pytest.MonkeyPatch):
+    store, plain = taught(), taught()
+    rewarded = next(iter(store._contents.state.feedback.model._rows))  # type: ignore[union-attr]
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._contents, "insert", fail)
+        with pytest.raises(MemoryError):
+            store.upsert([rewarded, N], rows(2, 8))
+    assert_same(store, plain)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("form", FORMS)
+def test_files_pickles_and_folders_keep_what_was_learned(form: str, metric: str, tmp_path: Path):
+    store = taught(form, metric)
+    store.save(tmp_path / "store.cmt")
+    assert_same(MemoryStore.load(tmp_path / "store.cmt"), store, form)
+    assert_same(pickle.loads(pickle.dumps(store)), store, form)
+    for number, snapshots in enumerate([{}, {"snapshot_bytes": 0, "snapshot_seconds": 0.0}]):
+        with taught(form, metric, tmp_path / f"{number}", **snapshots) as durable:
+            assert_same(durable, store, form)
+        with MemoryStore(tmp_path / f"{number}") as again:
+            assert_same(again, store, form)
+            again.feedback(FORMS[form](rows(40)), np.arange(40), np.ones(40))
+        with MemoryStore(tmp_path / f"{number}", read_only=True) as again:
+            expected = taught(form, metric)
+            expected.feedback(FORMS[form](rows(40)), np.arange(40), np.ones(40))
+            assert_same(again, expected, form)
+
+
+def test_without_rewards_nothing_is_ranked():
+    store = MemoryStore()
+    store.add([0, 1], rows(2))
+    store.query(rows(2), 1)
+    assert store._contents.state.feedback is None
