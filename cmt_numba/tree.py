@@ -7,31 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from . import _engine as engine
 from ._change import ReadWriteLock, changes
-from ._engine import (
-    OPTIONS,
-    Filter,
-    Forest,
-    Supervision,
-    compact_memories,
-    contents_of,
-    draw_seed,
-    enter_returned,
-    insert_rows,
-    learn_in_passes,
-    note_returned,
-    plot_forest,
-    query_forest,
-    rebuild_trees,
-    remove_ids,
-    replace_rows,
-    reroute_memories,
-    restore,
-    restore_pickled,
-    teach_rows,
-    update_rows,
-    warn_if_in_vain,
-)
 from ._forest import Hits, Leaves, ShownHits
 from ._jit import keeps_interpreter
 from ._validation import (
@@ -52,6 +29,9 @@ from .persistence import Contents, read_object, refusing, take, write_object
 from .rewards import Reward
 
 __all__ = ["KIND", "OPTIONS", "ContextualMemoryTree"]
+
+OPTIONS = engine.OPTIONS
+"""The options of a tree with their default values."""
 
 KIND = "ContextualMemoryTree"
 """The kind of object in files of trees."""
@@ -162,9 +142,9 @@ class ContextualMemoryTree:
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
         given = locals()
-        options = {name: constraint.check(name, given[name]) for name, constraint in OPTIONS.items()}
+        options = {name: constraint.check(name, given[name]) for name, constraint in engine.OPTIONS.items()}
         n_threads, seed = options.pop("n_threads"), check_seed(options.pop("random_state"))
-        self._forest = Forest(options, n_threads, seed.generate_state(n_trees + 1, np.uint64))
+        self._forest = engine.Forest(options, n_threads, seed.generate_state(n_trees + 1, np.uint64))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._forest.options.items())
@@ -235,7 +215,7 @@ class ContextualMemoryTree:
         matplotlib.figure.Figure
             The figure. Notebooks display it, and ``figure.savefig("tree.svg")`` writes it to a file.
         """
-        return plot_forest(self._forest)
+        return engine.plot_forest(self._forest)
 
     @changes  # read-only, but blocks changes meanwhile
     def check_invariants(self) -> None:
@@ -269,7 +249,7 @@ class ContextualMemoryTree:
         MemoryError
             If memory runs out. No row of ``X`` is stored then, but evicted memories are lost.
         """
-        return insert_rows(self._forest, self._forest.check_rows(X), progress)
+        return engine.insert_rows(self._forest, self._forest.check_rows(X), progress)
 
     @keeps_interpreter
     def query(
@@ -327,8 +307,8 @@ class ContextualMemoryTree:
             )
         candidates = None
         if among is not None:
-            candidates = forest.filters.of(among, None, lambda: Filter(*check_among(among)))
-        hits = query_forest(
+            candidates = forest.filters.of(among, None, lambda: engine.Filter(*check_among(among)))
+        hits = engine.query_forest(
             forest,
             rows,
             k,
@@ -337,7 +317,7 @@ class ContextualMemoryTree:
             among=candidates,
             progress=progress,
         )
-        note_returned(forest, hits.ids)
+        engine.note_returned(forest, hits.ids)
         return hits
 
     @keeps_interpreter
@@ -378,8 +358,8 @@ class ContextualMemoryTree:
         hits = check_hits(hits, rows.n_rows, forest.state)
         rewards = check_rewards(rewards, hits.ids)
         rate = check_real("key_learning_rate", key_learning_rate, 0.0, 1.0)
-        warn_if_in_vain(forest, hits, rewards)
-        update_rows(forest, rows, hits, rewards, progress, rate)
+        engine.warn_if_in_vain(forest, hits, rewards)
+        engine.update_rows(forest, rows, hits, rewards, progress, rate)
 
     @keeps_interpreter
     @changes
@@ -410,7 +390,7 @@ class ContextualMemoryTree:
         """
         rows = self._forest.check_rows(X)
         ids = check_memory_ids(ids, rows.n_rows)
-        teach_rows(self._forest, rows, ids, check_passes("n_passes", n_passes, 1), afresh, progress)
+        engine.teach_rows(self._forest, rows, ids, check_passes("n_passes", n_passes, 1), afresh, progress)
 
     def learn(
         self,
@@ -475,7 +455,7 @@ class ContextualMemoryTree:
             If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
         rows = self._forest.check_rows(X)
-        how = Supervision(
+        how = engine.Supervision(
             reward,
             None if own_ids is None else check_memory_ids(own_ids, rows.n_rows),
             check_integer("k", k, 1, MOST_WANTED - 1),  # plus one, because a row may find itself
@@ -488,8 +468,8 @@ class ContextualMemoryTree:
             raise TypeError(f"reward must be a function of rows and ids, got {type(reward).__name__}")
         if self.n_memories == 0:
             return 0.0
-        orders = np.random.Generator(np.random.PCG64(draw_seed(self._forest)))
-        return learn_in_passes(self, rows, how, orders, progress)
+        orders = np.random.Generator(np.random.PCG64(engine.draw_seed(self._forest)))
+        return engine.learn_in_passes(self, rows, how, orders, progress)
 
     @keeps_interpreter
     def remove(self, ids: Any) -> None:
@@ -500,7 +480,7 @@ class ContextualMemoryTree:
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored memories.
         """
-        remove_ids(self._forest, check_ids(ids))
+        engine.remove_ids(self._forest, check_ids(ids))
 
     @keeps_interpreter
     @changes
@@ -526,8 +506,8 @@ class ContextualMemoryTree:
         """
         rows = self._forest.check_rows(X)
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
-        replace_rows(self._forest, ids, rows, progress)
-        enter_returned(self._forest, ids[:, None])
+        engine.replace_rows(self._forest, ids, rows, progress)
+        engine.enter_returned(self._forest, ids[:, None])
 
     def reroute(self, n: int, *, progress: bool = False) -> None:
         """Reroute ``n`` random memories of each tree (REROUTE, Algorithm 7).
@@ -539,7 +519,7 @@ class ContextualMemoryTree:
         progress : bool, default False
             Show a progress bar.
         """
-        reroute_memories(self._forest, check_integer("n", n, 0), progress)
+        engine.reroute_memories(self._forest, check_integer("n", n, 0), progress)
 
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
         """Rebuild the trees from the root down around groups of memories, such as classes.
@@ -563,7 +543,7 @@ class ContextualMemoryTree:
             Show a progress bar.
         """
         ids = check_ids(ids)
-        rebuild_trees(self._forest, ids, check_groups(groups, ids.size), progress)
+        engine.rebuild_trees(self._forest, ids, check_groups(groups, ids.size), progress)
 
     def compact(self, *, copies: bool = True) -> None:
         """Reorder the storage of memories for faster queries. Answers do not change.
@@ -583,7 +563,7 @@ class ContextualMemoryTree:
         MemoryError
             If memory runs out. Nothing has changed then. Compaction needs memory for a second copy of the keys.
         """
-        compact_memories(self._forest, bool(copies))
+        engine.compact_memories(self._forest, bool(copies))
 
     # Files, pickles and copies
 
@@ -631,7 +611,7 @@ class ContextualMemoryTree:
         """Return a tree with the contents of a file. See :func:`~cmt_numba._engine.restore` for the parameters."""
         tree = cls.__new__(cls)
         tree._set_up(fields)
-        restore(tree._forest, fields, arrays, thorough=thorough, values=values)
+        engine.restore(tree._forest, fields, arrays, thorough=thorough, values=values)
         return tree
 
     def _set_up(self, fields: dict[str, Any]) -> None:
@@ -640,7 +620,7 @@ class ContextualMemoryTree:
         ContextualMemoryTree.__init__(self, **take(fields, "options", dict), n_threads=n_threads, random_state=0)
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        return contents_of(self._forest)
+        return engine.contents_of(self._forest)
 
     @changes  # read-only, but blocks changes meanwhile
     def __getstate__(self) -> dict[str, Any]:
@@ -649,7 +629,7 @@ class ContextualMemoryTree:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._set_up(state["fields"])
-        restore_pickled(self._forest, state["fields"], state["arrays"])
+        engine.restore_pickled(self._forest, state["fields"], state["arrays"])
 
     @changes  # read-only, but blocks changes meanwhile
     def _twin(self) -> ContextualMemoryTree:

@@ -10,29 +10,8 @@ from typing import Any, Protocol
 import numba
 import numpy as np
 
+from .. import _forest as forests
 from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, workers
-from .._forest import (
-    DONE,
-    N_MEMORIES,
-    NEXT_ID,
-    Eviction,
-    Leaves,
-    Parameters,
-    Rows,
-    State,
-    TreeRange,
-    count_bytes,
-    draw_word,
-    find_slots,
-    finisher_of,
-    invariants,
-    new_eviction,
-    new_state,
-    require,
-    undo_moves,
-    with_more,
-    with_spare_room,
-)
 from .._validation import check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
@@ -103,10 +82,10 @@ class Forest:
 
     def clear(self) -> None:
         """Return to the state before the first insert: forget all memories and everything learned."""
-        self.state: State | None = None
-        self._view: tuple[State, Any] | None = None
+        self.state: forests.State | None = None
+        self._view: tuple[forests.State, Any] | None = None
         self._finisher: Any = None
-        self.eviction = new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
+        self.eviction = forests.new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
 
     # Contents
 
@@ -114,13 +93,13 @@ class Forest:
     def n_memories(self) -> int:
         """Number of memories stored."""
         state = self.state
-        return 0 if state is None else state.keys.totals.item(N_MEMORIES)
+        return 0 if state is None else state.keys.totals.item(forests.N_MEMORIES)
 
     @property
     def next_id(self) -> int:
         """The id of the next memory."""
         state = self.state
-        return 0 if state is None else state.keys.totals.item(NEXT_ID)
+        return 0 if state is None else state.keys.totals.item(forests.NEXT_ID)
 
     @property
     def nbytes(self) -> int:
@@ -128,7 +107,7 @@ class Forest:
         state = self.state
         if state is None:
             return 0
-        return count_bytes(state) + self.eviction.nbytes
+        return forests.count_bytes(state) + self.eviction.nbytes
 
     def ids(self) -> np.ndarray:
         """Return the ids of all memories in slot order."""
@@ -138,21 +117,21 @@ class Forest:
 
     def depth(self) -> int:
         """Return the maximum number of internal nodes between a root and a leaf."""
-        return self.lock.read(lambda: 0 if self.state is None else invariants.depth(self.state))
+        return self.lock.read(lambda: 0 if self.state is None else forests.invariants.depth(self.state))
 
-    def leaves(self) -> Leaves:
+    def leaves(self) -> forests.Leaves:
         """Return the tree, the depth and the size of every leaf."""
         if self.state is None:
             zeros = np.zeros(self.n_trees, np.int64)
-            return Leaves(np.arange(self.n_trees, dtype=np.int64), zeros, zeros.copy())
-        return self.lock.read(lambda: invariants.leaves(self.allocated()))
+            return forests.Leaves(np.arange(self.n_trees, dtype=np.int64), zeros, zeros.copy())
+        return self.lock.read(lambda: forests.invariants.leaves(self.allocated()))
 
     def slots_of(self, ids: np.ndarray) -> np.ndarray:
         """Return the slot of each id, or -1 if it is not stored."""
         slots, state = np.empty(ids.size, np.int64), self.state
         slots.fill(-1)
         if state is not None:
-            find_slots(state.keys, ids, slots)
+            forests.find_slots(state.keys, ids, slots)
         return slots
 
     def known_slots(self, ids: np.ndarray) -> np.ndarray:
@@ -165,7 +144,7 @@ class Forest:
     def check(self) -> None:
         """Raise InvariantError if an invariant of the trees, the keys or the policy is violated."""
         if self.state is not None:
-            invariants.check(self.state)
+            forests.invariants.check(self.state)
             with self.lock.instant:
                 self.eviction.check(self.state)
             self.check_bound()
@@ -173,27 +152,27 @@ class Forest:
     def check_bound(self) -> None:
         """Raise InvariantError if there are more memories than ``max_memories``."""
         most = self.options["max_memories"]
-        require(
+        forests.require(
             most is None or self.n_memories <= most,
             f"the number of memories, {self.n_memories}, exceeds max_memories={most}",
         )
 
     # Rows
 
-    def check_rows(self, X: Any) -> Rows:
+    def check_rows(self, X: Any) -> forests.Rows:
         """Convert ``X`` to rows, dense or sparse like the stored keys. Raises TypeError or ValueError."""
         if self.state is None:
             return check_rows(X, n_threads=self.most_threads())
         parameters = self.state.parameters
         return check_rows(X, sparse=parameters.sparse, n_features=parameters.n_features, n_threads=self.most_threads())
 
-    def unit_rows(self, X: Any) -> Rows:
+    def unit_rows(self, X: Any) -> forests.Rows:
         """Convert the result of ``check_matrix`` to rows."""
         state = self.state
         sparse = None if state is None else state.parameters.sparse
         return unit_rows(X, sparse=sparse, n_threads=self.most_threads())
 
-    def fitting_state(self, rows: Rows) -> State | None:
+    def fitting_state(self, rows: forests.Rows) -> forests.State | None:
         """Return the state if its keys have the same type and width as the rows, else None.
 
         The match can fail if another thread completed or undid the first insert after the rows were validated.
@@ -206,22 +185,22 @@ class Forest:
 
     # The state
 
-    def allocated(self) -> State:
+    def allocated(self) -> forests.State:
         """Return the state, which exists after the first insert."""
         assert self.state is not None
         return self.state
 
-    def new_state(self, rows: Rows) -> State:
+    def new_state(self, rows: forests.Rows) -> forests.State:
         """Return an empty state for keys of the same type and width as ``rows``."""
-        return new_state(kernel_parameters(self.options, rows.n_features, rows.sparse), self.streams)
+        return forests.new_state(kernel_parameters(self.options, rows.n_features, rows.sparse), self.streams)
 
-    def put(self, state: State, eviction: Eviction | None = None) -> None:
+    def put(self, state: forests.State, eviction: forests.Eviction | None = None) -> None:
         """Replace the state and, if memories have moved to other slots, the policy."""
         if state is not self.state:
             self.state, self.eviction = state, eviction or self.eviction
             self._view = None  # the cached view refers to the old arrays
 
-    def view(self, state: State | None = None) -> Any:
+    def view(self, state: forests.State | None = None) -> Any:
         """Return a state, by default the current one, as an argument for kernels. The last result is cached."""
         state = state or self.state
         known = self._view
@@ -233,7 +212,7 @@ class Forest:
     def finisher(self) -> Any:
         """Return the address of the function that completes moves, an argument of kernels that move memories."""
         if self._finisher is None:
-            self._finisher = finisher_of(self.allocated().parameters, self.view())
+            self._finisher = forests.finisher_of(self.allocated().parameters, self.view())
         return self._finisher
 
     def copy(self) -> Forest:
@@ -253,7 +232,7 @@ class Forest:
         """Draw 64 bits from the random stream for queries."""
         with self.lock.instant:
             streams = self.allocated().streams
-            return int(draw_word(streams, streams.size - 1))
+            return int(forests.draw_word(streams, streams.size - 1))
 
     def new_generator(self) -> np.random.Generator:
         """Return a random generator with a seed from the random stream for queries."""
@@ -295,14 +274,14 @@ class Forest:
         """
         n_memories = self.n_memories + n_new
         if self.is_one_step(n, progress):
-            self.put(with_spare_room(self.allocated(), n, n_memories))
+            self.put(forests.with_spare_room(self.allocated(), n, n_memories))
             self.lock.step(partial(step, in_own_thread, 0, n))
             return
         steps = TimedSteps(0, n, self.pace)
         with progress_bar(n, unit, progress) as report, workers(self.threads_for(n)) as run:
             work = partial(step, run)
             for start, stop in steps:
-                self.put(with_spare_room(self.allocated(), stop - start, n_memories))
+                self.put(forests.with_spare_room(self.allocated(), stop - start, n_memories))
                 self.lock.step(partial(steps.take, work, start, stop))
                 report(stop - start)
 
@@ -317,7 +296,11 @@ class Forest:
         so readers find every memory.
         """
         n_trees = self.n_trees
-        waiting = [TreeRange(0, n_trees)] if run is in_own_thread else [TreeRange(t, t + 1) for t in range(n_trees)]
+        waiting = (
+            [forests.TreeRange(0, n_trees)]
+            if run is in_own_thread
+            else [forests.TreeRange(t, t + 1) for t in range(n_trees)]
+        )
         try:
             while True:
                 view = self.view()
@@ -327,22 +310,22 @@ class Forest:
                     statuses = run(lambda trees: kernel(view, trees, *arguments), waiting)  # noqa: B023
                 if not any(statuses):
                     return
-                waiting = [trees for trees, status in zip(waiting, statuses, strict=True) if status != DONE]
-                for status in sorted(set(statuses) - {DONE}):
-                    self.put(with_more(self.allocated(), status, n_memories or self.n_memories))
+                waiting = [trees for trees, status in zip(waiting, statuses, strict=True) if status != forests.DONE]
+                for status in sorted(set(statuses) - {forests.DONE}):
+                    self.put(forests.with_more(self.allocated(), status, n_memories or self.n_memories))
         except BaseException:
             self.undo_moves()
             raise
 
     def undo_moves(self) -> None:
         """Undo moves that a failure has interrupted."""
-        undo_moves(self.view())
+        forests.undo_moves(self.view())
 
 
-def kernel_parameters(options: dict[str, Any], n_features: int, sparse: bool) -> Parameters:
+def kernel_parameters(options: dict[str, Any], n_features: int, sparse: bool) -> forests.Parameters:
     """Return the options of a forest as an argument for kernels."""
-    named = {name: value for name, value in options.items() if name in Parameters._fields}
-    return Parameters(
+    named = {name: value for name, value in options.items() if name in forests.Parameters._fields}
+    return forests.Parameters(
         **named
         | {
             "n_features": n_features,

@@ -6,18 +6,8 @@ from functools import partial
 
 import numpy as np
 
+from .. import _forest as forests
 from .._change import Workers, changes, progress_bar, spans, undone_by
-from .._forest import (
-    COUNT,
-    MOST_MEMORIES,
-    Rows,
-    as_matrix,
-    insert_slots,
-    store_keys,
-    trimmed,
-    with_room_for_keys,
-    withdraw_slots,
-)
 from .._validation import check_ids
 from .forest import Forest
 from .reorganise import remove_ids
@@ -31,7 +21,7 @@ _NO_IDS = np.empty(0, np.int64)
 @changes
 def insert_rows(
     forest: Forest,
-    rows: Rows,
+    rows: forests.Rows,
     progress: bool = False,
     n_reroutes: int | None = None,
 ) -> np.ndarray:
@@ -41,12 +31,13 @@ def insert_rows(
     """
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
-    if most is None and n + n_rows > MOST_MEMORIES:
+    if most is None and n + n_rows > forests.MOST_MEMORIES:
         raise ValueError(
-            f"X must have at most {MOST_MEMORIES - n} rows, got {n_rows}: a tree holds at most {MOST_MEMORIES} memories"
+            f"X must have at most {forests.MOST_MEMORIES - n} rows, got {n_rows}: a tree holds at most "
+            f"{forests.MOST_MEMORIES} memories"
         )
     if not was_empty and forest.fitting_state(rows) is None:  # another thread's first insert has set the type of keys
-        rows = forest.check_rows(as_matrix(rows))
+        rows = forest.check_rows(forests.as_matrix(rows))
     with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):
         if was_empty:
             forest.put(forest.new_state(rows))
@@ -75,22 +66,22 @@ def _evict(forest: Forest, n: int) -> None:
     forest.last_evicted = np.concatenate([forest.last_evicted, chosen])
 
 
-def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | None) -> None:
+def _append_rows(forest: Forest, rows: forests.Rows, progress: bool, n_reroutes: int | None) -> None:
     """Store keys in the next slots and insert them into every tree."""
     first, n_rows = forest.n_memories, rows.n_rows
-    state = with_room_for_keys(forest.allocated(), n_rows, rows.values.size)
+    state = forests.with_room_for_keys(forest.allocated(), n_rows, rows.values.size)
     forest.put(state)
     n_reroutes = state.parameters.n_reroutes if n_reroutes is None else n_reroutes
     finisher = forest.finisher()
 
     def insert(run: Workers, start: int, stop: int) -> None:
-        store_keys(forest.view(), rows, start, stop)
-        forest.on_each_tree(run, insert_slots, first + stop, n_reroutes, finisher, n_memories=first + n_rows)
+        forests.store_keys(forest.view(), rows, start, stop)
+        forest.on_each_tree(run, forests.insert_slots, first + stop, n_reroutes, finisher, n_memories=first + n_rows)
         forest.eviction.inserted(forest.allocated(), first + start)
 
     forest.in_steps(n_rows, "insert", progress, insert, n_rows)
     if n_rows > first:  # rare, so the cost of the copy is negligible
-        forest.put(trimmed(forest.allocated()))
+        forest.put(forests.trimmed(forest.allocated()))
 
 
 def _take_back_ids(forest: Forest, first_id: int) -> None:
@@ -112,10 +103,10 @@ def roll_back(forest: Forest, first: int | None = None) -> None:
     if forest.state is None:
         return
     forest.lock.step(forest.undo_moves)
-    placed = int(forest.allocated().counters[:, COUNT].min())
+    placed = int(forest.allocated().counters[:, forests.COUNT].min())
     first = placed if first is None else min(first, placed)
     if first == forest.n_memories:
         return
     forest.lock.step(partial(forest.eviction.taken_back, first))
     for slot in reversed(range(first, forest.n_memories, _REMOVALS_IN_A_STEP)):
-        forest.lock.step(partial(withdraw_slots, forest.view(), slot))
+        forest.lock.step(partial(forests.withdraw_slots, forest.view(), slot))

@@ -6,27 +6,9 @@ from functools import partial
 
 import numpy as np
 
+from .. import _forest as forests
 from .._change import Workers, changes, spans
 from .._display import warn
-from .._forest import (
-    NONE,
-    WORTH_FINDING,
-    Feedback,
-    Hits,
-    RouterLesson,
-    Rows,
-    Scorer,
-    ScorerLoss,
-    Turn,
-    forget_routes,
-    moved_keys,
-    overwrite_keys,
-    teach_trees,
-    unexplored,
-    update_scorer,
-    update_trees,
-    with_runners_up,
-)
 from .forest import Forest
 from .query import search
 
@@ -36,8 +18,8 @@ _ROWS_AT_ONCE = 16  # number of rows whose moves of keys are applied together
 @changes
 def update_rows(
     forest: Forest,
-    rows: Rows,
-    hits: Hits,
+    rows: forests.Rows,
+    hits: forests.Hits,
     rewards: np.ndarray,
     progress: bool = False,
     key_learning_rate: float = 0.0,
@@ -49,30 +31,30 @@ def update_rows(
     """
     if forest.n_memories == 0:
         return
-    if rewards.shape[1] > 1 or forest.options["scorer_loss"] != ScorerLoss.CONTRAST.name.lower():
+    if rewards.shape[1] > 1 or forest.options["scorer_loss"] != forests.ScorerLoss.CONTRAST.name.lower():
         _learn_rewards(forest, rows, hits, rewards, progress)
         _move_keys(forest, rows, hits, rewards, key_learning_rate)
         return
-    others = unexplored(rows.n_rows, 2)
+    others = forests.unexplored(rows.n_rows, 2)
     search(forest, rows, forest.n_trees, others)
-    pairs, compared = with_runners_up(hits, others), np.zeros((rows.n_rows, 2), np.float32)
+    pairs, compared = forests.with_runners_up(hits, others), np.zeros((rows.n_rows, 2), np.float32)
     compared[:, 0] = rewards[:, 0]
     _learn_rewards(forest, rows, pairs, compared, progress)
     _move_keys(forest, rows, pairs, compared, key_learning_rate)
     shown = np.ascontiguousarray(pairs.ids[:, 0])
-    worth = rewards[:, 0] >= WORTH_FINDING
+    worth = rewards[:, 0] >= forests.WORTH_FINDING
     if worth.any():
         slots = forest.slots_of(shown)
-        right = np.flatnonzero(worth & (slots != NONE))
+        right = np.flatnonzero(worth & (slots != forests.NONE))
         if right.size > 0:
             _teach(forest, rows if right.size == rows.n_rows else rows.take(right), slots[right], 1, False)
 
 
-def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
+def warn_if_in_vain(forest: Forest, hits: forests.Hits, rewards: np.ndarray) -> None:
     """Warn once if an update with these rewards has no effect."""
     loss = forest.options["scorer_loss"]
     learns = loss in ("contrast", "regression") or rewards.shape[1] > 1
-    if learns or forest.has_warned or forest.n_memories == 0 or np.any(hits.exploration.node != NONE):
+    if learns or forest.has_warned or forest.n_memories == 0 or np.any(hits.exploration.node != forests.NONE):
         return
     forest.has_warned = True
     message = (
@@ -89,7 +71,7 @@ def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None
     state = forest.state
     if state is None:
         raise ValueError("the scorer can be set only after the first insert: insert memories first")
-    scorer = Scorer(np.array(weights, np.float32), np.array(squares, np.float32))
+    scorer = forests.Scorer(np.array(weights, np.float32), np.array(squares, np.float32))
     for array in scorer:
         if array.shape != (state.parameters.n_features,) or not np.isfinite(array).all():
             raise ValueError(
@@ -98,60 +80,60 @@ def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None
     forest.lock.step(partial(forest.put, state._replace(scorer=scorer)))
 
 
-def _learn_rewards(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool) -> None:
+def _learn_rewards(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: np.ndarray, progress: bool) -> None:
     """Train the scorer, and the routers of explored nodes, on rewards."""
     state = forest.allocated()
     if state.scorer.theta.size == 0:
-        forest.put(state._replace(scorer=Scorer(*np.zeros((2, rows.n_features), np.float32))))
+        forest.put(state._replace(scorer=forests.Scorer(*np.zeros((2, rows.n_features), np.float32))))
     parameters = state.parameters
-    at, feedback = np.zeros(forest.n_trees, np.int64), Feedback(rows, hits, rewards)
+    at, feedback = np.zeros(forest.n_trees, np.int64), forests.Feedback(rows, hits, rewards)
     finisher = forest.finisher()
 
     def learn(run: Workers, start: int, stop: int) -> None:
         of_rows = feedback
         if stop - start < rows.n_rows:
-            of_rows = Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
-        update_scorer(forest.view(), parameters.scorer_loss, of_rows)
-        forest.on_each_tree(run, update_trees, Turn(at, stop, finisher), feedback)
+            of_rows = forests.Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
+        forests.update_scorer(forest.view(), parameters.scorer_loss, of_rows)
+        forest.on_each_tree(run, forests.update_trees, forests.Turn(at, stop, finisher), feedback)
 
     forest.in_steps(rows.n_rows, "update", progress, learn)
 
 
-def _move_keys(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, rate: float) -> None:
+def _move_keys(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: np.ndarray, rate: float) -> None:
     """Move dense keys according to rewards. Memories stay in their leaves."""
     if rows.sparse or rate == 0.0:
         return
-    ids, explored = hits.ids[:, : rewards.shape[1]], hits.exploration.node != NONE
-    slots = np.where(explored[:, None], NONE, forest.slots_of(ids.reshape(-1)).reshape(ids.shape))
+    ids, explored = hits.ids[:, : rewards.shape[1]], hits.exploration.node != forests.NONE
+    slots = np.where(explored[:, None], forests.NONE, forest.slots_of(ids.reshape(-1)).reshape(ids.shape))
     for first, stop in spans(rows.n_rows, _ROWS_AT_ONCE):
         state = forest.allocated()
-        moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
-        forest.lock.step(partial(overwrite_keys, forest.view(), moved, keys))
+        moved, keys = forests.moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
+        forest.lock.step(partial(forests.overwrite_keys, forest.view(), moved, keys))
 
 
 @changes
 def teach_rows(
-    forest: Forest, rows: Rows, ids: np.ndarray, n_passes: int = 1, afresh: bool = False, progress: bool = False
+    forest: Forest, rows: forests.Rows, ids: np.ndarray, n_passes: int = 1, afresh: bool = False, progress: bool = False
 ) -> None:
     """Train routers to route row ``i`` to the memory ``ids[i]``. Raises KeyError if an id is not stored."""
     slots = forest.known_slots(ids)
     if afresh:
         for t in range(forest.n_trees):
-            forest.lock.step(partial(forget_routes, forest.view(), t))
+            forest.lock.step(partial(forests.forget_routes, forest.view(), t))
     _teach(forest, rows, slots, n_passes, progress)
 
 
-def _teach(forest: Forest, rows: Rows, slots: np.ndarray, n_passes: int, progress: bool) -> None:
+def _teach(forest: Forest, rows: forests.Rows, slots: np.ndarray, n_passes: int, progress: bool) -> None:
     """Train routers to route row ``i`` to the memory in ``slots[i]``."""
     seed = forest.draw_word()
     orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # creating a generator takes 30 us
     for _ in range(n_passes):
         order = np.zeros(1, np.int64) if orders is None else orders.permutation(rows.n_rows)
-        lesson = RouterLesson(rows, order, slots)
+        lesson = forests.RouterLesson(rows, order, slots)
         at = np.zeros((forest.n_trees, 2), np.int64)
-        at[:, 1] = NONE
+        at[:, 1] = forests.NONE
 
         def teach(run: Workers, _start: int, stop: int) -> None:
-            forest.on_each_tree(run, teach_trees, lesson, at, stop)  # noqa: B023
+            forest.on_each_tree(run, forests.teach_trees, lesson, at, stop)  # noqa: B023
 
         forest.in_steps(rows.n_rows, "teach", progress, teach)

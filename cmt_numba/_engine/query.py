@@ -8,28 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .. import _forest as forests
 from .._change import TimedSteps, map_threads, progress_bar, spans
-from .._forest import (
-    N_MEMORIES,
-    UNRESTRICTED,
-    Hits,
-    Query,
-    Rows,
-    ShownHits,
-    State,
-    add_explored,
-    are_among,
-    are_few,
-    as_matrix,
-    certain,
-    explore_rows,
-    no_hits,
-    query_rows,
-    score_slots,
-    stored_rows,
-    top_k,
-    unexplored,
-)
 from .._jit import keeping_interpreter
 from .filters import MOST_GATHERED, Filter
 from .forest import Forest
@@ -41,21 +21,21 @@ _ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # shape of a matrix product; 
 
 def query_forest(
     forest: Forest,
-    rows: Rows,
+    rows: forests.Rows,
     k: int = 1,
     n_leaves: int | None = None,
     *,
     epsilon: float = 0.0,
     among: Filter | None = None,
     progress: bool = False,
-) -> ShownHits:
+) -> forests.ShownHits:
     """Return the best ``k`` memories for each row, among all memories or those that pass the filter ``among``.
 
     Rows explore with probability ``epsilon``. Call :func:`note_returned` to notify the eviction policy.
     """
     n_leaves = forest.n_trees if n_leaves is None else n_leaves
-    hits = no_hits(rows.n_rows, k)
-    propensities: Callable[[], np.ndarray] = partial(certain, hits.ids)
+    hits = forests.no_hits(rows.n_rows, k)
+    propensities: Callable[[], np.ndarray] = partial(forests.certain, hits.ids)
     if among is not None:
         forest.lock.read(partial(search_among, forest, rows, n_leaves, among, hits, progress=progress))
     elif forest.n_memories > 0:
@@ -63,7 +43,7 @@ def query_forest(
         if epsilon > 0.0:
             propensities = partial(_propensities, forest, rows, hits.ids, n_leaves, epsilon, forest.lock.n_steps)
         search(forest, rows, n_leaves, hits, epsilon=epsilon, word=word, progress=progress)
-    return ShownHits.of(hits, propensities)
+    return forests.ShownHits.of(hits, propensities)
 
 
 def draw_seed(forest: Forest) -> int:
@@ -96,9 +76,9 @@ def enter_returned(forest: Forest, ids: np.ndarray) -> None:
 
 def search(
     forest: Forest,
-    rows: Rows,
+    rows: forests.Rows,
     n_leaves: int,
-    hits: Hits,
+    hits: forests.Hits,
     *,
     epsilon: float = 0.0,
     word: Any = np.uint64(0),  # noqa: B008
@@ -111,10 +91,10 @@ def search(
         if state is None:
             return
         view = forest.view(state)
-        query = Query(rows, first, stop, n_leaves, epsilon, word)
-        query_rows(view, query, UNRESTRICTED, hits.ids, hits.scores)
+        query = forests.Query(rows, first, stop, n_leaves, epsilon, word)
+        forests.query_rows(view, query, forests.UNRESTRICTED, hits.ids, hits.scores)
         if epsilon > 0.0:
-            explore_rows(view, query, hits)
+            forests.explore_rows(view, query, hits)
 
     n_rows = rows.n_rows
     if n_rows <= _ROWS_AT_ONCE and not progress:
@@ -134,7 +114,7 @@ def search(
 
 
 def search_among(
-    forest: Forest, rows: Rows, n_leaves: int, among: Filter, hits: Hits, *, progress: bool = False
+    forest: Forest, rows: forests.Rows, n_leaves: int, among: Filter, hits: forests.Hits, *, progress: bool = False
 ) -> None:
     """Write the best memories in ``among`` for each row to ``hits``. Call this within a read of the forest."""
     state = forest.fitting_state(rows)
@@ -142,23 +122,23 @@ def search_among(
     if state is None or chosen.size == 0:
         return
     view, n_threads = forest.view(state), forest.threads_for(rows.n_rows)
-    few = are_few(chosen, n_leaves)
-    restriction = UNRESTRICTED if few else among.restriction(state)
+    few = forests.are_few(chosen, n_leaves)
+    restriction = forests.UNRESTRICTED if few else among.restriction(state)
     with progress_bar(rows.n_rows, "query", progress) as report:
 
         def answer(span: tuple[int, int]) -> None:
-            query = Query(rows, *span, n_leaves, 0.0, np.uint64(0))
+            query = forests.Query(rows, *span, n_leaves, 0.0, np.uint64(0))
             if few:
-                score_slots(view, query, chosen, hits.ids, hits.scores)
+                forests.score_slots(view, query, chosen, hits.ids, hits.scores)
             else:
-                query_rows(view, query, restriction, hits.ids, hits.scores)
+                forests.query_rows(view, query, restriction, hits.ids, hits.scores)
             report(span[1] - span[0])
 
         map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
 
 
 def _propensities(
-    forest: Forest, rows: Rows, ids: np.ndarray, n_leaves: int, epsilon: float, n_steps: int
+    forest: Forest, rows: forests.Rows, ids: np.ndarray, n_leaves: int, epsilon: float, n_steps: int
 ) -> np.ndarray:
     """Return the probability that a query shows each memory. Raises RuntimeError if the trees have changed."""
     shown = np.zeros(ids.shape)
@@ -168,10 +148,10 @@ def _propensities(
         if state is None or forest.lock.n_steps != n_steps:
             raise RuntimeError("the trees have changed since the query: read propensities before changing them")
         view = forest.view(state)
-        query, best = Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), no_hits(*ids.shape)
-        query_rows(view, query, UNRESTRICTED, best.ids, best.scores)
-        shown[first:stop] = (1.0 - epsilon) * are_among(ids[first:stop], best.ids[first:stop])
-        add_explored(view, query._replace(epsilon=epsilon), ids, shown)
+        query, best = forests.Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), forests.no_hits(*ids.shape)
+        forests.query_rows(view, query, forests.UNRESTRICTED, best.ids, best.scores)
+        shown[first:stop] = (1.0 - epsilon) * forests.are_among(ids[first:stop], best.ids[first:stop])
+        forests.add_explored(view, query._replace(epsilon=epsilon), ids, shown)
 
     steps = TimedSteps(0, rows.n_rows, forest.pace)
     for first, stop in steps:
@@ -182,13 +162,13 @@ def _propensities(
 # Exhaustive search by matrix products
 
 
-def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None) -> Hits:
+def scan_dense(forest: Forest, rows: forests.Rows, k: int, among: Filter | None) -> forests.Hits:
     """Return the exact best ``k`` memories for each dense row, among all memories or those in ``among``.
 
     Other threads may change the forest between blocks of rows.
     """
     n_rows = rows.n_rows
-    hits = unexplored(n_rows, k)
+    hits = forests.unexplored(n_rows, k)
     if n_rows <= _ROWS_IN_A_BLOCK:
         forest.lock.read(partial(_scan_block, forest, rows, among, hits))
         return hits
@@ -201,12 +181,12 @@ def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None) -> Hits
     return hits
 
 
-def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits) -> None:
+def _scan_block(forest: Forest, rows: forests.Rows, among: Filter | None, hits: forests.Hits) -> None:
     """Write the exact best candidates for one block of rows to ``hits``."""
     state = forest.fitting_state(rows)
     if state is None:
         return
-    n, slots = state.keys.totals.item(N_MEMORIES), None
+    n, slots = state.keys.totals.item(forests.N_MEMORIES), None
     if among is not None:
         slots = among.slots(forest.slots_of, forest.lock.n_steps)
         n = slots.size
@@ -217,7 +197,7 @@ def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits) ->
     if theta.size > 0:
         asked = asked * (np.float32(1.0) + theta)
     if among is not None and n <= MOST_GATHERED:
-        best = top_k(asked @ among.gathered(state).T, min(n, hits.ids.shape[1]))
+        best = forests.top_k(asked @ among.gathered(state).T, min(n, hits.ids.shape[1]))
     else:
         best = _best_in_blocks(state, asked, slots, n, hits.ids.shape[1])
     width = best[0].shape[1]
@@ -226,7 +206,7 @@ def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits) ->
 
 
 def _best_in_blocks(
-    state: State, asked: np.ndarray, slots: np.ndarray | None, n: int, k: int
+    state: forests.State, asked: np.ndarray, slots: np.ndarray | None, n: int, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions and scores of the best ``k`` candidates for each row, both of shape (n_rows, k).
 
@@ -235,11 +215,11 @@ def _best_in_blocks(
     places, scores = np.empty((len(asked), 0), np.int64), np.empty((len(asked), 0), np.float32)
     for start in range(0, n, _MEMORIES_IN_A_BLOCK):
         here = slice(start, min(start + _MEMORIES_IN_A_BLOCK, n))
-        of_block = asked @ as_matrix(stored_rows(state, here if slots is None else slots[here])).T
+        of_block = asked @ forests.as_matrix(forests.stored_rows(state, here if slots is None else slots[here])).T
         n_before = scores.shape[1]
         if n_before > 0:
             of_block = np.concatenate([scores, of_block], axis=1)
-        columns, scores = top_k(of_block, min(k, of_block.shape[1]))
+        columns, scores = forests.top_k(of_block, min(k, of_block.shape[1]))
         others = columns - (n_before - start)
         if n_before > 0:
             before = np.take_along_axis(places, np.minimum(columns, n_before - 1), axis=1)

@@ -6,22 +6,8 @@ from functools import partial
 
 import numpy as np
 
+from .. import _forest as forests
 from .._change import TimedSteps, Workers, changes, progress_bar
-from .._forest import (
-    Rows,
-    Turn,
-    begin_reroutes,
-    compacted,
-    insert_slots,
-    overwrite_keys,
-    reinsert_slots,
-    remove_memories,
-    stored_rows,
-    with_ids,
-    with_room_for_keys,
-    with_tree,
-    without_trees,
-)
 from .forest import Forest
 
 
@@ -31,7 +17,7 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
     forest.known_slots(ids)
 
     def remove(start: int, stop: int) -> None:
-        remove_memories(forest.view(), forest.eviction.recency, ids[start:stop])
+        forests.remove_memories(forest.view(), forest.eviction.recency, ids[start:stop])
 
     steps = TimedSteps(0, ids.size, forest.pace)
     for start, stop in steps:
@@ -39,24 +25,24 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
 
 
 @changes
-def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = False) -> None:
+def replace_rows(forest: Forest, ids: np.ndarray, rows: forests.Rows, progress: bool = False) -> None:
     """Replace the keys of memories with distinct ids. Raises KeyError if an id is not stored.
 
     A small batch is one step. A large batch first writes all keys in one step, and then moves memories in later steps.
     """
     slots = forest.known_slots(ids)
     if rows.sparse:
-        forest.put(with_room_for_keys(forest.allocated(), 0, rows.values.size))
+        forest.put(forests.with_room_for_keys(forest.allocated(), 0, rows.values.size))
     at = np.zeros(forest.n_trees, np.int64)
     finisher, in_one_step = forest.finisher(), forest.is_one_step(rows.n_rows, progress)
 
     def overwrite() -> None:
-        overwrite_keys(forest.view(), slots, rows)
+        forests.overwrite_keys(forest.view(), slots, rows)
 
     def reinsert(run: Workers, start: int, stop: int) -> None:
         if in_one_step:
             overwrite()
-        forest.on_each_tree(run, reinsert_slots, Turn(at, stop, finisher), slots)
+        forest.on_each_tree(run, forests.reinsert_slots, forests.Turn(at, stop, finisher), slots)
 
     if not in_one_step:
         forest.lock.step(overwrite)
@@ -71,8 +57,8 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
     finisher, n_memories = forest.finisher(), forest.n_memories
 
     def reroute(run: Workers, start: int, stop: int) -> None:
-        begin_reroutes(forest.allocated().counters, stop - start)
-        forest.on_each_tree(run, insert_slots, n_memories, 0, finisher)  # only makes the pending reroutes
+        forests.begin_reroutes(forest.allocated().counters, stop - start)
+        forest.on_each_tree(run, forests.insert_slots, n_memories, 0, finisher)  # only makes the pending reroutes
 
     forest.in_steps(n, "reroute", progress, reroute)
 
@@ -87,11 +73,11 @@ def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress:
     slots, before = forest.known_slots(ids), forest.allocated()
     group = np.arange(forest.n_memories)
     group[slots] = forest.n_memories + np.unique(groups, return_inverse=True)[1]
-    rows = stored_rows(before, slice(forest.n_memories))
-    state, generator = without_trees(before), forest.new_generator()
+    rows = forests.stored_rows(before, slice(forest.n_memories))
+    state, generator = forests.without_trees(before), forest.new_generator()
     with progress_bar(forest.n_trees, "tree", progress) as report:
         for t in range(forest.n_trees):
-            state = with_tree(state, t, rows, group, generator)
+            state = forests.with_tree(state, t, rows, group, generator)
             report(1)
     forest.lock.step(partial(forest.put, state))
 
@@ -102,7 +88,7 @@ def compact_memories(forest: Forest, copies: bool) -> None:
     if forest.n_memories == 0:
         return
     before = forest.allocated()
-    state = compacted(before, copies=copies)
+    state = forests.compacted(before, copies=copies)
 
     def swap_in() -> None:
         # The policy refers to memories by slot, so it is replaced together with the state.
@@ -116,6 +102,6 @@ def renumber(forest: Forest) -> np.ndarray:
     """Change the id of each memory to its slot; return the old ids in slot order."""
     state = forest.allocated()
     former = forest.ids()
-    keys = with_ids(state.keys, np.arange(forest.n_memories))
+    keys = forests.with_ids(state.keys, np.arange(forest.n_memories))
     forest.lock.step(partial(forest.put, state._replace(keys=keys)))
     return former

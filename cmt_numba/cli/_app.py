@@ -251,10 +251,10 @@ def evaluate(
     from ..estimators import trees_of
     from ..evaluation import to_json
     from ..formats import open_data
+    from ..report import result_tables, shown_profile, write_report
     from ._columns import keys_of_rows, rivals_but, texts_of_rows
-    from ._show import show_result
     from ._streams import look_through, stream
-    from ._tables import show_kinds
+    from ._tables import show_kinds, show_table
 
     check_files(inputs=(data, reading.labels, test, test_labels), outputs=(report, json_file))
     options = reading.options(with_kinds=not progressive)
@@ -296,8 +296,6 @@ def evaluate(
         )
         profile = result.profile
     if report is not None:
-        from ..report import write_report
-
         command = shlex.join(["cmt-numba", *ctx.meta[given.WORDS]])
         write_report(report, result, title=f"{data.name}", command=command, profile=profile)
     if json_file is not None:
@@ -305,7 +303,8 @@ def evaluate(
         with open_output(json_file) as file:
             file.write(to_json_text(to_json(contents), indent=2) + "\n")
     if json_file != Path("-"):
-        show_result(Console(), result, profile)
+        for table in result_tables(result, shown_profile(profile)):
+            show_table(Console(), table)
 
 
 @app.command()

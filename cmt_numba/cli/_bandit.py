@@ -117,9 +117,9 @@ def evaluate(
     from ..bandits.evaluation import estimate_propensities, estimate_rewards, read_log
     from ..bandits.evaluation import evaluate as estimate
     from ..evaluation import to_json
-    from ..report import intervals_of, write_bandit_report
+    from ..report import bandit_tables, intervals_of, write_bandit_report
     from ._outputs import check_files, open_output, to_json_text
-    from ._show import show_pairs, show_table
+    from ._tables import show_table
 
     check_files(inputs=(log, Path(policy)), outputs=(report, json_file))
     columns: dict[str, Any] = {"action": action, "reward": reward, "propensity": propensity, "allowed": allowed}
@@ -163,10 +163,8 @@ def evaluate(
         with open_output(json_file) as file:
             file.write(to_json_text(to_json({**contents, "advice": result.advice}), indent=2) + "\n")
     if json_file != Path("-"):
-        show_pairs(Console(), f"{log}: {policy}", summary.items())
-        show_table(Console(), "Mean reward of the policy", rows)
-        if result.advice:
-            show_pairs(Console(), "Advice", [("", advice) for advice in result.advice])
+        for table in bandit_tables(result, rows):
+            show_table(Console(), table)
 
 
 def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Policy | ArgmaxRegressor, Log]:

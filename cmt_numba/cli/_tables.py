@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .._display import format_value
+from .._display import ResultTable
 from ..formats import Batch, ReadOptions, kinds_of
 from ._outputs import printable
 from ._streams import Stream
@@ -19,18 +19,16 @@ from ._streams import Stream
 
 def show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, Any]]) -> None:
     """Print a table of names and values."""
-    table = Table(show_header=False)
-    for name, value in pairs:
-        if isinstance(value, list):  # a histogram with few non-zero counts
-            value = ", ".join(f"{place}: {format_value(n)}" for place, n in enumerate(value) if n)
-        table.add_row(name, Text(printable(format_value(value))))
-    print_table(console, title, table)
+    show_table(console, ResultTable.of_pairs(title, pairs))
 
 
-def print_table(console: Console, title: str, table: Table) -> None:
-    """Print a title and a table below it."""
-    console.print(printable(title), style="bold", highlight=False, markup=False, soft_wrap=True)
-    console.print(table)
+def show_table(console: Console, table: ResultTable) -> None:
+    """Print a table below its caption."""
+    drawn = Table(*table.header, show_header=len(table.header) > 0)
+    for row in table.rows:
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(printable(table.caption), style="bold", highlight=False, markup=False, soft_wrap=True)
+    console.print(drawn)
 
 
 def show_kinds(options: ReadOptions, console: Console) -> None:

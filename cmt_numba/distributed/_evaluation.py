@@ -11,26 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from .. import evaluation
 from .._change import progress_bar
 from .._validation import check_integer, check_real
 from ..estimators import trees_of
-from ..evaluation import (
-    BatchResult,
-    ProgressiveResult,
-    Split,
-    TreeProfile,
-    check_rivals,
-    checked_data,
-    held_out_metrics,
-    mean_and_deviation,
-    next_batch_size,
-    plan_of,
-    profile,
-    progressive_validation,
-    result_of,
-    run_of,
-    seeded,
-)
 from ..formats import ReadOptions, open_data
 from ._cluster import running, start
 
@@ -54,7 +38,7 @@ def evaluate(
     progress: bool = False,
     address: str | None = None,
     task_options: dict[str, Any] | None = None,
-) -> dict[str, BatchResult]:
+) -> dict[str, evaluation.BatchResult]:
     """Evaluate several estimators, or several settings of an estimator, in parallel Ray tasks.
 
     Each combination of an estimator, a seed and a fold is a task. The metrics are bit-identical to the results of
@@ -91,17 +75,19 @@ def evaluate(
         raise ValueError("estimators must contain at least one estimator")
     given: dict[str, Any] = {"holdout": holdout, "folds": folds, "seeds": seeds, "n_passes": n_passes}
     given |= {"probes": probes, "details": details}
-    plans = {name: plan_of(estimator, y, **given) for name, estimator in estimators.items()}
-    data = Split(X, X_test, y, y_test, texts, texts_test)
+    plans = {name: evaluation.plan_of(estimator, y, **given) for name, estimator in estimators.items()}
+    data = evaluation.Split(X, X_test, y, y_test, texts, texts_test)
     for plan in plans.values():
-        data = checked_data(data, plan)
-        rivals = check_rivals(rivals, plan.task, texts)
+        data = evaluation.checked_data(data, plan)
+        rivals = evaluation.check_rivals(rivals, plan.task, texts)
     start(address)
     shared = running().put(data)
     calls = {(name, i): (plan, shared, i) for name, plan in plans.items() for i in range(len(plan.splits))}
-    runs = _answers(run_of, calls, task_options, progress)
+    runs = _answers(evaluation.run_of, calls, task_options, progress)
     return {
-        name: result_of(plan, data, [runs[name, i] for i in range(len(plan.splits))], rivals, progress=progress)
+        name: evaluation.result_of(
+            plan, data, [runs[name, i] for i in range(len(plan.splits))], rivals, progress=progress
+        )
         for name, plan in plans.items()
     }
 
@@ -117,7 +103,7 @@ def evaluate_files(
     address: str | None = None,
     task_options: dict[str, Any] | None = None,
     **reading: Any,
-) -> dict[str, BatchResult]:
+) -> dict[str, evaluation.BatchResult]:
     """Evaluate classifiers in Ray tasks on data that may be larger than memory.
 
     Each combination of a classifier and a seed is a task, which reads the rows twice, in blocks. In the first pass the
@@ -175,7 +161,7 @@ def validate_files(
     address: str | None = None,
     task_options: dict[str, Any] | None = None,
     **reading: Any,
-) -> dict[str, ProgressiveResult]:
+) -> dict[str, evaluation.ProgressiveResult]:
     """Validate estimators progressively in Ray tasks on data that may be larger than memory.
 
     Each task evaluates one estimator. It reads the rows once, in order and in growing batches, and predicts each batch
@@ -217,9 +203,9 @@ def _options_for(estimators: Mapping[str, Any], path: Any, block_rows: int, read
     return open_data(path, **reading).resolved()
 
 
-def _validate_on_blocks(estimator: Any, path: str, options: ReadOptions, most: int) -> ProgressiveResult:
-    batches = open_data(path, options).batches(partial(next_batch_size, most=most))
-    return progressive_validation(clone(estimator), ((batch.X, batch.y) for batch in batches))
+def _validate_on_blocks(estimator: Any, path: str, options: ReadOptions, most: int) -> evaluation.ProgressiveResult:
+    batches = open_data(path, options).batches(partial(evaluation.next_batch_size, most=most))
+    return evaluation.progressive_validation(clone(estimator), ((batch.X, batch.y) for batch in batches))
 
 
 class _BlocksRun(NamedTuple):
@@ -228,14 +214,14 @@ class _BlocksRun(NamedTuple):
     n_test: int
     seconds_fit: float
     us_per_query: float
-    profile: TreeProfile | None
+    profile: evaluation.TreeProfile | None
 
 
 def _run_on_blocks(
     estimator: Any, path: str, options: ReadOptions, block_rows: int, holdout: float, seed: int
 ) -> _BlocksRun:
     """Train an estimator on a file's training rows, then evaluate it on the held-out rows."""
-    estimator, seconds, answers, right, n_train = seeded(estimator, seed), [0.0, 0.0], [], [], 0
+    estimator, seconds, answers, right, n_train = evaluation.seeded(estimator, seed), [0.0, 0.0], [], [], 0
     for learning in (True, False):
         draws = np.random.default_rng(seed)  # both passes draw the same held-out rows
         for batch in open_data(path, options).batches(block_rows):
@@ -256,18 +242,20 @@ def _run_on_blocks(
             f"holdout={holdout} leaves no training rows or no test rows; change holdout, or pass more rows"
         )
     n_test = sum(y.size for y in right)
-    metrics = held_out_metrics("multiclass", estimator, None, np.concatenate(right), np.concatenate(answers), None)
-    shape = None if trees_of(estimator) is None else profile(estimator)
+    metrics = evaluation.held_out_metrics(
+        "multiclass", estimator, None, np.concatenate(right), np.concatenate(answers), None
+    )
+    shape = None if trees_of(estimator) is None else evaluation.profile(estimator)
     return _BlocksRun(metrics, n_train, n_test, seconds[True], 1e6 * seconds[False] / n_test, shape)
 
 
-def _result_of_blocks(runs: list[_BlocksRun]) -> BatchResult:
+def _result_of_blocks(runs: list[_BlocksRun]) -> evaluation.BatchResult:
     last, per_seed = runs[-1], [run.metrics for run in runs]
-    return BatchResult(
+    return evaluation.BatchResult(
         task="multiclass",
         n_train=last.n_train,
         n_test=last.n_test,
-        metrics={name: mean_and_deviation([one[name] for one in per_seed]) for name in per_seed[0]},
+        metrics={name: evaluation.mean_and_deviation([one[name] for one in per_seed]) for name in per_seed[0]},
         per_seed=per_seed,
         seconds_fit=float(np.median([run.seconds_fit for run in runs])),
         us_per_query=float(np.median([run.us_per_query for run in runs])),

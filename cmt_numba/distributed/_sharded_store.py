@@ -13,6 +13,7 @@ from uuid import uuid4
 import numpy as np
 import scipy.sparse
 
+from .. import store as stores
 from .._display import warn
 from .._validation import (
     MOST_WANTED,
@@ -23,27 +24,6 @@ from .._validation import (
     check_wanted,
 )
 from ..persistence import FileFormatError
-from ..store import (
-    DuplicateKeyError,
-    Item,
-    Items,
-    Key,
-    MemoryStore,
-    PreparedFilter,
-    are_none,
-    as_rows,
-    check_answers,
-    check_filter,
-    check_keys,
-    check_metric,
-    check_one_for_each_row,
-    check_one_of,
-    check_payloads,
-    check_stored,
-    check_values,
-    condition_of,
-    field_path,
-)
 from . import _resizing as resizing
 from ._calls import ShardPlan
 from ._client import BLOCKS_AHEAD, Client, Question, SentQuestion, blocks_of_rows
@@ -127,7 +107,7 @@ class ShardedStore:
         actor_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        metric = None if metric is None else check_metric(metric)
+        metric = None if metric is None else stores.check_metric(metric)
         _check_options(options, metric)
         _check_limits(n_replicas, timeout, max_pending)
         if n_replicas > 0:
@@ -223,17 +203,17 @@ class ShardedStore:
         """Return the number of memories, or of those that a filter selects."""
         return len(self) if where is None else len(self._keys_where(where))
 
-    def _keys_where(self, where: Any) -> list[Key]:
+    def _keys_where(self, where: Any) -> list[stores.Key]:
         """Return the keys of the memories that a filter selects."""
         found = self._ask_filtered("keys_where", where, lambda own: (own,))
         return list(dict.fromkeys(key for part in found for key in part))
 
-    def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
+    def filter(self, where: Any = None, *, keys: Any = None) -> stores.PreparedFilter:
         """Return a prepared filter to pass as ``where`` to many queries; see :meth:`cmt_numba.MemoryStore.filter`.
 
         Each shard looks up the keys once, and again only after its memories have changed.
         """
-        prepared = check_filter(where, keys)
+        prepared = stores.check_filter(where, keys)
         if prepared.keys:
             self._check_stored(prepared.keys)
         return prepared
@@ -252,16 +232,16 @@ class ShardedStore:
         n_bytes = X.data.nbytes if scipy.sparse.issparse(X) else X.nbytes
         return running().put(X) if n_bytes > _BYTES_TO_SHARE else X
 
-    def _filtering_keys(self, where: Any) -> list[Key]:
+    def _filtering_keys(self, where: Any) -> list[stores.Key]:
         """Return the keys that a filter lists, or an empty list if it lists none."""
         if where is None or callable(where):
             return []
-        if isinstance(where, PreparedFilter):
+        if isinstance(where, stores.PreparedFilter):
             return where.keys
         if isinstance(where, dict):
-            condition_of(where)
+            stores.condition_of(where)
             return []
-        keys = check_keys(where, distinct=False)
+        keys = stores.check_keys(where, distinct=False)
         self._check_stored(keys)
         return keys
 
@@ -277,16 +257,16 @@ class ShardedStore:
 
     # Contents
 
-    def get(self, keys: Any) -> Items:
+    def get(self, keys: Any) -> stores.Items:
         """Return the vectors and payloads of memories; see :meth:`cmt_numba.MemoryStore.get`."""
-        checked = check_keys(keys, distinct=False)
+        checked = stores.check_keys(keys, distinct=False)
         parts = self._client.ask_owners("get", checked)
         order = np.argsort(np.concatenate([part for part, _ in parts]), kind="stable")
         stack = scipy.sparse.vstack if any(scipy.sparse.issparse(items.vectors) for _, items in parts) else np.vstack
         payloads = [payload for _, items in parts for payload in items.payloads]
-        return Items(checked, stack([items.vectors for _, items in parts])[order], [payloads[i] for i in order])
+        return stores.Items(checked, stack([items.vectors for _, items in parts])[order], [payloads[i] for i in order])
 
-    def __getitem__(self, key: Key) -> Item:
+    def __getitem__(self, key: stores.Key) -> stores.Item:
         if not isinstance(key, str | int | np.integer):
             raise TypeError(f"store[key] takes a single key, got {key!r:.50}; use get for several keys")
         return self.get(key).first()
@@ -298,13 +278,13 @@ class ShardedStore:
         if not isinstance(key, str | int | np.integer) or isinstance(key, bool):
             return False
         try:
-            checked = check_keys(key)
+            checked = stores.check_keys(key)
         except ValueError:
             return False
         return bool(self._are_stored(checked)[0])
 
-    def __iter__(self) -> Iterator[Key]:
-        topology, seen = self._client.settled([]), set[Key]()
+    def __iter__(self) -> Iterator[stores.Key]:
+        topology, seen = self._client.settled([]), set[stores.Key]()
         for shard in topology.names:  # starts with the shards that memories leave
             last = -1
             while True:
@@ -355,22 +335,22 @@ class ShardedStore:
     def _check_vectors(self, X: Any) -> Any:
         """Check vectors or queries, and return them as float32."""
         self._client.check_open()
-        X = check_matrix(as_rows(X))
+        X = check_matrix(stores.as_rows(X))
         if self._topology.schema.n_features not in (None, X.shape[1]):
             self._client.survey()  # the topology of this client may be outdated
         X = check_matrix(X, n_features=self._topology.schema.n_features)
-        check_values(X, self.metric)
+        stores.check_values(X, self.metric)
         return X
 
-    def _are_stored(self, keys: list[Key]) -> np.ndarray:
+    def _are_stored(self, keys: list[stores.Key]) -> np.ndarray:
         """Return a mask of the keys that are stored: bool, shape (n,)."""
         stored = np.zeros(len(keys), np.bool_)
         for part, found in self._client.ask_owners("are_stored", keys):
             stored[part] = found
         return stored
 
-    def _check_stored(self, keys: list[Key]) -> None:
-        check_stored(keys, np.where(self._are_stored(keys), 0, -1))
+    def _check_stored(self, keys: list[stores.Key]) -> None:
+        stores.check_stored(keys, np.where(self._are_stored(keys), 0, -1))
 
     # Changes
 
@@ -384,13 +364,13 @@ class ShardedStore:
 
     def _write(self, name: str, keys: Any, X: Any, payloads: Any) -> None:
         self._client.check_open()
-        checked, X = check_keys(keys), check_matrix(as_rows(X))
-        check_values(X, self.metric)
-        check_one_for_each_row(checked, X.shape[0])
+        checked, X = stores.check_keys(keys), check_matrix(stores.as_rows(X))
+        stores.check_values(X, self.metric)
+        stores.check_one_for_each_row(checked, X.shape[0])
         if isinstance(payloads, dict) and len(checked) == 1:
             payloads = [payloads]
         payloads = payloads if payloads is None or isinstance(payloads, str | bytes | dict) else list(payloads)
-        check_payloads(payloads, len(checked))
+        stores.check_payloads(payloads, len(checked))
         new = Schema.of(checked, X)
         self._client.agree(new)
 
@@ -406,14 +386,14 @@ class ShardedStore:
                 message = (
                     f"keys must not be in the store yet, but {checked[stored[0]]!r:.100} is; use upsert to replace it"
                 )
-                raise DuplicateKeyError(message)
+                raise stores.DuplicateKeyError(message)
         self._client.change(name, checked, arguments, (hasattr(X, "indptr"),), new)
 
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
         """Delete memories and return their number; see :meth:`cmt_numba.MemoryStore.delete`."""
-        check_one_of(where, keys)
+        stores.check_one_of(where, keys)
         if where is None:
-            checked = check_keys(keys)
+            checked = stores.check_keys(keys)
             if len(self._topology.divided(checked)) > 1:
                 self._check_stored(checked)
         else:
@@ -424,9 +404,9 @@ class ShardedStore:
 
     def update_payload(self, keys: Any, fields: Any) -> None:
         """Set fields of payloads; see :meth:`cmt_numba.MemoryStore.update_payload`."""
-        checked = check_keys(keys)
+        checked = stores.check_keys(keys)
         each = [fields] * len(checked) if isinstance(fields, dict) else fields
-        check_payloads(each, len(checked))
+        stores.check_payloads(each, len(checked))
         self._check_stored(checked)
         self._client.change(
             "update_payload", checked, lambda part: iter([(part, (pick(checked, part), [each[i] for i in part]))])
@@ -434,7 +414,7 @@ class ShardedStore:
 
     def create_index(self, field: Any) -> None:
         """Create an index on a payload field; see :meth:`cmt_numba.MemoryStore.create_index`."""
-        field_path(field)
+        stores.field_path(field)
         self._client.change_all("create_index", field)
 
     # Learning
@@ -445,12 +425,12 @@ class ShardedStore:
         Each shard learns only from the rewards of its own memories.
         """
         X = self._check_vectors(X)
-        given = check_answers(keys, X.shape[0])
-        there = ~are_none(given)
+        given = stores.check_answers(keys, X.shape[0])
+        there = ~stores.are_none(given)
         worth = np.broadcast_to(check_rewards(rewards, np.where(there, 0, -1), may_be_unknown=True), given.shape)
         if not there.any():
             return
-        checked = check_keys(given[there].tolist(), distinct=False)
+        checked = stores.check_keys(given[there].tolist(), distinct=False)
         self._check_stored(checked)
         row, column = np.nonzero(there)
 
@@ -614,14 +594,14 @@ class ShardedStore:
         return f"ShardedStore({place}, metric={self.metric!r}) of {len(self.shards)} shards"
 
 
-def _filters_of_shards(topology: Topology, where: Any, keys: list[Key]) -> dict[str, Any]:
+def _filters_of_shards(topology: Topology, where: Any, keys: list[stores.Key]) -> dict[str, Any]:
     """Return the filter for each shard that may contain candidates. ``keys`` are the keys that ``where`` lists."""
     if not keys:
         return dict.fromkeys(topology.names, where)
     parts = {name: pick(keys, part) for name, part in topology.divided(keys).items()}
-    if not isinstance(where, PreparedFilter):
+    if not isinstance(where, stores.PreparedFilter):
         return parts
-    return {name: PreparedFilter(None, own, where.name) for name, own in parts.items()}
+    return {name: stores.PreparedFilter(None, own, where.name) for name, own in parts.items()}
 
 
 def _check_limits(n_replicas: int, timeout: float, max_pending: int) -> None:
@@ -644,7 +624,7 @@ def _check_options(options: dict[str, Any], metric: str | None) -> None:
     for name in ("path", "read_only"):
         if name in options:
             raise TypeError(f"{name} cannot be set for the stores of shards; omit it")
-    MemoryStore(metric=metric, **options)
+    stores.MemoryStore(metric=metric, **options)
 
 
 def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> dict[str, Any]:

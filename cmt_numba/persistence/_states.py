@@ -10,30 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._forest import (
-    CELLS_WANTED,
-    LEAVES_END,
-    LONGEST,
-    MOVED_FROM,
-    MOVING_PLACE,
-    N_MEMORIES,
-    NODES_END,
-    NONE,
-    TABLES_END,
-    UNUSED_COUNTERS,
-    VALUES_END,
-    VALUES_LIVE,
-    Codes,
-    KeyArrays,
-    State,
-    arrays_of,
-    invariants,
-    most_cells_in_use,
-    put_together,
-    require,
-    with_room_for_cells,
-    with_tables,
-)
+from .. import _forest as forests
 from ._objects import take
 
 if TYPE_CHECKING:  # saved trees do not need the heads
@@ -44,12 +21,16 @@ VALUES = frozenset({"keys.values", "codes.values", "packed.values", "routers.wei
 
 _STREAMS = "streams"
 
-AT_REST = {CELLS_WANTED: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE} | UNUSED_COUNTERS
+AT_REST = {
+    forests.CELLS_WANTED: 0,
+    forests.MOVING_PLACE: forests.NONE,
+    forests.MOVED_FROM: forests.NONE,
+} | forests.UNUSED_COUNTERS
 """The counters that are used only during a step, with their values in files."""
 
 
 def tree_contents(
-    options: dict[str, Any], n_threads: int | None, streams: np.ndarray, state: State | None
+    options: dict[str, Any], n_threads: int | None, streams: np.ndarray, state: forests.State | None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the fields and the arrays of a tree for a file.
 
@@ -68,12 +49,12 @@ def tree_contents(
     if state is None:
         return fields, {_STREAMS: streams}
     fields |= {"n_features": state.parameters.n_features, "sparse": bool(state.parameters.sparse)}
-    return fields, arrays_of(trim_state(state))
+    return fields, forests.arrays_of(trim_state(state))
 
 
 def state_of(
     fields: dict[str, Any], arrays: dict[str, np.ndarray], options: dict[str, Any]
-) -> tuple[np.ndarray, State | None]:
+) -> tuple[np.ndarray, forests.State | None]:
     """Return the random streams and the state of a saved tree. The caller must validate the state.
 
     The state is None if the tree was saved before its first insert.
@@ -88,49 +69,49 @@ def state_of(
     n_features = take(fields, "n_features", int, type(None))
     if n_features is None:
         streams = arrays.get(_STREAMS)
-        require(streams is not None and streams.dtype == np.uint64, "the array of random streams is missing")
+        forests.require(streams is not None and streams.dtype == np.uint64, "the array of random streams is missing")
         assert streams is not None
-        require(streams.shape == (options["n_trees"] + 1,), "every tree must have a random stream")
+        forests.require(streams.shape == (options["n_trees"] + 1,), "every tree must have a random stream")
         return streams, None
     sparse = take(fields, "sparse", bool)
     numbers = {f"parameters.{name}": value for name, value in options.items()}
     numbers |= {"parameters.n_features": n_features, "parameters.sparse": sparse}
-    state = put_together(State, arrays, numbers)
+    state = forests.put_together(forests.State, arrays, numbers)
     return state.streams, state
 
 
-def check_state(state: State, *, thorough: bool, values: bool = True) -> None:
+def check_state(state: forests.State, *, thorough: bool, values: bool = True) -> None:
     """Raise InvariantError if a state from a file is invalid.
 
     If ``thorough``, also validate the contents of arrays. ``values=False`` excludes the arrays named in :data:`VALUES`.
     """
-    invariants.check_frame(state)
+    forests.invariants.check_frame(state)
     check_at_rest(state.counters)
     if thorough:
-        invariants.check(state, values=values)
+        forests.invariants.check(state, values=values)
 
 
 def check_at_rest(counters: np.ndarray) -> None:
     """Raise InvariantError if the counters of a forest or a head were saved during a step."""
     for counter, value in AT_REST.items():
-        require(bool(np.all(counters[:, counter] == value)), "an insert is unfinished")
+        forests.require(bool(np.all(counters[:, counter] == value)), "an insert is unfinished")
 
 
 # Trimming
 
 
-def trim_state(state: State) -> State:
+def trim_state(state: forests.State) -> forests.State:
     """Return a forest's state without spare capacity. It may share arrays with ``state``."""
     parameters = state.parameters
     state = _trim_models(state)
-    n = int(state.keys.totals[N_MEMORIES])
-    leaves_end = state.counters[:, LEAVES_END]
+    n = int(state.keys.totals[forests.N_MEMORIES])
+    leaves_end = state.counters[:, forests.LEAVES_END]
     leaves = _used(state.leaves, leaves_end)
     members = _used(state.members, leaves_end)
     members[np.arange(members.shape[2]) >= leaves["size"][:, :, None]] = 0
     return state._replace(
         keys=_trim_keys(parameters, state.keys),
-        codes=Codes(state.codes.values[: n * parameters.n_features], state.codes.marks[:n]),
+        codes=forests.Codes(state.codes.values[: n * parameters.n_features], state.codes.marks[:n]),
         leaves=leaves,
         members=members,
         leaf_of=np.ascontiguousarray(state.leaf_of[:, :n]),
@@ -144,7 +125,7 @@ def trim_head(head: Head) -> Head:
 
 def trim_examples(examples: StoredExamples) -> StoredExamples:
     """Return stored examples without spare capacity. The result shares arrays with ``examples``."""
-    n = int(examples.keys.totals[N_MEMORIES])
+    n = int(examples.keys.totals[forests.N_MEMORIES])
     return examples._replace(
         keys=_trim_keys(examples.parameters, examples.keys),
         label_of=examples.label_of[:n],
@@ -158,14 +139,14 @@ def trim_expectation(expectation: Expectation) -> Expectation:
     return expectation._replace(weights=expectation.weights[:n], features=expectation.features[:n])
 
 
-def _trim_keys(parameters: Any, keys: KeyArrays) -> KeyArrays:
-    n, totals = int(keys.totals[N_MEMORIES]), keys.totals
+def _trim_keys(parameters: Any, keys: forests.KeyArrays) -> forests.KeyArrays:
+    n, totals = int(keys.totals[forests.N_MEMORIES]), keys.totals
     if parameters.sparse:
-        if totals[VALUES_LIVE] < totals[VALUES_END]:
-            keys = with_room_for_cells(keys, 0)
+        if totals[forests.VALUES_LIVE] < totals[forests.VALUES_END]:
+            keys = forests.with_room_for_cells(keys, 0)
         totals = keys.totals.copy()
-        totals[LONGEST] = np.diff(keys.spans[:n], axis=1).max(initial=0)
-    n_cells = int(totals[VALUES_END]) if parameters.sparse else n * parameters.n_features
+        totals[forests.LONGEST] = np.diff(keys.spans[:n], axis=1).max(initial=0)
+    n_cells = int(totals[forests.VALUES_END]) if parameters.sparse else n * parameters.n_features
     return keys._replace(
         values=keys.values[:n_cells],
         indices=keys.indices[:n_cells],
@@ -177,14 +158,14 @@ def _trim_keys(parameters: Any, keys: KeyArrays) -> KeyArrays:
 
 def _trim_models(state: Any) -> Any:
     """Return a forest or a head whose nodes and routers have no spare capacity."""
-    nodes_end, d = state.counters[:, NODES_END], state.parameters.n_features
+    nodes_end, d = state.counters[:, forests.NODES_END], state.parameters.n_features
     state = state._replace(nodes=_used(state.nodes, nodes_end), counters=state.counters.copy())
     if state.parameters.sparse:
-        state = with_tables(state, most_cells_in_use(state))
+        state = forests.with_tables(state, forests.most_cells_in_use(state))
         state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0  # freed nodes keep stale values
         table = state.routers.table
-        table[table["feature"] == NONE] = (NONE, 0.0, 0.0)
-        for t, end in enumerate(state.counters[:, TABLES_END]):  # ``with_tables`` has copied the table
+        table[table["feature"] == forests.NONE] = (forests.NONE, 0.0, 0.0)
+        for t, end in enumerate(state.counters[:, forests.TABLES_END]):  # ``with_tables`` has copied the table
             table[t, int(end) :] = 0
     else:
         weights = _used(state.routers.weights, nodes_end * 2 * d)

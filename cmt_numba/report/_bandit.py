@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .._display import ResultTable
 from ..bandits.evaluation import Evaluation
 from ._figures import FIRST, SECOND, Drawing, drawing
-from ._page import PageTable, require_libraries, write_page
+from ._page import require_libraries, write_page
 
 
 def intervals_of(
@@ -43,6 +44,22 @@ def intervals_of(
     return rows
 
 
+def bandit_tables(result: Evaluation, intervals: list[dict[str, Any]]) -> list[ResultTable]:
+    """Return the tables of an off-policy evaluation and of its intervals (see :func:`intervals_of`)."""
+    summary = (
+        ("rows", result.n_rows),
+        ("mean reward of the log", f"{result.logged:.4f}"),
+        ("effective sample size", f"{result.effective_sample_size:,.1f}"),
+        ("mean weight", f"{result.mean_weight:.4f}"),
+        ("share of rows with propensities below tau", f"{result.clipped:.1%}"),
+    )
+    rows = [row | {name: f"{row[name]:.4f}" for name in ("value", "low", "high")} for row in intervals]
+    tables = [ResultTable.of_records("Mean reward of the policy", rows), ResultTable.of_pairs("Log", summary)]
+    if result.advice:
+        tables.append(ResultTable("Advice", [[advice] for advice in result.advice]))
+    return tables
+
+
 def write_bandit_report(
     path: str | PathLike[str],
     result: Evaluation,
@@ -74,23 +91,6 @@ def write_bandit_report(
     """
     rows = intervals_of(result, interval, confidence, random_state)
     require_libraries()
-    summary = (
-        ("rows", f"{result.n_rows:,}"),
-        ("mean reward of the log", f"{result.logged:.4f}"),
-        ("effective sample size", f"{result.effective_sample_size:,.1f}"),
-        ("mean weight", f"{result.mean_weight:.4f}"),
-        ("share of rows with propensities below tau", f"{result.clipped:.1%}"),
-    )
-    estimates = [
-        [str(row["estimator"]), *(f"{row[name]:.4f}" for name in ("value", "low", "high")), str(row["interval"])]
-        for row in rows
-    ]
-    tables = [
-        PageTable("Mean reward of the policy", estimates, ("estimator", "value", "low", "high", "interval")),
-        PageTable("Log", summary),
-    ]
-    if result.advice:
-        tables.append(PageTable("Advice", [[advice] for advice in result.advice]))
     best = next((row for row in rows if row["estimator"] == "snips"), rows[0])
     write_page(
         path,
@@ -99,7 +99,7 @@ def write_bandit_report(
         headline=f"Mean reward {best['value']:.4f} ({best['low']:.4f} to {best['high']:.4f}, {best['estimator']}); "
         f"the mean reward of the log is {result.logged:.4f}.",
         figures=[_estimates(result, rows, confidence), _weights(result)],
-        tables=tables,
+        tables=bandit_tables(result, rows),
         command=command,
     )
 

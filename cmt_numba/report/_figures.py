@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile, calibration_error
-from ._display import METRICS
+from ._tables import METRICS
 
 # Matplotlib cannot refer to the page's colours. It draws in these unique colours, which are replaced afterwards.
 _INK, _GRID, FIRST, SECOND, THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"

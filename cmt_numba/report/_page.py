@@ -7,34 +7,12 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
 
+from .._display import ResultTable
 from .._version import __version__
 from ._figures import Drawing
 
 _LIBRARIES = ("numba", "numpy", "scipy", "scikit-learn")
-
-
-class PageTable(NamedTuple):
-    """A table of a page. ``header`` contains the column names, if any."""
-
-    caption: str
-    rows: Sequence[Sequence[str]]
-    header: Sequence[str] = ()
-
-    @property
-    def wordy(self) -> list[bool]:
-        """For each column, whether any of its cells is not a number."""
-        return [not all(map(_is_number, column)) for column in zip(*self.rows, strict=True)]
-
-
-def _is_number(cell: str) -> bool:
-    """Return whether a cell is empty or a number."""
-    try:
-        float(cell.replace(",", "") or 0)
-    except ValueError:
-        return False
-    return True
 
 
 def require_libraries() -> None:
@@ -53,7 +31,7 @@ def write_page(
     kind: str,
     headline: str,
     figures: Sequence[Drawing],
-    tables: Sequence[PageTable],
+    tables: Sequence[ResultTable],
     command: str | None,
 ) -> None:
     """Write an HTML page to a file."""
@@ -68,11 +46,21 @@ def write_page(
         kind=kind,
         headline=headline,
         figures=[drawing._replace(svg=Markup(drawing.svg)) for drawing in figures],
-        tables=tables,
+        tables=[(table, list(map(_is_wordy, zip(*table.rows, strict=True)))) for table in tables],
         command=command,
         versions=_versions(),
     )
     Path(path).write_text(page, encoding="utf-8")
+
+
+def _is_wordy(column: Sequence[str]) -> bool:
+    """Return whether any cell of a column is neither empty nor a number."""
+    try:
+        for cell in column:
+            float(cell.replace(",", "") or 0)
+    except ValueError:
+        return True
+    return False
 
 
 def _versions() -> str:

@@ -322,7 +322,7 @@ def test_large_arrays_grow_between_steps(monkeypatch: pytest.MonkeyPatch, sparse
         n_growths += 1
         return with_more(*arguments)
 
-    monkeypatch.setattr(cmt_numba._engine.forest, "with_more", grow)
+    monkeypatch.setattr(cmt_numba._forest, "with_more", grow)
     for worth in (WORTH_GROWING_BEFORE, 0):
         monkeypatch.setattr(cmt_numba._forest.allocation, "WORTH_GROWING_BEFORE", worth)
         tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
@@ -465,14 +465,14 @@ def test_failing_step_releases_everything(error: type[BaseException]):
     tree.insert(keys)
 
     for name, change in (
-        ("insert.insert_slots", lambda: tree.insert(keys)),
-        ("learn.update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
-        ("learn.teach_trees", lambda: tree.teach(keys, np.arange(500))),
-        ("reorganise.remove_memories", lambda: tree.remove(np.arange(500))),
-        ("reorganise.insert_slots", lambda: tree.reroute(5)),
-        ("reorganise.compacted", lambda: tree.compact()),
+        ("insert_slots", lambda: tree.insert(keys)),
+        ("update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
+        ("teach_trees", lambda: tree.teach(keys, np.arange(500))),
+        ("remove_memories", lambda: tree.remove(np.arange(500))),
+        ("insert_slots", lambda: tree.reroute(5)),
+        ("compacted", lambda: tree.compact()),
     ):
-        with failing(f"_engine.{name}", error):
+        with failing(f"_forest.{name}", error):
             change()
     other = started(lambda: tree.remove(tree.insert(keys)))
     other.join(SOON)

@@ -146,7 +146,7 @@ def test_teaching_after_memory_ran_out():
     keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
     tree.insert(keys)
-    with failing("_engine.forest.with_more"):
+    with failing("_forest.with_more"):
         tree.teach(rows, np.arange(200) % 60)
     ids = tree.ids
     tree.remove(ids[30:])

@@ -441,7 +441,7 @@ def test_a_note_that_could_not_be_written_comes_with_the_next_change(opened: Ope
 def test_an_interrupted_change(opened: Opened):
     tree = opened(**OPTIONS)
     tree.insert(dense_rows(50, 8))
-    with failing("_engine.insert.insert_slots", KeyboardInterrupt):
+    with failing("_forest.insert_slots", KeyboardInterrupt):
         tree.insert(dense_rows(5, 8))
     assert len(tree) == 50
     assert tree.insert(dense_rows(5, 8)).tolist() == [50, 51, 52, 53, 54]

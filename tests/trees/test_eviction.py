@@ -11,7 +11,7 @@ from failures import failing
 from test_tree import assert_holds
 
 import cmt_numba._engine.forest
-import cmt_numba._engine.insert
+import cmt_numba._forest
 import cmt_numba._forest.eviction
 from cmt_numba import ContextualMemoryTree, InvariantError
 from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
@@ -28,13 +28,13 @@ def test_the_number_of_memories_stays_bounded(
     monkeypatch: pytest.MonkeyPatch, keys: Any, eviction: str, lengths: list[int]
 ):
     tree, sizes = bounded(50, eviction), []
-    real = cmt_numba._engine.insert.insert_slots
+    real = cmt_numba._forest.insert_slots
 
     def counted(*arguments: Any) -> int:
         sizes.append(arguments[2])
         return int(real(*arguments))
 
-    monkeypatch.setattr(cmt_numba._engine.insert, "insert_slots", counted)
+    monkeypatch.setattr(cmt_numba._forest, "insert_slots", counted)
     first = 0
     for length in lengths:
         ids = tree.insert(keys[first : first + length])
@@ -188,7 +188,7 @@ def test_a_failed_insert_loses_only_evicted_memories(n: int, error: type[BaseExc
     tree = bounded(1000, eviction, n_trees=2, n_threads=2)
     tree.insert(keys[:300])
     tree.insert(keys[300:600])
-    with failing("_engine.forest.with_more", error, n):
+    with failing("_forest.with_more", error, n):
         tree.insert(keys[1000:3000])
     assert tree.ids.max(initial=0) < 600
     tree.check_invariants()

@@ -123,7 +123,7 @@ def test_a_failed_replacement_loses_no_memory(n: int, error: type[BaseException]
     keys = text_like(2000, 2000, 12, seed=3)
     tree = ContextualMemoryTree(n_trees, leaf_multiplier=1.0, n_reroutes=2, n_threads=2, random_state=0)
     ids = tree.insert(keys[:1000])
-    with failing("_engine.forest.with_more", error, n):
+    with failing("_forest.with_more", error, n):
         replace_over_and_over(tree, ids, keys[1000:])
     assert_holds(tree, ids, keys[1000:])
     tree.replace(ids, keys[:1000])
@@ -134,7 +134,7 @@ def test_a_failed_replacement_loses_no_memory(n: int, error: type[BaseException]
 def test_a_replacement_without_memory_changes_nothing(sparse_keys: Any):
     tree = ContextualMemoryTree(random_state=0)
     ids = tree.insert(sparse_keys[:100])
-    with failing("_engine.reorganise.with_room_for_keys"):
+    with failing("_forest.with_room_for_keys"):
         tree.replace(ids, sparse_keys[100:200])
     assert_holds(tree, ids, sparse_keys[:100])
 

@@ -13,7 +13,7 @@ from conftest import EVERY_LEAF, needs_jit, text_like
 from failures import failing
 
 import cmt_numba._engine.forest
-import cmt_numba._engine.insert
+import cmt_numba._forest
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._forest.allocation import resized
 from cmt_numba._forest.state import LEAVES_END, NONE, TABLES_END
@@ -174,7 +174,7 @@ def test_failing_insert(n: int, error: type[BaseException], sparse: bool, n_tree
     keys = keys if sparse else keys[:, :16].toarray() + np.random.default_rng(0).normal(size=(2000, 16))
     tree = ContextualMemoryTree(n_trees=n_trees, leaf_multiplier=1.0, n_reroutes=2, n_threads=2, random_state=0)
     ids = tree.insert(keys[:100])
-    with failing("_engine.forest.with_more", error, n):
+    with failing("_forest.with_more", error, n):
         tree.insert(keys[100:])
     assert_holds(tree, ids, keys[:100])
     later = tree.insert(keys[100:200])
@@ -190,7 +190,7 @@ def test_failing_insert(n: int, error: type[BaseException], sparse: bool, n_tree
 def test_failing_first_insert(n: int, error: type[BaseException]):
     keys = np.random.default_rng(0).normal(size=(1000, 6))
     tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
-    with failing("_engine.forest.with_more", error, n):
+    with failing("_forest.with_more", error, n):
         tree.insert(keys)
     tree.check_invariants()
     assert len(tree) == 0
@@ -225,7 +225,7 @@ def test_failing_reroutes(n: int, error: type[BaseException], n_trees: int, oper
         parameters=tree._forest.state.parameters._replace(n_reroutes=20, leaf_multiplier=0.3),
     )
     drop_spare_room(tree)
-    with failing("_engine.forest.with_more", error, n):
+    with failing("_forest.with_more", error, n):
         tree.update(queries, hits, np.ones(500)) if operation == "update" else tree.reroute(10_000)
     assert_holds(tree, ids, keys[:1000])
     tree.update(queries, hits, np.ones(500))
@@ -240,7 +240,7 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
     keys = np.random.default_rng(0).normal(size=(3000, 6))
     tree = ContextualMemoryTree(n_trees=3, n_threads=2, random_state=0)
     ids = tree.insert(keys[:200])
-    real = cmt_numba._engine.insert.insert_slots
+    real = cmt_numba._forest.insert_slots
 
     def interrupted(*arguments: Any) -> int:
         if arguments[1].first == 1:
@@ -248,7 +248,7 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
         return int(real(*arguments))
 
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.insert, "insert_slots", interrupted)
+        patch.setattr(cmt_numba._forest, "insert_slots", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tree.insert(keys[200:])
     assert_holds(tree, ids, keys[:200])

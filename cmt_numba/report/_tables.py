@@ -1,0 +1,164 @@
+"""Tables of results for the terminal and for reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._display import ResultTable, format_value
+from ..evaluation import MAIN_METRIC, BatchResult, ProgressiveResult, TreeProfile
+
+METRICS = {
+    "error": "error",
+    "accuracy": "accuracy",
+    "constant_accuracy": "accuracy of always predicting the most frequent class",
+    "entropy_reduction": "entropy reduction over the most frequent class, bits",
+    "majority_accuracy": "accuracy of predicting the most frequent class so far",
+    "entropy_reduction_over_majority": "entropy reduction over the most frequent class so far, bits",
+    "hamming": "wrong labels per row",
+    "f1": "F1 of all labels",
+    "f1_samples": "mean F1 of rows",
+    "reward": "reward",
+}
+"""Descriptions of metrics. Other metrics are shown by name."""
+
+_COLUMNS = {"n_probes": "leaves", "us_per_query": "microseconds per query", "n_examples": "examples"}
+_ROWS_OF_CURVE = 8
+_MOST_OF_MEASURES = 20.0  # larger numbers are not metrics
+
+_FEWEST_MEMORIES = 1000  # minimum number of memories in trees whose shape is shown
+
+_RIVALS = {
+    "estimator": "this model, last run",
+    "majority": "most frequent class",
+    "exact": "nearest example",
+    "means": "nearest class mean",
+    "linear": "linear model",
+    "bm25": "BM25",
+}
+
+
+def result_tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[ResultTable]:
+    """Return the tables of an evaluation. The shape of the trees is omitted if ``profile`` is None."""
+    tables = [
+        ResultTable.of_pairs("Quality", _metric_pairs(result)),
+        ResultTable.of_pairs("Size and time", _size_pairs(result)),
+    ]
+    if profile is not None:
+        tables.append(profile_table(profile))
+    if isinstance(result, ProgressiveResult):
+        name = next(iter(result.metrics))
+        step = max(1, len(result.curve[name]) // _ROWS_OF_CURVE)
+        columns = ("n_examples", name, f"{name}_recent")
+        return [*tables, _of_columns("Learning curve", {key: result.curve[key][::-1][::step][::-1] for key in columns})]
+    if result.rivals:
+        tables.append(ResultTable.of_records("Comparison", _rival_records(result)))
+    if result.confused:
+        tables.append(ResultTable.of_records("Most frequent mistakes", _confused_records(result)))
+    if leaves_matter(result):
+        tables.append(_of_columns("By number of leaves searched", result.by_probes))
+    if len(result.per_seed) > 1:
+        seeds = {name: [one[name] for one in result.per_seed] for name in result.per_seed[0]}
+        tables.append(_of_columns("Each run", {"run": list(range(1, len(result.per_seed) + 1)), **seeds}))
+    return tables
+
+
+def _metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
+    """Return the names and formatted values of a result's metrics, with standard deviations over several runs."""
+    order = [name for name in METRICS if name in result.metrics]
+    order += [name for name in result.metrics if name not in METRICS]
+    return [(METRICS.get(name, name), _with_spread(result, result.metrics[name])) for name in order]
+
+
+def _with_spread(result: ProgressiveResult | BatchResult, value: Any) -> str:
+    if not isinstance(result, BatchResult):
+        return f"{value:.4f}"
+    mean, deviation = value
+    return f"{mean:.4f} ± {deviation:.4f}" if len(result.per_seed) > 1 else f"{mean:.4f}"
+
+
+def _format_time(value: float | None) -> str:
+    """Format a time with three digits, or as "below 0.001" if it is shorter."""
+    if value is None or value >= 100.0:
+        return format_value(None if value is None else round(value))
+    return f"{value:.3g}" if value >= 0.001 else "below 0.001"
+
+
+def _size_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]]:
+    """Return the names and values of a result's example counts and times."""
+    if isinstance(result, BatchResult):
+        return [
+            ("training examples", result.n_train),
+            ("test examples", result.n_test),
+            ("runs with different seeds", len(result.per_seed)),
+            ("seconds to learn", _format_time(result.seconds_fit)),
+            ("microseconds per query", _format_time(result.us_per_query)),
+        ]
+    return [
+        ("examples", result.n_examples),
+        ("seconds to learn", _format_time(result.seconds["learn"])),
+        ("seconds to predict", _format_time(result.seconds["predict"])),
+        ("microseconds per query", _format_time(result.us_per_query)),
+    ]
+
+
+def _rival_records(result: BatchResult) -> list[dict[str, Any]]:
+    """Return the rows of the table that compares the model with its rivals. Omit the notes if no rival has one."""
+    name = METRICS.get(MAIN_METRIC[result.task], MAIN_METRIC[result.task])
+    has_notes = any(one.note for one in result.rivals)
+    return [
+        {
+            "classifier": _RIVALS[one.name],
+            name: None if one.value is None else f"{one.value:.4f}",
+            "seconds to learn": _format_time(one.seconds_fit),
+            "microseconds per query": _format_time(one.us_per_query),
+            **({"note": one.note} if has_notes else {}),
+        }
+        for one in result.rivals
+    ]
+
+
+def _confused_records(result: BatchResult) -> list[dict[str, Any]]:
+    """Return the rows of the table of confused classes."""
+    return [
+        {
+            "class": str(one.label),
+            "predicted as": str(one.predicted),
+            "count": one.n,
+            "examples": "; ".join(row if isinstance(row, str) else f"row {row}" for row in one.examples),
+        }
+        for one in result.confused
+    ]
+
+
+def leaves_matter(result: BatchResult) -> bool:
+    """Return whether the number of leaves searched affects the result."""
+    return len(set(result.by_probes.get(MAIN_METRIC[result.task], []))) > 1
+
+
+def shown_profile(profile: TreeProfile | None) -> TreeProfile | None:
+    """Return the profile of trees if they are large enough for their shape to matter, or else None."""
+    return profile if profile is not None and profile.n_memories >= _FEWEST_MEMORIES else None
+
+
+def profile_table(profile: TreeProfile) -> ResultTable:
+    """Return the table of tree statistics."""
+    pairs = [
+        ("memories", profile.n_memories),
+        ("trees", profile.n_trees),
+        ("depth", profile.depth),
+        ("balance, from 0 to 1 (perfectly balanced)", profile.balance),
+        ("size of the trees, bytes", profile.nbytes),
+        ("largest leaf", len(profile.leaf_sizes) - 1),
+    ]
+    return ResultTable.of_pairs("Trees", pairs)
+
+
+def _of_columns(caption: str, columns: dict[str, list[Any]]) -> ResultTable:
+    """Return a table of numbers. Metrics have 4 decimals."""
+    rows = [list(map(_format_number, row)) for row in zip(*columns.values(), strict=True)]
+    header = [_COLUMNS.get(name, name.replace("_recent", ", recent").replace("_", " ")) for name in columns]
+    return ResultTable(caption, rows, header)
+
+
+def _format_number(value: float) -> str:
+    return f"{value:.4f}" if isinstance(value, float) and abs(value) < _MOST_OF_MEASURES else format_value(value)
