@@ -11,6 +11,7 @@ from .state import (
     LIST_SIZE,
     MASS,
     N_CHANGES,
+    N_FAR,
     N_LISTS,
     N_TILES,
     N_VECTORS,
@@ -71,6 +72,8 @@ def _leave(state, slot, work):
     """Remove the vector in a slot from its list."""
     place = np.int64(state.vectors.places[slot])
     state.numbers[MASS] -= np.float64(state.members.lifts[place])
+    if np.isinf(state.members.errors[place]):
+        state.totals[N_FAR] -= 1
     return free_place(state, place)
 
 

@@ -4,10 +4,11 @@ A random rotation spreads the information of a vector evenly over its features. 
 ``r = x - c`` the rest of a member, both rotated. Its 1-bit code is the signs of ``r``, and ``f = |r|^2 / sum(|r|)``.
 For a rotated query ``q``, ``<r, q - c>`` is about ``f * <signs, q - c>``, so that::
 
-    <x, q> = <c, q> + <r, c> + <r, q - c> ~ <c, q> + f * <signs, q> + (<r, c> - f * <signs, c>)
+    -|x - q|^2 / 2 = -|q - c|^2 / 2 + <r, q - c> - |r|^2 / 2 ~ -|q - c|^2 / 2 + f * <signs, q> - (f * <signs, c> + |r|^2 / 2)
 
 The last bracket does not depend on the query, and one code of the query serves all lists. The standard error is
-``f * |q - c| * 0.61``, plus that of the query's 4-bit code.
+``f * |q - c| * 0.61``, plus that of the query's 4-bit code. This is the score of a member, on a scale that has no
+rounding errors of long vectors. For inner products, half the squared length of the member, its *lift*, is added.
 """
 
 from typing import NamedTuple
@@ -28,9 +29,10 @@ from .._jit import (
     signs_of,
     transform_block,
 )
-from .state import COSINE, METRIC, SCALE
+from .state import COSINE, INNER_PRODUCT, METRIC, SCALE
 
 _SHORTEST = np.float32(1e-30)
+_LONGEST = 1e15  # the square of this length, and sums of such squares, are finite in float32
 _ROUNDING = np.float32(1e-6)
 _LARGEST_STEP = np.float32(7.0)  # largest 4-bit value of a query
 _SPREAD = np.float32(0.372)  # squared standard error of a sum of signs, per squared distance from the center
@@ -70,6 +72,16 @@ def dot32(x, y):
 
 
 @inner_fastmath
+def distance32(x, y):
+    """Return the squared distance of two float32 vectors."""
+    total = np.float32(0.0)
+    for i in range(x.size):
+        apart = x[i] - y[i]
+        total += apart * apart
+    return total
+
+
+@inner_fastmath
 def dot_codes(shorts, codes):
     """Return the dot product of int16 and int8 codes, exactly."""
     total = np.int32(0)
@@ -101,22 +113,27 @@ def _largest_of(x):
 
 @inner
 def prepare(state, x, prepared):
-    """Write a vector as codes describe it: of unit length for the cosine, otherwise moved and scaled."""
+    """Write a vector as codes describe it: of unit length for the cosine, otherwise moved and scaled.
+
+    Returns whether the vector was too long and has been shortened.
+    """
+    length, scale = np.sqrt(_squares64(x, state.origin)), state.numbers[SCALE]
+    is_far = length * scale > _LONGEST and state.totals[METRIC] != COSINE
     if state.totals[METRIC] == COSINE:
-        scale = np.float32(1.0) / np.float32(np.sqrt(_squares64(x)))
-        for i in range(x.size):
-            prepared[i] = x[i] * scale
-    else:
-        scale = np.float32(state.numbers[SCALE])
-        for i in range(x.size):
-            prepared[i] = (x[i] - state.origin[i]) * scale
+        scale = 1.0 / length
+    elif is_far:
+        scale = _LONGEST / length
+    for i in range(x.size):
+        prepared[i] = np.float32((np.float64(x[i]) - np.float64(state.origin[i])) * scale)
+    return is_far
 
 
 @inner_fastmath
-def _squares64(x):
+def _squares64(x, origin):
     total = np.float64(0.0)
     for i in range(x.size):
-        total += np.float64(x[i]) * np.float64(x[i])
+        apart = np.float64(x[i]) - np.float64(origin[i])
+        total += apart * apart
     return total
 
 
@@ -161,26 +178,25 @@ def rotate(signs, x, rotated):
 
 @inner_fastmath
 def _encode_rest(rotated, center, rest):
-    """Write the rest of a vector; return its squared length, absolute sum, and its and its signs' products with c."""
-    squares, absolute, product, signed = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    """Write the rest of a vector; return its squared length, its absolute sum, and the product of its signs with c."""
+    squares, absolute, signed = np.float32(0.0), np.float32(0.0), np.float32(0.0)
     for i in range(rest.size):
         r, c = rotated[i] - center[i], center[i]
         rest[i] = r
         squares += r * r
         absolute += abs(r)
-        product += r * c
         signed += c if r > np.float32(0.0) else -c
-    return squares, absolute, product, signed
+    return squares, absolute, signed
 
 
 @inner
 def encode_signs(rotated, center, rest, bits, at):
-    """Write the 1-bit code of a vector from word ``bits[at]`` on; return ``f`` and the bracket of the module's text."""
-    squares, absolute, product, signed = _encode_rest(rotated, center, rest)
+    """Write the 1-bit code of a vector from word ``bits[at]`` on; return ``f`` and the bracket above, negated."""
+    squares, absolute, signed = _encode_rest(rotated, center, rest)
     for w in range(rest.size // BITS_OF_A_WORD):
         bits[at + w * TILE] = signs_of(rest, w * BITS_OF_A_WORD)
     factor = squares / absolute if absolute > _SHORTEST else np.float32(0.0)
-    return factor, product - factor * signed
+    return factor, -factor * signed - np.float32(0.5) * squares
 
 
 @inner_fastmath
@@ -231,11 +247,15 @@ def code_rotated(queries, m):
 def code_query(state, x, queries, m, length):
     """Write all forms of a query. Queries of inner products get ``length``; it does not affect their ranking."""
     prepared = queries.prepared
-    prepare(state, x, prepared)
+    is_far = prepare(state, x, prepared)
     queries.lengths[m] = np.sqrt(dot32(prepared, prepared))
-    if length > np.float32(0.0) and queries.lengths[m] > _SHORTEST:
-        _scale(prepared, length / queries.lengths[m])
-        queries.lengths[m] = length
+    if state.totals[METRIC] == INNER_PRODUCT:
+        is_far = False
+        own = np.sqrt(_squares64(x, state.origin))
+        if own > 0.0:
+            for i in range(x.size):
+                prepared[i] = np.float32(np.float64(x[i]) * (length / own))
+            queries.lengths[m] = length
     rotate(state.signs, prepared, queries.rotated[m])
     code_rotated(queries, m)
     most = min(_LARGEST_SHORT, _LARGEST_SUM / np.float32(LARGEST_CODE * x.size))
@@ -243,15 +263,16 @@ def code_query(state, x, queries, m, length):
     squared = _round_to_shorts(prepared, np.float32(1.0) / scale, scale, queries.shorts[m])
     queries.scales[m] = scale
     queries.errors[m] = np.sqrt(squared) * np.float32(1.001) + _ROUNDING * queries.lengths[m]
+    if is_far:
+        queries.errors[m] = np.float32(np.inf)
 
 
 @inner
-def error_of(base, square, length, step, width, epsilon):
+def error_of(apart, step, width, epsilon):
     """Return ``epsilon`` standard errors of estimates in a list, before the factor of each vector.
 
-    ``base`` is the product of the query and the center, and ``square`` the squared length of the center.
+    ``apart`` is the squared distance of the query and the center.
     """
-    apart = max(np.float32(0.0), length * length + square - np.float32(2.0) * base)
     return epsilon * np.sqrt(_SPREAD * apart + step * step * np.float32(width) / np.float32(12.0))
 
 

@@ -10,7 +10,7 @@ from .._change import share_rows
 from .._forest import NONE, find_slots, require
 from .._jit import held, keeping_interpreter
 from .changes import derive, insert_slots, read_slots, refresh_lists, remove_ids, replace_slots
-from .effort import N_AT_ONCE, N_NEAREST, N_SAMPLES, Gaps
+from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
 from .search import ListEffort, Mask, compare_slots, count_allowed, find_gaps, search_block, search_rows
 from .state import (
@@ -18,6 +18,7 @@ from .state import (
     EUCLIDEAN,
     INNER_PRODUCT,
     METRIC,
+    N_FAR,
     N_LISTS,
     N_VECTORS,
     SCALE,
@@ -33,11 +34,11 @@ from .state import (
 METRICS = {"cosine": COSINE, "inner_product": INNER_PRODUCT, "euclidean": EUCLIDEAN}
 
 _FEW = 1024  # up to so many vectors are compared directly
-_NARROW = 4  # up to so many features, codes say too little, and all vectors are compared
 _FEW_ROWS = 4  # up to so many rows are searched one by one
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 _EVERYWHERE = np.full(24, 1e30, np.float32)
+_CORRELATED = 8.0  # with few features, errors of estimates depend on each other
 _SURE = 3.5  # standard errors of estimates if a search must be nearly exact
 
 
@@ -154,12 +155,11 @@ class DenseIndex:
 
     def _set_origin(self, X: np.ndarray) -> None:
         """Choose the origin and the scale of codes for the first vectors of an empty index."""
-        state = self._state
+        state, some = self._state, X[:_FEW].astype(np.float64)
         if self.metric == "euclidean":
-            state.origin[:] = X.mean(axis=0, dtype=np.float64)
-        rest = X.astype(np.float64) - state.origin
-        length = np.sqrt(np.einsum("ij,ij->i", rest, rest).mean())
-        state.numbers[SCALE] = 2.0 ** -np.round(np.log2(length)) if length > 0 else 1.0
+            state.origin[:] = np.median(some, axis=0)
+        lengths = np.sqrt(np.square(some - state.origin).sum(axis=1))
+        state.numbers[SCALE] = 1.0 / np.median(lengths[lengths > 0.0]) if lengths.any() else 1.0
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove stored vectors. Ids must be distinct."""
@@ -193,7 +193,7 @@ class DenseIndex:
         if n <= _FEW:
             return
         self._n_due += n_changes
-        n_samples = min(self._n_due * N_SAMPLES // n, N_SAMPLES)
+        n_samples = min(self._n_due * N_MEASURED // n, N_SAMPLES)
         if n_samples < N_AT_ONCE:
             return
         self._n_due = 0
@@ -209,7 +209,7 @@ class DenseIndex:
         others = self._slots_of(ids[~own]).reshape(n_samples, k - 1)
         gaps = np.full((n_samples, N_NEAREST + 1), np.nan, np.float32)
         found, apart = np.empty(others.shape, np.float32), np.empty(n_samples, np.float32)
-        find_gaps(self._held, X, others, found, apart)
+        find_gaps(self._held, slots, X, others, found, apart)
         gaps[:, : k - 1], gaps[:, -1] = found, apart
         self._gaps.add(gaps)
 
@@ -250,13 +250,14 @@ class DenseIndex:
         n_rows, n = len(Q), len(self)
         ids, scores = np.empty((n_rows, k), np.int64), np.empty((n_rows, k))
         slots, mask = None, _ALL
+        is_exact = target_recall >= 1.0 or self._state.totals[N_FAR] > 0
         if among is not None:
             if among.owner is not self or among.version != self.version:
                 raise ValueError("the set of allowed vectors is of another index or of an earlier version of this one")
             slots = among.slots
-            if target_recall < 1.0 and len(slots) > _FEW:
+            if len(slots) > _FEW and not is_exact:
                 slots, mask = None, among.mask(self._state)
-        elif n <= _FEW or target_recall >= 1.0 or self.n_features <= _NARROW:
+        elif n <= _FEW or is_exact:
             slots = np.arange(n)
         if slots is not None:
 
@@ -264,7 +265,8 @@ class DenseIndex:
                 compare_slots(self._held, Q, first, stop, slots, scores, ids)
 
         else:
-            effort = ListEffort(*self._gaps.effort(target_recall))
+            gaps, epsilon, apart = self._gaps.effort(target_recall)
+            effort = ListEffort(gaps, epsilon * (1.0 + _CORRELATED / self.n_features), apart)
             kernel = search_rows if n_rows <= _FEW_ROWS else search_block
 
             def answer(first: int, stop: int) -> None:

@@ -7,6 +7,9 @@ import numpy as np
 N_SAMPLES = 256
 """Number of stored vectors on which the effort is measured."""
 
+N_MEASURED = 512
+"""Number of samples measured while as many vectors change as there are."""
+
 N_NEAREST = 64
 """Number of nearest vectors of each sample."""
 
@@ -55,7 +58,7 @@ class Gaps:
 
     def _table(self, target_recall: float) -> tuple[np.ndarray, float, float]:
         n = N_NEAREST.bit_length()
-        share = 1.0 - (1.0 - target_recall) * 0.9
+        share = 1.0 - (1.0 - target_recall) * 0.8
         gaps = np.zeros(_POWERS)
         for i in range(n):
             some = self.samples[:, : 1 << i]

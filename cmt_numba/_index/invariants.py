@@ -9,6 +9,7 @@ from .state import (
     EUCLIDEAN,
     FREE_TILE,
     METRIC,
+    N_FAR,
     N_LISTS,
     N_NUMBERS,
     N_ROUTED,
@@ -38,8 +39,11 @@ def check_state(state: DenseState, next_id: int) -> None:
     sizes, heads = clusters.sizes[:n_lists], clusters.heads[:n_lists]
     _check_chains(sizes, heads, members.nexts[:n_tiles], members.list_of[:n_tiles], slots, int(state.totals[FREE_TILE]))
     is_free = slots == NONE
-    for numbers in (members.factors, members.scales, members.errors, members.lifts):
+    for numbers in (members.factors, members.scales, members.lifts):
         require(bool(np.isfinite(numbers[: n_tiles * TILE][~is_free]).all()), "numbers of members must be finite")
+    errors = members.errors[: n_tiles * TILE][~is_free]
+    require(bool((errors >= 0.0).all()), "errors of codes must not be negative")
+    require(np.count_nonzero(np.isinf(errors)) == state.totals[N_FAR], "vectors without codes must be counted")
     added = members.added[: n_tiles * TILE]
     in_chains = np.isin(np.arange(n_tiles), _tiles_of(heads, members.nexts)).repeat(TILE)
     require(bool(np.isfinite(added[~is_free]).all()), "numbers of members must be finite")

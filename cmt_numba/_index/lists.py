@@ -24,6 +24,7 @@ from .codes import (
     Queries,
     code_rotated,
     copy_values,
+    distance32,
     dot32,
     encode_bytes,
     encode_signs,
@@ -33,13 +34,13 @@ from .codes import (
     rotate,
 )
 from .state import (
-    EUCLIDEAN,
     FREE_TILE,
     INNER_PRODUCT,
     LEAST_SIZE,
     LIST_SIZE,
     MASS,
     METRIC,
+    N_FAR,
     N_LISTS,
     N_ROUTED,
     N_TILES,
@@ -52,6 +53,8 @@ _ROUNDS = 5  # iterations of 2-means
 _SMALLEST_SIDE = 4  # a side of a split gets at least this fraction (1 / 4) of the members
 _SURE = np.float32(1.9)  # number of standard errors of estimates
 _HALF = np.float32(0.5)
+ROUNDING = np.float32(2e-6)
+"""Bound on the error of squared distances, relative to them."""
 
 
 class Work(NamedTuple):
@@ -120,22 +123,22 @@ def new_work(d, width, n_routes):
 
 
 @inner
-def estimate_near(state, queries, m, halves, weight, epsilon, sums, near):
-    """Write an upper bound of ``<c, q> - weight * halves`` for the center of each list; return the best list."""
+def estimate_near(state, queries, m, weight, epsilon, sums, near):
+    """Write an upper bound of ``-|c - q|^2 / 2 + weight * added`` for each list; return the best list."""
     routes, n_lists = state.routes, state.totals[N_LISTS]
     width = routes.mean.size
     words = width // BITS_OF_A_WORD
-    base = dot32(routes.mean, queries.rotated[m])
+    apart = distance32(routes.mean, queries.rotated[m])
     step = queries.steps[m]
-    square = dot32(routes.mean, routes.mean)
-    error = error_of(base, square, queries.lengths[m], step, width, epsilon)
+    base = (ROUNDING - _HALF) * apart
+    error = error_of(apart, step, width, epsilon)
     best, value = np.int64(0), -np.float32(np.inf)
     for at in range(0, n_lists, TILE):
         count_bits(routes.bits, at * words, words, queries.planes, m * words * 4, sums)
         upper = near[at : at + TILE]
         estimate(routes.added, routes.factors, at, base, step, queries.totals[m], error, sums, upper)
         for i in range(TILE):
-            upper[i] -= weight * halves[at + i]
+            upper[i] += weight * state.clusters.added[at + i]
         for i in range(min(TILE, n_lists - at)):
             if upper[i] > value:
                 best, value = np.int64(at + i), upper[i]
@@ -144,16 +147,16 @@ def estimate_near(state, queries, m, halves, weight, epsilon, sums, near):
 
 @inner
 def _nearness(state, j, y):
-    """Return the product of a vector and a center, minus half the squared length of the center."""
-    return dot32(state.clusters.centers[j], y) - _HALF * state.clusters.squares[j]
+    """Return minus half the squared distance of a vector and a center."""
+    return -_HALF * distance32(state.clusters.centers[j], y)
 
 
 @inner
 def nearest_list(state, work):
     """Return the list whose center is nearest to the current vector."""
-    clusters, queries = state.clusters, work.queries
+    queries = work.queries
     y = queries.rotated[0]
-    j = estimate_near(state, queries, 0, clusters.squares, _HALF, np.float32(1.0), work.sums, work.near)
+    j = estimate_near(state, queries, 0, np.float32(0.0), np.float32(1.0), work.sums, work.near)
     value = _nearness(state, j, y)
     best = j
     for i in range(state.totals[N_LISTS]):
@@ -173,11 +176,16 @@ def _write_route(routes, center, j, rest):
 
 @inner
 def _write_routes_again(state, rest):
-    """Compute the codes of all centers from their present mean."""
+    """Compute the codes of all centers from their present mean, in which distant ones count less."""
     clusters, routes, n = state.clusters, state.routes, state.totals[N_LISTS]
     routes.mean[:] = np.float32(0.0)
+    total = np.float32(0.0)
     for j in range(n):
-        _add(routes.mean, clusters.centers[j], np.float32(1.0) / np.float32(n))
+        weight = np.float32(1.0) / max(np.float32(1.0), dot32(clusters.centers[j], clusters.centers[j]))
+        _add(routes.mean, clusters.centers[j], weight)
+        total += weight
+    for i in range(routes.mean.size):
+        routes.mean[i] /= total
     for j in range(n):
         _write_route(routes, clusters.centers[j], j, rest)
     state.totals[N_ROUTED] = n
@@ -190,16 +198,14 @@ def _add(x, y, weight):
 
 
 @inner
-def _set_half(state, j):
-    """Compute the number that the nearness of a list to queries is reduced by.
+def _set_added(state, j):
+    """Compute the number added to the nearness of a list and a query.
 
     For inner products, lists are compared as if another feature gave all vectors the same length.
     """
     clusters = state.clusters
-    half = _HALF * clusters.squares[j]
     if state.totals[METRIC] == INNER_PRODUCT and clusters.sizes[j] > 0:
-        half -= clusters.masses[j] / np.float32(clusters.sizes[j])
-    clusters.halves[j] = half
+        clusters.added[j] = clusters.masses[j] / np.float32(clusters.sizes[j])
 
 
 @inner
@@ -207,8 +213,7 @@ def set_center(state, j, center, rest):
     """Set the center of a list and its code. The codes of members must be written afterwards."""
     clusters = state.clusters
     copy_values(center, clusters.centers[j])
-    clusters.squares[j] = dot32(center, center)
-    _set_half(state, j)
+    _set_added(state, j)
     _write_route(state.routes, clusters.centers[j], j, rest)
 
 
@@ -243,8 +248,8 @@ def _write_signs(state, j, place, rotated, rest):
     members, words = state.members, rest.size // BITS_OF_A_WORD
     at = place // TILE * TILE * words + place % TILE
     factor, added = encode_signs(rotated, state.clusters.centers[j], rest, members.bits, at)
-    if state.totals[METRIC] == EUCLIDEAN:
-        added -= members.lifts[place]
+    if state.totals[METRIC] == INNER_PRODUCT:
+        added += members.lifts[place]
     members.factors[place], members.added[place] = factor, added
 
 
@@ -283,7 +288,7 @@ def free_place(state, place):
         clusters.heads[j] = members.nexts[head]
         members.nexts[head] = totals[FREE_TILE]
         totals[FREE_TILE] = head
-    _set_half(state, j)
+    _set_added(state, j)
     return j
 
 
@@ -300,7 +305,7 @@ def vector_of(vectors, slot):
 def enter(state, slot, work):
     """Add the vector in a slot to the nearest list; return the list."""
     members, queries = state.members, work.queries
-    prepare(state, vector_of(state.vectors, slot).values, queries.prepared)
+    is_far = prepare(state, vector_of(state.vectors, slot).values, queries.prepared)
     square = dot32(queries.prepared, queries.prepared)
     queries.lengths[0] = np.sqrt(square)
     rotate(state.signs, queries.prepared, queries.rotated[0])
@@ -311,10 +316,13 @@ def enter(state, slot, work):
     state.vectors.places[slot] = place
     members.lifts[place] = _HALF * square
     members.scales[place], members.errors[place] = encode_bytes(queries.prepared, members.codes[place])
+    if is_far:
+        members.errors[place] = np.float32(np.inf)
+        state.totals[N_FAR] += 1
     state.clusters.masses[j] += members.lifts[place]
     state.numbers[MASS] += np.float64(members.lifts[place])
     _write_signs(state, j, place, queries.rotated[0], work.rest)
-    _set_half(state, j)
+    _set_added(state, j)
     return j
 
 
@@ -326,7 +334,7 @@ def _move(state, slot, target, rotated, rest):
     _copy_place(state, source, place)
     state.clusters.masses[target] += state.members.lifts[place]
     _write_signs(state, target, place, rotated, rest)
-    _set_half(state, target)
+    _set_added(state, target)
     # the slot has moved, so the old place is removed without it
     free_place(state, source)
 
@@ -384,8 +392,7 @@ def _divide(work, n):
     for begin in (0, 1):
         least, at = np.float32(np.inf), np.int64(0)
         for i in range(n):
-            y = work.rotated[i]
-            value = dot32(work.center, y) - _HALF * dot32(y, y)
+            value = -distance32(work.center, work.rotated[i])
             if value < least:
                 least, at = value, np.int64(i)
         if begin == 0:
@@ -393,11 +400,10 @@ def _divide(work, n):
         else:
             copy_values(work.rotated[at], work.other)
     for _ in range(_ROUNDS):
-        less = _HALF * (dot32(work.center, work.center) - dot32(work.other, work.other))
         n_other = np.int64(0)
         for i in range(n):
             y = work.rotated[i]
-            work.margins[i] = dot32(work.center, y) - dot32(work.other, y) - less
+            work.margins[i] = distance32(work.other, y) - distance32(work.center, y)
             work.side[i] = 1 if work.margins[i] < np.float32(0.0) else 0
             n_other += work.side[i]
         least = n // _SMALLEST_SIDE
@@ -412,9 +418,8 @@ def _find_around(state, j, center, work):
     """Write the lists nearest to a center, except list ``j``; return their number."""
     queries = work.queries
     copy_values(center, queries.rotated[0])
-    queries.lengths[0] = np.sqrt(dot32(center, center))
     code_rotated(queries, 0)
-    estimate_near(state, queries, 0, state.clusters.squares, _HALF, np.float32(0.0), work.sums, work.near)
+    estimate_near(state, queries, 0, np.float32(0.0), np.float32(0.0), work.sums, work.near)
     work.around[:] = NONE
     work.scores[:] = -np.float32(np.inf)
     for i in range(state.totals[N_LISTS]):
@@ -444,7 +449,7 @@ def _drop_list(state, j):
     totals[N_LISTS] = last
     if last != j:
         copy_values(clusters.centers[last], clusters.centers[j])
-        clusters.squares[j], clusters.halves[j] = clusters.squares[last], clusters.halves[last]
+        clusters.added[j] = clusters.added[last]
         clusters.masses[j], clusters.sizes[j] = clusters.masses[last], clusters.sizes[last]
         clusters.heads[j] = clusters.heads[last]
         routes.factors[j], routes.added[j] = routes.factors[last], routes.added[last]

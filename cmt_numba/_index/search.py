@@ -3,8 +3,7 @@
 A query reaches the lists whose centers are at most a gap farther than the nearest one. Members pass three stages, each
 of which drops those whose upper bound is below the bar, the highest known lower bound of the ``k``-th best score: 1-bit
 codes of whole tiles, 8-bit codes of single members, and the vectors themselves in float64. Only the bounds of 1-bit
-codes may be wrong, each with a small probability. They therefore decide only which members reach the second stage,
-which at least ``k`` do.
+codes may be wrong, each with a small probability, so they do not raise the bar.
 """
 
 from typing import NamedTuple
@@ -30,8 +29,8 @@ from .._jit import (
     prefetch,
     release,
 )
-from .codes import code_query, dot32, dot_codes, error_of, estimate
-from .lists import estimate_near, new_queries, vector_of
+from .codes import code_query, distance32, dot_codes, error_of, estimate
+from .lists import ROUNDING, estimate_near, new_queries, vector_of
 from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS, SCALE
 
 _WAITING = 64  # number of members that wait for the comparison of their 8-bit codes
@@ -40,10 +39,9 @@ _KEPT_AT_ONCE = 1 << 18  # number of rows in a block, times results of each
 _REACHED_AT_ONCE = 1 << 20  # number of lists that the rows of a block reach
 _LEAST = np.float32(-3e38)
 _SURE = np.float32(1.9)  # standard errors of the estimates for centers
-_ROUNDING = np.float32(2e-6)
 _WORDS_IN_A_LINE, _FLOATS_IN_A_LINE, _BYTES_IN_A_LINE = 8, 16, 64
 _PREFETCHED = 256  # number of features of a vector to prefetch
-_TWO = np.float32(2.0)
+_TWO, _HALF = np.float32(2.0), np.float32(0.5)
 _FARTHER = np.float32(0.5)  # growth of a gap with the squared distance of all allowed members
 _WIDER, _LEAST_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
 
@@ -66,10 +64,8 @@ class Mask(NamedTuple):
 class Ranking(NamedTuple):
     """The members found so far for the rows of a block."""
 
-    bars: np.ndarray  # float32 (m,): no member with a lower score is likely to be among the best
-    sure_bars: np.ndarray  # float32 (m,): no member with a lower score is among the best
-    floors: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 1-bit codes
-    floors8: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 8-bit codes
+    bars: np.ndarray  # float32 (m,): no member with a lower score is among the best
+    floors: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 8-bit codes
     waiting: np.ndarray  # int32 (m, 64): places
     their_uppers: np.ndarray  # float32 (m, 64)
     n_waiting: np.ndarray  # int64 (m,)
@@ -93,8 +89,6 @@ def _new_ranking(m, k):
     n = 4 * k + 2 * _WAITING
     return Ranking(
         empty(m, np.float32),
-        empty(m, np.float32),
-        empty((m, k), np.float32),
         empty((m, k), np.float32),
         empty((m, _WAITING), np.int32),
         empty((m, _WAITING), np.float32),
@@ -118,9 +112,8 @@ def _new_reach(n_lists, n_routes):
 
 @inner
 def _begin(ranking, m):
-    ranking.bars[m], ranking.sure_bars[m], ranking.n_waiting[m], ranking.n_kept[m] = _LEAST, _LEAST, 0, 0
+    ranking.bars[m], ranking.n_waiting[m], ranking.n_kept[m] = _LEAST, 0, 0
     ranking.floors[m, :] = _LEAST
-    ranking.floors8[m, :] = _LEAST
 
 
 @inner
@@ -170,19 +163,21 @@ def _exact_score(metric, x, y, length):
 def _bar_of(state, x_length, queries, m, score):
     """Convert an exact score to the scale of codes, rounded down."""
     scale, length = state.numbers[SCALE], np.float64(queries.lengths[m])
-    if state.totals[METRIC] == COSINE:
-        return np.float32(score) - _ROUNDING
     if state.totals[METRIC] == INNER_PRODUCT:
         bar = score * scale * (length / x_length if x_length > 0.0 else 0.0)
-        return np.float32(bar - 1e-6 * abs(bar))
-    return np.float32(0.5 * (length * length - score * score * scale * scale) - 2e-6 * length * length)
+        return np.float32(bar - 0.5 * length * length - 1e-6 * (abs(bar) + length * length))
+    if state.totals[METRIC] == COSINE:
+        apart = np.sqrt(max(2.0 - 2.0 * score, 0.0))
+    else:
+        apart = -score * scale
+    return np.float32(-0.5 * apart * apart - 1e-6 * apart * (apart + length) - 1e-30)
 
 
 @inner_called
 def _settle(arrays, x, queries, m, ranking, scores, ids):
     """Compute the exact scores of the kept members that may be among the best, best first."""
     state = by_reference(arrays)
-    kept, uppers, bar, n = ranking.kept[m], ranking.kept_uppers[m], ranking.sure_bars[m], np.int64(0)
+    kept, uppers, bar, n = ranking.kept[m], ranking.kept_uppers[m], ranking.bars[m], np.int64(0)
     for entry in range(ranking.n_kept[m]):
         slot, upper = kept[entry], uppers[entry]
         if upper < bar:
@@ -205,8 +200,7 @@ def _settle(arrays, x, queries, m, ranking, scores, ids):
         keep_best(scores, ids, score, state.vectors.ids[slot])
         if scores[0] > -np.inf:
             bar = max(bar, _bar_of(state, length, queries, m, scores[0]))
-    ranking.sure_bars[m], ranking.n_kept[m] = bar, 0
-    ranking.bars[m] = max(ranking.bars[m], bar)
+    ranking.bars[m], ranking.n_kept[m] = bar, 0
 
 
 @inner_called
@@ -214,25 +208,25 @@ def _compare_waiting(arrays, x, queries, m, ranking, scores, ids):
     """Compare the 8-bit codes of the waiting members, and keep those that may be among the best."""
     state = by_reference(arrays)
     members = state.members
-    waiting, uppers, floors = ranking.waiting[m], ranking.their_uppers[m], ranking.floors8[m]
+    waiting, uppers, floors = ranking.waiting[m], ranking.their_uppers[m], ranking.floors[m]
     scale, length, error = queries.scales[m], queries.lengths[m], queries.errors[m]
     shorts = queries.shorts[m]
-    is_lifted = state.totals[METRIC] == EUCLIDEAN
+    less = np.float32(0.5) * length * length
+    is_lifted = state.totals[METRIC] != INNER_PRODUCT
     for i in range(ranking.n_waiting[m]):
         if uppers[i] < ranking.bars[m]:
             continue
         place = np.int64(waiting[i])
         lift = members.lifts[place]
         value = scale * members.scales[place] * dot_codes(shorts, members.codes[place])
-        most = length * members.errors[place] + error * np.sqrt(_TWO * lift)
-        if is_lifted:
-            value -= lift
-            most += _ROUNDING * lift
-        if value + most < ranking.sure_bars[m]:
+        most = length * members.errors[place] + error * np.sqrt(_TWO * lift) + ROUNDING * (less + lift)
+        if not most < np.inf:  # NaN if an infinite error is multiplied by 0
+            most = np.float32(np.inf)
+        value -= less + lift if is_lifted else less
+        if value + most < ranking.bars[m]:
             continue
         if value - most > floors[0]:
             _raise_floor(floors, value - most)
-            ranking.sure_bars[m] = max(ranking.sure_bars[m], floors[0])
             ranking.bars[m] = max(ranking.bars[m], floors[0])
         if ranking.n_kept[m] == ranking.kept.shape[1]:
             _settle(by_value(state), x, queries, m, ranking, scores, ids)
@@ -271,10 +265,6 @@ def _scan_tile(state, x, queries, m, ranking, reach, tile, base, error, mask, sc
             continue
         if mask.words.size > 0 and not _is_allowed(mask, members.slots[place]):
             continue
-        floors, low = ranking.floors[m], upper[i] - _TWO * members.factors[place] * error
-        if low > floors[0]:
-            _raise_floor(floors, low)
-            ranking.bars[m] = max(ranking.bars[m], floors[0])
         if ranking.n_waiting[m] == _WAITING:
             _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
         n = ranking.n_waiting[m]
@@ -308,14 +298,28 @@ def _gap_for(gaps, k):
 
 
 @inner
+def _nearness(state, queries, m, j):
+    """Return how near a list is to a row."""
+    clusters = state.clusters
+    return np.float32(-0.5) * distance32(clusters.centers[j], queries.rotated[m]) + clusters.added[j]
+
+
+@inner
+def _apart(state, j, nearness):
+    """Return the squared distance between a row and the center of a list."""
+    return _TWO * (state.clusters.added[j] - nearness)
+
+
+@inner
 def _within_gap(state, queries, m, reach, best, gap):
     """Write the lists within a gap of the nearest one, in any order; return their number."""
-    clusters, near, rotated = state.clusters, reach.near, queries.rotated[m]
-    most = dot32(clusters.centers[best], rotated) - clusters.halves[best]
+    near = reach.near
+    most = _nearness(state, queries, m, best)
+    gap += ROUNDING * _apart(state, best, most)
     n = np.int64(0)
     for j in range(state.totals[N_LISTS]):
         if near[j] >= most - gap or j == best:  # the estimate for the best list may be too low
-            value = dot32(clusters.centers[j], rotated) - clusters.halves[j]
+            value = _nearness(state, queries, m, np.int64(j))
             most = max(most, value)
             reach.chosen[n], reach.values[n] = j, value
             n += 1
@@ -344,13 +348,6 @@ def _sort_lists(reach, n):
 
 
 @inner
-def _apart(state, queries, m, j, nearness):
-    """Return the squared distance between a row and the center of a list."""
-    length, clusters = queries.lengths[m], state.clusters
-    return length * length + clusters.squares[j] - _TWO * (nearness + clusters.halves[j])
-
-
-@inner
 def _n_candidates(reach, n, counts):
     total = np.int64(0)
     for i in range(n):
@@ -368,7 +365,7 @@ def _reach_lists(arrays, queries, m, reach, effort, mask, k):
     """
     state = by_reference(arrays)
     clusters, near, n_lists = state.clusters, reach.near, state.totals[N_LISTS]
-    best = estimate_near(state, queries, m, clusters.halves, np.float32(1.0), _SURE, reach.sums, near)
+    best = estimate_near(state, queries, m, np.float32(1.0), _SURE, reach.sums, near)
     is_masked = mask.words.size > 0
     best_near, n_possible = -np.float32(np.inf), np.int64(0)
     for j in range(n_lists):
@@ -387,21 +384,19 @@ def _reach_lists(arrays, queries, m, reach, effort, mask, k):
         for i in range(n):
             n_members += clusters.sizes[reach.chosen[i]]
         wanted = np.float32(k) * np.float32(n_members) / np.float32(_n_candidates(reach, n, mask.counts))
-        farther = _apart(state, queries, m, best, best_near) - np.float32(effort.apart)
+        farther = _apart(state, best, best_near) - np.float32(effort.apart)
         gap = _gap_for(effort.gaps, wanted) + max(_FARTHER * farther, np.float32(0.0))
         n = _within_gap(state, queries, m, reach, best, gap)
     while n < n_possible and _n_candidates(reach, n, mask.counts if is_masked else clusters.sizes) < k:
-        gap = _WIDER * gap + _LEAST_GAP * queries.lengths[m] * queries.lengths[m]
+        gap = _WIDER * gap + _LEAST_GAP
         n = _within_gap(state, queries, m, reach, best, gap)
     _sort_lists(reach, n)
     return n
 
 
 @inner
-def _error_in(state, queries, m, j, base, epsilon):
-    width = queries.rotated.shape[1]
-    square, step = state.clusters.squares[j], queries.steps[m]
-    return error_of(base, square, queries.lengths[m], step, width, np.float32(epsilon))
+def _error_in(queries, m, apart, epsilon):
+    return error_of(apart, queries.steps[m], queries.rotated.shape[1], np.float32(epsilon))
 
 
 @inner
@@ -420,8 +415,8 @@ def _search_alone(state, x, queries, ranking, reach, effort, mask, scores, ids):
     n = _reach_lists(by_value(state), queries, 0, reach, effort, mask, ids.size)
     for i in range(n):
         j = reach.chosen[i]
-        base = reach.values[i] + clusters.halves[j]
-        error = _error_in(state, queries, 0, j, base, effort.epsilon)
+        apart = _apart(state, j, reach.values[i])
+        base, error = (ROUNDING - _HALF) * apart, _error_in(queries, 0, apart, effort.epsilon)
         tile = clusters.heads[j]
         while tile != NONE:
             following = members.nexts[tile]
@@ -456,7 +451,7 @@ class Block(NamedTuple):
     """The lists that the rows of a block reach."""
 
     lists: np.ndarray  # int32: the lists of each row, row by row, nearest first
-    bases: np.ndarray  # float32: products of the row with their centers
+    apart: np.ndarray  # float32: squared distances of the row from their centers
     ends: np.ndarray  # int64 (rows + 1,)
     by_list: np.ndarray  # int32: entries of ``lists``, list by list
     rows: np.ndarray  # int32: the row of each entry
@@ -512,8 +507,8 @@ def _search_together(state, Q, first, n_rows, queries, ranking, reach, block, ef
             for i in range(begin, end):
                 entry = block.by_list[i]
                 m = np.int64(block.rows[entry])
-                base = block.bases[entry]
-                error = _error_in(state, queries, m, j, base, effort.epsilon)
+                apart = block.apart[entry]
+                base, error = (ROUNDING - _HALF) * apart, _error_in(queries, m, apart, effort.epsilon)
                 row = first + m
                 _scan_tile(state, Q[row], queries, m, ranking, reach, tile, base, error, mask, scores[row], ids[row])
             tile = following
@@ -542,7 +537,7 @@ def search_block(arrays, Q, first, stop, effort, mask, scores, ids):
             n = _reach_lists(by_value(state), queries, n_rows, reach, effort, mask, k)
             for i in range(n):
                 j = reach.chosen[i]
-                block.lists[end + i], block.bases[end + i] = j, reach.values[i] + state.clusters.halves[j]
+                block.lists[end + i], block.apart[end + i] = j, _apart(state, j, reach.values[i])
                 block.rows[end + i] = n_rows
             end += n
             n_rows += 1
@@ -584,27 +579,34 @@ def compare_slots(arrays, Q, first, stop, slots, scores, ids):
 
 
 @kernel
-def find_gaps(arrays, Q, slots, gaps, apart):
+def find_gaps(arrays, own, Q, slots, gaps, apart):
     """Write the gap at which a search for row ``i`` reaches the list of ``slots[i, j]``, or 0 where this is NONE.
 
-    Also writes the squared distance of each row from the nearest center.
+    Also writes the squared distance of each row from the nearest center. Row ``i`` is the vector in slot ``own[i]``.
+    The center of its list is computed without it, because other queries have no part in a center.
     """
     state = by_reference(arrays)
-    clusters = state.clusters
     queries = new_queries(1, Q.shape[1], state.signs.shape[1])
     reach = _new_reach(state.totals[N_LISTS], state.routes.factors.size)
     for row in range(Q.shape[0]):
         code_query(state, Q[row], queries, 0, _query_length(state))
-        best = estimate_near(state, queries, 0, clusters.halves, np.float32(1.0), _SURE, reach.sums, reach.near)
-        _within_gap(state, queries, 0, reach, best, np.float32(0.0))
-        most = reach.values[0]
+        best = estimate_near(state, queries, 0, np.float32(1.0), _SURE, reach.sums, reach.near)
+        of_own = np.int64(state.members.list_of[state.vectors.places[own[row]] // TILE])
+        value, n_others = _nearness(state, queries, 0, of_own), state.clusters.sizes[of_own] - 1
+        less = _HALF * _apart(state, of_own, value) * np.float32(((n_others + 1) / max(n_others, 1)) ** 2 - 1.0)
+        n = _within_gap(state, queries, 0, reach, best, less)
+        most = -np.float32(np.inf)
+        for i in range(n):
+            value = reach.values[i] - (less if reach.chosen[i] == of_own else np.float32(0.0))
+            if value > most:
+                most, best = value, reach.chosen[i]
         for i in range(slots.shape[1]):
             gaps[row, i] = np.float32(0.0)
             if slots[row, i] != NONE:
-                j = state.members.list_of[state.vectors.places[slots[row, i]] // TILE]
-                value = dot32(clusters.centers[j], queries.rotated[0]) - clusters.halves[j]
+                j = np.int64(state.members.list_of[state.vectors.places[slots[row, i]] // TILE])
+                value = _nearness(state, queries, 0, j) - (less if j == of_own else np.float32(0.0))
                 gaps[row, i] = max(np.float32(0.0), most - value)
-        apart[row] = _apart(state, queries, 0, reach.chosen[0], most)
+        apart[row] = _apart(state, best, most)
     release((queries, reach))
 
 

@@ -25,7 +25,8 @@ FREE_TILE = 4  # the first free tile, or NONE
 N_ROUTED = 5  # number of lists when the codes of centers were last computed from a new mean
 NEXT_LIST = 6  # the next list to refresh
 N_CHANGES = 7  # changes since a list was refreshed
-N_TOTALS = 8
+N_FAR = 8  # number of vectors that are too long for codes
+N_TOTALS = 9
 
 # Positions in ``DenseState.numbers``.
 SCALE = 0  # factor of vectors and queries
@@ -59,8 +60,7 @@ class Clusters(NamedTuple):
     """Lists."""
 
     centers: np.ndarray  # float32 (lists, width): rotated
-    squares: np.ndarray  # float32 (lists,): squared lengths of centers
-    halves: np.ndarray  # float32 (lists,): number subtracted from the product of a center and a query
+    added: np.ndarray  # float32 (lists,): for inner products, the mean of ``lifts``; otherwise 0
     masses: np.ndarray  # float32 (lists,): sum of ``lifts`` of the members
     sizes: np.ndarray  # int64 (lists,)
     heads: np.ndarray  # int64 (lists,): the first tile, or NONE
@@ -74,7 +74,7 @@ class Members(NamedTuple):
     added: np.ndarray  # float32 (places,): number added to the sum; minus infinity if the place is free
     codes: np.ndarray  # int8 (places, d): 8-bit codes
     scales: np.ndarray  # float32 (places,): factor of 8-bit codes
-    errors: np.ndarray  # float32 (places,): length of their rounding error
+    errors: np.ndarray  # float32 (places,): length of their rounding error; infinite if the vector is too long
     lifts: np.ndarray  # float32 (places,): half the squared length
     slots: np.ndarray  # int32 (places,)
     nexts: np.ndarray  # int64 (tiles,): the next tile of the chain, or NONE
@@ -141,7 +141,6 @@ def new_state(d: int, metric: int, seed: int) -> DenseState:
             np.zeros((TILE, width), f4),
             np.zeros(TILE, f4),
             np.zeros(TILE, f4),
-            np.zeros(TILE, f4),
             np.zeros(TILE, np.int64),
             np.full(TILE, NONE),
         ),
@@ -178,7 +177,7 @@ def with_room(state: DenseState, n_more: int) -> DenseState:
             fill_slot_table(vectors.slot_table, vectors.ids[:n])
     if n_lists + SPARE_LISTS > clusters.sizes.size:
         size = 2 * clusters.sizes.size
-        clusters = Clusters(*(resized(column, size) for column in clusters))
+        clusters = Clusters(*(resized(column, size, fill=0) for column in clusters))
     if n_lists + SPARE_LISTS > routes.factors.size:
         size = 2 * routes.factors.size
         words = state.signs.shape[1] // BITS_OF_A_WORD
@@ -286,7 +285,7 @@ def restored(state: DenseState, arrays: dict[str, np.ndarray]) -> DenseState:
         ),
         clusters=Clusters(
             resized(given["centers"], size, fill=0),
-            *np.zeros((2, size), f4),
+            np.zeros(size, f4),
             *(resized(given[name], size, fill=0) for name in ("masses", "sizes", "heads")),
         ),
         members=Members(*(given[name] for name in Members._fields)),

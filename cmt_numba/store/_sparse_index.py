@@ -23,6 +23,7 @@ _RECENT_SHARE = 1 / 8  # or their fraction of the indexed vectors, if that is mo
 _MOST_RANKED = 128  # maximum number of results for which the inverted index is searched
 _MORE = 8  # extra candidates, because float32 and float64 scores rank slightly differently
 _ROUNDING = 1e-5  # bound on the error of float32 scores, relative to the largest score
+_LARGEST = 1e15  # products of values up to this number are finite in float32
 _FEW = 1024  # up to this many allowed vectors are compared with every query
 _PAIRS_AT_ONCE = 1 << 22
 _LAST_FEATURE = np.int32(2**31 - 1)  # above all features
@@ -179,7 +180,8 @@ class SparseIndex:
         if n_recent > max(_MOST_RECENT, _RECENT_SHARE * n_indexed) or 2 * self._n_gone > self._n_slots > _MOST_RECENT:
             if self._n_gone > 0:
                 self._compact()
-            self._postings = self._built()
+            is_short = np.abs(self._values[: self._n_cells]).max(initial=0.0) <= _LARGEST
+            self._postings = self._built() if is_short or self.metric == "cosine" else None
 
     def _compact(self) -> None:
         kept = np.flatnonzero(self._ids[: self._n_slots] != NONE)
@@ -230,7 +232,9 @@ class SparseIndex:
         if k == 0:
             return ids, scores
         missed = np.arange(n_rows)
-        if built is not None and k <= _MOST_RANKED and (among is None or n > _FEW):
+        is_listed = built is not None and k <= _MOST_RANKED and (among is None or n > _FEW)
+        if is_listed and np.abs(Q.data).max(initial=0.0) <= _LARGEST:
+            assert built is not None
             slots, found = self._rank(built, Q, k, among, n_threads)
             ids[:, :k], scores[:, :k], missed = self._sorted(Q, slots, found, k, built.bounds.highest)
         if missed.size > 0:
@@ -293,8 +297,8 @@ class SparseIndex:
         return np.sqrt(np.bincount(row, np.square(Q.data.astype(np.float64)), Q.shape[0]))
 
     def _products(self, Q: Any, slots: np.ndarray) -> np.ndarray:
-        """Return the scores by which :func:`rank_listed` ranks, for each query and slot, as float32."""
-        products = np.empty((Q.shape[0], slots.size), np.float32)
+        """Return the scores by which :func:`rank_listed` ranks, for each query and slot, as float64."""
+        products = np.empty((Q.shape[0], slots.size))
         rows = Rows(Q.data, Q.indices.astype(np.int32), Q.indptr.astype(np.int64), self.n_features, True)
         multiply_sparse(self._offsets, self._features, self._values, rows, slots, products)
         if self.metric == "cosine":
@@ -402,7 +406,7 @@ def multiply_sparse(offsets, features, values, queries, slots, products):
             total = np.float64(0.0)
             for cell in range(offsets[slots[column]], offsets[slots[column] + 1]):
                 total += np.float64(value_of(probe, np.int64(features[cell]))) * np.float64(values[cell])
-            products[row, column] = np.float32(total)
+            products[row, column] = total
     release(probe)
 
 

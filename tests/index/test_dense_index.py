@@ -6,6 +6,7 @@ from conftest import needs_jit
 
 from cmt_numba import _index as index
 from cmt_numba._index import changes, dense_index
+from cmt_numba._index.state import N_FAR
 
 METRICS = ("cosine", "inner_product", "euclidean")
 
@@ -218,3 +219,38 @@ def test_a_search_returns_as_many_as_wanted(metric: str):
     for k in (1, 3):
         assert (dense.search(Q, k)[0] >= 0).all()
         assert all((dense.search(Q[i : i + 1], k)[0] >= 0).all() for i in range(0, 600, 10))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_vectors_of_any_length_are_compared_exactly(metric: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dense_index, "_FEW", 100)
+    X, Q, rng = clustered(400, 20), clustered(6, 20, 1), np.random.default_rng(0)
+    dense = index.DenseIndex(20, metric)
+    dense.insert(X[:200])
+    X[200:] *= (10.0 ** rng.uniform(-40, 36, (200, 1))).astype(np.float32)
+    dense.insert(X[200:])
+    dense.check_invariants()
+    for scale in (1e-30, 1.0, 1e30):
+        some = Q * np.float32(scale)
+        best = np.array([np.argsort(-scores_of(metric, q, X), kind="stable")[:10] for q in some])
+        found = dense.search(some, 10, 0.95 if metric != "cosine" else 1.0)[0]
+        np.testing.assert_allclose(
+            [scores_of(metric, q, X[ids]) for q, ids in zip(some, found, strict=True)],
+            [scores_of(metric, q, X[ids]) for q, ids in zip(some, best, strict=True)],
+            rtol=1e-12,
+        )
+    dense.remove(np.arange(200, 400))
+    dense.check_invariants()
+    assert dense._state.totals[N_FAR] == 0
+
+
+@needs_jit
+@pytest.mark.parametrize("d", [2, 6])
+def test_few_features_in_distant_clusters_are_found(d: int):
+    rng = np.random.default_rng(1)
+    centers = rng.uniform(0, 1e5, (20, d))
+    X = (centers[rng.integers(20, size=4200)] + 10 * rng.standard_normal((4200, d))).astype(np.float32)
+    dense = index.DenseIndex(d, "euclidean")
+    for first in range(0, 4000, 250):
+        dense.insert(X[first : first + 250])
+    assert dense.recall(X[4000:], 10, 0.95) > 0.88

@@ -43,7 +43,7 @@ def test_codes_describe_members(metric: str, d: int):
         place = state.vectors.places[slot]
         tile, lane = divmod(int(place), 32)
         center, lift = state.clusters.centers[state.members.list_of[tile]], 0.5 * units[slot] @ units[slot]
-        signs, factor, added = reference.one_bit_code(Y[slot], center, lift if metric == "euclidean" else 0.0)
+        signs, factor, added = reference.one_bit_code(Y[slot], center, lift if metric == "inner_product" else 0.0)
         stored = np.unpackbits(np.ascontiguousarray(bits[tile, :, lane]).view(np.uint8), bitorder="little")
         clear = np.abs(Y[slot] - center) > 1e-5
         np.testing.assert_array_equal(stored[clear].astype(bool), signs[clear])
@@ -77,7 +77,7 @@ def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, togeth
         queries *= np.sqrt((units**2).sum(axis=1).mean()) / np.linalg.norm(queries, axis=1)[:, None]
     rotated = reference.rotated(queries, state.signs)
     own = state.members.list_of[state.vectors.places[: len(units)] // 32]
-    lifts = 0.5 * (units**2).sum(axis=1) if metric == "euclidean" else np.zeros(len(units))
+    lifts = 0.5 * (units**2).sum(axis=1) if metric != "inner_product" else np.zeros(len(units))
     shares = []
     for gap in (0.01, 0.3, 1e30):
         ids, scores = np.empty((6, k), np.int64), np.empty((6, k))
@@ -86,7 +86,7 @@ def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, togeth
         kernel = search.search_block if together else search.search_rows
         kernel(state, Q, 0, 6, effort, every, scores, ids)
         for i, q in enumerate(rotated):
-            lists = reference.within_gap(q, state.clusters.centers[:n_lists], state.clusters.halves[:n_lists], gap)
+            lists = reference.within_gap(q, state.clusters.centers[:n_lists], state.clusters.added[:n_lists], gap)
             slots = np.flatnonzero(np.isin(own, lists))
             best = slots[np.argsort(-(units[slots] @ queries[i] - lifts[slots]), kind="stable")[:k]]
             shares.append(np.isin(state.vectors.ids[best], ids[i]).mean())

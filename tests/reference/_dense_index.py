@@ -37,10 +37,10 @@ def one_bit_code(y: np.ndarray, center: np.ndarray, lift: float) -> tuple[np.nda
     rest = y - center
     signs = np.where(rest > 0, 1.0, -1.0)
     factor = rest @ rest / np.abs(rest).sum() if rest.any() else 0.0
-    return signs > 0, factor, rest @ center - factor * (signs @ center) - lift
+    return signs > 0, factor, lift - factor * (signs @ center) - 0.5 * (rest @ rest)
 
 
-def within_gap(q: np.ndarray, centers: np.ndarray, halves: np.ndarray, gap: float) -> np.ndarray:
+def within_gap(q: np.ndarray, centers: np.ndarray, added: np.ndarray, gap: float) -> np.ndarray:
     """Return the lists whose centers are at most a gap farther from a rotated query than the nearest one."""
-    near = centers @ q - halves
+    near = added - 0.5 * ((centers - q) ** 2).sum(axis=1)
     return np.flatnonzero(near >= near.max() - gap)
