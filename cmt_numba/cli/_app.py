@@ -171,7 +171,7 @@ def fit(
     options = look_through(source, progress)
     show_kinds(options, Console(stderr=True))
     if reading.text and keys is None and not streaming and options.task == "multiclass":
-        training.refuse_for_texts()
+        training.text_classifier()  # checks the options
         source = open_data(data, replace(options, as_text=True, n_features=None))
         options = source.resolved()
     quality: list[tuple[str, Any]] = []
@@ -234,7 +234,8 @@ def evaluate(
     """Evaluate a classifier and report its errors, its speed, and the shape of its trees.
 
     The report compares it with simple models (rivals): the most frequent class, exact search, class means, a linear
-    model and, for tables with text, BM25. A rival that takes minutes is measured on fewer rows or skipped.
+    model and, for tables with text, BM25. A rival that takes minutes is measured on fewer rows or skipped. With --text,
+    the classifier is a TextClassifier, and rivals use tf-idf, unless rows have several labels or --progressive is set.
 
     With --progressive, rows are processed in the order of the file, in batches that grow to --batch-size. Shuffle a
     file that is sorted by class.
@@ -261,7 +262,13 @@ def evaluate(
     source = open_data(data, options)
     known = look_through(source, progress)
     show_kinds(known, Console(stderr=True))
-    estimator = training.estimator(known, streaming=progressive)
+    if reading.text and not progressive and known.task == "multiclass":
+        estimator = training.text_classifier()
+        options = replace(options, as_text=True)
+        source = open_data(data, replace(known, as_text=True, n_features=None))
+        known = source.resolved()
+    else:
+        estimator = training.estimator(known, streaming=progressive)
     if test_labels is not None and test is None:
         raise ValueError("--test-labels requires --test; name the file with the test rows")
     result: evaluation.ProgressiveResult | evaluation.BatchResult

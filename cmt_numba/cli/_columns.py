@@ -88,6 +88,8 @@ def keys_of_rows(X: Any, options: ReadOptions) -> tuple[Any, Any]:
 
 def texts_of_rows(X: Any, options: ReadOptions) -> list[str] | None:
     """Return the text of each row, joined from all text columns, or None if there are no text columns."""
+    if options.as_text:
+        return list(X)
     names = [name for name, kind in kinds_of(options.kinds or ()).items() if kind == "text"]
     if not names:
         return None

@@ -9,7 +9,6 @@ from sklearn.model_selection import train_test_split
 
 from ..evaluation import held_out_metrics
 from ..formats import Batch, ReadOptions
-from ..text import TextClassifier
 from ._columns import keys_of_rows, new_vectorizer
 from ._model_files import Model
 from ._options import TextKeys, TrainingOptions
@@ -29,7 +28,7 @@ def learn(
 ) -> Model:
     """Train an estimator and, if needed, a vectorizer on rows, and return both as a model."""
     if options.as_text and keys is None:
-        return Model(TextClassifier(random_state=training.seed).fit(rows.X, rows.y), options)
+        return Model(training.text_classifier().fit(rows.X, rows.y), options)
     estimator = training.estimator(options, streaming=False)
     if keys is not None:
         vectorizer = new_vectorizer(keys, task=options.task, jobs=training.jobs, seed=training.seed)

@@ -235,12 +235,15 @@ class TrainingOptions:
     jobs: Jobs = 1
     seed: Seed = 0
 
-    def refuse_for_texts(self) -> None:
-        """Raise ValueError if an option is given that a :class:`TextClassifier` does not have."""
+    def text_classifier(self) -> Any:
+        """Return an unfitted :class:`TextClassifier`. Raise ValueError for an option that it does not have."""
+        from ..text import TextClassifier
+
         for name in ("trees", "probes", "passes", "settings"):
             if getattr(self, name) is not None:
                 option = "set" if name == "settings" else name
-                raise ValueError(f"--{option} cannot be combined with --text without --keys; omit it, or choose --keys")
+                raise ValueError(f"--{option} cannot be combined with --text; omit it, or use fit --keys")
+        return TextClassifier(random_state=self.seed)
 
     def estimator(self, options: ReadOptions, *, streaming: bool) -> Any:
         """Return an unfitted estimator for data that is read with ``options``.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 
 from .. import metrics
@@ -43,7 +44,7 @@ LIMITS = Limits()
 
 
 class Rival(NamedTuple):
-    """Result of a rival on the test examples of the last run.
+    """Result of a rival on the test examples of the last run. If examples are texts, rivals use their tf-idf.
 
     Attributes
     ----------
@@ -94,6 +95,9 @@ def check_rivals(names: Sequence[str], task: str, texts: Any) -> list[str]:
 
 def measure_rival(name: str, task: str, split: Split, seed: int, limits: Limits = LIMITS) -> Rival:
     """Fit a rival and measure its predictions."""
+    if np.ndim(split.X) == 1:  # texts
+        vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
+        split = split._replace(X=vectorizer.fit_transform(split.X), X_test=vectorizer.transform(split.X_test))
     split = split._replace(X=_matrix(split.X), X_test=_matrix(split.X_test))
     if task == "multilabel":
         Y, Y_test = alike(split.y, split.y_test)

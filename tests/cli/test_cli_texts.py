@@ -1,5 +1,6 @@
 """Text classifiers on the command line, probabilities, rejection, explanations, updates, and the reading of tables."""
 
+import json
 from pathlib import Path
 
 import pandas
@@ -55,6 +56,25 @@ def test_probabilities_rejection_and_explanations(tmp_path: Path):
     several.write_text("4 5 3\n" + "0,1 0:1 1:1\n1 2:1\n2 3:1 4:1\n0 0:1\n")
     succeed("fit", several, "-m", model)
     assert "one class per row" in fail("predict", several, "-m", model, "--probabilities")
+
+
+@needs_jit
+def test_texts_are_evaluated_with_a_text_classifier(tmp_path: Path):
+    data = write(tmp_path / "requests.csv", {label: texts * 5 for label, texts in TEXTS.items()})
+    for test in ([], ["--test", data]):
+        printed = succeed("evaluate", data, "--text", "text", "--seeds", 1, *test, "--json", tmp_path / "result.json")
+        result = json.loads((tmp_path / "result.json").read_text())["result"]
+        assert result["metrics"]["error"][0] == 0.0
+        assert {rival["name"] for rival in result["rivals"]} == {
+            "estimator",
+            "majority",
+            "exact",
+            "means",
+            "linear",
+            "bm25",
+        }
+        assert "nearest example" in printed
+    assert "--probes cannot be combined with --text" in fail("evaluate", data, "--text", "text", "--probes", 2)
 
 
 @pytest.mark.parametrize("sep", [",", ";", "\t"])
