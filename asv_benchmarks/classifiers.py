@@ -40,7 +40,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
-from topics import online, sensitivity
+from topics import labels, online, sensitivity
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree, MemoryStore
 
@@ -738,6 +738,7 @@ def memory_tree(options: argparse.Namespace) -> None:
     )
 
 
+commands.include(labels.commands)
 commands.include(online.commands)
 commands.include(sensitivity.commands)
 main = commands.main

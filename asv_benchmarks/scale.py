@@ -1,4 +1,4 @@
-"""Measure how costs and memory grow, whether memory stays bounded, and write large files."""
+"""Measure how costs and memory grow, whether memory stays bounded, shards, and write large files."""
 
 from shared.commands import Commands, argument, timed  # before libraries that read the number of threads
 
@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse
 from benchmarks.keys import FORMS, Matrix, draw_words, noisy, reworded, rows_of_words
 from tabulate import tabulate
+from topics import shards
 from tqdm import tqdm
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
@@ -410,6 +411,7 @@ def mapped(options: argparse.Namespace) -> None:
     sys.exit(not same)
 
 
+commands.include(shards.commands)
 main = commands.main
 
 if __name__ == "__main__":

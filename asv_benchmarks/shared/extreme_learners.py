@@ -6,8 +6,8 @@ Each may need its own environment. PLT needs napkinXC. XR-Linear needs PECOS, wh
     python3 -m venv xr && xr/bin/python -m pip install 'numpy<1.25' 'scipy<1.12' 'scikit-learn<1.4' \
         && xr/bin/python -m pip install --no-deps libpecos
 
-XR-Linear uses none of the other dependencies of libpecos. The environments need nothing of this package. ``labels.py``
-and ``classifiers.py`` call :func:`apart`, which runs this file with the other interpreter. All learners use one thread.
+XR-Linear uses none of the other dependencies of libpecos. The environments need nothing of this package.
+``classifiers.py`` calls :func:`apart`, which runs this file with the other interpreter. All learners use one thread.
 """
 
 import os

@@ -33,7 +33,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_every_subcommand_has_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     names = {path.stem for path in (ROOT / "asv_benchmarks").glob("*.py")}
-    assert names == {"bandits", "classifiers", "labels", "nearest", "scale", "shards", "stores", "texts"}
+    assert names == {"bandits", "classifiers", "nearest", "scale", "stores", "texts"}
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
     for name in names:
         script = load_script(f"asv_benchmarks/{name}.py")
@@ -160,7 +160,7 @@ def write_labels(folder: Path, rng: np.random.Generator) -> None:
 def test_multilabel_comparison(run: Callable[..., str], tmp_path: Path, rng: np.random.Generator):
     write_labels(tmp_path / "few", rng)
     arguments = ["--data", str(tmp_path), "--sets", "few", "--learners", "ours", "one_against_all"]
-    printed = run("labels", "multilabel", *arguments)
+    printed = run("classifiers", "multilabel", *arguments)
     lines = [line.split() for line in printed.splitlines() if line.startswith(("CMT", "LinearSVC"))]
     assert len(lines) == 2
     for line in lines:
@@ -168,7 +168,7 @@ def test_multilabel_comparison(run: Callable[..., str], tmp_path: Path, rng: np.
         assert wrong < 0.5
         assert first == gain > 0.8
         assert share == 1.0
-    sampled = run("labels", "multilabel", *arguments, "--most-labels", "3", "--sample-labels", "2")
+    sampled = run("classifiers", "multilabel", *arguments, "--most-labels", "3", "--sample-labels", "2")
     (line,) = (line.split() for line in sampled.splitlines() if line.startswith("LinearSVC"))
     assert line[-10] == "nan"
     assert float(line[-2]) >= 0
@@ -176,7 +176,7 @@ def test_multilabel_comparison(run: Callable[..., str], tmp_path: Path, rng: np.
 
 def test_candidates_comparison(run: Callable[..., str], tmp_path: Path, rng: np.random.Generator):
     write_labels(tmp_path / "bibtex", rng)
-    printed = run("labels", "candidates", "--data", str(tmp_path), "--sets", "bibtex")
+    printed = run("classifiers", "candidates", "--data", str(tmp_path), "--sets", "bibtex")
     lines = {line[:12].strip(): line[12:].split() for line in printed.splitlines() if line[:1] != "|"}
     assert "| bibtex | " in " ".join(printed.split())
     assert {"default", "all labels", "index only", "trees only", "both"} <= set(lines)
@@ -189,7 +189,7 @@ def test_candidates_comparison(run: Callable[..., str], tmp_path: Path, rng: np.
 def test_extreme_comparison(run: Callable[..., str], tmp_path: Path, rng: np.random.Generator):
     write_labels(tmp_path / "few", rng)
     arguments = ["--data", str(tmp_path), "--sets", "few", "--learners", "plt", "xr_linear", "--python"]
-    printed = run("labels", "extreme", *arguments, "xr_linear=false")
+    printed = run("classifiers", "extreme", *arguments, "xr_linear=false")
     assert "xr_linear is left out: false cannot import pecos" in printed
     (line,) = (line.split() for line in printed.splitlines() if line.startswith("plt"))
     assert float(line[1]) == float(line[4]) > 0.8  # precision and nDCG at 1

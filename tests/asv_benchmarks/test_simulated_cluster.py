@@ -14,7 +14,7 @@ N = 40_000
 @pytest.fixture
 def simulation(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(sys, "path", [str(ROOT / "asv_benchmarks"), *sys.path])
-    import shards
+    from topics import shards
 
     return shards
 

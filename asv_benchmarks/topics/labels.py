@@ -667,9 +667,3 @@ def most_frequent(data: MultilabelSet, n_labels: int) -> MultilabelSet:
     Y, answers = Y[:, kept], answers[:, kept]
     rows, asked = (np.flatnonzero(np.diff(part.indptr)) for part in (Y, answers))
     return data._replace(X=data.X[rows], Y=Y[rows], queries=data.queries[asked], answers=answers[asked])
-
-
-main = commands.main
-
-if __name__ == "__main__":
-    main()

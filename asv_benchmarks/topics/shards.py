@@ -472,9 +472,3 @@ def simulate(options: argparse.Namespace) -> None:
     print(f"\nMinimum number of machines; all shards are queried, in batches of {max(options.batches)}")
     headers = ["memories", "GB/machine", "machines", "GB used", "queries/s", "p99 ms"]
     print(tabulate(sizing_rows(options), headers, floatfmt=("", ".0f", "", ".1f", ",.0f", ",.0f")))
-
-
-main = commands.main
-
-if __name__ == "__main__":
-    main()
