@@ -150,7 +150,7 @@ def coil(folder: Path, n_views: int) -> LabelledSet:
 def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
     """Return noisy dense keys of 128 features, distributed like views of many objects.
 
-    The centre of each class is a sparse mixture of 40 shared prototypes plus a small part of its own. Each example
+    The center of each class is a sparse mixture of 40 shared prototypes plus a small part of its own. Each example
     moves along two directions of its class, gets multiplicative noise, and loses its small values. With more than
     100,000 classes, each class has one query.
     """
@@ -160,14 +160,14 @@ def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
     own = 0.05 * r.gamma(0.3, 1.0, (n_classes, n_features))  # in place, since it takes 1 GB for a million classes
     own *= r.rand(n_classes, n_features) < 0.15
     own += r.dirichlet(np.full(40, 0.08), n_classes) @ prototypes
-    centre = normalize(own, copy=False)
+    center = normalize(own, copy=False)
     direction = r.randn(n_classes, 2, n_features)
-    direction *= centre[:, None, :] > 0.02
+    direction *= center[:, None, :] > 0.02
     n = n_shots + n_asked
     X = np.empty((n_classes, n, n_features), np.float32)
     for k in range(n_classes):
         angle = r.rand(n, 1) * 2 * np.pi
-        x = centre[k] * (0.6 + 0.8 * r.rand(n, 1))
+        x = center[k] * (0.6 + 0.8 * r.rand(n, 1))
         x = x + 0.10 * (np.cos(angle) * direction[k, 0] + np.sin(angle) * direction[k, 1])
         x = x * np.exp(0.65 * r.randn(n, n_features)) + 0.02 * r.randn(n, n_features)
         x[x < 0.04] = 0

@@ -32,11 +32,11 @@ def unit(X: np.ndarray) -> np.ndarray:
 
 
 def clustered(n: int, n_features: int, seed: int = 0) -> Vectors:
-    """Return normally distributed vectors around ``n / 100`` centres, which do not depend on the seed."""
+    """Return normally distributed vectors around ``n / 100`` centers, which do not depend on the seed."""
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(n // 100, n_features))
+    centers = rng.normal(size=(n // 100, n_features))
     rng = rng if seed == 0 else np.random.default_rng(seed)
-    rows = centres[rng.integers(0, len(centres), n + N_ASKED)]
+    rows = centers[rng.integers(0, len(centers), n + N_ASKED)]
     rows = unit(rows + 0.7 * rng.normal(size=rows.shape))
     return Vectors(rows[:n], rows[n:])
 

@@ -49,10 +49,10 @@ def of_texts(path: str, n: int, n_queries: int) -> tuple[Any, Any]:
 
 
 def clustered(n: int, n_features: int, draws: np.random.Generator, noise: float = 0.7) -> np.ndarray:
-    """Return vectors around the same centres."""
-    centres = np.random.default_rng(0).normal(size=(_N_CLUSTERS, n_features))
+    """Return vectors around the same centers."""
+    centers = np.random.default_rng(0).normal(size=(_N_CLUSTERS, n_features))
     around = noise * draws.normal(size=(n, n_features))
-    return (centres[draws.integers(0, _N_CLUSTERS, n)] + around).astype(np.float32)
+    return (centers[draws.integers(0, _N_CLUSTERS, n)] + around).astype(np.float32)
 
 
 def megabytes(process: int) -> float:
@@ -351,8 +351,8 @@ def recalls(n_asked: list[int], n_shards: int, n: int, noise: float) -> list[flo
     X, Q = clustered(n, 64, draws, noise), clustered(500, 64, draws, noise)
     X, Q = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (X, Q))
     owners = divided(X, n_shards, np.random.default_rng(0))
-    centres = sums_of(X, owners, n_shards)
-    order = np.argsort(-Q @ (centres / np.linalg.norm(centres, axis=1, keepdims=True)).T, axis=1)
+    centers = sums_of(X, owners, n_shards)
+    order = np.argsort(-Q @ (centers / np.linalg.norm(centers, axis=1, keepdims=True)).T, axis=1)
     nearest = np.argpartition(-Q @ X.T, _RECALL_AT, axis=1)[:, :_RECALL_AT]
     rank_of_shard = np.argsort(order, axis=1)
     ranks = np.take_along_axis(rank_of_shard, owners[nearest], axis=1)
@@ -454,7 +454,7 @@ def simulate(options: argparse.Namespace) -> None:
 
     Prints the gigabytes per machine, the queries per second when the busiest resource is in use 60 % of the time, and
     the median and 99th percentile of the response times, for several numbers of copies and of queried shards. Then
-    prints the recall if only the shards with the nearest centres are queried, measured on a small case, and a table of
+    prints the recall if only the shards with the nearest centers are queried, measured on a small case, and a table of
     sizes from a laptop to a cluster. The simulation ignores mixed batch sizes, changes, failures, and network time
     other than ``--network``. Needs tabulate.
     """

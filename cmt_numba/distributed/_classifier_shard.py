@@ -33,7 +33,7 @@ class ClassFacts(NamedTuple):
     """The classes of a shard, and statistics of its examples."""
 
     classes: np.ndarray | None  # the shard's own classes, or None before the first example
-    centre: np.ndarray | None  # the sum of the mean examples of ``classes``: float32, shape (n_features,)
+    center: np.ndarray | None  # the sum of the mean examples of ``classes``: float32, shape (n_features,)
     next_number: int  # the largest example number plus 1
 
 
@@ -131,8 +131,8 @@ class ClassifierShard:
         assert stored is not None
         every = np.arange(stored.classes.size)
         means = as_matrix(means_of(stored.rows, stored.classes, every, model.classes_.size)[0])
-        centre = np.asarray(means[np.flatnonzero(are_own)].sum(axis=0), np.float32).reshape(-1)
-        return ClassFacts(model.classes_[are_own], centre, stored.next_id // 2 + 1)
+        center = np.asarray(means[np.flatnonzero(are_own)].sum(axis=0), np.float32).reshape(-1)
+        return ClassFacts(model.classes_[are_own], center, stored.next_id // 2 + 1)
 
     def n_examples(self) -> int:
         """Return the number of examples learned by the shard, including examples of other shards' classes."""

@@ -35,8 +35,8 @@ def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.nda
     owners[first] = np.arange(first.size)
     before = owners
     for _ in range(_ROUNDS):
-        centres = sums_of(means, owners, n_shards)
-        owners = assigned(means, centres, np.zeros(n_shards, np.int64))
+        centers = sums_of(means, owners, n_shards)
+        owners = assigned(means, centers, np.zeros(n_shards, np.int64))
         if np.array_equal(owners, before):
             break
         before = owners
@@ -47,14 +47,14 @@ def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.nda
     return owners
 
 
-def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def assigned(means: Any, centers: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Assign each new class to the nearest shard that has room.
 
     Parameters
     ----------
     means : ndarray or sparse array, shape (n_classes, n_features)
         The mean example of each new class, scaled to unit length.
-    centres : ndarray of float32, shape (n_shards, n_features)
+    centers : ndarray of float32, shape (n_shards, n_features)
         The sum of the means of each shard's classes.
     sizes : ndarray of int64, shape (n_shards,)
         The number of classes that each shard already has.
@@ -66,8 +66,8 @@ def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """
     n, n_shards = means.shape[0], sizes.size
     room = np.maximum(int(np.ceil(_LARGEST * (n + sizes.sum()) / n_shards)) - sizes, 0)
-    lengths = np.sqrt(np.einsum("ij,ij->i", centres, centres))
-    likeness = np.asarray(means @ (centres / np.maximum(lengths, 1e-12)[:, None]).T)
+    lengths = np.sqrt(np.einsum("ij,ij->i", centers, centers))
+    likeness = np.asarray(means @ (centers / np.maximum(lengths, 1e-12)[:, None]).T)
     owners, waiting = np.full(n, -1), np.arange(n)
     while waiting.size > 0:  # each round assigns all waiting classes or fills a shard
         open_shards = np.flatnonzero(room > 0)
@@ -86,7 +86,7 @@ def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 def sums_of(means: Any, owners: np.ndarray, n_shards: int) -> np.ndarray:
     """Return the sum of each shard's class means: float32, shape (n_shards, n_features). Ignore the owner -1."""
-    centres = np.zeros((n_shards, means.shape[1]), np.float32)
+    centers = np.zeros((n_shards, means.shape[1]), np.float32)
     for shard in range(n_shards):
-        centres[shard] = np.asarray(means[np.flatnonzero(owners == shard)].sum(axis=0)).reshape(-1)
-    return centres
+        centers[shard] = np.asarray(means[np.flatnonzero(owners == shard)].sum(axis=0)).reshape(-1)
+    return centers

@@ -248,18 +248,18 @@ class ShardedClassifier:
         if not facts:
             return divided(means, len(self._handles), np.random.default_rng(0 if self._seed is None else self._seed))
         owners, sizes = np.full(classes.size, -1), np.zeros(len(facts), np.int64)
-        centres = np.zeros((len(facts), X.shape[1]), np.float32)
+        centers = np.zeros((len(facts), X.shape[1]), np.float32)
         for shard, fact in enumerate(facts):
-            if fact.classes is not None and fact.centre is not None:
-                if fact.centre.size != X.shape[1]:
+            if fact.classes is not None and fact.center is not None:
+                if fact.center.size != X.shape[1]:
                     raise ValueError(
-                        f"X must have {fact.centre.size} features, like the earlier examples, got {X.shape[1]}"
+                        f"X must have {fact.center.size} features, like the earlier examples, got {X.shape[1]}"
                     )
                 owners[np.isin(classes, fact.classes)] = shard
-                sizes[shard], centres[shard] = fact.classes.size, fact.centre
+                sizes[shard], centers[shard] = fact.classes.size, fact.center
         new = np.flatnonzero(owners < 0)
         if new.size > 0:
-            owners[new] = assigned(means[new], centres, sizes)
+            owners[new] = assigned(means[new], centers, sizes)
         return owners
 
     def _rivals(self, shared: tuple[Any, Any], home: np.ndarray, *, from_means: bool) -> np.ndarray:
@@ -318,8 +318,8 @@ class ShardedClassifier:
     def _best(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` best classes of every shard and their scores, in arrays of shape (n, k * n_shards)."""
         self._all_classes()
-        centres = [fact.centre for fact in self._known or () if fact.centre is not None]
-        X = check_matrix(X, n_features=centres[0].size if centres else None)
+        centers = [fact.center for fact in self._known or () if fact.center is not None]
+        X = check_matrix(X, n_features=centers[0].size if centers else None)
         answers = self._ask_all("best", running().put(X), k, kind=(hasattr(X, "indptr"),))
         there = [answer for answer in answers if answer is not None]
         shape = X.shape[0], -1

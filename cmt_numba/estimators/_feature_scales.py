@@ -1,7 +1,7 @@
 """Standardised features of dense rows, with an intercept.
 
 Scorers are trained on rows of unit length. In a table, features with large values or a large mean would dominate such
-rows, and a row could not say how large it was. Features are therefore centred and divided by their standard deviation,
+rows, and a row could not say how large it was. Features are therefore centered and divided by their standard deviation,
 and a constant feature, whose weight is the intercept, is appended.
 """
 

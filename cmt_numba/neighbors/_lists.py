@@ -108,8 +108,8 @@ def with_rows(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray,
     parts = list(lists.parts)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
-        centred = rows[places] - lists.origin
-        parts[j] = Part(parts[j].columns.appended(centred, measure.halves(centred), ids[places]))
+        centered = rows[places] - lists.origin
+        parts[j] = Part(parts[j].columns.appended(centered, measure.halves(centered), ids[places]))
     return lists._replace(parts=tuple(parts), n=lists.n + ids.size)
 
 

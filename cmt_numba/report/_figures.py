@@ -85,11 +85,11 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
     place = np.searchsorted(bins, shots, side="right") - 1
     weight = np.bincount(place, n)
     filled = weight > 0
-    centre = np.bincount(place, shots * n)[filled] / weight[filled]
+    center = np.bincount(place, shots * n)[filled] / weight[filled]
     mean = np.bincount(place, error * n)[filled] / weight[filled]
 
     def draw(axes: Any) -> None:
-        axes.plot(centre, mean, color=FIRST, linewidth=2, marker="o", markersize=3.5)
+        axes.plot(center, mean, color=FIRST, linewidth=2, marker="o", markersize=3.5)
         axes.set_xscale("symlog", linthresh=1.0)
         axes.set(xlabel="earlier examples of the class", ylabel="error")
         axes.xaxis.set_major_formatter(_whole)

@@ -201,10 +201,10 @@ class ClassForest:
     def grow(self, inputs: np.ndarray) -> None:
         """Rebuild the forest from the feature vectors: float32, shape (n_features, d)."""
         keys = self._means @ inputs
-        self._centre = keys.mean(axis=0)
+        self._center = keys.mean(axis=0)
         seed = int(self._generator.integers(2**32))
         self._forest = ContextualMemoryTree(_N_TREES, n_threads=self._n_threads, random_state=seed)
-        self._forest.insert(keys - self._centre)
+        self._forest.insert(keys - self._center)
 
     def candidates(self, texts: np.ndarray, inputs: np.ndarray, n: int) -> np.ndarray:
         """Return ``n`` classes near each text, followed by ``n`` random classes.
@@ -224,6 +224,6 @@ class ClassForest:
             Class labels. Random classes are drawn uniformly. A random class that is also a near class is replaced by
             -1.
         """
-        near = self._forest.query(self._weighted[texts] @ inputs - self._centre, n, _N_PROBES).ids
+        near = self._forest.query(self._weighted[texts] @ inputs - self._center, n, _N_PROBES).ids
         drawn = self._generator.integers(0, self._forest.n_memories, near.shape)
         return np.hstack([near, np.where((drawn[:, :, None] == near[:, None, :]).any(axis=2), -1, drawn)])

@@ -130,8 +130,8 @@ def aloi(folder: Path, n_shots: int) -> LabelledSet:
 def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
     """Return synthetic examples with the shape of ALOI: dense rows of 128 features, like noisy views of objects.
 
-    The centre of a class is a sparse mixture of 40 shared prototypes plus a small individual part. An example lies on
-    an ellipse around the centre, is multiplied by noise, and loses small values.
+    The center of a class is a sparse mixture of 40 shared prototypes plus a small individual part. An example lies on
+    an ellipse around the center, is multiplied by noise, and loses small values.
     """
     n_asked, n_features, n_prototypes = 10, 128, 40
     rng = np.random.default_rng(1)
@@ -141,12 +141,12 @@ def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
 
     prototypes = sparse_gamma(0.35, (n_prototypes, n_features), 0.35)
     mixtures = rng.dirichlet(np.full(n_prototypes, 0.08), n_classes)
-    centres = normalize(mixtures @ prototypes + 0.05 * sparse_gamma(0.3, (n_classes, n_features), 0.15))
+    centers = normalize(mixtures @ prototypes + 0.05 * sparse_gamma(0.3, (n_classes, n_features), 0.15))
     X, y = [], np.repeat(np.arange(n_classes), n_shots + n_asked)
-    for centre in centres:
-        axes = 0.1 * rng.normal(size=(2, n_features)) * (centre > 0.02)
+    for center in centers:
+        axes = 0.1 * rng.normal(size=(2, n_features)) * (center > 0.02)
         angle = 2 * np.pi * rng.random((n_shots + n_asked, 1))
-        views = centre * rng.uniform(0.6, 1.4, angle.shape) + np.cos(angle) * axes[0] + np.sin(angle) * axes[1]
+        views = center * rng.uniform(0.6, 1.4, angle.shape) + np.cos(angle) * axes[0] + np.sin(angle) * axes[1]
         views = views * np.exp(0.65 * rng.normal(size=views.shape)) + 0.02 * rng.normal(size=views.shape)
         X.append(normalize(np.where(views < 0.04, 0.0, views)).astype(np.float32))
     place = np.tile(np.arange(n_shots + n_asked), n_classes)

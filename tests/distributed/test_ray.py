@@ -47,10 +47,10 @@ def cluster() -> Iterator[None]:
 
 def examples(n_each: int, seed: int, noise: float = 0.25) -> tuple[np.ndarray, np.ndarray]:
     """Return noisy examples of classes, each of which is similar to some others."""
-    centres = np.repeat(np.random.default_rng(0).normal(size=(N_CLASSES // 4, D)), 4, axis=0)
-    centres += 0.4 * np.random.default_rng(1).normal(size=(N_CLASSES, D))
+    centers = np.repeat(np.random.default_rng(0).normal(size=(N_CLASSES // 4, D)), 4, axis=0)
+    centers += 0.4 * np.random.default_rng(1).normal(size=(N_CLASSES, D))
     y = np.random.default_rng(seed).permutation(np.repeat(np.arange(N_CLASSES), n_each))
-    return (centres[y] + noise * np.random.default_rng(seed).normal(size=(y.size, D))).astype(np.float32), y
+    return (centers[y] + noise * np.random.default_rng(seed).normal(size=(y.size, D))).astype(np.float32), y
 
 
 X, Y = examples(6, 2)

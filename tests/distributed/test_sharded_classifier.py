@@ -26,8 +26,8 @@ def unit_rows(n: int, d: int = 8, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 def test_similar_classes_are_in_one_shard(form: Callable[[Any], Any]):
-    centres = np.eye(8, dtype=np.float32)[np.arange(60) % 3]
-    owners = divided(form(centres + 0.05 * unit_rows(60)), 3, np.random.default_rng(0))
+    centers = np.eye(8, dtype=np.float32)[np.arange(60) % 3]
+    owners = divided(form(centers + 0.05 * unit_rows(60)), 3, np.random.default_rng(0))
     assert [len(set(owners[np.arange(60) % 3 == kind])) for kind in range(3)] == [1, 1, 1]
     assert np.bincount(owners).tolist() == [20, 20, 20]
 
@@ -42,11 +42,11 @@ def test_shares_are_bounded_and_none_is_empty(n: int, n_shards: int, alike: bool
 
 
 def test_new_classes_join_similar_ones_if_there_is_room():
-    centres = 10 * np.eye(2, 8, dtype=np.float32)
+    centers = 10 * np.eye(2, 8, dtype=np.float32)
     like_first = np.eye(2, 8, dtype=np.float32)[np.zeros(4, np.int64)]
-    assert assigned(like_first, centres, np.array([10, 12])).tolist() == [0, 0, 0, 0]
-    assert sorted(assigned(like_first, centres, np.array([15, 10])).tolist()) == [0, 1, 1, 1]
-    np.testing.assert_array_equal(sums_of(centres, np.array([-1, 1]), 2), [np.zeros(8), centres[1]])
+    assert assigned(like_first, centers, np.array([10, 12])).tolist() == [0, 0, 0, 0]
+    assert sorted(assigned(like_first, centers, np.array([15, 10])).tolist()) == [0, 1, 1, 1]
+    np.testing.assert_array_equal(sums_of(centers, np.array([-1, 1]), 2), [np.zeros(8), centers[1]])
 
 
 # A shard

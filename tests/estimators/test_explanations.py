@@ -19,9 +19,9 @@ FEW: dict[str, Any] = {"n_trees": 2, "random_state": 0}
 
 
 def noisy(rng: np.random.Generator, n: int, noise: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return ``n`` points around each of six centres, and the centre of each point."""
-    centres, y = np.eye(6, 10), np.repeat(np.arange(6), n)
-    return (centres[y] + noise * rng.normal(size=(y.size, 10))).astype(np.float32), y
+    """Return ``n`` points around each of six centers, and the center of each point."""
+    centers, y = np.eye(6, 10), np.repeat(np.arange(6), n)
+    return (centers[y] + noise * rng.normal(size=(y.size, 10))).astype(np.float32), y
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.6])

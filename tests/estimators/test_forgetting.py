@@ -19,9 +19,9 @@ FEW: dict[str, Any] = {"n_trees": 2, "random_state": 0}
 
 @pytest.fixture
 def clouds(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return six points around each of eight centres, and the centre of each point."""
-    centres, y = 3.0 * rng.normal(size=(8, 6)), np.repeat(np.arange(8), 6)
-    return (centres[y] + 0.3 * rng.normal(size=(48, 6))).astype(np.float32), y
+    """Return six points around each of eight centers, and the center of each point."""
+    centers, y = 3.0 * rng.normal(size=(8, 6)), np.repeat(np.arange(8), 6)
+    return (centers[y] + 0.3 * rng.normal(size=(48, 6))).astype(np.float32), y
 
 
 @FORMS

@@ -26,7 +26,7 @@ def scorers_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Scorers
 def clustered(
     n_labels: int, *, biased: bool, n_features: int = 24, seed: int = 0
 ) -> tuple[np.ndarray, Scorers, np.ndarray]:
-    """Return weights around some centres, their scorers, and rows near these."""
+    """Return weights around some centers, their scorers, and rows near these."""
     rng = np.random.default_rng(seed)
     centers, shape = rng.normal(size=(12, n_features)), (n_labels, n_features)
     weights = (centers[rng.integers(12, size=n_labels)] + 0.6 * rng.normal(size=shape)).astype(np.float32)

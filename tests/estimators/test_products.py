@@ -98,9 +98,9 @@ def test_rows_are_ranked_without_being_scaled():
 
 def views(n_classes: int, n_each: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return noisy rows of classes that are the same for every seed."""
-    centres = np.random.default_rng(0).normal(size=(n_classes, 12))
+    centers = np.random.default_rng(0).normal(size=(n_classes, 12))
     y = np.repeat(np.arange(n_classes), n_each)
-    return centres[y] + 0.4 * np.random.default_rng(seed).normal(size=(y.size, 12)), y
+    return centers[y] + 0.4 * np.random.default_rng(seed).normal(size=(y.size, 12)), y
 
 
 def test_sparse_rows_are_scored_by_products():

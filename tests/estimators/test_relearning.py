@@ -20,8 +20,8 @@ FEW = {"n_trees": 2, "random_state": 0}
 def clouds(rng: np.random.Generator, n: int, n_classes: int = 30) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of overlapping classes, with features of different importance."""
     y = rng.integers(n_classes, size=n)
-    centres = np.random.default_rng(3).normal(size=(n_classes, 12))
-    return np.hstack([centres[y] + 0.8 * rng.normal(size=(n, 12)), 2.0 * rng.normal(size=(n, 4))]), y
+    centers = np.random.default_rng(3).normal(size=(n_classes, 12))
+    return np.hstack([centers[y] + 0.8 * rng.normal(size=(n, 12)), 2.0 * rng.normal(size=(n, 4))]), y
 
 
 def learned_in_batches(X: Any, y: np.ndarray, size: int, **options: Any) -> CMTClassifier:

@@ -71,11 +71,11 @@ class ServedClassifier:
 
     def __init__(self, classifier: CMTClassifier) -> None:
         self.classifier, self.n_changes = classifier, 0
-        self.centres = vectors(_CLASSES, 2)
+        self.centers = vectors(_CLASSES, 2)
 
     def _examples(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         y = np.random.default_rng(seed).integers(_CLASSES, size=n)
-        return self.centres[y] + vectors(n, seed), y
+        return self.centers[y] + vectors(n, seed), y
 
     def prepare(self) -> None:
         """Learn many examples at once."""

@@ -93,8 +93,8 @@ def test_small_stores_are_exact_next_to_a_distant_vector(metric: str, far: float
 def towns(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return points near 20 distant places, and queries near the same places."""
     random = np.random.default_rng(1)
-    centres = random.uniform(0, 100_000, (20, 2))
-    points = (centres[random.integers(0, 20, n + 100)] + 10 * random.normal(size=(n + 100, 2))).astype(np.float32)
+    centers = random.uniform(0, 100_000, (20, 2))
+    points = (centers[random.integers(0, 20, n + 100)] + 10 * random.normal(size=(n + 100, 2))).astype(np.float32)
     return points[:n], points[n:]
 
 

@@ -380,8 +380,8 @@ def test_a_closed_store_says_so(store: MemoryStore):
 
 def test_recall_is_reached_and_measured():
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(100, 16)).astype(np.float32)
-    X = centres[rng.integers(100, size=8_200)] + 0.3 * rng.normal(size=(8_200, 16)).astype(np.float32)
+    centers = rng.normal(size=(100, 16)).astype(np.float32)
+    X = centers[rng.integers(100, size=8_200)] + 0.3 * rng.normal(size=(8_200, 16)).astype(np.float32)
     X, Q = X[:8_000], X[8_000:]
     store = MemoryStore(random_state=0)
     assert store.recall(Q) == 1.0

@@ -105,8 +105,8 @@ def test_compaction_that_fails_changes_nothing(dense_keys: np.ndarray):
 @pytest.mark.parametrize("k", [1, 7])
 def test_keys_with_equal_codes(rng: np.random.Generator, k: int):
     """Keys that differ by less than the error of a code are still distinguished, and all of the best keys are found."""
-    centres = rng.normal(size=(6, 24))
-    keys = np.repeat(centres, 40, axis=0) + 2e-3 * rng.normal(size=(240, 24))
+    centers = rng.normal(size=(6, 24))
+    keys = np.repeat(centers, 40, axis=0) + 2e-3 * rng.normal(size=(240, 24))
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(keys)
     queries = keys + 1e-3 * rng.normal(size=keys.shape)

@@ -221,11 +221,11 @@ def test_routers_learn_the_path_to_the_best_memory():
 @needs_jit
 def test_rewards_alone_lead_to_memories(rng: np.random.Generator):
     n_classes = 60
-    centres = rng.normal(size=(n_classes, 20))
+    centers = rng.normal(size=(n_classes, 20))
     y = np.repeat(np.arange(n_classes), 8)
-    X = centres[y] + 0.9 * rng.normal(size=(y.size, 20))
+    X = centers[y] + 0.9 * rng.normal(size=(y.size, 20))
     answers = np.repeat(np.arange(n_classes), 10)
-    queries = centres[answers] + 0.9 * rng.normal(size=(answers.size, 20))
+    queries = centers[answers] + 0.9 * rng.normal(size=(answers.size, 20))
     tree = ContextualMemoryTree(leaf_multiplier=2.0, random_state=0)
     ids = tree.insert(X)
     before = np.mean(y[tree.query(queries).ids[:, 0]] != answers)

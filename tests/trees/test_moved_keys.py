@@ -150,9 +150,9 @@ def test_wrong_rates_are_refused(rate: float, rng: np.random.Generator) -> None:
 
 
 def test_passes_move_keys_towards_queries(rng: np.random.Generator) -> None:
-    centres, y = rng.normal(size=(60, 20)), np.repeat(np.arange(60), 8)
-    X = centres[y] + 0.9 * rng.normal(size=(y.size, 20))
-    queries = centres[y] + 0.9 * rng.normal(size=(y.size, 20))
+    centers, y = rng.normal(size=(60, 20)), np.repeat(np.arange(60), 8)
+    X = centers[y] + 0.9 * rng.normal(size=(y.size, 20))
+    queries = centers[y] + 0.9 * rng.normal(size=(y.size, 20))
     errors, own = [], []
     for rate in (0.0, 0.3):
         tree = ContextualMemoryTree(random_state=0)
