@@ -119,8 +119,6 @@ RETRIEVER = (
         "estimators._values", "_VALUES_LOOKED_AT", "values from which the basis is computed", ("flickr8k",), (0.125,)
     ),
     Constant(_RETRIEVER, "_KEY_TREES", "trees over keys", ("flickr8k, by key",)),
-    Constant(_RETRIEVER, "WORTH_KEEPING", "smallest reward for which a query is stored", ("flickr8k, feedback",)),
-    Constant(_RETRIEVER, "_SPARE_ANSWERS", "additional keys searched for", ("flickr8k, feedback",), FAR),
 )
 
 TREE = (

@@ -86,13 +86,8 @@ class FeedbackModel:
 
     def __init__(self, n_features: int, is_sparse: bool) -> None:
         self.n_features, self.is_sparse = n_features, is_sparse
-        self._signs: np.ndarray | None = None
-        width = n_features
-        if is_sparse or n_features > WIDEST:
-            width = WIDEST
-            rng = np.random.default_rng(0)
-            self._cells = rng.integers(0, width, n_features)
-            self._signs = rng.choice(np.array([-1.0, 1.0], np.float32), n_features)
+        self.is_hashed = is_sparse or n_features > WIDEST
+        width = WIDEST if self.is_hashed else n_features
         self._state = new_state(width)
         self._rows: dict[int, int] = {}
         self._ids: list[int] = []
@@ -106,9 +101,9 @@ class FeedbackModel:
         return int(self._state.map.shape[0])
 
     @property
-    def is_hashed(self) -> bool:
-        """Whether queries and keys are hashed to the width of the model."""
-        return self._signs is not None
+    def weights(self) -> np.ndarray:
+        """The weights of the parts of scores."""
+        return self._state.weights
 
     @property
     def is_used(self) -> bool:
@@ -118,11 +113,8 @@ class FeedbackModel:
 
     def prepare(self, X: Any) -> np.ndarray:
         """Return rows scaled to unit length, hashed to the width of the model if needed (Weinberger et al., 2009)."""
-        if self._signs is not None:
-            d, width = self.n_features, self._state.map.shape[0]
-            cells = scipy.sparse.csr_array((self._signs, self._cells, np.arange(d + 1)), (d, width))
-            X = X @ cells
-            X = X.toarray() if scipy.sparse.issparse(X) else X
+        if self.is_hashed:
+            X = _hashed(scipy.sparse.csr_array(X), self.width)
         lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))[:, None]
         rows: np.ndarray = (X / np.maximum(lengths, 1e-30)).astype(np.float32)
         return rows
@@ -281,3 +273,13 @@ class FeedbackModel:
         self._ids = ids.tolist()
         self._rows = {memory_id: row for row, memory_id in enumerate(self._ids)}
         return self
+
+
+def _hashed(X: Any, width: int) -> np.ndarray:
+    """Return the rows of a CSR array with each feature added to a cell, with a random sign."""
+    hashes = X.indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    hashes = (hashes ^ (hashes >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    cells = (hashes >> np.uint64(33)).astype(np.int64) % width
+    values = np.where(hashes >> np.uint64(32) & np.uint64(1), X.data, -X.data)
+    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    return np.bincount(rows * width + cells, values, X.shape[0] * width).reshape(-1, width)

@@ -118,6 +118,13 @@ class LearnedSearch:
         found[(found[:, :, None] == ids[:, None]).any(axis=2)] = NONE
         return np.concatenate([ids, found], axis=1)
 
+    def feedback(self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool) -> None:
+        """Learn from rewards of shown memories, arrays of shape (n, k), compared with further candidates."""
+        candidates = self.with_competitors(index, Q, ids, 1.0)
+        known = np.full(candidates.shape, np.nan)
+        known[:, : ids.shape[1]] = rewards
+        self.learn(index, Q, candidates, known, is_shared=is_shared)
+
     def learn(self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool = False) -> None:
         """Learn from rewards of memories, arrays of shape (n, m). NaN stands for an unknown reward.
 
@@ -136,30 +143,28 @@ class LearnedSearch:
         return self.model.arrays() | {"scale": self._scale}
 
     @classmethod
-    def of_arrays(cls, index: Any, is_sparse: bool, arrays: dict[str, np.ndarray]) -> Self:
+    def of_arrays(cls, n_features: int, is_sparse: bool, arrays: dict[str, np.ndarray]) -> Self:
         """Return the state with these arrays. Raise InvariantError if they are invalid."""
         self, arrays = cls.__new__(cls), dict(arrays)
         scale = arrays.pop("scale")
         require(scale.dtype == np.float64 and scale.shape == (1,) and bool(0 < scale[0] < np.inf), "scale must be > 0")
         self._scale = scale.copy()
-        self.model = FeedbackModel.of_arrays(index.n_features, is_sparse, arrays)
+        self.model = FeedbackModel.of_arrays(n_features, is_sparse, arrays)
         return self
 
-    def copy(self, index: Any) -> Self:
+    def copy(self) -> Self:
         """Return an independent copy."""
-        return self.of_arrays(index, self.model.is_sparse, self.arrays())
+        return self.of_arrays(self.model.n_features, self.model.is_sparse, self.arrays())
 
 
 def _typical_length(index: Any) -> np.ndarray:
     """Return the root mean square of the lengths of some stored vectors, for distances around their mean."""
     ids = np.sort(index.ids)
     X = index.vectors(ids[:: max(1, ids.size // _N_SAMPLES)])
-    X = X.toarray() if hasattr(X, "toarray") else X
-    X = X.astype(np.float64)
+    square = np.square(_lengths(X).astype(np.float64)).mean()
     if index.metric == "euclidean":
-        X -= X.mean(axis=0)
-    length = np.sqrt(np.square(X).sum(axis=1).mean())
-    return np.array([length if length > 0.0 else 1.0])
+        square -= np.square(X.mean(axis=0, dtype=np.float64)).sum()
+    return np.array([np.sqrt(square) if square > 0.0 else 1.0])
 
 
 def _lengths(Q: Any) -> np.ndarray:

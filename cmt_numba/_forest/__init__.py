@@ -47,7 +47,6 @@ from .hits import (
     certain,
     joined,
     no_hits,
-    partly_drawn,
     rewarded_memories,
     rewarded_pairs,
     unexplored,

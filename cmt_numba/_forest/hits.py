@@ -233,23 +233,6 @@ def certain(ids: np.ndarray) -> np.ndarray:
     return (ids != NONE).astype(np.float64)
 
 
-def partly_drawn(pool: Hits, k: int, epsilon: float, generator: np.random.Generator) -> ShownHits:
-    """Return the first ``k`` memories of each row of ``pool``, with propensities.
-
-    With probability ``epsilon``, a row gets ``k`` memories drawn uniformly from its row of ``pool`` instead.
-    """
-    n, width = pool.ids.shape
-    there = pool.ids != NONE
-    order = np.argsort(np.where(there, generator.random((n, width)), np.inf), axis=1, kind="stable")
-    explores = generator.random((n, 1)) < epsilon
-    columns = np.where(explores, np.sort(order[:, :k], axis=1), np.arange(min(k, width)))
-    ids, scores = np.take_along_axis(pool.ids, columns, 1), np.take_along_axis(pool.scores, columns, 1)
-    found = there.sum(axis=1, keepdims=True)
-    drawn = np.minimum(k, found) / np.maximum(found, 1)
-    shown = np.where(ids != NONE, (1.0 - epsilon) * (columns < k) + epsilon * drawn, 0.0)
-    return ShownHits.of(Hits(ids, scores, no_hits(n, 1).exploration), shown)
-
-
 def are_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return whether each of ``ids`` is in the same row of ``others``; False for NONE.
 

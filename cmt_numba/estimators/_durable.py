@@ -351,7 +351,9 @@ def _digest_of(generator: np.random.Generator) -> int:
 
 def _fingerprint_of_memories(model: Any) -> dict[str, int]:
     """Return the part of a retriever's fingerprint that does not depend on its forest."""
-    memories, learned = model.memories, [model.worth.means]
+    memories, learned = model.memories, []
+    if model.learned is not None:
+        learned.append(model.learned.model.weights)
     if model.by_value is not None:
         learned.append(model.by_value.map.bias)
     return {

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import scipy.sparse
 
+from .._feedback import LearnedSearch
 from .._forest import N_COUNTERS, arrays_of, invariants, numbers_of, put_together, require, writeable
 from .._heads import Expectation, Head, StoredDuals, StoredExamples, trim_duals
 from .._validation import MOST_WANTED
@@ -39,7 +40,7 @@ from ._classification_model import ClassificationModel
 from ._feature_scales import FeatureScales
 from ._feature_weights import MOST_WEIGHTED, FeatureWeights
 from ._input import trim_weights
-from ._memories import FurtherKeyWorth, Memories
+from ._memories import Memories
 from ._multilabel_model import MultilabelModel
 from ._neighbors import METRICS
 from ._retrieval_model import RetrievalModel
@@ -122,21 +123,18 @@ class _Real:
         return field
 
 
-class _FurtherKeys:
-    """The weight of similarity to further keys."""
+class _Learned:
+    """What a search has learned from rewards."""
 
-    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        return {}, {f"{name}.means": value.means.copy(), f"{name}.precisions": value.precisions.reshape(2, 4)}
+    def put(self, name: str, value: LearnedSearch) -> tuple[Any, Arrays]:
+        field = {"n_features": value.model.n_features, "is_sparse": value.model.is_sparse}
+        return field, as_part(name, value.arrays())
 
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> FurtherKeyWorth:
-        means = read_array(f"{name}.means", arrays, np.float64, n_axes=2)
-        precisions = read_array(f"{name}.precisions", arrays, np.float64, n_axes=2)
-        if means.shape != (2, 2) or precisions.shape != (2, 4) or not np.isfinite(means).all():
-            raise ValueError(f"{name} must be finite means and precisions of two calibration lines")
-        precisions = precisions.reshape(2, 2, 2)
-        if not np.isfinite(precisions).all() or np.linalg.eigvalsh(precisions).min() <= 0.0:
-            raise ValueError(f"{name} must have positive definite precisions")
-        return FurtherKeyWorth(means, precisions)
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> LearnedSearch:
+        field = _as_dict(name, field)
+        width = _Number().get(f"n_features of {name}", field.get("n_features"), arrays, thorough=thorough)
+        is_sparse = _Choice(False, True).get(f"is_sparse of {name}", field.get("is_sparse"), arrays, thorough=thorough)
+        return LearnedSearch.of_arrays(width, is_sparse, of_part(name, arrays))
 
 
 class _FeatureWeights:
@@ -403,7 +401,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "_memories": _Memories(_Values()),
         "_components": _Components(),
         "_distinct": _Distinct(),
-        "_worth": _FurtherKeys(),
+        "_learned": _Learned(),
         "expectation_": _Structure(Expectation, trim_expectation),
     },
 }
@@ -425,7 +423,7 @@ _NOT_ALWAYS = {
     "_example_names",
     "threshold_",
     "_names",
-    "_worth",
+    "_learned",
 }
 
 
@@ -462,7 +460,7 @@ def _pickled_apart(kind: str) -> dict[str, _Store]:
     apart: dict[str, _Store] = {}
     for name, store in _KINDS[kind].items():
         inner = store._store if isinstance(store, _Optional) else store
-        if isinstance(inner, _Structure | _Components | _Distinct | _FurtherKeys | _FeatureWeights | _Choices):
+        if isinstance(inner, _Structure | _Components | _Distinct | _Learned | _FeatureWeights | _Choices):
             apart[name] = inner
         elif isinstance(inner, _Memories):
             apart[name] = _Memories(_Values(pickled=True))

@@ -8,23 +8,14 @@ immediately. Their values stay in the store until half of the stored values are 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from .._engine import Filter
 from .._forest import NONE, GrowingColumns
 from ._values import ValueStore
 
-OWN, FURTHER = 0, 1
-
 _FEW = 16  # up to this many unused values, tables are never packed
-
-_FIRST = np.array([6.0, -3.0])  # prior means of slope and intercept, the same for own and further keys
-_VARIANCES = np.array([4.0, 4.0])
-_KEPT = 0.999  # decay of earlier evidence per observation, because the number of further keys grows
-_FLATTEST = 0.5  # lower limit of the slope
 
 
 @dataclass(frozen=True)
@@ -88,10 +79,7 @@ class Memories:
 
     @property
     def keys(self) -> np.ndarray:
-        """All forest ids, in ascending order: int64, shape (n_keys,).
-
-        These are the entries and the further keys of all memories.
-        """
+        """All forest ids, in ascending order: int64, shape (n_keys,)."""
         return self.in_forest.columns[0]
 
     @property
@@ -111,11 +99,6 @@ class Memories:
         if np.any(rows == NONE):
             raise KeyError(f"ids must refer to stored memories, but no memory has id {ids[rows == NONE][0]}")
         return rows
-
-    @cached_property
-    def own_entries(self) -> Filter:
-        """A filter that passes the entries of memories, but not their further keys."""
-        return Filter(np.sort(self.entries))
 
     def entries_of(self, ids: np.ndarray) -> np.ndarray:
         """Return the forest entry of each memory, and NONE for NONE."""
@@ -218,41 +201,3 @@ def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
 def _looked_up(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the entries of a table at ``rows``, and NONE for NONE."""
     return np.where(rows == NONE, NONE, table[rows]) if table.size > 0 else rows
-
-
-class FurtherKeyWorth(NamedTuple):
-    """Logistic models of the probability that the nearest own key or further key leads to the correct memory.
-
-    Further keys are rewarded queries. Queries may be more similar to each other than to own keys, so a further key is
-    weaker evidence than an own key of the same similarity. The difference depends on the data. The similarity to a
-    further key is therefore converted to the similarity of an own key that is correct with the same probability.
-
-    Both models learn online, by a normal approximation of the posterior (Spiegelhalter and Lauritzen, 1990).
-    """
-
-    means: np.ndarray  # float64 (2, 2): slope and intercept for own and further keys
-    precisions: np.ndarray  # float64 (2, 2, 2): precision matrices of slope and intercept
-
-    @classmethod
-    def first(cls) -> FurtherKeyWorth:
-        """Return the prior, which is the same for own and further keys."""
-        return cls(np.tile(_FIRST, (2, 1)), np.tile(np.diag(1.0 / _VARIANCES), (2, 1, 1)))
-
-    def seen(self, kind: int, similarities: np.ndarray, right: np.ndarray) -> FurtherKeyWorth:
-        """Return the posterior after observing whether the nearest keys of one kind, OWN or FURTHER, were correct."""
-        means, precisions = self.means.copy(), self.precisions.copy()
-        mean, precision = means[kind], precisions[kind]
-        for similarity, is_right in zip(similarities.tolist(), right.tolist(), strict=True):
-            x = np.array([similarity, 1.0])
-            p = 1.0 / (1.0 + np.exp(-np.clip(mean @ x, -30.0, 30.0)))
-            precision *= _KEPT
-            precision += p * (1.0 - p) * np.outer(x, x) + (1.0 - _KEPT) * np.diag(1.0 / _VARIANCES)
-            mean += np.linalg.solve(precision, x) * (is_right - p)
-        return FurtherKeyWorth(means, precisions)
-
-    def in_terms_of_own(self, similarities: np.ndarray) -> np.ndarray:
-        """Convert similarities to further keys to equivalent similarities to own keys: at most 1, float32."""
-        own, further = self.means[OWN], self.means[FURTHER]
-        slope = max(own[0], _FLATTEST)
-        worth = (max(further[0], _FLATTEST) * similarities + further[1] - own[1]) / slope
-        return np.minimum(worth, 1.0).astype(np.float32)

@@ -13,8 +13,9 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._change import share_rows, with_progress
-from .._engine import Forest, insert_rows, query_forest, remove_ids, replace_rows, roll_back, teach_rows, update_rows
-from .._forest import NONE, WORTH_KEEPING, Hits, Rows, no_hits, require, rescaled
+from .._engine import Forest, insert_rows, query_forest, remove_ids, replace_rows, roll_back, teach_rows
+from .._feedback import LearnedSearch
+from .._forest import NONE, WORTH_KEEPING, Hits, Rows, as_matrix, no_hits, require, rescaled
 from .._heads import (
     Expectation,
     ExpectationParameters,
@@ -24,17 +25,16 @@ from .._heads import (
     learn_rewards,
     new_expectation,
 )
-from .._validation import MOST_WANTED, check_jobs, check_rows
+from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
 from ._input import filled
-from ._memories import FURTHER, OWN, FurtherKeyWorth, Memories
-from ._values import Components, DistinctVectors, ValueStore, digests_of, digests_of_keys
+from ._key_index import KeyIndex
+from ._memories import Memories
+from ._values import Components, DistinctVectors, ValueStore, digests_of
 
 _KEY_TREES, _VALUE_TREES = 4, 1
 _VALUE_LEAVES = 4  # leaves searched per tree; more than one, because a predicted value seldom equals a stored one
 _SURE_MARGIN, _SURE_MARGIN_OF_KEYS = 0.2, 0.75  # new rows have smaller margins than the rows that trained the routers
-_SPARE_ANSWERS = 8  # additional hits, because several keys may belong to one memory
-_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # number of rows in the first and in the largest block when learning from rewards
 
 
 class RetrievalOptions(Protocol):
@@ -124,9 +124,9 @@ class RetrievalModel:
     by_value : ValueExpectation or None
         The map from keys to expected values; None in a search by key.
     distinct : DistinctVectors
-        Numbers of the values in the forest or, in a search by key, of the further keys.
-    worth : FurtherKeyWorth
-        The weight of similarity to further keys.
+        Numbers of the values in the forest. Not used in a search by key.
+    learned : LearnedSearch or None
+        What a search by key has learned from rewards; None if there were none.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class RetrievalModel:
         self.tree, self.orders, self.memories, self.by_value = tree, orders, memories, by_value
         self.sparse = sparse
         self.distinct = DistinctVectors()
-        self.worth = FurtherKeyWorth.first()
+        self.learned: LearnedSearch | None = None
 
     @classmethod
     def new(cls, options: RetrievalOptions, rows: Rows, values: Any) -> RetrievalModel:
@@ -173,13 +173,15 @@ class RetrievalModel:
                 require(name in known, f"{name} is missing")
             by_value = ValueExpectation(known["_components"], known["expectation_"])
         model = cls(known["forest_"], known["_orders"], known["_memories"], by_value, sparse=known["_sparse"])
-        model.distinct, model.worth = known["_distinct"], known.get("_worth", model.worth)
+        model.distinct, model.learned = known["_distinct"], known.get("_learned")
         return model
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes for a file or pickle."""
         by_value = self.by_value
         learned = {} if by_value is None else {"_components": by_value.components, "expectation_": by_value.map}
+        if self.learned is not None:
+            learned["_learned"] = self.learned
         return learned | {
             "search_": self.search,
             "forest_": self.tree,
@@ -187,7 +189,6 @@ class RetrievalModel:
             "_sparse": self.sparse,
             "_memories": self.memories,
             "_distinct": self.distinct,
-            "_worth": self.worth,
         }
 
     @property
@@ -205,6 +206,7 @@ class RetrievalModel:
         other = copy.copy(self)
         other.tree, other.distinct, other.orders = self.tree._twin(), self.distinct.copied(), copy.deepcopy(self.orders)
         other.by_value = None if self.by_value is None else self.by_value.copied()
+        other.learned = None if self.learned is None else self.learned.copy()
         return other
 
     def roll_back(self) -> None:
@@ -244,7 +246,10 @@ class RetrievalModel:
 
     def replace(self, ids: np.ndarray, rows: Rows) -> None:
         """Replace the keys of memories."""
-        replace_rows(self.forest, self.memories.entries_of(ids), rescaled(rows))
+        entries = self.memories.entries_of(ids)
+        replace_rows(self.forest, entries, rescaled(rows))
+        if self.learned is not None:
+            self.learned.model.forget(entries)
 
     def set_values(self, ids: np.ndarray, values: Any) -> None:
         """Replace the values of memories."""
@@ -257,9 +262,15 @@ class RetrievalModel:
     def learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: RetrievalOptions) -> None:
         """Learn from the rewards of retrieved memories. Ids may be NONE."""
         if self.by_value is None:
-            self._learn_ranking(rows, ids, rewards, options)
+            entries, index = self.memories.entries_of(ids), KeyIndex(self.forest, options.n_probes)
+            known = np.where(ids == NONE, np.nan, rewards)
+            if not np.isnan(known).all():
+                learned = self.learned or LearnedSearch(index, self.sparse)
+                learned.feedback(index, as_matrix(rows), entries, known, is_shared=rewards.shape != ids.shape)
+                self.learned = learned
             return
-        of_rows, rank = np.nonzero(ids != NONE)
+        rewards = np.broadcast_to(rewards, ids.shape)
+        of_rows, rank = np.nonzero((ids != NONE) & ~np.isnan(rewards))
         if of_rows.size == 0:
             return
         found, rewards = ids[of_rows, rank], rewards[of_rows, rank]
@@ -268,44 +279,6 @@ class RetrievalModel:
         if np.any(best):
             expected = self._as_rows(self._expected(rows)[of_rows[best]])
             teach_rows(self.forest, expected, self.memories.entries_of(found)[best])
-
-    def _learn_ranking(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: RetrievalOptions) -> None:
-        """Learn from rewards in blocks of rows. Each block tests the further keys that earlier blocks added."""
-        first, n = 0, _ROWS_AT_FIRST
-        while first < rows.n_rows:
-            some = slice(first, first + n)
-            block = rescaled(rows.take(np.arange(rows.n_rows)[some]))
-            self._learn_ranking_of_block(block, ids[some], rewards[some], options)
-            first, n = first + n, min(2 * n, _MOST_ROWS)
-
-    def _learn_ranking_of_block(
-        self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: RetrievalOptions
-    ) -> None:
-        worth = np.where(ids == NONE, 0.0, rewards)
-        best = worth.argmax(axis=1)
-        right = np.where(worth.max(axis=1) >= WORTH_KEEPING, ids[np.arange(best.size), best], NONE)
-        self._weigh_keys(rows, ids, right, options)
-        hits = no_hits(*ids.shape)._replace(ids=self.memories.entries_of(ids))
-        update_rows(self.forest, rows, hits, rewards)
-        kept = np.flatnonzero(right != NONE)
-        if kept.size > 0:
-            owners, keys = right[kept], rows.take(kept)
-            entries = self._insert_distinct(digests_of_keys(keys, owners), keys, options.verbose)
-            self.memories = self.memories.with_keys(entries, owners)
-
-    def _weigh_keys(self, rows: Rows, ids: np.ndarray, right: np.ndarray, options: RetrievalOptions) -> None:
-        """Learn the weight of further keys, from the nearest own key and the nearest further key of each row.
-
-        A row without a correct memory counts only if the key's memory was shown, because that memory is then known to
-        be wrong.
-        """
-        hits, owners, further = self._search_keys(rows, 1, options)
-        for kind, of_kind in ((OWN, ~further & (owners != NONE)), (FURTHER, further)):
-            there = of_kind.any(axis=1)
-            at = np.flatnonzero(there), of_kind.argmax(axis=1)[there]
-            owner, wanted = owners[at], right[there]
-            known = (wanted != NONE) | (ids[there] == owner[:, None]).any(axis=1)
-            self.worth = self.worth.seen(kind, hits.scores[at][known], (owner == wanted)[known])
 
     def _insert_distinct(self, digests: list[bytes], keys: Rows, verbose: bool = False) -> np.ndarray:
         """Insert the keys whose digests are new; return the forest entries of all keys.
@@ -329,6 +302,8 @@ class RetrievalModel:
     def _forget_keys(self, keys: np.ndarray) -> None:
         """Remove keys from the forest."""
         self.distinct.forget(keys)
+        if self.learned is not None:
+            self.learned.model.forget(keys)
         if keys.size > 0:
             remove_ids(self.forest, keys)
 
@@ -344,32 +319,12 @@ class RetrievalModel:
             lengths = np.linalg.norm(expected, axis=1)[:, None].astype(np.float32)
             scores = np.where(hits.ids == NONE, hits.scores, np.clip(hits.scores * lengths, 0.0, 1.0))
             return hits._replace(ids=memories.owners_of(hits.ids), scores=scores)
-        hits, owners, further = self._search_keys(rescaled(rows), k, options)
-        if not further.any():
-            return hits._replace(ids=owners[:, :k], scores=hits.scores[:, :k])
-        scores = np.where(further, self.worth.in_terms_of_own(hits.scores), hits.scores)
-        order = np.argsort(-scores, axis=1, kind="stable")
-        ids, scores = (np.take_along_axis(part, order, axis=1) for part in (owners, scores))
-        return _each_once(hits._replace(ids=ids, scores=scores), k)
-
-    def _search_keys(self, rows: Rows, k: int, options: RetrievalOptions) -> tuple[Hits, np.ndarray, np.ndarray]:
-        """Search for the keys of the ``k`` best memories; return hits, the keys' owners, and a mask of further keys."""
-        memories = self.memories
-        several = memories.keys.size > memories.ids.size  # at least one memory has several keys
-        wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest.n_memories)) if several else k
-        hits: Hits = query_forest(self.forest, rows, wanted, options.n_probes)
-        owners = memories.owners_of(hits.ids)
-        further = (owners != NONE) & (memories.entries_of(owners) != hits.ids)
-        short = np.flatnonzero(np.sum((owners != NONE) & ~further, axis=1) < min(k, memories.ids.size))
-        if not several or short.size == 0:
-            return hits, owners, further
-        # Further keys may crowd out own keys, so search again among own keys only.
-        own = query_forest(self.forest, rows.take(short), k, options.n_probes, among=memories.own_entries)
-        more = no_hits(rows.n_rows, k)
-        more.ids[short], more.scores[short] = own.ids, own.scores
-        hits = hits._replace(ids=np.hstack([hits.ids, more.ids]), scores=np.hstack([hits.scores, more.scores]))
-        further = np.hstack([further, np.zeros(more.ids.shape, np.bool_)])
-        return hits, np.hstack([owners, memories.owners_of(more.ids)]), further
+        if self.learned is None or self.forest.n_memories == 0:
+            hits = query_forest(self.forest, rescaled(rows), k, options.n_probes)
+            return hits._replace(ids=memories.owners_of(hits.ids))
+        index = KeyIndex(self.forest, options.n_probes)
+        ids, scores = self.learned.search(index, as_matrix(rows), k, 1.0, None, self.forest.threads_for(rows.n_rows))
+        return no_hits(rows.n_rows, k)._replace(ids=memories.owners_of(ids), scores=scores.astype(np.float32))
 
     def _expected(self, rows: Rows) -> np.ndarray:
         assert self.by_value is not None
@@ -378,13 +333,3 @@ class RetrievalModel:
     def _as_rows(self, vectors: np.ndarray) -> Rows:
         """Return values, stored or expected, as rows for the forest."""
         return check_rows(vectors, n_threads=self.forest.most_threads())
-
-
-def _each_once(hits: Hits, k: int) -> Hits:
-    """Return the first ``k`` distinct memories of each row."""
-    once = no_hits(hits.ids.shape[0], k)
-    for row, (ids, scores) in enumerate(zip(hits.ids, hits.scores, strict=True)):
-        _, first = np.unique(ids[ids != NONE], return_index=True)
-        first = np.sort(first)[:k]
-        once.ids[row, : first.size], once.scores[row, : first.size] = ids[first], scores[first]
-    return once

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._change import reads
-from .._forest import NONE, Hits, Rows, ShownHits, as_matrix, certain, partly_drawn
+from .._forest import NONE, Hits, Rows, as_matrix
 from .._jit import keeps_interpreter
 from .._validation import (
     MOST_COMPONENTS,
@@ -20,9 +19,7 @@ from .._validation import (
     Optional,
     Real,
     check_ids,
-    check_integer,
     check_memory_ids,
-    check_real,
     check_rewards,
     check_rows,
     check_wanted,
@@ -36,7 +33,6 @@ from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
 
 SEARCHES = ("key", "value")
-_LEAST_EXPLORED = 10  # smallest default of `n_explored`
 
 
 class CMTRetriever(MemoryEstimator):
@@ -227,10 +223,9 @@ class CMTRetriever(MemoryEstimator):
     def feedback(self, X: Any, ids: Any, rewards: Any) -> Self:
         """Learn from the rewards of retrieved memories.
 
-        In a search by value, the map from keys to values learns to predict the rewards. In a search by key, the scorer
-        learns to rank memories with high rewards above memories with low rewards. A query with a reward of 0.5 or more
-        becomes a further key of its best memory, in addition to the memory's own key. The weight of similarity to
-        further keys is learned as well. Removing a memory removes its further keys.
+        In a search by value, the map from keys to values learns to predict the rewards. In a search by key, later
+        queries rank memories that earn rewards higher, also for similar queries. Removing a memory or replacing its key
+        forgets its rewards. A memory with the very key of the query comes first.
 
         Parameters
         ----------
@@ -238,8 +233,9 @@ class CMTRetriever(MemoryEstimator):
             Queries.
         ids : array-like of int, shape (n,) or (n, k)
             Ids of the retrieved memories, as returned by :meth:`query` or :meth:`kneighbors`; -1 for a missing memory.
-        rewards : array-like, same shape
-            Rewards in [0, 1].
+        rewards : array-like, shape (n,) or the shape of ``ids``
+            Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome; a
+            search by key divides it among them by the probability that each of them caused it.
 
         Returns
         -------
@@ -253,7 +249,8 @@ class CMTRetriever(MemoryEstimator):
             )
         ids = flat.reshape(rows.n_rows, -1)
         rewards = np.asarray(unmasked("rewards", rewards))
-        rewards = check_rewards(rewards.reshape(ids.shape) if rewards.size == ids.size else rewards, ids)
+        rewards = rewards.reshape(ids.shape) if rewards.size == ids.size else rewards
+        rewards = check_rewards(rewards, ids, may_be_unknown=True)
         self._model.memories.rows_of(flat[flat != NONE])
         return self._change("feedback", rows.n_rows, lambda model: model.learn_rewards(rows, ids, rewards, self))
 
@@ -283,7 +280,7 @@ class CMTRetriever(MemoryEstimator):
     def replace(self, ids: Any, X: Any) -> Self:
         """Replace the keys of memories, in a search by key.
 
-        Ids, values, and further keys stored by :meth:`feedback` do not change.
+        Ids and values do not change.
 
         Parameters
         ----------
@@ -340,8 +337,8 @@ class CMTRetriever(MemoryEstimator):
 
     @keeps_interpreter
     @reads
-    def query(self, X: Any, k: int = 1, epsilon: float = 0.0, *, n_explored: int | None = None) -> ShownHits:
-        """Return the best memories for each row or, with probability ``epsilon``, a random sample of good memories.
+    def query(self, X: Any, k: int = 1) -> Hits:
+        """Return the best memories for each row.
 
         Parameters
         ----------
@@ -349,28 +346,14 @@ class CMTRetriever(MemoryEstimator):
             Queries.
         k : int, default 1
             Number of memories, at most ``max(1000000, n_memories_)``.
-        epsilon : float in [0, 1], default 0.0
-            Probability that a row explores, so that :meth:`feedback` can learn about memories other than the best.
-        n_explored : int, optional
-            Number of best memories from which an exploring row draws ``k`` uniformly, at least ``k``. By default
-            ``max(2 * k, 10)``.
 
         Returns
         -------
-        ShownHits
-            Ids (-1 for a missing memory), scores, and ``propensities``: the exact probability that the memory is
-            returned for its row. A search by value scores memories by expected reward, and returns only one of several
-            memories with equal values.
+        Hits
+            Ids (-1 for a missing memory) and scores. A search by value scores memories by expected reward, and returns
+            only one of several memories with equal values.
         """
-        rows, k = self._checked(X), check_wanted("k", k, self.n_memories_)
-        epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
-        n_explored = max(2 * k, _LEAST_EXPLORED) if n_explored is None else n_explored
-        n_explored = check_integer("n_explored", n_explored, k)
-        if epsilon == 0.0:
-            hits = self._best(rows, k)
-            return ShownHits.of(hits, partial(certain, hits.ids))
-        pool = self._best(rows, check_wanted("n_explored", n_explored, max(self.n_memories_, n_explored)))
-        return partly_drawn(pool, k, epsilon, self._model.forest.new_generator())
+        return self._best(self._checked(X), check_wanted("k", k, self.n_memories_))
 
     @keeps_interpreter
     @reads
@@ -409,7 +392,7 @@ class CMTRetriever(MemoryEstimator):
             Ids of the memories: positions among all memories ever stored; -1 for a missing memory.
         """
         hits = self._best(self._checked(X), check_wanted("n_neighbors", n_neighbors, self.n_memories_))
-        return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
+        return (np.maximum(1.0 - hits.scores, 0.0), hits.ids) if return_distance else hits.ids
 
     @reads
     def values(self, ids: Any) -> Any:

@@ -12,7 +12,7 @@ import scipy.sparse
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
-from .._forest import GrowingColumns, Rows
+from .._forest import GrowingColumns
 from .._validation import unmasked
 from ._labels import are_kept, exactly
 
@@ -262,15 +262,3 @@ class DistinctVectors:
 def digests_of(vectors: np.ndarray) -> list[bytes]:
     """Return a digest of each row of an array."""
     return [blake2b(vector.tobytes(), digest_size=_DIGEST_SIZE).digest() for vector in vectors]
-
-
-def digests_of_keys(rows: Rows, ids: np.ndarray) -> list[bytes]:
-    """Return a digest of each pair of a key and the id of its memory."""
-    digests = []
-    for memory_id, a, b in zip(ids, rows.offsets[:-1], rows.offsets[1:], strict=True):
-        pair = blake2b(memory_id.tobytes(), digest_size=_DIGEST_SIZE)
-        pair.update(rows.values[a:b].tobytes())
-        if rows.sparse:
-            pair.update(rows.indices[a:b].tobytes())
-        digests.append(pair.digest())
-    return digests

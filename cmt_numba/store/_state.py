@@ -174,7 +174,7 @@ class StoreState:
             self._in_steps(X, lambda rows: self.index.replace(ids[rows], X[rows]))
         self.eviction.returned(ids)
         if self.feedback is not None and self.feedback.model.has_any(ids):
-            learned = self.feedback.copy(self.index)  # so that the change can be undone
+            learned = self.feedback.copy()  # so that the change can be undone
             learned.model.forget(ids)
             self.feedback = learned
 
@@ -194,7 +194,7 @@ class StoreState:
         if learned is None:
             learned = LearnedSearch(self.index, self.form == "sparse")
         elif len(ids) > ROWS_LEARNED_IN_PLACE:
-            learned = learned.copy(self.index)
+            learned = learned.copy()
         learned.learn(self.index, X, ids, rewards, is_shared=is_shared)
         self.feedback = learned
 
@@ -231,7 +231,7 @@ class StoreState:
             try:
                 state.index = KINDS[form].of_arrays(of_part("index", arrays), facts)
                 if learned := of_part("feedback", arrays):
-                    state.feedback = LearnedSearch.of_arrays(state.index, form == "sparse", learned)
+                    state.feedback = LearnedSearch.of_arrays(state.index.n_features, form == "sparse", learned)
             except KeyError as error:
                 raise InvariantError(f"the index lacks {error}") from error
             require(state.index.metric == checked.metric, "the index must have the metric of the store")

@@ -7,23 +7,9 @@ import numpy as np
 import pytest
 
 from cmt_numba import CMTRetriever
-from cmt_numba.journal import JournalError
 
 SEARCHES = pytest.mark.parametrize("search", ["key", "value"])
 X = np.eye(4)
-
-
-@SEARCHES
-def test_random_numbers_of_queries_are_kept(search: str, tmp_path: Path):
-    twin = CMTRetriever(search=search, random_state=3).fit(X, X)
-    with CMTRetriever.open(tmp_path / "folder", search=search, random_state=3) as retriever:
-        retriever.fit(X, X)
-        for each in (retriever, twin):
-            each.query(X, epsilon=1.0)
-    with CMTRetriever.open(tmp_path / "folder", read_only=True) as again:
-        np.testing.assert_array_equal(again.query(X, 2, epsilon=1.0).ids, twin.query(X, 2, epsilon=1.0).ids)
-        with pytest.raises(JournalError, match="read-only"):
-            again.remove([0])
 
 
 @pytest.mark.parametrize(

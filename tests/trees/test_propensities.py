@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from cmt_numba import CMTRetriever, ContextualMemoryTree, Hits, ShownHits
+from cmt_numba import ContextualMemoryTree, Hits, ShownHits
 from cmt_numba._engine.query import _propensities
 from cmt_numba.journal import DurableTree
 
@@ -144,39 +144,3 @@ def test_durable_trees_know_propensities(tmp_path: Path) -> None:
         tree.insert(keys(N, 0, False))
         hits = tree.query(keys(5, 9, False), k=2, epsilon=0.5)
         assert np.all((hits.propensities > 0) == (hits.ids >= 0))
-
-
-@pytest.mark.parametrize("search", ["key", "value"])
-def test_retrievers_explore_among_the_best(search: str) -> None:
-    asked, values = keys(3, 9, False), np.random.default_rng(2).normal(size=(N, 3))
-    retriever = CMTRetriever(search, random_state=0).fit(keys(N, 0, False), values)
-    best = retriever.query(asked, 4)
-    np.testing.assert_array_equal(best.propensities, np.ones((3, 4)))
-    many = np.repeat(asked, 200, axis=0)
-    hits = retriever.query(many, 2, 0.5, n_explored=4)
-    first = np.isin(hits.ids + 1000 * np.arange(3).repeat(200)[:, None], best.ids[:, :2] + 1000 * np.arange(3)[:, None])
-    np.testing.assert_allclose(hits.propensities, np.where(first, 0.75, 0.25))
-    assert np.mean(first) == pytest.approx(0.75, abs=0.08)
-    assert np.all(np.diff(hits.scores) <= 0)
-    counts = [np.mean(np.any(hits.ids[:200] == memory, axis=1)) for memory in best.ids[0]]
-    np.testing.assert_allclose(counts, [0.75, 0.75, 0.25, 0.25], atol=0.1)
-    retriever.feedback(many, hits.ids, np.ones(hits.ids.shape))
-    again = CMTRetriever(search, random_state=0).fit(keys(N, 0, False), values).query(asked, 4, 1.0)
-    other = CMTRetriever(search, random_state=0).fit(keys(N, 0, False), values).query(asked, 4, 1.0)
-    np.testing.assert_array_equal(again.ids, other.ids)
-
-
-def test_retrievers_with_few_memories_and_wrong_arguments() -> None:
-    retriever = CMTRetriever(random_state=0).fit(np.eye(3), ["a", "b", "c"])
-    hits = retriever.query(np.eye(3), 2, 1.0)
-    np.testing.assert_allclose(hits.propensities, 2 / 3)
-    hits = retriever.query(np.eye(3), 5, 0.5)
-    np.testing.assert_array_equal(hits.propensities, hits.ids >= 0)
-    for arguments, error in (
-        ({"epsilon": 1.5}, ValueError),
-        ({"epsilon": "much"}, TypeError),
-        ({"k": 3, "epsilon": 0.5, "n_explored": 2}, ValueError),
-        ({"n_explored": 2.5}, TypeError),
-    ):
-        with pytest.raises(error):
-            retriever.query(np.eye(3), **arguments)
