@@ -1,0 +1,118 @@
+"""Compare memories that learn from rewards which memory to return."""
+
+from shared.commands import Commands, argument  # before libraries that read the number of threads
+
+# isort: split
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from shared.reward_learners import LEARNERS, ONE_AT_A_TIME
+from shared.reward_tasks import Asked, Task, tasks_of
+from tabulate import tabulate
+
+BATCH = 10
+WINDOW = 300  # number of queries over which rewards are averaged
+HEADERS = ["learner", "held out", "best of 5", "late", "held out, after", "loss", "rewards for +0.05", "ms"]
+
+commands = Commands(__doc__)
+
+
+class Outcome:
+    """What a learner earned on a task: figures, and the expected reward of each query of the stream."""
+
+    def __init__(self, figures: list[float], earned: np.ndarray, milliseconds: float) -> None:
+        self.figures, self.earned, self.milliseconds = figures, earned, milliseconds
+
+    def loss(self, other: "Outcome") -> float:
+        """Return how much less than another learner this one earned in the worst fifth of the stream."""
+        fifths = [[part.mean() for part in np.array_split(each.earned, 5)] for each in (other, self)]
+        return max(0.0, float(np.max(np.subtract(*fifths))))
+
+    def lead(self, other: "Outcome", least: float) -> float:
+        """Return the number of queries until this learner earns more than another by ``least``; NaN if never."""
+        gains = np.convolve(self.earned - other.earned, np.ones(WINDOW) / WINDOW, "valid")
+        return float(np.argmax(gains >= least) + WINDOW) if (gains >= least).any() else np.nan
+
+
+def run(task: Task, learner: Any, k: int, noise: float, seed: int, n_queries: int | None) -> Outcome:
+    """Stream queries through a learner, which receives the rewards of the memories that it returned."""
+    rng, n = np.random.default_rng(1000 + seed), min(n_queries or task.stream.wanted.size, task.stream.wanted.size)
+    learner.start(task.keys)
+    earned, spent = np.zeros(n), 0.0
+    for first in range(0, n, BATCH):
+        rows = slice(first, min(first + BATCH, n))
+        Q, wanted = task.stream.rows[rows], task.stream.wanted[rows]
+        began = time.process_time()
+        ids = learner.query(Q, k)
+        spent += time.process_time() - began
+        expected = task.expected(wanted, ids, is_late=first >= n // 2)
+        earned[rows] = expected[:, 0]
+        rewards = (rng.random(expected.shape) < expected) != (rng.random(expected.shape) < noise)
+        began = time.process_time()
+        learner.learn(Q, ids, rewards.astype(float))
+        spent += time.process_time() - began
+
+    def test(asked: Asked) -> np.ndarray:
+        ids = np.vstack([learner.query(asked.rows[i : i + 256], 5) for i in range(0, asked.wanted.size, 256)])
+        return task.expected(asked.wanted, ids, is_late=True)
+
+    held = test(task.held)
+    learner.insert(task.late_keys)
+    figures = [held[:, 0].mean(), held.max(axis=1).mean(), test(task.late)[:, 0].mean(), test(task.held)[:, 0].mean()]
+    return Outcome(figures, earned, 1e3 * spent / n)
+
+
+@commands.add(
+    argument("--data", type=Path, metavar="FOLDER", help="see shared/labelled_sets.py; by default only made-up tasks"),
+    argument("--tasks", nargs="+", metavar="WORD", help="only tasks whose names contain one of these words"),
+    argument("--learners", nargs="+", default=list(LEARNERS), choices=list(LEARNERS)),
+    argument("--k", nargs="+", type=int, default=[1, 5], help="number of memories shown for each query"),
+    argument("--noise", nargs="+", type=float, default=[0.0, 0.1], help="share of rewards that are flipped"),
+    argument("--seeds", nargs="+", type=int, default=[0, 1, 2]),
+    argument("--queries", type=int, help="maximum number of queries in the stream"),
+)
+def stream(options: argparse.Namespace) -> None:
+    """Stream queries through memories that learn from the rewards of the memories that they return.
+
+    For each task, prints means over seeds: the reward of the first result for held-out queries, the best reward of five
+    results, the reward of queries for memories that arrived after the stream, and of held-out queries after those have
+    arrived; the largest loss against static search in any fifth of the stream; the number of queries after which the
+    reward is 0.05 above that of static search; and the milliseconds of CPU time of a query with its rewards, in batches
+    of 10. Needs tabulate and, for its learners, vowpalwabbit.
+    """
+    for name, make in tasks_of(options.data).items():
+        if options.tasks and not any(word in name for word in options.tasks):
+            continue
+        tasks = [make(seed) for seed in options.seeds]
+        for k in options.k:
+            for noise in options.noise:
+                print(f"\n{name}, k = {k}, noise {noise:g}", flush=True)
+                print(tabulate(_compared(tasks, k, noise, options), HEADERS, "github", floatfmt=_FORMATS), flush=True)
+
+
+_FORMATS = ("", ".3f", ".3f", ".3f", ".3f", ".3f", ".0f", ".2f")
+
+
+def _compared(tasks: list[Task], k: int, noise: float, options: argparse.Namespace) -> list[list[Any]]:
+    """Return a row of the table for each learner."""
+    table: list[list[Any]] = []
+    static: list[Outcome] = []
+    for name in dict.fromkeys(["static", *options.learners]):
+        shown = 1 if name in ONE_AT_A_TIME else k
+        seeds = zip(options.seeds, tasks, strict=True)
+        outcomes = [run(task, LEARNERS[name](), shown, noise, seed, options.queries) for seed, task in seeds]
+        static = static or outcomes
+        pairs = list(zip(outcomes, static, strict=True))
+        loss, lead = max(one.loss(other) for one, other in pairs), [one.lead(other, 0.05) for one, other in pairs]
+        milliseconds = np.mean([one.milliseconds for one in outcomes])
+        table.append([name, *np.mean([one.figures for one in outcomes], axis=0), loss, np.mean(lead), milliseconds])
+    return table
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()
