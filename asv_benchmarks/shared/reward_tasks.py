@@ -137,11 +137,11 @@ def rotated(seed: int) -> Task:
 def topics(seed: int, worths: tuple[float, ...] = (1.0,), flipped: float = 0.0) -> Task:
     """Return 100 topics with four memories each. Queries of a topic are only somewhat similar to its memories."""
     rng, n_topics, n_late, n_each = np.random.default_rng(seed), 100, 20, 4
-    centres, habits = rng.normal(size=(2, n_topics + n_late, 48))
+    centers, habits = rng.normal(size=(2, n_topics + n_late, 48))
     labels = np.repeat(np.arange(n_topics + n_late), n_each)
 
     def near(wanted: np.ndarray, habit: float) -> np.ndarray:
-        rows = centres[wanted] + habit * habits[wanted] + 1.3 * rng.normal(size=(wanted.size, 48))
+        rows = centers[wanted] + habit * habits[wanted] + 1.3 * rng.normal(size=(wanted.size, 48))
         return normalize(rows).astype(np.float32)
 
     keys, n = near(labels, 0.0), n_topics * n_each

@@ -19,12 +19,12 @@ class Stream:
 
     def __init__(self, form: str) -> None:
         self.rng, self.to = np.random.default_rng(0), FORMS[form]
-        self.centres = self.rng.normal(size=(N_TOPICS, WIDTH))
+        self.centers = self.rng.normal(size=(N_TOPICS, WIDTH))
         self.topics = np.repeat(np.arange(N_OLD), 6)
         self.worth = self.rng.choice([0.1, 0.3, 0.5, 0.9], self.topics.size)
 
     def draw(self, topics: np.ndarray) -> Any:
-        return self.to(self.centres[topics] + self.rng.normal(size=(topics.size, WIDTH)))
+        return self.to(self.centers[topics] + self.rng.normal(size=(topics.size, WIDTH)))
 
     def retriever(self) -> CMTRetriever:
         options: Any = {"n_probes": 64, "random_state": 0}
