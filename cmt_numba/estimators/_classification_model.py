@@ -794,7 +794,7 @@ class ClassificationModel:
     def votes(self, rows: Rows, lengths: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return the votes of the nearest stored examples for each class: float64, shape (n_rows, n_classes)."""
         slots, distances = self.nearest_slots(rows, lengths, resolved(options, self.choice).n_neighbors, options)
-        examples = self.stored()
-        classes = np.where(slots == NONE, NONE, self.class_of_label[examples.label_of[slots]])
+        examples, found = self.stored(), slots != NONE
+        classes = np.where(found, self.class_of_label[examples.label_of[np.where(found, slots, 0)]], NONE)
         weights = weights_of_votes(options.weights, 1.0 - distances, rows, all_examples(examples)[0], slots)
         return count_votes(classes, weights, self.classes.size)

@@ -107,7 +107,9 @@ def trim_state(state: forests.State) -> forests.State:
     n = int(state.keys.totals[forests.N_MEMORIES])
     leaves_end = state.counters[:, forests.LEAVES_END]
     leaves = _used(state.leaves, leaves_end)
-    members = _used(state.members, leaves_end)
+    limit = forests.leaf_limit(parameters.leaf_multiplier, n)  # after removals, a leaf may be larger
+    width = max(limit, int(leaves["size"].max(initial=0)))
+    members = _used(state.members[:, :, :width], leaves_end)
     members[np.arange(members.shape[2]) >= leaves["size"][:, :, None]] = 0
     return state._replace(
         keys=_trim_keys(parameters, state.keys),

@@ -47,6 +47,14 @@ def test_equal_examples_have_distance_zero_and_come_in_order():
         np.testing.assert_allclose(distances[0], [0.0, 0.0, np.sqrt(13.0), 5.0, np.inf], rtol=1e-5)
 
 
+def test_fewer_examples_than_neighbors_vote():
+    """A missing neighbor must not read the label of an example that does not exist."""
+    classifier = CMTClassifier(method="neighbors", n_neighbors=5, random_state=0)
+    classifier.fit(scipy.sparse.csr_array(np.eye(40, 4)[:3]), ["a", "b", "a"])
+    classifier._model.stored().label_of[3:] = 10**9  # spare capacity is not initialised
+    assert classifier.predict(scipy.sparse.csr_array(np.eye(4)[:2])).tolist() == ["a", "a"]
+
+
 def test_neighbors_follow_what_is_learned_and_removed(digits, tmp_path):
     X, y, queries, _ = digits
     classifier = CMTClassifier(method="neighbors", random_state=0)

@@ -141,6 +141,16 @@ def test_files_have_no_spare_room_and_nothing_of_what_was_removed(tmp_path: Path
         assert len(file) < tree.nbytes + 4096
 
 
+def test_equal_trees_have_equal_files(tmp_path: Path):
+    """The room for memories that never came, for example because their insert failed, is not saved."""
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(dense_rows(20, 5))
+    file = saved(tree, tmp_path / "tree")
+    state = tree._forest.state
+    tree._forest.state = state._replace(members=np.pad(state.members, ((0, 0), (0, 0), (0, 40))))
+    assert saved(tree, tmp_path / "tree") == file
+
+
 def test_classes_of_many_types_come_back(tmp_path: Path):
     rows = dense_rows(24, 5)
     y = np.arange(24) % 6

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from faults import Countdown, fail_to_write, full_disk, interrupt, kill
+from sklearn.base import BaseEstimator
 
 from cmt_numba import (
     CMTClassifier,
@@ -175,7 +176,7 @@ def set_params_and_learn(labels: Labels) -> Change:
         try:
             estimator.set_params(**{name: value})
             estimator.partial_fit(random.rows(3), labels(3, random))
-        except BaseException:
+        except REFUSED:
             estimator.set_params(**before)
             raise
 
@@ -183,7 +184,7 @@ def set_params_and_learn(labels: Labels) -> Change:
 
 
 def remove_examples(estimator: Any, random: Random) -> None:
-    found = estimator.kneighbors(random.rows(2), 2, return_distance=False)
+    found = deepcopy(estimator).kneighbors(random.rows(2), 2, return_distance=False)
     estimator.remove(np.unique(found[found >= 0])[:3])
 
 
@@ -199,7 +200,7 @@ def calibrate(classifier: Any, random: Random) -> None:
 
 def give_feedback(retriever: Any, random: Random) -> None:
     X = random.rows(5)
-    found = retriever.kneighbors(X, 3, return_distance=False)
+    found = deepcopy(retriever).kneighbors(X, 3, return_distance=False)
     retriever.feedback(X, found, random.random(found.shape))
 
 
@@ -219,6 +220,7 @@ def state_of_estimator(estimator: Any) -> State:
     state: State = {"params": repr(sorted(estimator.get_params().items()))}
     if hasattr(estimator, "n_features_in_"):
         estimator.check_invariants()
+        estimator = deepcopy(estimator)  # since queries of a retriever draw random numbers
         name = "decision_function" if hasattr(estimator, "classes_") else "predict"
         state |= {"answers": getattr(estimator, name)(PROBES), "file": saved(estimator)}
     return state
@@ -518,6 +520,15 @@ class Trial:
             other.pop("file", None)
         return difference(one, other)
 
+    def differs_from(self, twin: Any) -> str:
+        """Return how the object differs from a twin, with the parameters of the twin.
+
+        A failed change may leave either parameters: ``set_params`` itself is no change of a folder.
+        """
+        if isinstance(twin, BaseEstimator):
+            self.thing.set_params(**twin.get_params())
+        return self.differs(twin)
+
     def step(self) -> None:
         """Inject a fault, with or without a change. Afterwards the object equals its later twin."""
         fault = FAULT_NAMES[int(self.random.integers(len(FAULT_NAMES)))]
@@ -563,17 +574,19 @@ class Trial:
     def goes_on(self) -> bool:
         """Repeat the change without opening the folder again, unless the object requires that."""
         try:
-            if not self.differs(self.after):
+            if not self.differs_from(self.after):
                 return False
+            if self.differs_from(self.before):
+                return False  # the next query or change restores it
             self.change(self.thing, self.number - 1)
-        except (*FAILURES, *REFUSED):  # for example an invalid parameter, set by an interrupted change
+        except (*FAILURES, *REFUSED):
             return False
         return True
 
     def catch_up(self) -> None:
         """Make the last change if it is missing. Fail if the folder has neither the state before it nor after it."""
-        if different := self.differs(self.after):
-            if other := self.differs(self.before):
+        if different := self.differs_from(self.after):
+            if other := self.differs_from(self.before):
                 raise WrongError(f"neither what was before the change ({other}) nor what is after it ({different})")
             self.change(self.thing, self.number - 1)
 
