@@ -9,20 +9,23 @@ import numpy as np
 
 from .._forest import dot
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
-from .parts import describe, log_odds, standing
+from .parts import describe, general_odds, lead, log_odds, standing
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
     CLICKS,
     CONSTANT,
     DIAGONAL,
+    FRESH,
     GAIN,
     INTERCEPT,
+    LEAD,
     LINEAR,
     MAPPED,
     MOST_PAST,
     MOVED,
     N_PARTS,
+    N_REGRESSED,
     NEAR,
     NEAR_UNREWARDED,
     OFFSET_SQUARES,
@@ -47,6 +50,9 @@ _TOWARDS, _AWAY = np.float32(0.3), np.float32(0.1)  # step of a moved key, for a
 _STEP_OF_LINEAR, _STEP_OF_DIAGONAL, _STEP_OF_MAP = 4.0, np.float32(0.3), np.float32(1.0)
 _STEEPNESS = 20.0  # steepness of the softmax from which the map learns
 _MOST_CHANCE = 0.9
+_FRESH_AMONG = 4  # one of this number of candidates is taken for a fresh memory
+_MOST_PASSED = 0.04  # share of first places that fresh memories may take from rewarded ones
+_STEP_OF_FRESH = 0.1
 _TINY = np.float32(1e-6)
 
 
@@ -89,18 +95,52 @@ def _weigh(learned, prior, parts, i, reward, target, lower, step):
     weights, precision = learned.weights, learned.precision
     predicted = chance(log_odds(learned, parts, i))
     curvature = max(predicted * (1.0 - predicted), _LEAST_CURVATURE)
-    for j in range(N_PARTS):
+    for j in range(N_REGRESSED):
         target[j] = (reward - predicted) * parts[i, j]
-        for k in range(N_PARTS):
+        for k in range(N_REGRESSED):
             kept = _MEMORY * precision[j, k] + (1.0 - _MEMORY) * prior[j, k]
             precision[j, k] = kept + curvature * parts[i, j] * parts[i, k]
-    _solve(precision, N_PARTS, target, lower, step)
-    for j in range(N_PARTS):
+    _solve(precision, N_REGRESSED, target, lower, step)
+    for j in range(N_REGRESSED):
         weights[j] += step[j]
     weights[SIMILAR] = max(weights[SIMILAR], _LEAST_SIMILARITY_WEIGHT)
     weights[NEAR_UNREWARDED] = min(weights[NEAR_UNREWARDED], 0.0)
     for j in (MOVED, LINEAR, MAPPED, DIAGONAL, CLICKS, RECENT, NEAR):
         weights[j] = max(weights[j], 0.0)
+
+
+@inner
+def _balance_fresh(learned, parts, rewards, m):
+    """Adjust the weight of FRESH, after a reward of the memory that ranks first.
+
+    Pretend that some of the other candidates are fresh. If one of them would come first, fresh memories weigh too much.
+    The same applies if it would pass a more similar memory that has not been rewarded for a similar query.
+    """
+    weights, best, fresh = learned.weights, -1, -1
+    for i in range(m):
+        if parts[i, FRESH] != 0.0 or parts[i, CONSTANT] == 0.0:
+            continue
+        if best < 0 or log_odds(learned, parts, i) > log_odds(learned, parts, best):
+            best = i
+    if best < 0 or not rewards[best] > 0.5:
+        return
+    for i in range(np.int64(learned.totals[ALL_SHOWN]) % _FRESH_AMONG, m, _FRESH_AMONG):
+        if parts[i, CONSTANT] != 0.0 and not rewards[i] > 0.5:
+            if fresh < 0 or general_odds(learned, parts, i) > general_odds(learned, parts, fresh):
+                fresh = i
+    if fresh < 0:
+        return
+    odds = general_odds(learned, parts, fresh)
+    passes = odds + weights[FRESH] + weights[LEAD] * lead(learned, parts, fresh, m) > log_odds(learned, parts, best)
+    if not passes and odds < general_odds(learned, parts, best):
+        near, parts[best, NEAR] = parts[best, NEAR], 0.0
+        passes = odds + weights[FRESH] + weights[LEAD] * lead(learned, parts, fresh, m) > general_odds(
+            learned, parts, best
+        )
+        parts[best, NEAR] = near
+    weights[FRESH] += _STEP_OF_FRESH * _MOST_PASSED
+    if passes:
+        weights[FRESH] -= _STEP_OF_FRESH * (1.0 - chance(log_odds(learned, parts, fresh)))
 
 
 @inner
@@ -186,7 +226,7 @@ def _train_linear(learned, own, query, offset, value, reward):
     error = chance(offset + value) - reward
     figures = learned.figures[own]
     figures[SQUARES] += error * error
-    _add(learned.memories[own, 1], np.float32(-_STEP_OF_LINEAR * error / np.sqrt(figures[SQUARES])), query)
+    _add(learned.memories[own, 1], np.float32(-_STEP_OF_LINEAR * error / np.sqrt(1.0 + figures[SQUARES])), query)
 
 
 @inner_fastmath
@@ -249,14 +289,15 @@ def learn_rewards(learned, prior, queries, candidates, rewards, is_shared):
     n, width = queries.shape
     m = candidates.rows.shape[1]
     mapped, weighted, parts = empty(width, np.float32), empty(width, np.float32), empty((m, N_PARTS), np.float64)
-    pulls, target, step = empty(m, np.float64), empty(N_PARTS, np.float64), empty(N_PARTS, np.float64)
-    lower = empty((N_PARTS, N_PARTS), np.float64)
+    pulls, target, step = empty(m, np.float64), empty(N_REGRESSED, np.float64), empty(N_REGRESSED, np.float64)
+    lower = empty((N_REGRESSED, N_REGRESSED), np.float64)
     for row in range(n):
         query, keys, given = queries[row], candidates.keys[row], rewards[row]
         describe(learned, query, candidates, row, mapped, weighted, parts)
         if is_shared:
             _share(learned, parts, given, m)
         _try(learned, parts, given, m)
+        _balance_fresh(learned, parts, given, m)
         n_shown = 0
         for i in range(m):
             if not np.isnan(given[i]):

@@ -163,8 +163,9 @@ class FeedbackModel:
         parts, weights = np.empty((1, ids.size, N_PARTS)), self._state.weights
         candidates = self._candidates(ids[None], similarities[None], keys)
         score_candidates(self._state, query, candidates, np.empty((1, ids.size)), parts)
-        products = (parts[0] * weights / weights[SIMILAR])[:, :CONSTANT]
-        return [dict(zip(PART_NAMES, row, strict=False)) for row in products.tolist()]
+        products = parts[0] * weights / weights[SIMILAR]
+        products[:, CONSTANT] = 0.0
+        return [dict(zip(PART_NAMES, row, strict=True)) for row in products.tolist()]
 
     def learn(
         self,

@@ -9,10 +9,10 @@ All parts are computed from unit-length queries and keys.
 - CLICKS is the mean reward of the memory, shrunk towards the mean of all. RECENT weights recent rewards more.
 - NEAR is the gain in similarity if the nearest rewarded query replaces the key, and NEAR_UNREWARDED how much nearer the
   nearest unrewarded query is.
-- FRESH is near 1 for memories with few rewards. Its products with SIMILAR and SHARE let such memories be compared with
-  others.
+- FRESH is 1 for a memory whose rewards are all unknown. LEAD is the lead of such a memory over the evidence for others:
+  the log-odds of the parts that need no rewards, with NEAR added to the similarity of memories with rewards.
 
-A score is the weighted sum of the parts. It is the log-odds of a reward of 1.
+A score is the weighted sum of the parts. For a memory with rewards, it is the log-odds of a reward of 1.
 """
 
 import numpy as np
@@ -26,12 +26,12 @@ from .state import (
     CONSTANT,
     DIAGONAL,
     FRESH,
-    FRESH_SHARE,
-    FRESH_SIMILAR,
+    LEAD,
     LINEAR,
     MAPPED,
     MOVED,
     N_PARTS,
+    N_REGRESSED,
     NEAR,
     NEAR_UNREWARDED,
     RECENT,
@@ -50,8 +50,6 @@ EXACT = 1.0 - 1e-5
 """A memory with at least this similarity comes first."""
 
 _PRIOR_CLICKS = 3.0  # number of rewards that the mean of all counts as
-_FRESH_CLICKS = 2.0  # number of rewards after which a memory is half fresh
-_OPTIMISM = 1.5  # advantage of a fresh memory in log-odds, so that it is tried
 _FOR_EXACT = 100.0  # advantage of a memory with the very key of the query
 
 
@@ -97,17 +95,17 @@ def describe(learned, query, candidates, row, mapped, weighted, parts):
             continue
         similar, own, key = similarities[i], np.int64(rows[i]), keys[row, i]
         share = similar - most - np.log(total) / SHARPNESS
-        fresh = 1.0
         parts[i, SIMILAR], parts[i, SHARE], parts[i, CONSTANT] = similar, share, 1.0
         parts[i, MAPPED] = np.float64(dot(mapped, zero, key, zero, width))
         parts[i, DIAGONAL] = np.float64(dot(weighted, zero, key, zero, width))
-        if own >= 0:
+        if own < 0 or learned.figures[own, SHOWN] == 0.0:
+            parts[i, FRESH] = 1.0
+        else:
             figures = learned.figures[own]
             parts[i, MOVED] = np.float64(dot(query, zero, learned.memories[own, 0], zero, width)) - similar
             parts[i, LINEAR] = np.float64(dot(query, zero, learned.memories[own, 1], zero, width))
             parts[i, CLICKS] = (figures[REWARDED] + _PRIOR_CLICKS * mean) / (figures[SHOWN] + _PRIOR_CLICKS) - mean
             parts[i, RECENT] = (figures[RECENTLY_REWARDED] + mean) / (figures[RECENTLY_SHOWN] + 1.0) - mean
-            fresh = _FRESH_CLICKS / (figures[SHOWN] + _FRESH_CLICKS)
             nearest, unrewarded = similar, similar
             for j in range(min(learned.n_past[own], learned.past_of.shape[1])):
                 place = np.int64(learned.past_of[own, j])
@@ -119,14 +117,35 @@ def describe(learned, query, candidates, row, mapped, weighted, parts):
                         unrewarded = max(unrewarded, near)
             parts[i, NEAR] = nearest - similar
             parts[i, NEAR_UNREWARDED] = max(unrewarded - nearest, 0.0)
-        parts[i, FRESH], parts[i, FRESH_SIMILAR], parts[i, FRESH_SHARE] = fresh, fresh * similar, fresh * share
+    for i in range(rows.size):
+        if parts[i, FRESH] != 0.0:
+            parts[i, LEAD] = lead(learned, parts, i, rows.size)
+
+
+@inner
+def general_odds(learned, parts, i):
+    """Return the log-odds of the parts that do not depend on rewards of the memory."""
+    total = 0.0
+    for j in (SIMILAR, SHARE, MAPPED, DIAGONAL, CONSTANT):
+        total += learned.weights[j] * parts[i, j]
+    return total
+
+
+@inner
+def lead(learned, parts, fresh, m):
+    """Return the lead of a memory, as if it were fresh, over the evidence for others."""
+    similar, most = learned.weights[SIMILAR] + learned.weights[SHARE], -np.inf
+    for i in range(m):
+        if i != fresh and parts[i, CONSTANT] != 0.0 and parts[i, FRESH] == 0.0:
+            most = max(most, general_odds(learned, parts, i) + similar * parts[i, NEAR])
+    return general_odds(learned, parts, fresh) - most if most > -np.inf else 0.0
 
 
 @inner
 def log_odds(learned, parts, i):
-    """Return the weighted sum of the parts of candidate ``i``."""
+    """Return the log-odds of a reward for candidate ``i``."""
     total = 0.0
-    for j in range(N_PARTS):
+    for j in range(N_REGRESSED):
         total += learned.weights[j] * parts[i, j]
     return total
 
@@ -137,7 +156,8 @@ def standing(learned, parts, i):
     if parts[i, CONSTANT] == 0.0:
         return -np.inf
     exact = _FOR_EXACT if parts[i, SIMILAR] >= EXACT else 0.0
-    return log_odds(learned, parts, i) + _OPTIMISM * parts[i, FRESH] + exact
+    fresh = learned.weights[FRESH] * parts[i, FRESH] + learned.weights[LEAD] * parts[i, LEAD]
+    return log_odds(learned, parts, i) + fresh + exact
 
 
 @kernel

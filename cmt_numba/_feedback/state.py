@@ -7,38 +7,39 @@ import numpy as np
 (
     SIMILAR,
     SHARE,
-    MOVED,
-    LINEAR,
     MAPPED,
     DIAGONAL,
+    MOVED,
+    LINEAR,
     CLICKS,
     RECENT,
     NEAR,
     NEAR_UNREWARDED,
-    FRESH,
-    FRESH_SIMILAR,
-    FRESH_SHARE,
     CONSTANT,
-) = range(14)
+    FRESH,
+    LEAD,
+) = range(13)
 """The parts of a score, see :mod:`cmt_numba._feedback.parts`."""
 
 PART_NAMES = (
     "similarity",
     "share of similarity",
-    "moved key",
-    "weights of the memory",
     "query map",
     "feature weights",
+    "moved key",
+    "weights of the memory",
     "clicks",
     "recent clicks",
     "rewarded queries",
     "unrewarded queries",
-    "fresh",
-    "fresh: similarity",
-    "fresh: share",
     "constant",
+    "fresh",
+    "fresh: lead",
 )
 N_PARTS = len(PART_NAMES)
+
+N_REGRESSED = CONSTANT + 1
+"""Number of parts whose weights are learned by logistic regression: all but those of fresh memories."""
 
 MOST_CANDIDATES = 50
 """Number of candidates that are ranked by all parts."""
@@ -46,7 +47,7 @@ MOST_CANDIDATES = 50
 MOST_PAST = 16
 """Number of past queries that a memory keeps."""
 
-FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 3.0, 0.0, 3.0, -1.5, 0.0, 0.0, 0.0, -5.0])
+FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 3.0, 0.0, 3.0, -1.5, -5.0, 0.0, 2.0])
 _RIDGE = 4.0  # precision of the first weights, in units of their squared size
 
 SHOWN, REWARDED, RECENTLY_SHOWN, RECENTLY_REWARDED, SQUARES, N_FIGURES = range(6)
@@ -65,7 +66,7 @@ class Learned(NamedTuple):
     map: np.ndarray  # float32 (width, width): the map of queries; rows are features of the query
     diagonal: np.ndarray  # float32 (2, width): weights of features, and sums of squared gradients
     weights: np.ndarray  # float64 (N_PARTS,): the weights of the parts
-    precision: np.ndarray  # float64 (N_PARTS, N_PARTS): the precision of ``weights``
+    precision: np.ndarray  # float64 (N_REGRESSED, N_REGRESSED): the precision of ``weights``
     totals: np.ndarray  # float64 (N_TOTALS,)
     memories: np.ndarray  # float32 (rows, 2, width): the moved key and the weights of each memory
     figures: np.ndarray  # float64 (rows, N_FIGURES)
@@ -79,7 +80,7 @@ class Learned(NamedTuple):
 
 def first_precision() -> np.ndarray:
     """Return the precision of the first weights."""
-    precision: np.ndarray = np.diag(_RIDGE / np.maximum(np.abs(FIRST_WEIGHTS), 1.0) ** 2)
+    precision: np.ndarray = np.diag(_RIDGE / np.maximum(np.abs(FIRST_WEIGHTS[:N_REGRESSED]), 1.0) ** 2)
     return precision
 
 

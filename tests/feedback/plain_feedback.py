@@ -13,8 +13,8 @@ class PlainModel:
     def __init__(self, width):
         self.map = np.zeros((width, width))
         self.theta, self.squares = np.zeros(width), np.full(width, 1e-6)
-        self.first = np.array([10, 0, 10, 0.5, 10, 0.5, 3, 0, 3, -1.5, 0, 0, 0, -5.0])
-        self.weights = self.first.copy()
+        self.first = np.array([10, 0, 10, 0.5, 10, 0.5, 3, 0, 3, -1.5, -5.0])
+        self.weights, self.fresh = self.first.copy(), 0.0
         self.prior = np.diag(4 / np.maximum(np.abs(self.first), 1) ** 2)
         self.precision = self.prior.copy()
         self.shown, self.rewarded = 2.0, 1.0
@@ -22,16 +22,15 @@ class PlainModel:
         self.memories = {}
 
     def parts(self, q, ids, similarities, keys):
-        parts = np.zeros((len(ids), 14))
+        parts = np.zeros((len(ids), 11))
         there = [i for i, memory in enumerate(ids) if memory >= 0]
         shares = similarities - max(similarities[there])
         shares = shares - np.log(np.exp(10 * shares[there]).sum()) / 10
         mean = self.rewarded / self.shown
         for i in there:
             own, s = self.memories.get(ids[i]), similarities[i]
-            fresh, moved, linear, clicks, recent, near, unrewarded = 1.0, 0, 0, 0, 0, 0, 0
+            moved, linear, clicks, recent, near, unrewarded = 0, 0, 0, 0, 0, 0
             if own:
-                fresh = 2 / (own["n"] + 2)
                 moved, linear = q @ own["key"] - s, q @ own["weights"]
                 clicks = (own["sum"] + 3 * mean) / (own["n"] + 3) - mean
                 recent = (own["recent sum"] + mean) / (own["recent n"] + 1) - mean
@@ -39,14 +38,41 @@ class PlainModel:
                 near = nearest - s
                 unrewarded = max([0] + [q @ x - nearest for x, reward in own["past"] if reward <= 0.5])
             bilinear, diagonal = q @ self.map @ keys[i], (q * self.theta) @ keys[i]
-            parts[i] = s, shares[i], moved, linear, bilinear, diagonal, clicks, recent, near, unrewarded, fresh, 0, 0, 1
-            parts[i, 11:13] = fresh * s, fresh * shares[i]
+            parts[i] = s, shares[i], bilinear, diagonal, moved, linear, clicks, recent, near, unrewarded, 1
         return parts
+
+    def odds(self, ids, parts):
+        """Return the log-odds of all parts, of those without rewards, and the odds of each memory if it were fresh."""
+        there = [i for i, memory in enumerate(ids) if memory >= 0]
+        seen = [i for i in there if ids[i] in self.memories]
+        general = parts[:, [0, 1, 2, 3, 10]] @ self.weights[[0, 1, 2, 3, 10]]
+        evidence = general + (self.weights[0] + self.weights[1]) * parts[:, 8]
+        as_fresh = np.full(len(ids), -np.inf)
+        for i in there:
+            most = [evidence[j] for j in seen if j != i]
+            as_fresh[i] = general[i] + self.fresh + 2 * (general[i] - max(most) if most else 0)
+        return np.where(ids >= 0, parts @ self.weights, -np.inf), general, as_fresh, there, seen
 
     def rank(self, q, ids, similarities, keys):
         parts = self.parts(q, ids, similarities, keys)
-        odds = parts @ self.weights + 1.5 * parts[:, 10] + np.where(similarities >= 1 - 1e-5, 100, 0)
-        return np.where(ids >= 0, (odds - self.weights[13]) / self.weights[0], -np.inf)
+        odds, _, as_fresh, _, seen = self.odds(ids, parts)
+        odds = np.where(np.isin(np.arange(len(ids)), seen), odds, as_fresh) + np.where(similarities >= 1 - 1e-5, 100, 0)
+        return (odds - self.weights[10]) / self.weights[0]
+
+    def balance(self, ids, parts, rewards):
+        odds, general, as_fresh, there, seen = self.odds(ids, parts)
+        if not seen or not rewards[best := max(seen, key=odds.__getitem__)] > 0.5:
+            return
+        among = [i for i in there if i % 4 == int(self.shown) % 4 and not rewards[i] > 0.5]
+        if not among:
+            return
+        fresh = max(among, key=general.__getitem__)
+        passes = as_fresh[fresh] > odds[best]
+        if not passes and general[fresh] < general[best]:
+            alone = parts.copy()
+            alone[best, 8] = 0
+            passes = self.odds(ids, alone)[2][fresh] > general[best]
+        self.fresh += 0.1 * (0.04 - passes * (1 - chance(odds[fresh])))
 
     def learn(self, q, ids, similarities, keys, rewards, is_shared=False):
         parts, rewards = self.parts(q, ids, similarities, keys), np.where(ids >= 0, rewards, np.nan)
@@ -54,6 +80,7 @@ class PlainModel:
         if is_shared:
             caused = chance(parts[given] @ self.weights)
             rewards[given] *= np.minimum(caused / (1 - np.prod(1 - caused)), 1)
+        self.balance(ids, parts, rewards)
         for i in given:
             p = chance(parts[i] @ self.weights)
             curvature = max(p * (1 - p), 0.01)
@@ -68,7 +95,7 @@ class PlainModel:
             self._learn_one(q, ids[i], parts[i], keys[i], rewards[i], order == 0)
 
     def _learn_map(self, q, ids, parts, keys, rewards, given):
-        logits = np.where(ids >= 0, 20 * (parts[:, 0] + parts[:, 4]), -np.inf)
+        logits = np.where(ids >= 0, 20 * (parts[:, 0] + parts[:, 2]), -np.inf)
         p = np.exp(logits - logits.max())
         p /= p.sum()
         if rewards[given].sum() > 0:
@@ -91,10 +118,10 @@ class PlainModel:
         if is_first or reward > 0:
             moved = own["key"] + (0.3 * reward - 0.1 * (1 - reward)) * q
             own["key"] = moved / np.linalg.norm(moved)
-        error = chance(offset + parts[3]) - reward
+        error = chance(offset + parts[5]) - reward
         own["squares"] += error**2
-        own["weights"] = own["weights"] - 4 * error / np.sqrt(own["squares"]) * q
-        gradient = (chance(offset + parts[5]) - reward) * q * key
+        own["weights"] = own["weights"] - 4 * error / np.sqrt(1 + own["squares"]) * q
+        gradient = (chance(offset + parts[3]) - reward) * q * key
         self.squares += gradient**2
         self.theta -= 0.3 * gradient / np.sqrt(self.squares)
         own["n"], own["sum"] = own["n"] + 1, own["sum"] + reward
