@@ -9,6 +9,7 @@ from ._hash_kernels import weigh_text
 
 _N_CORRECTED = 3  # maximum number of wrong classes that are corrected for a text
 _SLACK = np.float32(1.0)  # a larger value reduces corrections
+_HEAD_START = np.float32(0.045)  # added to the scores of new classes when old texts are learned again
 _TINY = np.float32(1e-6)
 _DONE = np.float32(-1e30)  # score of a class that is already corrected
 
@@ -41,6 +42,8 @@ class Lessons(NamedTuple):
     labels: np.ndarray  # int64 (n_texts,)
     importance: np.ndarray  # float32 (n_texts,), sample weight of each text
     order: np.ndarray  # int64, positions of the texts to learn from, in this order
+    n_old_texts: int  # texts before this position were learned when all texts were last learned
+    n_old_labels: int  # labels from here on are new since then
 
 
 class MarginSettings(NamedTuple):
@@ -223,6 +226,9 @@ def learn_margins(postings, totals, hashed, stored, lessons, weighing, settings)
     class, as if it were new, and correct the classes unless the correct class leads by the margin. Corrections only
     change existing entries, so no list grows.
 
+    An old text leads by corrections that were learned from the text itself, so it would let new classes come close to
+    texts like it. Hence it must lead new classes by more than the margin.
+
     Reads ``hashed``, ``lessons``, ``weighing`` and ``settings``. Writes ``postings``, ``totals`` and ``stored``
     (float32, each text's weights in the sums).
     """
@@ -247,6 +253,9 @@ def learn_margins(postings, totals, hashed, stored, lessons, weighing, settings)
                 square += importance[text] * (importance[text] * length - np.float32(2.0) * product)
                 product -= importance[text] * length
             scores[other] += product / np.sqrt(max(_TINY, square))
+        if text < lessons.n_old_texts:
+            for other in range(lessons.n_old_labels, n_labels):
+                scores[other] += _HEAD_START
         share = min(np.float32(1.0), importance[text] * np.float32(settings.rate - settings.fall * place))
         _correct(postings, hashed, text, label, weights, share, length, scores, settings, own, wrong)
     release((weights, sums, scores, own, wrong))

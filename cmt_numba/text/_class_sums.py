@@ -28,7 +28,7 @@ _MANY_LABELS, _MOST = 500, 0.02
 
 _MARGIN = 0.3
 _RATE = 0.6  # step size at the start of fit
-_NEW_RATE, _OLD_RATE = 0.12, 0.3  # step sizes of new and of stored texts in partial_fit
+_NEW_RATE, _OLD_RATE = 0.2, 0.7  # step sizes of new and of stored texts in partial_fit
 _STEPS, _EPOCHS = 40_000, (2, 5)
 _N_FEATURES = N_KINDS * N_COLUMNS
 _NONE = np.empty(0, np.int64)
@@ -62,7 +62,7 @@ class ClassSums:
         later: np.ndarray = _NONE,
     ) -> ClassSums:
         """Learn from all texts except those at the positions ``later``, which keep weight 0 until they are learned."""
-        hashed, frequencies, labels, n_labels, importance = texts
+        hashed, frequencies, labels, n_labels, importance = texts[:5]
         weighed = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
         weights = weighed.weights * np.repeat(importance, np.diff(hashed.starts))
         made = cls.of_weights(hashed, weights, labels, n_labels)
@@ -109,7 +109,9 @@ class ClassSums:
         weighing = _weighing(texts.frequencies, texts.n_labels)
         if removes:
             weighing = weighing._replace(factors=np.zeros_like(_FACTORS))
-        lessons = Lessons(texts.labels, texts.importance, order)
+        n_old_labels = texts.n_old_labels
+        n_old = texts.n_old if n_old_labels > 1 else 0  # a single class needs no corrections
+        lessons = Lessons(texts.labels, texts.importance, order, n_old, n_old_labels)
         learn_margins(self.postings, self.totals, texts.hashed, self.stored, lessons, weighing, settings)
 
     def add(self, hashed: HashedTexts, labels: np.ndarray, n_labels: int) -> None:

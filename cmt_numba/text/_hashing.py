@@ -83,6 +83,12 @@ class LabelledTexts(NamedTuple):
     labels: np.ndarray  # int64 (n_texts,)
     n_labels: int
     importance: np.ndarray  # float32 (n_texts,), weight of each text in learning
+    n_old: int = 0  # the first texts, which were there when all texts were last learned
+
+    @property
+    def n_old_labels(self) -> int:
+        """The number of labels of the old texts. Labels are numbered in order of arrival."""
+        return int(self.labels[: self.n_old].max(initial=-1)) + 1
 
 
 def features_of(texts: list[str]) -> HashedTexts:

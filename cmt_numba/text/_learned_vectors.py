@@ -17,7 +17,7 @@ from ._skipgram import FeatureVectors
 
 _N_ROWS, _N_COMPONENTS = (4_000, 18_000), 128
 _FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # weights of words, n-grams and pairs
-_RATE, _LIVE_RATE = 0.3, 0.05  # step sizes at the start of fit and in partial_fit
+_RATE, _LIVE_RATE = 0.3, 0.15  # step sizes at the start of fit and in partial_fit
 _FEW_TEXTS = 1_500  # with fewer texts, steps are up to twice as long
 _FEW, _LEAD = 5, 0.6  # for classes with at most _FEW texts: margin of a new text over all other classes
 _STEPS, _EPOCHS = 50_000, (5, 16)
@@ -39,7 +39,7 @@ class LearnedVectors:
         generator: np.random.Generator,
     ) -> LearnedVectors:
         """Learn vectors from texts."""
-        hashed, frequencies, labels, n_classes, _ = texts
+        hashed, frequencies, labels, n_classes = texts[:4]
         n_rows = int(np.clip(np.unique(hashed.columns).size, *_N_ROWS))
         spread = np.float32(np.sqrt(3.0 / _N_COMPONENTS))  # gives vectors of length 1 on average
         inputs = (generator.random((n_rows, _N_COMPONENTS), np.float32) * 2.0 - 1.0) * spread

@@ -35,8 +35,9 @@ from ._stored_texts import MOST_IDS, StoredTexts
 _MOST_CLASSES = 500  # maximum number of classes for which vectors are learned
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
 _MANY = 0.25  # relearn all texts if a larger fraction is new or has been removed
-_REPLAYED, _REPLAYED_BY_VECTORS = 12, 4  # number of stored texts that are relearned with each new text
-_FADING = 4.0  # a larger value reduces the weight of learned vectors faster as texts are added
+_REPLAYED, _REPLAYED_BY_VECTORS = 8, 6  # number of stored texts that are relearned with each new text
+_REPLAYED_FEATURES = 3_000  # approximate maximum of features of the relearned texts
+_FADING = 8.0  # a larger value reduces the weight of learned vectors faster as texts are added
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
 _LEAD = 0.5  # minimum lead of the class of a new text in logits
 
@@ -120,7 +121,8 @@ class TextModel:
     def _labelled(self) -> LabelledTexts:
         """Return the stored texts as training data."""
         stored = self.stored
-        return LabelledTexts(stored.hashed, self.frequencies, stored.labels, self.names.size, stored.importance)
+        n_old = max(0, len(stored) - self.n_since)
+        return LabelledTexts(stored.hashed, self.frequencies, stored.labels, self.names.size, stored.importance, n_old)
 
     def _learn_scorers(self, hashed: HashedTexts, chosen: np.ndarray, stored: StoredTexts) -> None:
         """Train all scorers on the texts at the positions ``chosen``, whose features are ``hashed``."""
@@ -209,7 +211,8 @@ class TextModel:
         """Learn the last ``n`` texts together with a random sample of earlier texts."""
         texts, n_all = self._labelled(), len(self.stored)
         new, n_old = np.arange(n_all - n, n_all), n_all - n
-        n_again = n * min(_REPLAYED, 1 + n_old // 10) if n_old else 0
+        mean_size = max(1, self.stored.hashed.columns.size // n_all)
+        n_again = n * min(_REPLAYED, 1 + n_old // 10, 1 + _REPLAYED_FEATURES // mean_size) if n_old else 0
         again = self.generator.integers(0, max(1, n_old), n_again)
         self.sums.learn_further(texts, new, again)
         if self.vectors is not None:

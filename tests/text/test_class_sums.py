@@ -63,3 +63,22 @@ def test_a_text_that_resembles_no_class_is_improbable():
     classifier = TextClassifier(random_state=0).fit(texts, labels)
     usual = [" ".join(rng.choice(topics[label], 4)) for label in labels]
     assert classifier.predict_proba(usual).max(axis=1).mean() > classifier.predict_proba(["quite other"]).max() + 0.2
+
+
+def texts_of_overlapping_classes(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``n`` texts of each of 12 classes that use the same 200 words with different probabilities."""
+    words = np.array([f"{a}{b}{c}" for a in "bdfgkl" for b in "aeiou" for c in "mnprstz"])[:200]
+    chances = 0.4 * np.random.default_rng(7).dirichlet(np.full(200, 0.3), 12) + 0.6 / 200
+    rng, labels = np.random.default_rng(seed), np.repeat(np.arange(12), n)
+    return np.array([" ".join(rng.choice(words, 12, p=chances[label])) for label in labels], object), labels
+
+
+def test_classes_that_are_added_later_do_not_take_texts_from_the_others():
+    (texts, labels), (asked, right) = texts_of_overlapping_classes(15, 1), texts_of_overlapping_classes(40, 100)
+    early, asked, right = labels < 9, asked[right < 9], right[right < 9]
+    live = TextClassifier(random_state=0).fit(texts[early], labels[early])
+    for i in np.random.default_rng(0).permutation(np.flatnonzero(~early)):
+        live.partial_fit([texts[i]], labels[i : i + 1])
+    together = TextClassifier(random_state=0).fit(texts, labels)
+    errors = [np.mean(classifier.predict(asked) != right) for classifier in (live, together)]
+    assert errors[0] < errors[1] + 0.01
