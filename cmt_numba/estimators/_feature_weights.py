@@ -112,8 +112,8 @@ def _may_be_counts(rows: Rows) -> bool:
 def _exponent_of_rarity(rows: Rows, weights: FeatureWeights) -> float:
     """Model values as a power of the inverse document frequency; return the exponent, or infinity if none fits.
 
-    Least squares on logarithms estimates the exponent. Logarithms are centered within each row, because each row has its
-    own scale.
+    Least squares on logarithms estimates the exponent. Logarithms are centered within each row, because each row has
+    its own scale.
     """
     some = rows.take(np.arange(0, rows.n_rows, -(-rows.n_rows // _ROWS_LOOKED_AT)))
     of_rows = np.repeat(np.arange(some.n_rows), np.diff(some.offsets))
