@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from .._jit import inner_merged
+from .._jit import inner
 
 _TINY = np.float32(1e-20)  # avoids 0 / 0 while all gradients are 0
 
 
-@inner_merged
+@inner
 def descend(square, gradient, rate):
     """Return the AdaGrad step; ``square`` is the sum of squared gradients including this one."""
     return rate * gradient / np.sqrt(square + _TINY)

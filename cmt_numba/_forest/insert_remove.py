@@ -16,7 +16,6 @@ from .._jit import (
     call_at,
     inner,
     inner_called,
-    inner_merged,
     inner_shared,
     kernel,
     prefetch,
@@ -132,7 +131,7 @@ def _split(view, t, leaf, work):
     return DONE
 
 
-@inner_merged
+@inner
 def _take_node_above(trees, routers, t, left, right):
     """Insert a new internal node in place of the leaf ``left``, with the children ``left`` and ``right``; return it."""
     node = take_node(trees, t)
@@ -145,7 +144,7 @@ def _take_node_above(trees, routers, t, left, right):
     return node
 
 
-@inner_merged
+@inner
 def _share_out(trees, routers, keys, t, node):
     """Divide the memories of the left leaf below ``node`` by its router. Neither leaf stays empty."""
     left, right = ~child_of(trees, t, node, LEFT), ~child_of(trees, t, node, RIGHT)
@@ -183,7 +182,7 @@ def _member_margin(trees, routers, keys, t, node, leaf, i):
     return margin_of(routers, t, node, key_of(keys, np.int64(trees.members[t, leaf, i])))
 
 
-@inner_merged
+@inner
 def _insert_from(view, forest, t, slot, place, n, work):
     """Move a memory from ``place`` down to a leaf (INSERT, Algorithm 4).
 
@@ -229,7 +228,7 @@ def begin_move(trees, keys, t, slot, moved_from):
     counters[t, MOVED_FROM] = moved_from
 
 
-@inner_merged
+@inner
 def _begin_reroute(trees, keys, t):
     """Take a random memory out of its leaf, and begin to move it down from the root (REROUTE, Algorithm 7).
 
@@ -242,7 +241,7 @@ def _begin_reroute(trees, keys, t):
     begin_move(trees, keys, t, slot, leaf)
 
 
-@inner_merged
+@inner
 def _collapse_if_empty(trees, routers, t, leaf):
     """If a leaf is empty, free it and its parent, and put its sibling in the parent's place."""
     node = parent_of(trees, t, ~leaf)
@@ -255,7 +254,7 @@ def _collapse_if_empty(trees, routers, t, leaf):
     free_leaf(trees, t, leaf)
 
 
-@inner_merged
+@inner
 def _finish_move(view, forest, t, work):
     """Continue the current move; return DONE when it is complete, or the status of a full array."""
     counters = forest.trees.counters

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner, inner_allocating, inner_fastmath, inner_merged, prefetch
+from .._jit import empty, inner, inner_allocating, inner_fastmath, prefetch
 from .adagrad import descend
 from .hash_table import hash_feature
 from .rows import dot, squared_length
@@ -66,7 +66,7 @@ def release_model(models, t, node):
         release_table(models, t, node)
 
 
-@inner_merged
+@inner
 def locate_or_insert(models, t, node, x, work):
     """Write the table cells of a row's features to ``work``, after inserting new features with a weight of 0.
 
@@ -157,7 +157,7 @@ def probed_margin(models, t, node, probe, x):
     return models.nodes[t, node]["bias"] + _sum_over_cells(models.table[t, start : start + (1 << bits)], probe.values)
 
 
-@inner_merged
+@inner
 def located_margin(models, t, node, x, work):
     """Return g(x) like :func:`margin_of`, for a row whose cells :func:`locate_or_insert` has written to ``work``."""
     if not models.sparse:

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from .._jit import inner, inner_merged
+from .._jit import inner
 from .key_store import key_of
 from .linear_model import adagrad_step, dense_start, passive_aggressive_step
 from .sparse_weights import drop_absent_cells
@@ -65,7 +65,7 @@ def _reset_absent_weights(trees, routers, keys, t, node):
             weights[j] = 0.0
 
 
-@inner_merged
+@inner
 def train_router(parameters, routers, t, node, x, work, margin, label, importance):
     """Train a router on a located row with the label -1 or 1; return the new margin.
 

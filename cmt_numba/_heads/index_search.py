@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import NONE, Probe, aim_probe, gathered_dot, longest_row, new_probe, row_of, value_of
-from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, release, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .inverted_index import Postings, add_to_met, keep_best_labels, next_list
 
 _MOST_LISTS = 64  # maximum number of lists read for a row
@@ -98,7 +98,7 @@ def _is_long(length, n_labels):
     return length * _LONG_LISTS > n_labels
 
 
-@inner_merged
+@inner
 def _set_bounds(postings, room, x):
     """Write each list's bound, which is at least 0, and its priority; return the sums of the bounds."""
     bounds, priorities = room.bounds, room.priorities

@@ -19,7 +19,6 @@ from .decorators import (
     inner_called,
     inner_exported,
     inner_fastmath,
-    inner_merged,
     inner_shared,
     kernel,
 )

@@ -14,8 +14,6 @@ functions that kernels call, whose code becomes part of each kernel:
   releases. ``tests/kernels/test_kernels.py`` checks that only these functions and kernels allocate.
 - ``inner_shared`` is ``inner_called`` for large functions that several kernels use. Their machine code is cached
   separately and called by address (``addresses.py``).
-- ``inner_merged`` merges the function into its caller before compilation. Use it for functions that are called at one
-  place; with several call sites, ``inner`` compiles faster.
 - ``inner_exported`` is ``inner`` for functions that Python also calls. All other inner functions have no Python
   wrapper, which would be a third of the code to compile, and raise TypeError if Python calls them.
 
@@ -41,7 +39,6 @@ from numba import njit
 from numba.core.registry import CPUDispatcher
 
 from .._change import uninterrupted
-from .collection import pause
 from .inlining import KernelCompiler, PartCompiler
 from .machine_code import KernelCache
 from .notice import compiling
@@ -58,7 +55,7 @@ _FASTMATH = {"contract", "nsz", "reassoc"}
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
     """Compile a function for its arguments or load it from the cache; log a notice if compilation takes long."""
     before = dispatcher.stats.cache_misses.total()
-    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before), pause.during():
+    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before):
         return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
 
 
@@ -113,7 +110,6 @@ inner_fastmath = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED, fastmath=_FAS
 inner_called = _called_by_kernels(njit(**_UNWRAPPED))
 inner_allocating = _called_by_kernels(njit(**_UNWRAPPED))
 inner_shared = _called_by_kernels(_called_by_python(_kept(njit(**_SHARED))))
-inner_merged = _called_by_kernels(njit(**_UNWRAPPED, inline="always"))
 
 
 def as_python(function: Any) -> Any:

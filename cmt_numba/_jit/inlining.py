@@ -4,25 +4,20 @@ A kernel links the code of all functions that it calls and is optimised as a who
 optimisations and no machine code of their own. Functions that may reorder sums are an exception: they are optimised
 separately, so that a sum has the same order in every kernel.
 
-Both compilers skip passes for language features that kernels do not use, such as closures and array expressions. They
-also cache the signatures of operators, which Numba otherwise looks up at every use.
+Both compilers skip passes for language features that kernels do not use, such as closures and array expressions.
 
 The compilers depend on undocumented parts of Numba. If these have changed, Numba's default compiler is used, which is
 slower and gives the same results.
 """
 
-import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import BuiltinFunctionType, CodeType
+from types import CodeType
 from typing import Any
 
 import llvmlite.ir
-from numba.core import types
 from numba.core.compiler import Compiler, CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.lowering import Lower
-from numba.core.typed_passes import NativeLowering, NopythonTypeInference
+from numba.core.typed_passes import NativeLowering
 from numba.core.untyped_passes import DeadBranchPrune
 
 from .interpreter_lock import KernelWrapper
@@ -46,106 +41,6 @@ _DIVIDES = "ReconstructSSA"
 """The pass that splits variables by assignment. Removing a branch later could leave an undefined variable behind."""
 
 
-class _Resolved:
-    """A typing context that caches the signatures of operators."""
-
-    def __init__(self, context: Any) -> None:
-        self.context = context
-        self.known: dict[Any, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.context, name)
-
-    def resolve_function_type(self, function: Any, args: Any, kws: Any) -> Any:
-        """Return the signature of a call, or None."""
-        key = function.typing_key if isinstance(function, types.Function) else function
-        if kws or not (key is bool or isinstance(key, BuiltinFunctionType)):
-            return self.context.resolve_function_type(function, args, kws)
-        call = (function, tuple(args))
-        if call not in self.known:
-            signature = self.context.resolve_function_type(function, args, kws)
-            if signature is None:
-                return None
-            self.known[call] = signature
-        return self.known[call]
-
-    def resolve_setitem(self, target: Any, index: Any, value: Any) -> Any:
-        """Return the signature of ``target[index] = value``."""
-        function = self.context.resolve_value_type(operator.setitem)
-        return self.resolve_function_type(function, (target, index, value), {})
-
-
-_resolved: dict[int, _Resolved] = {}
-"""Caching contexts by the ``id`` of Numba's typing context, which is never freed."""
-
-
-def _resolving(context: Any) -> _Resolved:
-    return _resolved.setdefault(id(context), _Resolved(context))
-
-
-@register_pass(mutates_CFG=False, analysis_only=False)
-class _InferTypes(NopythonTypeInference):
-    _name = "infer_types"
-
-    def run_pass(self, state: Any) -> Any:
-        context = state.typingctx
-        state.typingctx = _resolving(context)
-        try:
-            return super().run_pass(state)
-        finally:
-            state.typingctx = context
-
-
-class _Remembering(types.Function):
-    """An operator that caches its signatures."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__(function.templates)
-        self._impl_keys = function._impl_keys
-        self._signatures: dict[Any, Any] = {}
-
-    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
-        """Return the signature for argument types, or raise TypingError."""
-        if kws:
-            return super().get_call_type(context, args, kws)
-        if args not in self._signatures:
-            self._signatures[args] = super().get_call_type(context, args, kws)
-        return self._signatures[args]
-
-
-class _Lowering(_Resolved):
-    """A typing context for lowering, with operators that cache their signatures."""
-
-    def __init__(self, context: Any) -> None:
-        super().__init__(context)
-        self._operators: dict[Any, Any] = {}
-
-    def resolve_value_type(self, value: Any) -> Any:
-        """Return the type of a global."""
-        resolved = self.context.resolve_value_type(value)
-        if type(resolved) is not types.Function or not isinstance(value, BuiltinFunctionType):
-            return resolved
-        if resolved not in self._operators:
-            self._operators[resolved] = _Remembering(resolved)
-        return self._operators[resolved]
-
-
-_lowering: dict[int, _Lowering] = {}
-"""Caching contexts for lowering by the ``id`` of Numba's typing context, which is never freed."""
-
-
-@contextmanager
-def _operators_remembered(context: Any) -> Iterator[None]:
-    """Cache the signatures of operators in the target context during a ``with`` block."""
-    before = context.typing_context
-    if not isinstance(before, _Resolved):
-        context.typing_context = _lowering.setdefault(id(before), _Lowering(before))
-    try:
-        yield
-    finally:
-        context.typing_context = before
-
-
 class _KernelLower(Lower):
     """Lowers a kernel and adds a :class:`KernelWrapper`, which can keep the interpreter lock."""
 
@@ -167,10 +62,6 @@ class _LowerKernel(NativeLowering):
     _name = "lower_kernel"
     lowering_class = _KernelLower
 
-    def run_pass(self, state: Any) -> Any:
-        with _operators_remembered(state.targetctx):
-            return super().run_pass(state)
-
 
 def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
     """Return Numba's compiler passes with replacements, without the passes that a function does not need."""
@@ -179,7 +70,7 @@ def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
     if not state.flags.nrt:
         needless = needless | {_ALLOCATES}
     names = [getattr(part, "__name__", "") for part, _ in default.passes]
-    replaced = {NopythonTypeInference: _InferTypes, DeadBranchPrune: PruneKnown, **replaced}
+    replaced = {DeadBranchPrune: PruneKnown, **replaced}
     end = names.index(_DIVIDES) if _DIVIDES in names else len(names)
     pipeline = PassManager(default.pipeline_name)
     for i, (part, description) in enumerate(default.passes):
@@ -243,8 +134,7 @@ def _parts() -> Any:
             state.library = PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
             state.library.optimized = bool(state.flags.fastmath)
             state.flags.no_compile = True
-            with _operators_remembered(state.targetctx):
-                super().run_pass(state)
+            super().run_pass(state)
             state.flags.no_compile = False
             state.library.finalize()
             lowered = state["cr"]

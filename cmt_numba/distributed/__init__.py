@@ -30,7 +30,6 @@ __all__ = [
     "PartialChangeError",
     "ShardConflictError",
     "ShardedClassifier",
-    "ShardedResults",
     "ShardedStore",
     "evaluate",
     "evaluate_files",

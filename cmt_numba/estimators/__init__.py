@@ -18,4 +18,4 @@ from ._tuning import tune
 for _estimator in (CMTClassifier, CMTMultilabelClassifier, CMTRetriever):
     _estimator.__module__ = __name__  # so that pickles do not depend on private module names
 
-__all__ = ["CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever", "Explanation", "tune"]
+__all__ = ["CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever", "tune"]

@@ -12,18 +12,4 @@ from ._progressive import ProgressiveResult, growing_batches, next_batch_size, p
 from ._rivals import RIVALS, Rival, Split, check_rivals
 from ._tasks import MAIN_METRIC, held_out_metrics
 
-__all__ = [
-    "RIVALS",
-    "BatchResult",
-    "Confusion",
-    "ProgressiveResult",
-    "Rival",
-    "TreeProfile",
-    "batch_evaluation",
-    "growing_batches",
-    "next_batch_size",
-    "profile",
-    "progressive_validation",
-    "recall_against_exact",
-    "self_consistency",
-]
+__all__ = ["batch_evaluation", "progressive_validation"]

@@ -5,4 +5,4 @@ from ._registry import FORMATS, open_data
 from ._source import Batch, ReadOptions, Source, features_of, form_of
 from ._text import FormatError
 
-__all__ = ["FORMATS", "Batch", "FormatError", "ReadOptions", "Source", "open_data"]
+__all__ = ["FormatError", "open_data"]

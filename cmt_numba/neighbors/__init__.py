@@ -3,4 +3,4 @@
 from ._landmark_classifier import LandmarkClassifier
 from ._landmark_index import Found, LandmarkIndex
 
-__all__ = ["Found", "LandmarkClassifier", "LandmarkIndex"]
+__all__ = ["LandmarkClassifier", "LandmarkIndex"]

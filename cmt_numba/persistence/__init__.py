@@ -75,4 +75,4 @@ from ._states import (
     trim_head,
 )
 
-__all__ = ["FORMAT_VERSION", "FileFormatError"]
+__all__ = ["FileFormatError"]

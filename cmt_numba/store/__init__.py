@@ -58,4 +58,4 @@ from ._memory_store import MemoryStore
 from ._results import Item, Items, Result, Results
 from ._where import condition_of, field_path
 
-__all__ = ["DuplicateKeyError", "Item", "Items", "MemoryStore", "PreparedFilter", "Result", "Results"]
+__all__ = ["DuplicateKeyError", "MemoryStore"]

@@ -7,11 +7,4 @@ from ._hybrid import HybridVectorizer
 from ._subword_vectors import SubwordVectors
 from ._text_classifier import TextClassifier, TextExplanation
 
-__all__ = [
-    "BM25Vectorizer",
-    "FastTextClassifier",
-    "HybridVectorizer",
-    "SubwordVectors",
-    "TextClassifier",
-    "TextExplanation",
-]
+__all__ = ["BM25Vectorizer", "FastTextClassifier", "HybridVectorizer", "SubwordVectors", "TextClassifier"]

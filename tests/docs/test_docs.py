@@ -121,6 +121,10 @@ def test_public_objects_are_in_the_reference():
     exported = [f"{package}.{name}" for package in public for name in getattr(import_module(package), "__all__", [])]
     missing = [path for path in exported if not any(_named(path) is known for known in objects)]
     assert [path for path in missing if not isinstance(_named(path), ModuleType)] == ["cmt_numba.__version__"]
+    table = (ROOT / "docs/api/index.md").read_text(encoding="utf-8").partition("| name | purpose |")[2]
+    listed = [_named(f"cmt_numba.{name}") for name in re.findall(r"^\| \[`([\w.]+)`\]", table, re.M)]
+    assert [path for path in exported if path not in missing and not any(_named(path) is it for it in listed)] == []
+    assert len(listed) <= 75
 
 
 @needs_jit

@@ -1,7 +1,6 @@
 """How kernels are compiled: interrupts meanwhile, what is said of it, and what if Numba is not as it was."""
 
 import gc
-import operator
 import os
 import signal
 import subprocess
@@ -13,11 +12,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from numba import config, njit, types
+from numba import config, njit
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.errors import TypingError
-from numba.core.registry import cpu_target
 from numba.core.runtime import _nrt_python, rtsys
 
 from cmt_numba import ContextualMemoryTree
@@ -33,7 +31,6 @@ from cmt_numba._jit import (
     inner,
     inner_allocating,
     inner_exported,
-    inner_merged,
     inner_shared,
     keeping_interpreter,
     keeps_interpreter,
@@ -43,8 +40,7 @@ from cmt_numba._jit import (
     switching_soon,
     zeros,
 )
-from cmt_numba._jit.collection import Pause
-from cmt_numba._jit.inlining import _operators_remembered, _resolving, part_compiler
+from cmt_numba._jit.inlining import part_compiler
 from cmt_numba._jit.notice import Notice
 
 INTERRUPTED = """
@@ -172,43 +168,6 @@ def test_kernels_may_have_functions_of_their_own():
     assert kernel(sum_of_squares)(np.arange(4)) == 14
 
 
-@needs_jit
-def test_operators_are_resolved_once():
-    context = cpu_target.typing_context
-    context.refresh()
-    resolving = _resolving(context)
-    assert _resolving(context) is resolving
-    array, number = types.int64[::1], types.float64
-    for resolve in (
-        lambda it: it.resolve_function_type(operator.getitem, (array, types.int64), {}),
-        lambda it: it.resolve_setitem(array, types.int64, number),
-        lambda it: it.resolve_function_type(operator.add, (number, types.int64), {}),
-        lambda it: it.resolve_function_type(bool, (number,), {}),
-    ):
-        assert resolve(resolving) is resolve(resolving)
-        assert resolve(resolving) == resolve(context)
-    with pytest.raises(TypingError, match="add"):
-        resolving.resolve_function_type(operator.add, (number, types.none), {})
-
-
-@needs_jit
-def test_operators_are_resolved_once_in_lowering():
-    target = cpu_target.target_context
-    target.refresh()
-    context, asked = target.typing_context, (types.int64[::1], types.int64)
-    usual = context.resolve_value_type(operator.getitem).get_call_type(context, asked, {})
-    with _operators_remembered(target), _operators_remembered(target):
-        inside = target.typing_context
-        remembering = inside.resolve_value_type(operator.getitem)
-        signature = remembering.get_call_type(inside, asked, {})
-        assert signature == usual
-        assert inside.resolve_value_type(operator.getitem).get_call_type(inside, asked, {}) is signature
-        assert target.get_function(remembering, signature) is not None
-        with pytest.raises(TypingError, match="add"):
-            inside.resolve_value_type(operator.add).get_call_type(inside, (types.int64, types.none), {})
-    assert target.typing_context is context
-
-
 class Part(NamedTuple):
     sparse: Known
     values: np.ndarray
@@ -223,7 +182,7 @@ def longest_of(part: Any) -> Any:
     return part.values.of_sparse_parts if part.sparse else part.values.size
 
 
-called, merged = inner(longest_of), inner_merged(longest_of)
+called = inner(longest_of)
 
 
 def of_reference(whole: Any) -> Any:
@@ -233,7 +192,7 @@ def of_reference(whole: Any) -> Any:
 
 
 def of_value(whole: Any) -> Any:
-    return merged(whole.part)
+    return called(whole.part)
 
 
 def of_one_or_other(whole: Any, other: Any, first: Any) -> Any:
@@ -353,20 +312,6 @@ def test_too_large_an_array_is_a_memory_error():
 
 def gone() -> Any:
     raise ImportError("cannot import name 'JITCodeLibrary'")
-
-
-def test_collection_pauses_until_all_are_done():
-    pause, enabled = Pause(), gc.isenabled()
-    try:
-        for before in (True, False):
-            (gc.enable if before else gc.disable)()
-            with pause.during():
-                with pytest.raises(ValueError, match="broken"), pause.during():
-                    raise ValueError("broken")
-                assert not gc.isenabled()
-            assert gc.isenabled() == before
-    finally:
-        (gc.enable if enabled else gc.disable)()
 
 
 def test_slow_compilation_is_announced_once(caplog: pytest.LogCaptureFixture):

@@ -33,11 +33,7 @@ for _public in (Estimate, Evaluation, Log, PolicyComparison, Replay):
     _public.__module__ = __name__
 
 __all__ = [
-    "Estimate",
-    "Evaluation",
     "Log",
-    "PolicyComparison",
-    "Replay",
     "direct_method",
     "doubly_robust",
     "estimate_propensities",
@@ -50,5 +46,4 @@ __all__ = [
     "self_normalized",
     "self_normalized_doubly_robust",
     "switch",
-    "target_probabilities",
 ]
