@@ -1,0 +1,265 @@
+"""``TextIndex``: stores the words of texts and finds those that match queries best, by BM25, exactly.
+
+Most texts are in an inverted index. Texts that were added later are compared with every query, until there are enough
+of them to build the inverted index again. Removed texts are skipped, and dropped at a later build. Document frequencies
+and the mean length are those of the stored texts at the time of the query.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from .._change import share_rows
+from .._forest import NONE, require, resized
+from .._jit import held
+from ._text_search import Postings, StoredWords, WeighedWords, score_texts, search_texts
+from ._words import WordCounts
+
+K1, B = 1.5, 0.75
+"""The usual parameters of BM25: the saturation of repeated words, and the influence of the length."""
+
+_MOST_RECENT = 256  # number of texts compared with every query before they are in the inverted index,
+_RECENT_SHARE = 1 / 16  # or their fraction of the other texts, if that is more
+_FEW = 1 / 64  # up to this fraction of the texts, allowed texts are compared
+_NO_MASK = np.empty(0, np.bool_)
+
+
+class AllowedTexts(NamedTuple):
+    """The result of :meth:`TextIndex.allow`."""
+
+    slots: np.ndarray  # int64, ascending
+    mask: np.ndarray  # bool, one entry per slot
+
+
+class TextIndex:
+    """An index of texts by id. The caller provides the lock: searches may run concurrently, changes may not."""
+
+    def __init__(self) -> None:
+        self._n_slots = self._n_gone = self._n_listed = 0
+        empty = np.empty(0, np.float32)
+        self._stored = StoredWords(np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, np.empty(0, np.int64))
+        self._slots = np.empty(0, np.int64)  # the slot of each id, -1 if it is not stored
+        self._frequencies: dict[int, int] = {}  # the number of texts with each word
+        self._length = 0.0  # the total length of all texts
+        self._hold(Postings(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, empty))
+
+    def _hold(self, postings: Postings) -> None:
+        self._postings = postings
+        self._held = held(self._stored), held(postings)
+
+    def __len__(self) -> int:
+        return self._n_slots - self._n_gone
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all texts, in no particular order."""
+        ids = self._stored.ids[: self._n_slots]
+        stored: np.ndarray = ids[ids != NONE]
+        return stored
+
+    def contains(self, ids: np.ndarray) -> np.ndarray:
+        """Return whether each id has a text."""
+        there: np.ndarray = self._slots_of(ids) != NONE
+        return there
+
+    def _slots_of(self, ids: np.ndarray) -> np.ndarray:
+        if self._slots.size == 0:
+            return np.full(ids.shape, NONE)
+        known = (ids >= 0) & (ids < self._slots.size)
+        return np.where(known, self._slots[np.where(known, ids, 0)], NONE)
+
+    def words(self, ids: np.ndarray) -> WordCounts:
+        """Return the words of texts. An id without a text has none."""
+        return self._words(self._slots_of(ids))
+
+    def _words(self, slots: np.ndarray) -> WordCounts:
+        stored, there = self._stored, slots != NONE
+        first = np.where(there, stored.offsets[slots], 0)
+        sizes = np.where(there, stored.offsets[slots + 1], 0) - first
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        cells = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], sizes)
+        return WordCounts(offsets, stored.words[cells], stored.counts[cells])
+
+    # Changes
+
+    def insert(self, ids: np.ndarray, words: WordCounts) -> None:
+        """Store the words of texts. Rows without words are ignored; the ids of the others must not have a text."""
+        sizes = np.diff(words.offsets)
+        if words.words.size == 0:
+            return
+        n, stop = self._n_slots, self._n_slots + np.count_nonzero(sizes)
+        n_cells = int(self._stored.offsets[n])
+        lengths = np.add.reduceat(words.counts, words.offsets[:-1][sizes > 0])
+        columns = [words.words, words.counts, lengths, ids[sizes > 0]]
+        grown = [_extended(self._stored.offsets, n + 1, n_cells + words.offsets[1:][sizes > 0])]
+        for array, used, new in zip(self._stored[1:], (n_cells, n_cells, n, n), columns, strict=True):
+            grown.append(_extended(array, used, new))
+        self._count(words.words, 1, lengths)
+        self._slots = _extended(self._slots, self._slots.size, np.full(max(0, int(ids.max()) + 1 - self._slots.size), NONE))
+        self._slots[columns[3]] = np.arange(n, stop)
+        self._stored, self._n_slots = StoredWords(*grown), stop
+        self._hold(self._postings)
+        self._build_if_due()
+
+    def remove(self, ids: np.ndarray) -> None:
+        """Remove the texts of distinct ids. Ids without a text are ignored."""
+        ids = ids[self.contains(ids)]
+        slots = self._slots[ids]
+        self._count(self._words(slots).words, -1, self._stored.lengths[slots])
+        self._stored.ids[slots], self._slots[ids] = NONE, NONE
+        self._n_gone += ids.size
+        self._build_if_due()
+
+    def _count(self, words: np.ndarray, sign: int, lengths: np.ndarray) -> None:
+        self._length = max(0.0, self._length + sign * float(lengths.sum(dtype=np.float64)))
+        frequencies = self._frequencies
+        for word, n in Counter(words.tolist()).items():
+            now = frequencies.get(word, 0) + sign * n
+            if now > 0:
+                frequencies[word] = now
+            else:
+                del frequencies[word]
+
+    def _build_if_due(self) -> None:
+        """Drop removed texts and build the inverted index if too many texts are not in it."""
+        n_recent = self._n_slots - self._n_listed
+        is_sparse = 2 * self._n_gone > self._n_slots > _MOST_RECENT
+        if n_recent <= max(_MOST_RECENT, _RECENT_SHARE * self._n_listed) and not is_sparse:
+            return
+        if self._n_gone > 0:
+            kept = np.flatnonzero(self._stored.ids[: self._n_slots] != NONE)
+            offsets, words, counts = self._words(kept)
+            self._stored = StoredWords(offsets, words, counts, self._stored.lengths[kept], self._stored.ids[kept])
+            self._slots[self._stored.ids] = np.arange(kept.size)
+            self._n_slots, self._n_gone = kept.size, 0
+        offsets = self._stored.offsets[: self._n_slots + 1]
+        words = self._stored.words[: offsets[-1]]
+        order = np.argsort(words, kind="stable")
+        slots = np.repeat(np.arange(self._n_slots, dtype=np.int32), np.diff(offsets))[order]
+        ordered = words[order]
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1])
+        self._n_listed = self._n_slots
+        if order.size == 0:
+            self._hold(TextIndex()._postings)
+            return
+        counts = self._stored.counts[order]
+        bounds = np.maximum.reduceat(counts, starts), np.minimum.reduceat(self._stored.lengths[slots], starts)
+        self._hold(Postings(ordered[starts], np.append(starts, order.size), slots, counts, *bounds))
+
+    # Searches
+
+    def allow(self, ids: np.ndarray) -> AllowedTexts:
+        """Return the set of texts that a search may return, until the next change. Ids without a text are ignored."""
+        slots, mask = self._slots_of(ids), np.zeros(self._n_slots, np.bool_)
+        slots = np.sort(slots[slots != NONE])
+        mask[slots] = True
+        return AllowedTexts(slots, mask)
+
+    def weigh(self, words: Counter[int]) -> WeighedWords:
+        """Return the words of a query with their weights."""
+        n, mean = len(self), max(self._length, 1.0) / max(len(self), 1)
+        there = [(self._frequencies[word], word) for word in words if word in self._frequencies]
+        there.sort()
+        frequencies = np.array([frequency for frequency, _ in there], np.float64)
+        hashes = np.array([word for _, word in there], np.int32)
+        repeats = np.array([words[word] for _, word in there], np.float64)
+        weights = np.log1p((n - frequencies + 0.5) / (frequencies + 0.5)) * repeats * (K1 + 1.0)
+        saturation = np.array([K1 * (1.0 - B), K1 * B / mean], np.float32)
+        return WeighedWords(hashes, weights.astype(np.float32), saturation)
+
+    def search(
+        self, queries: list[WeighedWords], k: int, among: AllowedTexts | None = None, n_threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids and the float64 scores of the ``k`` best texts that share a word with each query.
+
+        Equal scores are sorted by id. Ids are -1 and scores minus infinity if there are fewer texts.
+        """
+        ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+        stored, postings = self._held
+        n_listed, mask = self._n_listed, _NO_MASK if among is None else among.mask
+
+        def search(first: int, stop: int) -> None:
+            for row in range(first, stop):
+                if among is not None and among.slots.size <= _FEW * self._n_slots:
+                    found = np.empty(among.slots.size)
+                    score_texts(stored, queries[row], among.slots, found)
+                    ids[row], scores[row] = _best(found, self._stored.ids[among.slots], k)
+                else:
+                    arguments = n_listed, queries[row], mask, ids[row], scores[row]
+                    search_texts(stored, self._n_slots, postings, *arguments)
+
+        share_rows(search, len(queries), n_threads)
+        return ids, scores
+
+    def scores(self, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
+        """Return the float64 scores of ids for each query, arrays of shape (n, m); 0 for an id without a text."""
+        slots, scores = self._slots_of(ids), np.empty(ids.shape)
+        for row, query in enumerate(queries):
+            score_texts(self._held[0], query, slots[row], scores[row])
+        return scores
+
+    # Files
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the persistent state."""
+        kept = np.flatnonzero(self._stored.ids[: self._n_slots] != NONE)
+        return {**self._words(kept)._asdict(), "ids": self._stored.ids[kept]}
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
+        """Return the index with this state. Raise InvariantError if the state is invalid."""
+        ids, words = arrays["ids"], WordCounts(arrays["offsets"], arrays["words"], arrays["counts"])
+        require(ids.dtype == np.int64 and ids.ndim == 1, "ids must be int64")
+        check_words(words, ids.size)
+        require(bool((np.diff(words.offsets) > 0).all()), "each text must have words")
+        require(np.unique(ids).size == ids.size and bool((ids >= 0).all()), "ids must be distinct")
+        index = cls()
+        index.insert(ids, words)
+        return index
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError if the arrays contradict each other."""
+        stored = np.flatnonzero(self._stored.ids[: self._n_slots] != NONE)
+        require(bool((self._slots[self._stored.ids[stored]] == stored).all()), "each id must be stored once")
+        require(stored.size == len(self) == np.count_nonzero(self._slots != NONE), "counts must match")
+        words = self._words(stored)
+        require(dict(Counter(words.words.tolist())) == self._frequencies, "the frequencies must be those of the texts")
+        require(abs(self._length - words.counts.sum(dtype=np.float64)) < 0.5, "the length must be that of the texts")
+
+
+def check_words(words: WordCounts, n: int) -> None:
+    """Raise InvariantError unless these are the words of ``n`` texts."""
+    dtypes = [array.dtype for array in words]
+    require(dtypes == [np.int64, np.int32, np.float32], "the arrays of words must have their dtypes")
+    offsets, n_cells = words.offsets, words.words.size
+    require(offsets.shape == (n + 1,) and words.counts.shape == (n_cells,), "there must be words for each text")
+    require(offsets[0] == 0 and offsets[-1] == n_cells, "offsets must fit")
+    sizes = np.diff(offsets)
+    require(bool((sizes >= 0).all()), "offsets must ascend")
+    row = np.repeat(np.arange(n), sizes)
+    ascends = (np.diff(words.words.astype(np.int64)) > 0) | (np.diff(row) > 0)
+    require(bool(ascends.all() and (words.words >= 0).all()), "words must ascend")
+    counts = words.counts
+    require(bool(((counts >= 1.0) & (counts < 2.0**24) & (counts == np.floor(counts))).all()), "counts must be whole")
+
+
+def _extended(array: np.ndarray, n: int, new: np.ndarray) -> np.ndarray:
+    """Return an array with ``new`` after its first ``n`` entries."""
+    stop = n + new.size
+    array = array if stop <= array.size else resized(array, max(stop, 2 * array.size), fill=NONE)
+    array[n:stop] = new
+    return array
+
+
+def _best(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids and scores of the ``k`` best positive scores."""
+    best = np.lexsort((ids, -scores))[:k]
+    best = best[scores[best] > 0.0]
+    padding = k - best.size
+    return (
+        np.concatenate([ids[best], np.full(padding, NONE)]),
+        np.concatenate([scores[best], np.full(padding, -np.inf)]),
+    )

@@ -1,0 +1,167 @@
+"""Kernels: BM25 scores of texts in an inverted index."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest import NONE, keep_best, sort_best_first
+from .._jit import by_reference, empty, inner, kernel, release, zeros
+
+_MOST_ID = np.int64(2**62)  # above all ids
+_ROUNDING = 1.0 + 1e-5
+_SHARE = 2  # posting lists longer than a fraction of the texts found so far may be skipped
+
+
+class StoredWords(NamedTuple):
+    """Texts as words: the text in slot ``i`` has the cells ``offsets[i]:offsets[i + 1]``."""
+
+    offsets: np.ndarray  # int64
+    words: np.ndarray  # int32, ascending in each text
+    counts: np.ndarray  # float32
+    lengths: np.ndarray  # float32: the number of words
+    ids: np.ndarray  # int64: the id of each text, -1 if it was removed
+
+
+class Postings(NamedTuple):
+    """An inverted index of the texts in the first slots: word ``i`` has the entries ``starts[i]:starts[i + 1]``."""
+
+    words: np.ndarray  # int32, ascending
+    starts: np.ndarray  # int64
+    slots: np.ndarray  # int32, ascending for each word
+    counts: np.ndarray  # float32
+    most: np.ndarray  # float32: the largest count of each word
+    least: np.ndarray  # float32: the smallest length of a text with each word
+
+
+class WeighedWords(NamedTuple):
+    """The words of a query, those with the highest weights first."""
+
+    words: np.ndarray  # int32
+    weights: np.ndarray  # float32
+    saturation: np.ndarray  # float32 (2,): a count ``c`` in a text of length ``l`` counts ``c / (c + s[0] + s[1] * l)``
+
+
+@inner
+def _place_of(words, first, stop, word):
+    """Return the position of a word among ascending ones, or -1."""
+    low, high = first, stop
+    while low < high:
+        middle = (low + high) // 2
+        if words[middle] < word:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < stop and words[low] == word else NONE
+
+
+@inner
+def _gain(query, i, count, length):
+    return query.weights[i] * count / (count + query.saturation[0] + query.saturation[1] * length)
+
+
+@inner
+def _set_bounds(postings, query, places, bounds):
+    """Find the words of a query, and bound what those from each one on can add to a score."""
+    total = np.float64(0.0)
+    for i in range(query.words.size - 1, -1, -1):
+        places[i] = _place_of(postings.words, np.int64(0), np.int64(postings.words.size), query.words[i])
+        if places[i] >= 0:
+            total += np.float64(_gain(query, i, postings.most[places[i]], postings.least[places[i]]))
+        bounds[i] = total * _ROUNDING
+
+
+@inner
+def _add_word(stored, slot, query, i, score):
+    """Return a score plus that of a word of a query in a text."""
+    cell = _place_of(stored.words, stored.offsets[slot], stored.offsets[slot + 1], query.words[i])
+    if cell >= 0:
+        score += _gain(query, i, stored.counts[cell], stored.lengths[slot])
+    return score
+
+
+@inner
+def _add_words(stored, slot, query, first, score):
+    """Return a score plus those of the words of a query from ``first`` on in a text."""
+    for i in range(first, query.words.size):
+        score = _add_word(stored, slot, query, i, score)
+    return score
+
+
+@inner
+def _may_return(stored, allowed, slot):
+    return allowed[slot] if allowed.size > 0 else stored.ids[slot] != NONE
+
+
+@kernel
+def score_texts(stored, query, slots, scores):
+    """Write the scores of the texts in slots (int64). A slot of -1 stands for no text, whose score is 0."""
+    stored, query = by_reference(stored), by_reference(query)
+    for i in range(slots.size):
+        scores[i] = 0.0
+        if slots[i] >= 0:
+            scores[i] = np.float64(_add_words(stored, slots[i], query, np.int64(0), np.float32(0.0)))
+
+
+@kernel
+def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scores):
+    """Write the ids and scores of the best texts that share a word with a query.
+
+    ``n_listed`` of the ``n_stored`` texts are in the inverted index; all others are compared. ``allowed`` is a mask of
+    slots, or empty. A posting list that cannot bring a text among the best is not read: its word is looked up in the
+    texts found so far (Turtle and Flood, 1995).
+    """
+    stored, postings, query = by_reference(stored), by_reference(postings), by_reference(query)
+    sums, found = zeros(n_listed, np.float32), empty(n_listed, np.int32)
+    n_found, n_words, i = np.int64(0), query.words.size, np.int64(0)
+    places, bounds = empty(n_words, np.int64), empty(n_words, np.float64)
+    _set_bounds(postings, query, places, bounds)
+    scores[:], ids[:] = -np.inf, _MOST_ID
+    bar = -np.inf
+    while i < n_words:
+        place = places[i]
+        first = postings.starts[place] if place >= 0 else np.int64(0)
+        stop = postings.starts[place + 1] if place >= 0 else np.int64(0)
+        if n_found >= scores.size and _SHARE * (stop - first) > n_found:
+            scores[:], ids[:] = -np.inf, _MOST_ID
+            for j in range(n_found):
+                keep_best(scores, ids, np.float64(sums[found[j]]), np.int64(found[j]))
+            bar = np.inf  # the final scores of the best texts so far bound those of the results
+            for j in range(ids.size):
+                bar = min(bar, np.float64(_add_words(stored, ids[j], query, i, sums[ids[j]])))
+            if bar > bounds[i]:
+                break
+        for at in range(first, stop):
+            slot = postings.slots[at]
+            if sums[slot] == np.float32(0.0):
+                if not _may_return(stored, allowed, slot):
+                    continue
+                found[n_found] = slot
+                n_found += 1
+            sums[slot] += _gain(query, i, postings.counts[at], stored.lengths[slot])
+        i += 1
+    scores[:], ids[:] = -np.inf, _MOST_ID
+    for j in range(n_found):
+        slot = np.int64(found[j])
+        if i == n_words:
+            keep_best(scores, ids, np.float64(sums[slot]), stored.ids[slot])
+            continue
+        bar = max(bar, scores[0])
+        score, at = sums[slot], i
+        while at < n_words and np.float64(score) + bounds[at] >= bar:
+            score = _add_word(stored, slot, query, at, score)
+            at += 1
+        if at == n_words:
+            keep_best(scores, ids, np.float64(score), stored.ids[slot])
+    for slot in range(n_listed, n_stored):
+        if _may_return(stored, allowed, slot):
+            score = np.float64(_add_words(stored, slot, query, np.int64(0), np.float32(0.0)))
+            if score > 0.0:
+                keep_best(scores, ids, score, stored.ids[slot])
+    sort_best_first(scores, ids)
+    for j in range(ids.size):
+        if ids[j] == _MOST_ID:
+            ids[j] = NONE
+    release(sums)
+    release(found)
+    release(places)
+    release(bounds)
