@@ -122,16 +122,18 @@ class DenseIndex:
         read_slots(self._state.vectors, self._slots_of(ids), X)
         return X
 
-    def insert(self, X: np.ndarray) -> np.ndarray:
-        """Store vectors and return their ids, which are consecutive and never reused.
+    def insert(self, X: np.ndarray, ids: np.ndarray | None = None) -> np.ndarray:
+        """Store vectors and return their ids.
 
         Parameters
         ----------
         X : ndarray of float32, shape (n, n_features)
             Finite vectors, C-contiguous; for the cosine, not zero.
+        ids : ndarray of int64, shape (n,), optional
+            Distinct ids that are not stored. By default they are consecutive and were not used before.
         """
         n = len(X)
-        ids = np.arange(self.next_id, self.next_id + n)
+        ids = np.arange(self.next_id, self.next_id + n) if ids is None else ids
         if n == 0:
             return ids
         if len(self) == 0:
@@ -149,7 +151,7 @@ class DenseIndex:
         except BaseException:
             self.remove(ids[: len(self) - first])
             raise
-        self.next_id += n
+        self.next_id = max(self.next_id, int(ids.max()) + 1)
         self._measure(n)
         return ids
 

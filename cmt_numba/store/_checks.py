@@ -150,6 +150,37 @@ def _parts(container: Any) -> Iterable[Any]:
     return container.values() if isinstance(container, dict) else container
 
 
+def check_texts(texts: Any, n: int | None = None, *, may_be_missing: bool = False) -> list[str | None]:
+    """Return texts as a list of plain strings, ``n`` of them if given. Without texts, all are None."""
+    if texts is None:
+        return [None] * (n or 0)
+    if isinstance(texts, str) and n in (None, 1):
+        texts = [texts]
+    unmasked("texts", texts)
+    if isinstance(texts, str | bytes | dict) or not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) != 1:
+        raise TypeError(f"texts must be a list of strings, got {type(texts).__name__}")
+    given = list(texts)
+    if n is not None:
+        check_entries("texts", len(given), n, "keys")
+    elif not given:
+        raise ValueError("texts must contain at least one text")
+    return [_check_text(text, position, may_be_missing) for position, text in enumerate(given)]
+
+
+def _check_text(text: Any, position: int, may_be_missing: bool) -> str | None:
+    if text is None and may_be_missing:
+        return None
+    if not isinstance(text, str):
+        raise TypeError(f"texts must be strings, got {text!r:.50} at position {position}")
+    if "\0" in text:
+        raise ValueError(f"texts must not contain null characters: {text!r:.50} at position {position}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"texts must be valid Unicode: {text!r:.50} at position {position}") from error
+    return str(text)
+
+
 def check_one_of(where: Any, keys: Any) -> None:
     """Raise TypeError unless exactly one of ``where`` and ``keys`` is given."""
     if (where is None) == (keys is None):

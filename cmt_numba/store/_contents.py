@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -20,10 +20,25 @@ from ..persistence import Contents, FileFormatError, read_object, refusing, writ
 from ._checks import Key, as_rows, check_values
 from ._folder import KIND, StoreFolder
 from ._records import MemoryDatabase, Records
-from ._results import UnreadPayloads
+from ._results import UnreadColumns
 from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState
 
 T = TypeVar("T")
+
+
+class MemoryContent(NamedTuple):
+    """New or replaced memories, without their keys."""
+
+    X: Any  # vectors, or None if the memories have none
+    words: Any  # the words of their texts, or None if they have no texts
+    texts: list[str | None]
+    payloads: list[str | None]
+
+    def rows(self, rows: np.ndarray) -> Self:
+        """Return some of the memories."""
+        X, words = (None if part is None else part[rows] for part in (self.X, self.words))
+        texts, payloads = ([part[row] for row in rows] for part in (self.texts, self.payloads))
+        return self._replace(X=X, words=words, texts=texts, payloads=payloads)
 
 
 class StoreContents:
@@ -49,8 +64,8 @@ class StoreContents:
     stamp : object or None
         An object that stands for the current state of the store; None during a change. Data computed from the store is
         valid while ``stamp`` is the same object.
-    unread : UnreadPayloads
-        The payloads of results that must be read before the next change.
+    unread : UnreadColumns
+        The payloads and texts of results that must be read before the next change.
     journal : Journal or None
         The journal of the folder.
     """
@@ -87,7 +102,7 @@ class StoreContents:
         self.lock = ReadWriteLock(is_outer=True)
         self._database, self._folder, self.journal = None, None, None
         self.stamp: object | None = object()
-        self.unread = UnreadPayloads(lambda: self.stamp is None)
+        self.unread = UnreadColumns(lambda: self.stamp is None)
         self._is_closed = self._is_sync_due = False
         self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
         self.use(state)
@@ -166,10 +181,13 @@ class StoreContents:
 
         A check that is not ``thorough`` compares only the number and the sum of their ids.
         """
-        ids = np.empty(0, np.int64) if self.state.index is None else self.state.index.ids
-        same = not thorough or np.array_equal(np.sort(ids), self.records.ids())
-        if self.records.summary() != (ids.size, int(ids.sum())) or not same:
-            raise ValueError("its keys do not match its memories")
+        ids, of_texts = self.state.ids, self.state.texts.ids
+        same = not thorough or (
+            np.array_equal(np.sort(ids), self.records.ids())
+            and np.array_equal(np.sort(of_texts), self.records.ids_of_texts())
+        )
+        if self.records.summary() != (ids.size, int(ids.sum()), of_texts.size) or not same:
+            raise ValueError("its keys and texts do not match its memories")
         if thorough and not self.records.are_payloads_valid():
             raise ValueError("it has payloads that are not valid JSON")
 
@@ -180,6 +198,7 @@ class StoreContents:
             self.journal.verify()
         if self.state.index is not None:
             self.state.index.check_invariants()
+        self.state.texts.check_invariants()
         if not self.records.are_indexed():
             raise InvariantError("the index of keys does not match the keys")
         try:
@@ -238,48 +257,50 @@ class StoreContents:
             return self._folder.apply(name, arguments)
         return getattr(self.state, name)(**arguments)
 
-    def insert(self, keys: list[Key], payloads: list[str | None], X: Any) -> None:
+    def insert(self, keys: list[Key], content: MemoryContent) -> None:
         """Insert memories, within a change, and evict memories if there are more than ``max_items``."""
         state = self.state
         if self._folder is None:  # otherwise the journal has asked for it
             state.note_results()
-        evicted, first, index = state.to_evict(len(keys)), state.next_id, state.index
+        evicted, first, n, index = state.to_evict(len(keys)), state.next_id, len(state), state.index
         assert self._undo is not None
-        self._undo.append(lambda: state.forget_from(first, index))
+        self._undo.append(lambda: state.forget_from(first, n, index))
         ids = np.arange(first, first + len(keys))
-        self.lock.step(partial(self._insert, ids, keys, payloads, X))
+        self.lock.step(partial(self._insert, ids, keys, content))
         if ids.size > ROWS_IN_A_STEP:
-            self._apply("insert", X=X)
+            self._apply("insert", X=content.X, words=content.words)
         if evicted.size > 0:
             self.remove(evicted)
 
-    def replace(self, ids: np.ndarray, payloads: list[str | None], X: Any) -> None:
-        """Replace the vectors and payloads of memories, within a change."""
-        index = self.state.index
+    def replace(self, ids: np.ndarray, content: MemoryContent) -> None:
+        """Replace the vectors, texts and payloads of memories, within a change."""
+        state = self.state
         assert self._undo is not None
         if self._folder is None:
-            before, learned = index.vectors(ids), self.state.feedback
+            before, learned, index = state.parts_of(ids), state.feedback, state.index
 
             def undo() -> None:
-                index.replace(ids, before)
-                self.state.feedback = learned
+                state.put_back(ids, *before)
+                state.feedback, state.index = learned, index
 
             self._undo.append(undo)
-        self.lock.step(partial(self._replace, ids, payloads, X))
+        self.lock.step(partial(self._replace, ids, content))
         if ids.size > ROWS_IN_A_STEP:
-            self._apply("replace", ids=ids, X=X)
+            self._apply("replace", ids=ids, X=content.X, words=content.words)
 
     # Few rows are written in one step, together with their records.
 
-    def _insert(self, ids: np.ndarray, keys: list[Key], payloads: list[str | None], X: Any) -> None:
-        self.records.insert(ids, keys, payloads)
+    def _insert(self, ids: np.ndarray, keys: list[Key], content: MemoryContent) -> None:
+        self.records.insert(ids, keys, content.payloads, content.texts)
         if ids.size <= ROWS_IN_A_STEP:
-            self._apply("insert", X=X)
+            self._apply("insert", X=content.X, words=content.words)
 
-    def _replace(self, ids: np.ndarray, payloads: list[str | None], X: Any) -> None:
-        self.records.update(ids, payloads)
+    def _replace(self, ids: np.ndarray, content: MemoryContent) -> None:
+        self.records.set_payloads(ids, content.payloads)
+        if len(self.state.texts) > 0 or content.words is not None:
+            self.records.set_texts(ids, content.texts)
         if ids.size <= ROWS_IN_A_STEP:
-            self._apply("replace", ids=ids, X=X)
+            self._apply("replace", ids=ids, X=content.X, words=content.words)
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories, at the end of a change: this cannot be undone in memory."""
@@ -300,7 +321,7 @@ class StoreContents:
 
     def set_payloads(self, ids: np.ndarray, payloads: list[str | None]) -> None:
         """Replace payloads, within a change."""
-        self.lock.step(lambda: self.records.update(ids, payloads))
+        self.lock.step(lambda: self.records.set_payloads(ids, payloads))
 
     # Files
 

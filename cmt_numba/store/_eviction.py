@@ -23,12 +23,12 @@ class EvictionOrder:
         self._seed = seed
         self._lowest = 0  # lower bound on the stored ids
 
-    def choose(self, index: Any, n: int) -> np.ndarray:
-        """Return ``n`` of the ids of an index, which has at least ``n``."""
+    def choose(self, state: Any, n: int) -> np.ndarray:
+        """Return ``n`` of the ids of a state, which has at least ``n``."""
         found, first, n_tried = np.empty(0, np.int64), self._lowest, n
         while found.size < n:
             tried = np.arange(first, first + n_tried)
-            found = np.concatenate([found, tried[index.contains(tried)]])
+            found = np.concatenate([found, tried[state.contains(tried)]])
             first, n_tried = first + n_tried, 2 * n_tried
         self._lowest = int(found[0])  # still stored: the caller removes it later
         return found[:n]
@@ -50,9 +50,9 @@ class EvictionOrder:
 class RandomOrder(EvictionOrder):
     """Evicts random memories. The choice depends on the seed and on the ids in the store."""
 
-    def choose(self, index: Any, n: int) -> np.ndarray:
+    def choose(self, state: Any, n: int) -> np.ndarray:
         """Return ``n`` ids drawn without replacement."""
-        return np.random.default_rng([self._seed, index.next_id]).choice(np.sort(index.ids), n, replace=False)
+        return np.random.default_rng([self._seed, state.next_id]).choice(np.sort(state.ids), n, replace=False)
 
 
 class LeastRecentFirst(EvictionOrder):
@@ -64,7 +64,7 @@ class LeastRecentFirst(EvictionOrder):
         super().__init__(seed)
         self._order: dict[int, None] = {}  # all ids; those to evict come first
 
-    def choose(self, index: Any, n: int) -> np.ndarray:
+    def choose(self, state: Any, n: int) -> np.ndarray:
         """Return the first ``n`` ids of the order."""
         return np.array([memory_id for memory_id, _ in zip(self._order, range(n), strict=False)], np.int64)
 

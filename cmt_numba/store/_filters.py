@@ -59,12 +59,11 @@ class FilteredIds:
         self._allowed: Any = None
 
     def allowed(self, contents: StoreContents) -> Any:
-        """Return the candidates for a search of the index. The caller must hold the lock of the contents."""
-        index = contents.state.index
-        if self.stamp is None or self.stamp is not contents.stamp:  # the store has changed: some may have been deleted
-            return index.allow(self.ids[index.contains(self.ids)])
+        """Return the candidates for a search of the state. The caller must hold the lock of the contents."""
+        if self.stamp is None or self.stamp is not contents.stamp:  # the store has changed
+            return contents.state.allow(self.ids)
         if self._allowed is None:
-            self._allowed = index.allow(self.ids)
+            self._allowed = contents.state.allow(self.ids)
         return self._allowed
 
 

@@ -1,8 +1,9 @@
-"""``MemoryStore``: vectors with keys and payloads."""
+"""``MemoryStore``: vectors and texts with keys and payloads."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
@@ -12,7 +13,7 @@ import numpy as np
 
 from .._forest import NONE
 from .._jit import keeps_interpreter
-from .._validation import check_integer, check_real, check_rewards, check_wanted
+from .._validation import check_entries, check_integer, check_real, check_rewards, check_wanted
 from ..journal import Durability
 from ._checks import (
     Key,
@@ -22,21 +23,27 @@ from ._checks import (
     check_one_of,
     check_payloads,
     check_stored,
+    check_texts,
 )
 from ._contents import StoreContents
+from ._encoding import check_encoder, encode_texts
 from ._filters import FilterCache, FilteredIds, PreparedFilter, check_filter, warn_if_mistaken
-from ._results import Item, Items, Payloads, Results, read_payload
+from ._hybrid_search import search
+from ._results import Item, Items, Results, read_payload
+from ._words import hash_words
 from ._writing import set_fields, write_memories
 
 
 class MemoryStore:
-    """A vector store with user-defined keys, payloads and filters. It can change at any time and learns from rewards.
+    """A store of vectors and texts with keys, payloads and filters. It can change at any time and learns from rewards.
 
     A store lives in memory or in a folder. In a folder, each change is on disk before the call returns, and keys,
-    payloads and vectors change together or not at all. Opening a folder maps the vectors and reads them on demand.
+    payloads, texts and vectors change together or not at all. Opening a folder maps the vectors and reads them on
+    demand.
 
     Dense vectors are searched in lists of similar vectors, with the effort that ``target_recall`` requires. Few dense
-    vectors, and sparse vectors, are searched exactly.
+    vectors, and sparse vectors, are searched exactly. Texts are searched by their words (BM25), exactly. A memory has a
+    vector, a text or both.
 
     Any number of threads may use a store. Changes are made one at a time, in steps. Queries run between the steps and
     may see part of a change.
@@ -59,6 +66,10 @@ class MemoryStore:
         Number of threads that share a batch.
     random_state : int or numpy.random.SeedSequence, optional
         Seed of a new store.
+    encoder : object, optional
+        Computes the vectors of texts: a function that takes a list of texts and returns an array of shape (n,
+        n_features), or an object with the method ``encode``, or ``encode_document`` and ``encode_query``. Texts are
+        then sufficient. It is not saved with the store.
     sync_every : int, default 1
         The number of changes after which to wait for the disk.
     snapshot_bytes, snapshot_seconds : optional
@@ -91,6 +102,7 @@ class MemoryStore:
         target_recall: float = 0.95,
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
+        encoder: Any = None,
         sync_every: int = 1,
         snapshot_bytes: int = 1 << 26,
         snapshot_seconds: float = 10.0,
@@ -105,18 +117,21 @@ class MemoryStore:
         if n_threads is not None:
             n_threads = check_integer("n_threads", n_threads, 1)
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        self._begin(StoreContents(path, given, durability), target_recall, n_threads)
+        encoder = check_encoder(encoder)
+        self._begin(StoreContents(path, given, durability), target_recall, n_threads, encoder)
 
-    def _begin(self, contents: StoreContents, target_recall: float, n_threads: int | None = None) -> None:
+    def _begin(
+        self, contents: StoreContents, target_recall: float, n_threads: int | None = None, encoder: Any = None
+    ) -> None:
         self._target_recall = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         self._n_threads = n_threads or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-        self._contents = contents
+        self._contents, self._encoder = contents, encoder
         self._filters = FilterCache()
 
     # Changes
 
     @keeps_interpreter
-    def add(self, keys: Any, X: Any, payloads: Any = None) -> None:
+    def add(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None) -> None:
         """Add new memories.
 
         Parameters
@@ -124,10 +139,13 @@ class MemoryStore:
         keys : list of str or of int, length n
             New keys: all strings or all 64-bit integers.
         X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
-            The vectors, or a single one.
+            The vectors, or a single one. Without vectors, the encoder computes them from the texts, or the memories have
+            only texts.
         payloads : list, length n, optional
             JSON values, with None for no payload. NumPy numbers and arrays become Python numbers and lists. Dates and
             times become ISO 8601 text, also in filters. For a single key, a dict may be given without a list.
+        texts : list of str, length n, optional
+            Texts with at least one word. With vectors, None stands for no text.
 
         Raises
         ------
@@ -136,19 +154,25 @@ class MemoryStore:
 
         After an error nothing has changed.
         """
-        self._contents.change(partial(write_memories, self._contents, keys, X, payloads, False))
+        self._write(keys, X, payloads, texts, False)
 
     @keeps_interpreter
-    def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
-        """Add memories, or replace the vectors and payloads of keys that are already in the store.
+    def upsert(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None) -> None:
+        """Add memories, or replace the vectors, payloads and texts of keys that are already in the store.
 
         Parameters
         ----------
-        keys, X, payloads
-            As for :meth:`add`, but keys may already be in the store. Without ``payloads``, replaced memories lose
-            theirs.
+        keys, X, payloads, texts
+            As for :meth:`add`, but keys may already be in the store. Replaced memories lose what is not given.
         """
-        self._contents.change(partial(write_memories, self._contents, keys, X, payloads, True))
+        self._write(keys, X, payloads, texts, True)
+
+    def _write(self, keys: Any, X: Any, payloads: Any, texts: Any, replace: bool) -> None:
+        contents = self._contents
+        if self._encoder is not None and X is None and texts is not None:
+            texts = check_texts(texts)
+            X = encode_texts(self._encoder, "encode_document", texts)
+        contents.change(partial(write_memories, contents, keys, X, payloads, texts, replace))
 
     @keeps_interpreter
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
@@ -179,7 +203,7 @@ class MemoryStore:
         return contents.change(delete)
 
     def update_payload(self, keys: Any, fields: Any) -> None:
-        """Set fields of payloads. Other fields and the vectors do not change.
+        """Set fields of payloads. Other fields, vectors and texts do not change.
 
         Parameters
         ----------
@@ -214,13 +238,21 @@ class MemoryStore:
     # Queries
 
     @keeps_interpreter
-    def query(self, X: Any, k: int = 10, where: Any = None, target_recall: float | None = None) -> Results:
-        """Return the nearest memories for each row.
+    def query(
+        self,
+        X: Any = None,
+        k: int = 10,
+        where: Any = None,
+        target_recall: float | None = None,
+        texts: Any = None,
+    ) -> Results:
+        """Return the best memories for each row, by vectors, by the words of texts, or by both.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
-            The queries, or a single one.
+            The queries, or a single one. Without vectors, the encoder computes them from the texts, or only the words
+            are searched.
         k : int, default 10
             Number of memories to return for each row.
         where : dict, callable, list of keys or PreparedFilter, optional
@@ -228,44 +260,68 @@ class MemoryStore:
             that takes a payload and returns a bool, a list of keys, or a filter made by :meth:`filter`.
         target_recall : float in (0, 1], optional
             The fraction of the nearest memories to find on average; by default the target of the store.
+        texts : str or list of str, length n, optional
+            The texts of the queries.
 
         Returns
         -------
         Results
-            Keys, scores and payloads. The results of a single query have one row.
+            Keys, scores, payloads and texts. The results of a single query have one row. Without texts, scores are
+            those of the metric, and memories without a vector are not found. Without vectors, scores are those of BM25,
+            and memories that share no word with the query are not found. With both, the score is the cosine plus the
+            score of BM25 divided by its upper bound for the query; what a memory lacks counts 0.
         """
         contents = self._contents
-        X = contents.check_vectors(X)
+        X, words = self._check_queries(X, texts)
         k = check_wanted("k", k, len(contents.state))
         target = self._target(target_recall)
         among = None if where is None else self._filters.find(where, contents)
-        return contents.lock.read(partial(self._answer, X, k, target, among))
+        return contents.lock.read(partial(self._answer, X, words, k, target, among))
+
+    def _check_queries(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
+        """Return the vectors and the words of queries, None if they have none."""
+        words = None
+        if texts is not None:
+            texts = check_texts(texts)
+            words = [hash_words(text) for text in texts]
+            if X is None and self._encoder is not None:
+                X = encode_texts(self._encoder, "encode_query", texts)
+        elif X is None:
+            raise TypeError("pass vectors X, texts, or both")
+        if X is None:
+            self._contents.check_open()
+            return None, words
+        X = self._contents.check_vectors(X)
+        if words is not None:
+            check_entries("texts", len(words), X.shape[0])
+        return X, words
 
     def _target(self, target_recall: float | None) -> float:
         if target_recall is None:
             return self._target_recall
         return check_real("target_recall", target_recall, 0.0, 1.0, above=True)
 
-    def _answer(self, X: Any, k: int, target: float, among: FilteredIds | None) -> Results:
+    def _answer(
+        self, X: Any, words: list[Counter[int]] | None, k: int, target: float, among: FilteredIds | None
+    ) -> Results:
         """Return the nearest memories. The caller must hold the lock."""
         contents = self._contents
         state, records = contents.state, contents.records
-        if state.index is None:
-            nothing = np.full((X.shape[0], k), None, object)
-            return Results(nothing, np.full(nothing.shape, -np.inf), None)
+        n_rows = len(words) if X is None else X.shape[0]  # type: ignore[arg-type]
+        if len(state) == 0:
+            nothing = np.full((n_rows, k), None, object)
+            return Results(nothing, np.full(nothing.shape, -np.inf))
         allowed = None if among is None else among.allowed(contents)
-        ids, scores = state.search(X, k, target, allowed, min(self._n_threads, X.shape[0]))
+        ids, scores = search(state, X, words, k, target, allowed, min(self._n_threads, n_rows))
         if state.eviction.minds_queries:
             state.results.append(ids)
         named = records.named(ids)
         keys = named.keys
         if not named.are_all_there():
             keys = np.where(named.are_there, keys.astype(object), np.array(None, object))
-        if not named.may_have_payloads():
-            return Results(keys, scores, None)
-        payloads = Payloads(records.payloads, ids)
-        contents.unread.add(payloads)
-        return Results(keys, scores, payloads)
+        unread = contents.unread
+        payloads = unread.add(records.payloads, ids) if named.may_have_payloads() else None
+        return Results(keys, scores, payloads, unread.add(records.texts, ids) if len(state.texts) > 0 else None)
 
     def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
         """Measure the fraction of the ``k`` nearest memories that :meth:`query` finds for some queries.
@@ -321,7 +377,7 @@ class MemoryStore:
 
     @keeps_interpreter
     def get(self, keys: Any) -> Items:
-        """Return the vectors and payloads of memories.
+        """Return the vectors, payloads and texts of memories.
 
         Parameters
         ----------
@@ -331,7 +387,7 @@ class MemoryStore:
         Returns
         -------
         Items
-            Keys, vectors of shape (n, n_features) and payloads.
+            Keys, vectors of shape (n, n_features), payloads and texts.
         """
         checked, contents = check_keys(keys, distinct=False), self._contents
         contents.check_open()
@@ -347,9 +403,9 @@ class MemoryStore:
         contents = self._contents
         ids = contents.records.find(keys)
         check_stored(keys, ids)
-        texts = contents.records.payloads(ids.tolist())
-        payloads = [read_payload(texts.get(memory_id)) for memory_id in ids.tolist()]
-        return Items(keys, contents.state.index.vectors(ids), payloads)
+        given, texts = contents.records.payloads(ids.tolist()), contents.records.texts(ids.tolist())
+        payloads = [read_payload(given.get(memory_id)) for memory_id in ids.tolist()]
+        return Items(keys, contents.state.vectors(ids), payloads, [texts.get(memory_id) for memory_id in ids.tolist()])
 
     # Learning
 
@@ -456,7 +512,9 @@ class MemoryStore:
         self._contents.save(path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], mmap: bool = False, *, target_recall: float = 0.95) -> Self:
+    def load(
+        cls, path: str | os.PathLike[str], mmap: bool = False, *, target_recall: float = 0.95, encoder: Any = None
+    ) -> Self:
         """Load a store from a file into memory.
 
         Parameters
@@ -465,12 +523,13 @@ class MemoryStore:
             The file.
         mmap : bool, default False
             Whether to map vectors instead of reading them. Map only files that you trust.
-        target_recall : float in (0, 1], default 0.95
+        target_recall, encoder
             As for the constructor.
         """
         store = cls.__new__(cls)
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        store._begin(StoreContents.of_file(path, mmap=mmap), target_recall)
+        encoder = check_encoder(encoder)
+        store._begin(StoreContents.of_file(path, mmap=mmap), target_recall, encoder=encoder)
         return store
 
     def refresh(self) -> bool:

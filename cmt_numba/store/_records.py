@@ -18,7 +18,7 @@ from ..journal import ExtraTables, SchemaRow, SharedConnection
 from ._checks import Key
 from ._where import Condition, extract, field_path
 
-_RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT)"
+_RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, text TEXT)"
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value)"
 _INDEX = "field "  # indexes on fields are named by this prefix and the path
 _PATH = re.compile(r'\$(\."[^"\\]+")+')
@@ -325,11 +325,23 @@ class Records:
 
     def payloads(self, ids: Sequence[int]) -> dict[int, str]:
         """Return a dict of the existing payloads by id, as JSON texts."""
-        statement = "SELECT r.id, r.payload FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
+        return self._column("payload", ids)
+
+    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+        """Return a dict of the existing texts by id."""
+        return self._column("text", ids)
+
+    def _column(self, name: str, ids: Sequence[int]) -> dict[int, str]:
+        statement = f"SELECT r.id, r.{name} FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
         if len(ids) <= _FEW:
-            statement = f"SELECT id, payload FROM records WHERE id IN ({','.join('?' * len(ids))})"
+            statement = f"SELECT id, {name} FROM records WHERE id IN ({','.join('?' * len(ids))})"
         found: Any = self._database.execute(statement, tuple(ids) if len(ids) <= _FEW else (json.dumps(ids),))
-        return {memory_id: payload for memory_id, payload in found if payload is not None}
+        return {memory_id: value for memory_id, value in found if value is not None}
+
+    def ids_of_texts(self) -> np.ndarray:
+        """Return the ids of all records with a text, in ascending order."""
+        found: Any = self._database.execute("SELECT id FROM records WHERE text IS NOT NULL ORDER BY id")
+        return np.array([memory_id for (memory_id,) in found], np.int64)
 
     def kind(self) -> type | None:
         """Return the type of the keys, or None if there are none."""
@@ -338,18 +350,19 @@ class Records:
         found = self._database.execute("SELECT key FROM records LIMIT 1")
         return type(found[0][0]) if found else None
 
-    def summary(self) -> tuple[int, int]:
-        """Return the number of records and the sum of their ids."""
+    def summary(self) -> tuple[int, int, int]:
+        """Return the number of records, the sum of their ids and the number of texts."""
         found: Any = self._database.execute(
             "SELECT count(*), coalesce(sum(id), 0), min(typeof(key)), max(typeof(key)), "
-            "coalesce(min(typeof(payload) IN ('null', 'text')), 1) FROM records"
+            "coalesce(min(typeof(payload) IN ('null', 'text') AND typeof(text) IN ('null', 'text')), 1), count(text) "
+            "FROM records"
         )
-        n, sum_of_ids, kind, other, are_payloads = found[0]
+        n, sum_of_ids, kind, other, are_texts, n_texts = found[0]
         if (kind, other) not in ((None, None), ("text", "text"), ("integer", "integer")):
             raise ValueError("its keys are not all strings or all integers")
-        if not are_payloads:
-            raise ValueError("it has payloads that are not text")
-        return n, sum_of_ids
+        if not are_texts:
+            raise ValueError("it has payloads or texts that are not text")
+        return n, sum_of_ids, n_texts
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
         """Return the ids of records that match a condition, in ascending order."""
@@ -387,15 +400,26 @@ class Records:
 
     # Changes, in a transaction
 
-    def insert(self, ids: np.ndarray, keys: Sequence[Key], payloads: Sequence[str | None]) -> None:
+    def insert(
+        self,
+        ids: np.ndarray,
+        keys: Sequence[Key],
+        payloads: Sequence[str | None],
+        texts: Sequence[str | None],
+    ) -> None:
         """Write new records."""
-        rows = zip(ids.tolist(), keys, payloads, strict=True)
+        rows = zip(ids.tolist(), keys, payloads, texts, strict=True)
         with self._reading:
-            self._database.execute_many("INSERT INTO records VALUES (?, ?, ?)", rows)
+            self._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
             if self._table is not None:
                 self._table.append(ids, keys, _are_given(payloads))
 
-    def update(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
+    def set_texts(self, ids: np.ndarray, texts: Sequence[str | None]) -> None:
+        """Replace the texts of records."""
+        rows = zip(texts, ids.tolist(), strict=True)
+        self._database.execute_many("UPDATE records SET text = ? WHERE id = ?", rows)
+
+    def set_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Replace the payloads of records."""
         with self._reading:
             rows = zip(payloads, ids.tolist(), strict=True)
@@ -448,7 +472,7 @@ class Records:
             copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
         last: Any = -1
         while rows := own.execute(f"SELECT * FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}", (last,)):
-            copy.execute_many("INSERT INTO records VALUES (?, ?, ?)", rows)
+            copy.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
             last = rows[-1][0]
         copy.execute("COMMIT")
         contents = copy.serialized()

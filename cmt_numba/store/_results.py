@@ -24,11 +24,14 @@ class Result(NamedTuple):
         The score; larger is better.
     payload : object
         The payload; None if there is none.
+    text : str or None
+        The text; None if there is none.
     """
 
     key: Key
     score: float
     payload: Any
+    text: str | None = None
 
 
 class Items(NamedTuple):
@@ -38,20 +41,25 @@ class Items(NamedTuple):
     ----------
     keys : list of str or int, length n
         The keys.
-    vectors : ndarray or csr_array of float32, shape (n, n_features)
-        The vectors: exactly those that were added, unless only codes are kept.
+    vectors : ndarray or csr_array of float32, shape (n, n_features), or None
+        The vectors as they were added, with NaN (zeros, if sparse) for memories without one; None if there are none.
     payloads : list, length n
         The payloads; None for memories without one.
+    texts : list of str, length n
+        The texts; None for memories without one.
     """
 
     keys: list[Key]
     vectors: Any
     payloads: list[Any]
+    texts: list[str | None]
 
     def first(self) -> Item:
         """Return the first memory."""
-        vector = self.vectors[0] if isinstance(self.vectors, np.ndarray) else self.vectors[:1]
-        return Item(self.keys[0], vector, self.payloads[0])
+        vector = self.vectors
+        if vector is not None:
+            vector = vector[0] if isinstance(vector, np.ndarray) else vector[:1]
+        return Item(self.keys[0], vector, self.payloads[0], self.texts[0])
 
 
 class Item(NamedTuple):
@@ -65,18 +73,22 @@ class Item(NamedTuple):
         The vector.
     payload : object
         The payload; None if there is none.
+    text : str or None
+        The text; None if there is none.
     """
 
     key: Key
     vector: Any
     payload: Any
+    text: str | None
 
 
 class Results:
     """Results of queries: the memories found for each row, best first.
 
     ``results[i]`` is the list of :class:`Result` of row ``i``. A slice, a mask or an array of positions selects several
-    rows, as new results. Iteration yields the list of each row. Payloads are as they were at the time of the query.
+    rows, as new results. Iteration yields the list of each row. Payloads and texts are as they were at the time of the
+    query.
 
     Attributes
     ----------
@@ -85,29 +97,37 @@ class Results:
         is missing, otherwise object.
     scores : ndarray of float32 or float64, shape (n, k)
         Cosines, inner products or negative Euclidean distances, plus the learned effect of rewards; ``-inf`` where
-        there is no memory.
+        there is no memory. For queries with texts, see :meth:`MemoryStore.query`.
     """
 
-    def __init__(self, keys: np.ndarray, scores: np.ndarray, payloads: np.ndarray | Payloads | None) -> None:
+    def __init__(self, keys: np.ndarray, scores: np.ndarray, payloads: Column = None, texts: Column = None) -> None:
         self.keys = keys
         self.scores = scores
-        self._found = payloads  # JSON texts, or Payloads, which reads them; None if no result has a payload
+        self._found, self._found_texts = payloads, texts  # payloads are JSON texts
 
     @property
     def _payloads(self) -> np.ndarray:
-        if self._found is None:
-            self._found = np.full(self.keys.shape, None, object)
-        elif isinstance(self._found, Payloads):
-            self._found = self._found.read()
+        self._found = _read(self._found, self.keys.shape)
         return self._found
 
+    @property
+    def _texts(self) -> np.ndarray:
+        self._found_texts = _read(self._found_texts, self.keys.shape)
+        return self._found_texts
+
     def __getstate__(self) -> dict[str, Any]:
-        return {"keys": self.keys, "scores": self.scores, "_found": self._payloads}
+        return {"keys": self.keys, "scores": self.scores, "_found": self._payloads, "_found_texts": self._texts}
 
     @property
     def payloads(self) -> list[list[Any]]:
         """A list of ``k`` payloads for each row, with None where there is no payload or no memory."""
         return [[read_payload(payload) for payload in row] for row in self._payloads]
+
+    @property
+    def texts(self) -> list[list[str | None]]:
+        """A list of ``k`` texts for each row, with None where there is no text or no memory."""
+        texts: list[list[str | None]] = self._texts.tolist()
+        return texts
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -120,15 +140,21 @@ class Results:
 
     def __getitem__(self, rows: Any) -> list[Result] | Results:
         if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
-            of_row = zip(self.keys[rows].tolist(), self.scores[rows].tolist(), self._payloads[rows], strict=True)
-            return [Result(key, score, read_payload(payload)) for key, score, payload in of_row if key is not None]
+            columns = self.keys[rows].tolist(), self.scores[rows].tolist(), self._payloads[rows], self._texts[rows]
+            return [
+                Result(key, score, read_payload(payload), text)
+                for key, score, payload, text in zip(*columns, strict=True)
+                if key is not None
+            ]
         if isinstance(rows, tuple):
             raise TypeError(f"results can be indexed only by row: use results[rows], got {rows!r:.50}")
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             if rows.size == 0:
                 rows = rows.astype(np.int64)
-        return Results(self.keys[rows], self.scores[rows], None if self._found is None else self._payloads[rows])
+        payloads = None if self._found is None else self._payloads[rows]
+        texts = None if self._found_texts is None else self._texts[rows]
+        return Results(self.keys[rows], self.scores[rows], payloads, texts)
 
     def __iter__(self) -> Iterator[list[Result]]:
         return (self[row] for row in range(len(self)))
@@ -145,10 +171,11 @@ class Results:
             "key": self.keys[row, column].tolist(),
             "score": self.scores[row, column].tolist(),
             "payload": [read_payload(payload) for payload in self._payloads[row, column]],
+            "text": self._texts[row, column].tolist(),
         }
 
     def to_pandas(self) -> Any:
-        """Return a pandas DataFrame with one row for each memory found: row, rank, key, score, payload."""
+        """Return a pandas DataFrame with one row for each memory found: row, rank, key, score, payload, text."""
         import pandas as pd  # type: ignore[import-untyped]
 
         return pd.DataFrame(self._columns())
@@ -156,7 +183,7 @@ class Results:
     def to_polars(self) -> Any:
         """Return a polars DataFrame with one row for each memory found.
 
-        Its columns are row, rank, key, score and payload. Payloads are JSON text, because a column has one type.
+        Its columns are row, rank, key, score, payload and text. Payloads are JSON text, because a column has one type.
         """
         import polars as pl
 
@@ -164,13 +191,13 @@ class Results:
         return pl.DataFrame(self._columns() | {"payload": self._payloads[row, column].tolist()}, strict=False)
 
 
-class Payloads:
-    """Payloads of results. They are read on first access, or just before the store changes.
+class Unread:
+    """Payloads or texts of results. They are read on first access, or just before the store changes.
 
     Parameters
     ----------
     find : callable
-        Returns a dict of payloads by id for a list of ids.
+        Returns a dict of payloads or texts by id for a list of ids.
     ids : ndarray of int64, shape (n, k)
         The ids, -1 where there is no memory.
     """
@@ -181,7 +208,7 @@ class Payloads:
         self._texts: np.ndarray = np.empty((0, 0), object)
 
     def read(self) -> np.ndarray:
-        """Return the payloads as an object array of JSON texts, shape (n, k), with None where there is none."""
+        """Return an object array of shape (n, k), with None where there is none."""
         find = self._find
         if find is not None:
             ids = self._ids.reshape(-1).tolist()
@@ -194,8 +221,18 @@ class Payloads:
         return self._texts
 
 
-class UnreadPayloads:
-    """Payloads of results that must be read before the store changes.
+Column = np.ndarray | Unread | None
+"""Payloads or texts of results; None if no result has any."""
+
+
+def _read(column: Column, shape: tuple[int, ...]) -> np.ndarray:
+    if column is None:
+        return np.full(shape, None, object)
+    return column.read() if isinstance(column, Unread) else column
+
+
+class UnreadColumns:
+    """Payloads and texts of results that must be read before the store changes.
 
     Parameters
     ----------
@@ -206,24 +243,26 @@ class UnreadPayloads:
     def __init__(self, is_changing: Callable[[], bool]) -> None:
         self._is_changing = is_changing
         self._noting = threading.Lock()
-        self._payloads: WeakSet[Payloads] = WeakSet()
+        self._columns: WeakSet[Unread] = WeakSet()
 
-    def add(self, payloads: Payloads) -> None:
-        """Register payloads, or read them now if a change is in progress."""
+    def add(self, find: Callable[[list[int]], dict[int, str]], ids: np.ndarray) -> Unread:
+        """Return a new column. If a change is in progress, it is read now."""
+        column = Unread(find, ids)
         with self._noting:
             if not self._is_changing():
-                self._payloads.add(payloads)
-                return
-        payloads.read()
+                self._columns.add(column)
+                return column
+        column.read()
+        return column
 
     def read(self) -> None:
-        """Read all registered payloads that are still in use."""
+        """Read all columns that are still in use."""
         with self._noting:
-            if not self._payloads:
+            if not self._columns:
                 return
-            waiting, self._payloads = list(self._payloads), WeakSet()
-        for payloads in waiting:
-            payloads.read()
+            waiting, self._columns = list(self._columns), WeakSet()
+        for column in waiting:
+            column.read()
 
 
 def read_payload(payload: str | None) -> Any:

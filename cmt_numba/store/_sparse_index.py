@@ -131,10 +131,10 @@ class SparseIndex:
 
     # Changes
 
-    def insert(self, X: Any) -> np.ndarray:
-        """Store the rows of a canonical CSR array of float32, and return their ids, which are consecutive."""
-        ids = np.arange(self.next_id, self.next_id + X.shape[0])
-        self.next_id += X.shape[0]
+    def insert(self, X: Any, ids: np.ndarray | None = None) -> np.ndarray:
+        """Store the rows of a canonical CSR array of float32, and return their ids, by default new consecutive ones."""
+        ids = np.arange(self.next_id, self.next_id + X.shape[0]) if ids is None else ids
+        self.next_id = max(self.next_id, int(ids.max(initial=-1)) + 1)
         self._slots = _with_room(self._slots, self.next_id)
         self._append(ids, X)
         return ids

@@ -1,4 +1,4 @@
-"""``StoreState``: the vectors of a store, with everything else that is not in its database."""
+"""``StoreState``: the vectors and words of a store, with everything else that is not in its database."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse
 
 from .. import _index as dense_index
 from .._feedback import LearnedSearch
@@ -17,6 +18,8 @@ from ..persistence import as_part, of_part, take
 from ._checks import check_metric, check_values
 from ._eviction import POLICIES, EvictionOrder
 from ._sparse_index import SparseIndex
+from ._text_index import TextIndex
+from ._words import check_words
 
 ROWS_IN_A_STEP = 256
 """Number of dense rows to write in a few milliseconds, for which queries wait."""
@@ -54,8 +57,17 @@ def _at_once(work: Callable[[], Any]) -> Any:
     return work()
 
 
+class AllowedMemories(NamedTuple):
+    """The memories that a search may return, until the next change."""
+
+    vectors: Any
+    texts: Any
+
+
 class StoreState:
-    """The vectors of a store, the order of eviction, and what the store has learned.
+    """The vectors and words of a store, the order of eviction, and what the store has learned.
+
+    A memory has a vector, a text or both.
 
     The methods below ``Operations`` are the operations that a journal records and repeats. They divide many rows into
     steps; for few rows, the caller must prevent reads.
@@ -68,7 +80,11 @@ class StoreState:
     Attributes
     ----------
     index : DenseIndex, SparseIndex or None
-        The vectors by id; None before the first insert.
+        The vectors by id; None before the first vector.
+    texts : TextIndex
+        The words of texts by id.
+    next_id : int
+        The id of the next memory.
     feedback : LearnedSearch or None
         What the store has learned from rewards; None if there were none.
     step : callable
@@ -78,6 +94,8 @@ class StoreState:
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
         self.index: Any = None
+        self.texts = TextIndex()
+        self.next_id = self._n_memories = 0
         self.feedback: LearnedSearch | None = None
         bounded = options.max_items is not None
         self.eviction = (POLICIES[options.eviction] if bounded else EvictionOrder)(options.seed)
@@ -85,7 +103,21 @@ class StoreState:
         self.results: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids returned by queries since the last change
 
     def __len__(self) -> int:
-        return 0 if self.index is None else len(self.index)
+        return self._n_memories
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all memories, in no particular order."""
+        vectors = np.empty(0, np.int64) if self.index is None else self.index.ids
+        return vectors if len(self.texts) == 0 else np.union1d(vectors, self.texts.ids)
+
+    def contains(self, ids: np.ndarray) -> np.ndarray:
+        """Return whether each id is stored."""
+        return self._have_vectors(ids) | self.texts.contains(ids)
+
+    def _have_vectors(self, ids: np.ndarray) -> np.ndarray:
+        there: np.ndarray = np.zeros(ids.shape, np.bool_) if self.index is None else self.index.contains(ids)
+        return there
 
     @property
     def form(self) -> str | None:
@@ -94,10 +126,24 @@ class StoreState:
             return None
         return "sparse" if isinstance(self.index, SparseIndex) else "dense"
 
-    @property
-    def next_id(self) -> int:
-        """The id of the next memory."""
-        return 0 if self.index is None else self.index.next_id
+    def vectors(self, ids: np.ndarray) -> Any:
+        """Return the vectors of memories: NaN or, if sparse, zeros for those without one; None if there are none."""
+        there = self._have_vectors(ids)
+        if there.all():
+            return self.index.vectors(ids)
+        if not there.any():
+            return None
+        found, n = self.index.vectors(ids[there]), int(there.sum())
+        if self.form == "sparse":
+            return scipy.sparse.csr_array((np.ones(n, np.float32), (there.nonzero()[0], np.arange(n))), (ids.size, n)) @ found
+        vectors = np.full((ids.size, found.shape[1]), np.nan, np.float32)
+        vectors[there] = found
+        return vectors
+
+    def allow(self, ids: np.ndarray) -> AllowedMemories:
+        """Return the set of memories that a search may return. Ignore ids that are not stored."""
+        vectors = None if self.index is None else self.index.allow(ids[self.index.contains(ids)])
+        return AllowedMemories(vectors, self.texts.allow(ids) if len(self.texts) > 0 else None)
 
     def search(self, Q: Any, k: int, target_recall: float, among: Any, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and scores of the best ``k`` memories for each query, by what the store has learned."""
@@ -126,12 +172,27 @@ class StoreState:
         found = [self.results.popleft()[:, ::-1].reshape(-1) for _ in range(len(self.results))]
         return np.concatenate([np.empty(0, np.int64), *found])
 
-    def forget_from(self, first: int, index: Any) -> None:
-        """Undo an insert of ids from ``first`` on, before which the state had the given index."""
+    def forget_from(self, first: int, n: int, index: Any) -> None:
+        """Undo an insert of ids from ``first`` on, before which the state had ``n`` memories and the given index."""
+        new = np.arange(first, self.next_id)
+        self.texts.remove(new)
         if index is not None:
-            new = np.arange(first, index.next_id)
-            self.remove(new[index.contains(new)])
-        self.index = index
+            self._remove_vectors(new)
+        self.index, self._n_memories = index, n
+        self.eviction.removed(new)
+
+    def parts_of(self, ids: np.ndarray) -> tuple[np.ndarray, Any, Any]:
+        """Return which memories have vectors, these vectors, and the words of all."""
+        there = self._have_vectors(ids)
+        return there, self.index.vectors(ids[there]) if there.any() else None, self.texts.words(ids)
+
+    def put_back(self, ids: np.ndarray, there: np.ndarray, vectors: Any, words: Any) -> None:
+        """Undo a replacement, before which :meth:`parts_of` returned these parts."""
+        self._remove_vectors(ids[~there])
+        if vectors is not None:
+            self._replace_vectors(ids[there], vectors)
+        self.texts.remove(ids)
+        self.texts.insert(ids, words)
 
     def to_evict(self, n_new: int) -> np.ndarray:
         """Return the ids of the memories to remove after the insert of ``n_new`` others, which may be among them."""
@@ -140,24 +201,39 @@ class StoreState:
         if n <= 0:
             return np.empty(0, np.int64)
         n_old = min(n, len(self))
-        old = self.eviction.choose(self.index, n_old) if n_old > 0 else np.empty(0, np.int64)
+        old = self.eviction.choose(self, n_old) if n_old > 0 else np.empty(0, np.int64)
         return np.concatenate([old, np.arange(self.next_id, self.next_id + n - n_old)])
 
     # Operations
 
-    def insert(self, X: Any) -> np.ndarray:
-        """Insert vectors and return their ids, which are consecutive."""
+    def insert(self, X: Any = None, words: Any = None) -> np.ndarray:
+        """Insert memories with vectors, with words, or with both, and return their ids, which are consecutive."""
+        n = words.shape[0] if X is None else X.shape[0]
+        ids = np.arange(self.next_id, self.next_id + n)
+        self.next_id += n
+        self._n_memories += n
+        if X is not None:
+            self._insert_vectors(ids, X)
+        self._insert_words(ids, words)
+        self.eviction.returned(ids)
+        return ids
+
+    def _insert_vectors(self, ids: np.ndarray, X: Any) -> None:
         if self.index is None:
             kind = KINDS["dense" if isinstance(X, np.ndarray) else "sparse"]
             self.index = kind(X.shape[1], self.options.metric, self.options.seed)
-        first = self.index.next_id
-        if X.shape[0] <= ROWS_IN_A_STEP:
-            self.index.insert(X)
+        if ids.size <= ROWS_IN_A_STEP:
+            self.index.insert(X, ids)
         else:
-            self._in_steps(X, lambda rows: self.index.insert(X[rows]))
-        ids = np.arange(first, first + X.shape[0])
-        self.eviction.returned(ids)
-        return ids
+            self._in_steps(X, lambda rows: self.index.insert(X[rows], ids[rows]))
+
+    def _insert_words(self, ids: np.ndarray, words: Any) -> None:
+        if words is not None:
+            self._in_one_step(ids, lambda: self.texts.insert(ids, words))
+
+    def _in_one_step(self, ids: np.ndarray, change: Callable[[], Any]) -> None:
+        """Call ``change``: for few memories directly, because the caller prevents reads."""
+        change() if ids.size <= ROWS_IN_A_STEP else self.step(change)
 
     def _in_steps(self, X: Any, write: Callable[[slice], Any]) -> None:
         """Call ``write`` for spans of the rows of ``X``, each in a step."""
@@ -166,21 +242,41 @@ class StoreState:
         for start in range(0, n_rows, size):
             self.step(partial(write, slice(start, start + size)))
 
-    def replace(self, ids: np.ndarray, X: Any) -> None:
-        """Replace vectors. Ids must be distinct."""
-        if ids.size <= ROWS_IN_A_STEP:
-            self.index.replace(ids, X)
+    def replace(self, ids: np.ndarray, X: Any = None, words: Any = None) -> None:
+        """Replace the vectors and words of memories. Ids must be distinct."""
+        if len(self.texts) > 0:
+            self._in_one_step(ids, lambda: self.texts.remove(ids))
+        if X is None:
+            self._in_one_step(ids, lambda: self._remove_vectors(ids))
         else:
-            self._in_steps(X, lambda rows: self.index.replace(ids[rows], X[rows]))
+            self._replace_vectors(ids, X)
+        self._insert_words(ids, words)
         self.eviction.returned(ids)
         if self.feedback is not None and self.feedback.model.has_any(ids):
             learned = self.feedback.copy()  # so that the change can be undone
             learned.model.forget(ids)
             self.feedback = learned
 
+    def _replace_vectors(self, ids: np.ndarray, X: Any) -> None:
+        there = self._have_vectors(ids)
+        if not there.all():
+            self._insert_vectors(ids[~there], X[~there])
+            ids, X = ids[there], X[there]
+        if ids.size <= ROWS_IN_A_STEP:
+            self.index.replace(ids, X)
+        else:
+            self._in_steps(X, lambda rows: self.index.replace(ids[rows], X[rows]))
+
+    def _remove_vectors(self, ids: np.ndarray) -> None:
+        there = self._have_vectors(ids)
+        if there.any():
+            self.index.remove(ids[there])
+
     def remove(self, ids: np.ndarray) -> None:
-        """Remove vectors. Ids must be distinct."""
-        self.index.remove(ids)
+        """Remove memories. Ids must be distinct."""
+        self._remove_vectors(ids)
+        self.texts.remove(ids)
+        self._n_memories -= ids.size
         self.eviction.removed(ids)
         if self.feedback is not None:
             self.feedback.model.forget(ids)
@@ -200,8 +296,7 @@ class StoreState:
 
     def note_returned(self, ids: np.ndarray) -> None:
         """Record the ids that queries have returned. Ignore removed memories."""
-        if self.index is not None:
-            self.eviction.returned(ids[self.index.contains(ids)])
+        self.eviction.returned(ids[self.contains(ids)])
 
     # Files
 
@@ -213,7 +308,10 @@ class StoreState:
             arrays = arrays | as_part("index", own)
         if self.feedback is not None:
             arrays = arrays | as_part("feedback", self.feedback.arrays())
-        return {"options": self.options._asdict(), "form": self.form, "index": facts}, arrays
+        if len(self.texts) > 0:
+            arrays = arrays | as_part("texts", self.texts.arrays())
+        fields = {"options": self.options._asdict(), "form": self.form, "index": facts, "next_id": self.next_id}
+        return fields, arrays
 
     @classmethod
     def of_contents(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
@@ -235,7 +333,15 @@ class StoreState:
             except KeyError as error:
                 raise InvariantError(f"the index lacks {error}") from error
             require(state.index.metric == checked.metric, "the index must have the metric of the store")
-        state.eviction.restore(arrays, np.empty(0, np.int64) if state.index is None else state.index.ids)
+        try:
+            if texts := of_part("texts", arrays):
+                state.texts = TextIndex.of_arrays(texts)
+        except KeyError as error:
+            raise InvariantError(f"the texts lack {error}") from error
+        state.next_id, ids = take(fields, "next_id", int), state.ids
+        state._n_memories = ids.size
+        require(state.next_id > ids.max(initial=-1), "the next id must be above all others")
+        state.eviction.restore(arrays, ids)
         return state
 
 
@@ -243,7 +349,10 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
     """Raise an error unless an operation from a journal can be applied to a state."""
     X: Any = arguments.get("X")
     ids: Any = arguments.get("ids")
-    if name in ("insert", "replace", "learn"):
+    words = arguments.get("words")
+    if name in ("insert", "replace") and words is not None:
+        check_words(words, X.shape[0] if X is not None else ids.size if ids is not None else words.shape[0])
+    if name in ("insert", "replace", "learn") and (name == "learn" or X is not None or words is None):
         form = "dense" if isinstance(X, np.ndarray) else "sparse"
         if X is None or X.ndim != 2 or X.dtype != np.float32 or state.form not in (None, form):
             raise ValueError("its vectors do not fit the store")
@@ -261,7 +370,7 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
     elif name != "insert" and (ids is None or ids.dtype != np.int64 or ids.ndim != 1):
         raise ValueError("its ids are not integers")
     if name in ("replace", "remove"):
-        if state.index is None or not state.index.contains(ids).all() or np.unique(ids).size < ids.size:
+        if not state.contains(ids).all() or np.unique(ids).size < ids.size:
             raise ValueError("its ids are not those of different memories")
-        if name == "replace" and X.shape[0] != ids.size:
+        if name == "replace" and X is not None and X.shape[0] != ids.size:
             raise ValueError("it does not have a vector for each id")

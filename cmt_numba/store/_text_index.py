@@ -16,7 +16,7 @@ from .._change import share_rows
 from .._forest import NONE, require, resized
 from .._jit import held
 from ._text_search import Postings, StoredWords, WeighedWords, score_texts, search_texts
-from ._words import WordCounts
+from ._words import check_words, words_of
 
 K1, B = 1.5, 0.75
 """The usual parameters of BM25: the saturation of repeated words, and the influence of the length."""
@@ -71,34 +71,35 @@ class TextIndex:
         known = (ids >= 0) & (ids < self._slots.size)
         return np.where(known, self._slots[np.where(known, ids, 0)], NONE)
 
-    def words(self, ids: np.ndarray) -> WordCounts:
-        """Return the words of texts. An id without a text has none."""
+    def words(self, ids: np.ndarray) -> Any:
+        """Return the words of texts as a CSR array. An id without a text has none."""
         return self._words(self._slots_of(ids))
 
-    def _words(self, slots: np.ndarray) -> WordCounts:
+    def _words(self, slots: np.ndarray) -> Any:
         stored, there = self._stored, slots != NONE
         first = np.where(there, stored.offsets[slots], 0)
         sizes = np.where(there, stored.offsets[slots + 1], 0) - first
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         cells = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], sizes)
-        return WordCounts(offsets, stored.words[cells], stored.counts[cells])
+        return words_of(offsets, stored.words[cells], stored.counts[cells])
 
     # Changes
 
-    def insert(self, ids: np.ndarray, words: WordCounts) -> None:
-        """Store the words of texts. Rows without words are ignored; the ids of the others must not have a text."""
-        sizes = np.diff(words.offsets)
-        if words.words.size == 0:
+    def insert(self, ids: np.ndarray, words: Any) -> None:
+        """Store the rows of a CSR array. Rows without words are ignored; the ids of the others must not have a text."""
+        sizes = np.diff(words.indptr)
+        if words.data.size == 0:
             return
         n, stop = self._n_slots, self._n_slots + np.count_nonzero(sizes)
         n_cells = int(self._stored.offsets[n])
-        lengths = np.add.reduceat(words.counts, words.offsets[:-1][sizes > 0])
-        columns = [words.words, words.counts, lengths, ids[sizes > 0]]
-        grown = [_extended(self._stored.offsets, n + 1, n_cells + words.offsets[1:][sizes > 0])]
+        lengths = np.add.reduceat(words.data, words.indptr[:-1][sizes > 0])
+        columns = [words.indices, words.data, lengths, ids[sizes > 0]]
+        grown = [_extended(self._stored.offsets, n + 1, n_cells + words.indptr[1:][sizes > 0])]
         for array, used, new in zip(self._stored[1:], (n_cells, n_cells, n, n), columns, strict=True):
             grown.append(_extended(array, used, new))
-        self._count(words.words, 1, lengths)
-        self._slots = _extended(self._slots, self._slots.size, np.full(max(0, int(ids.max()) + 1 - self._slots.size), NONE))
+        self._count(words.indices, 1, lengths)
+        missing = int(ids.max()) + 1 - self._slots.size
+        self._slots = _extended(self._slots, self._slots.size, np.full(max(0, missing), NONE))
         self._slots[columns[3]] = np.arange(n, stop)
         self._stored, self._n_slots = StoredWords(*grown), stop
         self._hold(self._postings)
@@ -108,7 +109,7 @@ class TextIndex:
         """Remove the texts of distinct ids. Ids without a text are ignored."""
         ids = ids[self.contains(ids)]
         slots = self._slots[ids]
-        self._count(self._words(slots).words, -1, self._stored.lengths[slots])
+        self._count(self._words(slots).indices, -1, self._stored.lengths[slots])
         self._stored.ids[slots], self._slots[ids] = NONE, NONE
         self._n_gone += ids.size
         self._build_if_due()
@@ -131,8 +132,8 @@ class TextIndex:
             return
         if self._n_gone > 0:
             kept = np.flatnonzero(self._stored.ids[: self._n_slots] != NONE)
-            offsets, words, counts = self._words(kept)
-            self._stored = StoredWords(offsets, words, counts, self._stored.lengths[kept], self._stored.ids[kept])
+            X, lengths, ids = self._words(kept), self._stored.lengths[kept], self._stored.ids[kept]
+            self._stored = StoredWords(X.indptr.astype(np.int64), X.indices, X.data, lengths, ids)
             self._slots[self._stored.ids] = np.arange(kept.size)
             self._n_slots, self._n_gone = kept.size, 0
         offsets = self._stored.offsets[: self._n_slots + 1]
@@ -206,15 +207,22 @@ class TextIndex:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the persistent state."""
         kept = np.flatnonzero(self._stored.ids[: self._n_slots] != NONE)
-        return {**self._words(kept)._asdict(), "ids": self._stored.ids[kept]}
+        X = self._words(kept)
+        arrays = {"offsets": X.indptr.astype(np.int64), "words": X.indices.astype(np.int32), "counts": X.data}
+        return arrays | {"ids": self._stored.ids[kept]}
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
         """Return the index with this state. Raise InvariantError if the state is invalid."""
-        ids, words = arrays["ids"], WordCounts(arrays["offsets"], arrays["words"], arrays["counts"])
-        require(ids.dtype == np.int64 and ids.ndim == 1, "ids must be int64")
+        offsets, words, counts, ids = (arrays[name] for name in ("offsets", "words", "counts", "ids"))
+        dtypes = [array.dtype for array in (offsets, words, counts, ids)]
+        require(dtypes == [np.int64, np.int32, np.float32, np.int64], "the arrays of texts must have their dtypes")
+        require(all(array.ndim == 1 for array in arrays.values()), "the arrays of texts must have one dimension")
+        require(offsets.shape == (ids.size + 1,) and words.size == counts.size, "there must be words for each text")
+        require(offsets[0] == 0 and offsets[-1] == words.size, "offsets must fit")
+        require(bool((np.diff(offsets) > 0).all()), "each text must have words")
+        words = words_of(offsets, words, counts)
         check_words(words, ids.size)
-        require(bool((np.diff(words.offsets) > 0).all()), "each text must have words")
         require(np.unique(ids).size == ids.size and bool((ids >= 0).all()), "ids must be distinct")
         index = cls()
         index.insert(ids, words)
@@ -226,24 +234,8 @@ class TextIndex:
         require(bool((self._slots[self._stored.ids[stored]] == stored).all()), "each id must be stored once")
         require(stored.size == len(self) == np.count_nonzero(self._slots != NONE), "counts must match")
         words = self._words(stored)
-        require(dict(Counter(words.words.tolist())) == self._frequencies, "the frequencies must be those of the texts")
-        require(abs(self._length - words.counts.sum(dtype=np.float64)) < 0.5, "the length must be that of the texts")
-
-
-def check_words(words: WordCounts, n: int) -> None:
-    """Raise InvariantError unless these are the words of ``n`` texts."""
-    dtypes = [array.dtype for array in words]
-    require(dtypes == [np.int64, np.int32, np.float32], "the arrays of words must have their dtypes")
-    offsets, n_cells = words.offsets, words.words.size
-    require(offsets.shape == (n + 1,) and words.counts.shape == (n_cells,), "there must be words for each text")
-    require(offsets[0] == 0 and offsets[-1] == n_cells, "offsets must fit")
-    sizes = np.diff(offsets)
-    require(bool((sizes >= 0).all()), "offsets must ascend")
-    row = np.repeat(np.arange(n), sizes)
-    ascends = (np.diff(words.words.astype(np.int64)) > 0) | (np.diff(row) > 0)
-    require(bool(ascends.all() and (words.words >= 0).all()), "words must ascend")
-    counts = words.counts
-    require(bool(((counts >= 1.0) & (counts < 2.0**24) & (counts == np.floor(counts))).all()), "counts must be whole")
+        require(dict(Counter(words.indices.tolist())) == self._frequencies, "the frequencies must be those of the texts")
+        require(abs(self._length - words.data.sum(dtype=np.float64)) < 0.5, "the length must be that of the texts")
 
 
 def _extended(array: np.ndarray, n: int, new: np.ndarray) -> np.ndarray:

@@ -4,39 +4,59 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from .._validation import check_entries
 from ._checks import (
     DuplicateKeyError,
     Key,
     check_keys,
     check_kind,
-    check_one_for_each_row,
     check_payloads,
     check_stored,
+    check_texts,
 )
-from ._contents import StoreContents
+from ._contents import MemoryContent, StoreContents
 from ._results import read_payload
+from ._words import count_words
 
 
-def write_memories(contents: StoreContents, keys: Any, X: Any, payloads: Any, replace: bool) -> None:
-    """Add memories within a change. With ``replace``, keys that are already stored get new vectors and payloads."""
-    own, X = check_keys(keys), contents.check_vectors(X)
-    check_one_for_each_row(own, X.shape[0])
-    texts = check_payloads(payloads, len(own))
+def write_memories(contents: StoreContents, keys: Any, X: Any, payloads: Any, texts: Any, replace: bool) -> None:
+    """Add memories within a change. With ``replace``, keys that are already stored get new contents."""
+    own = check_keys(keys)
+    content = _checked(contents, len(own), X, payloads, texts)
     records, ids = contents.records, contents.records.find(own)
     is_old = ids >= 0
     if not is_old.any():
         check_kind(own, records.kind())
-        contents.insert(own, texts, X)
+        contents.insert(own, content)
         return
     if not replace:
         message = f"keys must not be in the store yet, but {own[is_old.argmax()]!r:.100} is; use upsert to replace it"
         raise DuplicateKeyError(message)
     if is_old.all():
-        contents.replace(ids, texts, X)
+        contents.replace(ids, content)
         return
     old, new = is_old.nonzero()[0], (~is_old).nonzero()[0]
-    contents.replace(ids[old], [texts[i] for i in old], X[old])
-    contents.insert([own[i] for i in new], [texts[i] for i in new], X[new])
+    contents.replace(ids[old], content.rows(old))
+    contents.insert([own[i] for i in new], content.rows(new))
+
+
+def _checked(contents: StoreContents, n: int, X: Any, payloads: Any, texts: Any) -> MemoryContent:
+    """Return the contents of ``n`` memories."""
+    contents.check_open()
+    if X is None and texts is None:
+        raise TypeError("pass vectors X, texts, or both")
+    words, given = None, check_texts(texts, n, may_be_missing=X is not None)
+    if texts is not None:
+        words = count_words(given)
+        without = [i for i in np.flatnonzero(np.diff(words.indptr) == 0) if given[i] is not None]
+        if without:
+            raise ValueError(f"texts must contain words, but texts[{without[0]}] is {given[without[0]]!r:.50}")
+    if X is not None:
+        X = contents.check_vectors(X)
+        check_entries("keys", n, X.shape[0])
+    return MemoryContent(X, words, given, check_payloads(payloads, n))
 
 
 def set_fields(contents: StoreContents, keys: list[Key], fields: list[dict[str, Any]]) -> None:

@@ -1,0 +1,30 @@
+"""Encoders, which compute the vectors of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._validation import check_matrix
+
+
+def check_encoder(encoder: Any) -> Any:
+    """Return an encoder or None. Raise TypeError for anything else."""
+    if encoder is not None and not callable(_function_of(encoder, "encode_query")):
+        raise TypeError(f"encoder must be a function of a list of texts or an object with encode, got {encoder!r:.50}")
+    return encoder
+
+
+def _function_of(encoder: Any, name: str) -> Callable[[list[str]], Any]:
+    function: Callable[[list[str]], Any] = getattr(encoder, name, None) or getattr(encoder, "encode", encoder)
+    return function
+
+
+def encode_texts(encoder: Any, name: str, texts: list[Any]) -> Any:
+    """Return the vectors of texts by the method ``name`` of an encoder, or else by ``encode``."""
+    X = check_matrix(_function_of(encoder, name)(texts))
+    if X.shape[0] != len(texts):
+        raise ValueError(f"encoder must return a vector for each text, got {X.shape[0]} for {len(texts)} texts")
+    return X if not isinstance(X, np.ndarray) else np.ascontiguousarray(X)

@@ -1,0 +1,86 @@
+"""Searches by vectors, by words, or by both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from .._forest import NONE
+from ._state import AllowedMemories, StoreState
+from ._text_search import WeighedWords
+
+_DEPTH = 50  # at least this number of the best memories by vectors, and by words, are candidates
+_CELLS_AT_ONCE = 1 << 21  # numbers in the vectors of candidates that are compared together
+_ALL = AllowedMemories(None, None)
+
+
+def search(
+    state: StoreState,
+    Q: Any,
+    words: list[Counter[int]] | None,
+    k: int,
+    target_recall: float,
+    among: AllowedMemories | None,
+    n_threads: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids and scores of the best ``k`` memories for queries with vectors, with words, or with both."""
+    vectors, texts = among or _ALL
+    if words is None:
+        if state.index is None:
+            return np.full((Q.shape[0], k), NONE), np.full((Q.shape[0], k), -np.inf)
+        return state.search(Q, k, target_recall, vectors, n_threads)
+    queries = [state.texts.weigh(own) for own in words]
+    if Q is None or state.index is None:
+        return state.texts.search(queries, k, texts, n_threads)
+    depth = max(k, _DEPTH)
+    similar = state.index.search(Q, depth, target_recall, vectors, n_threads)[0]
+    if len(state.texts) == 0:
+        candidates = similar
+    else:
+        others = state.texts.search(queries, depth, texts, n_threads)[0]
+        others[(others[:, :, None] == similar[:, None]).any(axis=2)] = NONE
+        candidates = np.concatenate([similar, others], axis=1)
+    ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+    size = max(1, _CELLS_AT_ONCE // (candidates.shape[1] * state.index.n_features))
+    for first in range(0, len(queries), size):
+        rows = slice(first, first + size)
+        own = candidates[rows]
+        both = combine(state, Q[rows], queries[rows], own)
+        order = np.lexsort((own, -both), axis=1)[:, :k]
+        ids[rows], scores[rows] = np.take_along_axis(own, order, axis=1), np.take_along_axis(both, order, axis=1)
+    return ids, scores
+
+
+def combine(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
+    """Return the scores of candidates: the cosine, plus the score of BM25 divided by its upper bound for the query.
+
+    The parts of memories without a vector or a text are 0. An id of -1 stands for no candidate.
+    """
+    most = np.array([max(float(query.weights.sum()), 1e-30) for query in queries])
+    scores = state.texts.scores(queries, ids) / most[:, None]
+    scores += _cosines(state, Q, ids)
+    scores[ids == NONE] = -np.inf
+    return scores
+
+
+def _cosines(state: StoreState, Q: Any, ids: np.ndarray) -> np.ndarray:
+    """Return the cosines of queries and memories, arrays of shape (n, m); 0 for an id without a vector."""
+    cosines = np.zeros(ids.shape)
+    there = state.index.contains(ids.reshape(-1)).reshape(ids.shape)
+    if not there.any():
+        return cosines
+    known = ids if there.all() else np.where(there, ids, ids[there][0])
+    vectors = state.index.vectors(known.reshape(-1))
+    if isinstance(Q, np.ndarray):
+        X = vectors.reshape(*ids.shape, -1)
+        products = np.matmul(X, Q[:, :, None])[:, :, 0]
+        squares, of_queries = np.einsum("ijk,ijk->ij", X, X), np.einsum("ij,ij->i", Q, Q)
+    else:
+        row = np.repeat(np.arange(len(ids)), ids.shape[1])
+        products = np.asarray(vectors.multiply(Q[row]).sum(axis=1)).reshape(ids.shape)
+        squares = np.asarray(vectors.power(2).sum(axis=1)).reshape(ids.shape)
+        of_queries = np.asarray(Q.power(2).sum(axis=1)).reshape(-1)
+    np.divide(products, np.sqrt(np.maximum(squares * of_queries[:, None], 1e-30)), out=cosines, where=there)
+    return cosines
