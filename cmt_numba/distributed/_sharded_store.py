@@ -264,7 +264,9 @@ class ShardedStore:
         order = np.argsort(np.concatenate([part for part, _ in parts]), kind="stable")
         stack = scipy.sparse.vstack if any(scipy.sparse.issparse(items.vectors) for _, items in parts) else np.vstack
         payloads = [payload for _, items in parts for payload in items.payloads]
-        return stores.Items(checked, stack([items.vectors for _, items in parts])[order], [payloads[i] for i in order])
+        texts = [text for _, items in parts for text in items.texts]
+        vectors = stack([items.vectors for _, items in parts])[order]
+        return stores.Items(checked, vectors, [payloads[i] for i in order], [texts[i] for i in order])
 
     def __getitem__(self, key: stores.Key) -> stores.Item:
         if not isinstance(key, str | int | np.integer):

@@ -1,7 +1,7 @@
-"""Vector stores with user-defined keys, payloads, filters and a target recall.
+"""Stores of vectors and texts with user-defined keys, payloads, filters and a target recall.
 
-A :class:`MemoryStore` keeps vectors in an index, and keys and payloads in SQLite. Keys are strings or 64-bit integers.
-Payloads are JSON. In a folder, each change of vectors, keys and payloads is one transaction of the journal's database
+A :class:`MemoryStore` keeps vectors and the words of texts in indexes, and keys, payloads and texts in SQLite. Keys are
+strings or 64-bit integers. Payloads are JSON. In a folder, each change is one transaction of the journal's database
 (:mod:`cmt_numba.journal`), so after a crash either the whole change is there or none of it.
 
 Filters
@@ -13,7 +13,7 @@ Filters
 ``{"year": {"ge": 1990, "lt": 2000}}``    a range, with numbers or with strings: ``gt``, ``ge``, ``lt``, ``le``
 ``{"color": {"in": ["red", "blue"]}}``    one of several values
 ``{"color": {"ne": "red"}}``              anything else, or missing
-``{"tags": {"contains": "new"}}``         a list with this element
+``{"tags": {"contains": "new"}}``         a list with this element, or a string with this part
 ``{"color": {"exists": True}}``           the payload has the field
 ``{"author.name": "Ann"}``                a nested field; ``("author", "name")`` is the same
 ``{"and": [...]}``, ``{"or": [...]}``     all, or any, of several filters
@@ -32,9 +32,9 @@ evaluated again only after the store has changed. ``where`` may also be a list o
 Files
 -----
 :meth:`MemoryStore.save` writes a file (:mod:`cmt_numba.persistence`) of the kind ``MemoryStore``: the options, the
-arrays of the index, and ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload) and
-``facts`` (name, value). In a folder, ``journal.sqlite`` has these tables, and the snapshot has everything else.
-Databases with other tables, views or triggers are refused.
+arrays of the indexes, and ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload,
+text) and ``facts`` (name, value). In a folder, ``journal.sqlite`` has these tables, and the snapshot has everything
+else. Databases with other tables, views or triggers are refused.
 """
 
 from ._checks import (

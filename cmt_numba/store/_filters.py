@@ -156,7 +156,7 @@ def warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Records
                 f"the field {name!r} contains lists: search for an element with {{{name!r}: {{'contains': ...}}}}",
                 UserWarning,
             )
-        elif kind != "array" and is_list:
+        elif kind not in ("array", "text") and is_list:
             warn(f"the field {name!r} is of type {kind}, not a list: compare it with {{{name!r}: ...}}", UserWarning)
         elif kind != "array" and value is not None and (kind == "text") != isinstance(value, str):
             what = "text" if isinstance(value, str) else "number"

@@ -59,7 +59,7 @@ def combine(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndar
     The parts of memories without a vector or a text are 0. An id of -1 stands for no candidate.
     """
     most = np.array([max(float(query.weights.sum()), 1e-30) for query in queries])
-    scores = state.texts.scores(queries, ids) / most[:, None]
+    scores: np.ndarray = state.texts.scores(queries, ids) / most[:, None]
     scores += _cosines(state, Q, ids)
     scores[ids == NONE] = -np.inf
     return scores

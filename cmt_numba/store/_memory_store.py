@@ -139,8 +139,8 @@ class MemoryStore:
         keys : list of str or of int, length n
             New keys: all strings or all 64-bit integers.
         X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
-            The vectors, or a single one. Without vectors, the encoder computes them from the texts, or the memories have
-            only texts.
+            The vectors, or a single one. Without vectors, the encoder computes them from the texts. Without an encoder,
+            the memories have only texts.
         payloads : list, length n, optional
             JSON values, with None for no payload. NumPy numbers and arrays become Python numbers and lists. Dates and
             times become ISO 8601 text, also in filters. For a single key, a dict may be given without a list.

@@ -113,7 +113,8 @@ class StoreState:
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""
-        return self._have_vectors(ids) | self.texts.contains(ids)
+        there: np.ndarray = self._have_vectors(ids) | self.texts.contains(ids)
+        return there
 
     def _have_vectors(self, ids: np.ndarray) -> np.ndarray:
         there: np.ndarray = np.zeros(ids.shape, np.bool_) if self.index is None else self.index.contains(ids)
@@ -135,7 +136,10 @@ class StoreState:
             return None
         found, n = self.index.vectors(ids[there]), int(there.sum())
         if self.form == "sparse":
-            return scipy.sparse.csr_array((np.ones(n, np.float32), (there.nonzero()[0], np.arange(n))), (ids.size, n)) @ found
+            return (
+                scipy.sparse.csr_array((np.ones(n, np.float32), (there.nonzero()[0], np.arange(n))), (ids.size, n))
+                @ found
+            )
         vectors = np.full((ids.size, found.shape[1]), np.nan, np.float32)
         vectors[there] = found
         return vectors

@@ -90,7 +90,7 @@ class TextIndex:
         sizes = np.diff(words.indptr)
         if words.data.size == 0:
             return
-        n, stop = self._n_slots, self._n_slots + np.count_nonzero(sizes)
+        n, stop = self._n_slots, self._n_slots + int(np.count_nonzero(sizes))
         n_cells = int(self._stored.offsets[n])
         lengths = np.add.reduceat(words.data, words.indptr[:-1][sizes > 0])
         columns = [words.indices, words.data, lengths, ids[sizes > 0]]
@@ -234,7 +234,9 @@ class TextIndex:
         require(bool((self._slots[self._stored.ids[stored]] == stored).all()), "each id must be stored once")
         require(stored.size == len(self) == np.count_nonzero(self._slots != NONE), "counts must match")
         words = self._words(stored)
-        require(dict(Counter(words.indices.tolist())) == self._frequencies, "the frequencies must be those of the texts")
+        require(
+            dict(Counter(words.indices.tolist())) == self._frequencies, "the frequencies must be those of the texts"
+        )
         require(abs(self._length - words.data.sum(dtype=np.float64)) < 0.5, "the length must be that of the texts")
 
 

@@ -141,22 +141,22 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
         i += 1
     scores[:], ids[:] = -np.inf, _MOST_ID
     for j in range(n_found):
-        slot = np.int64(found[j])
+        slot = found[j]
         if i == n_words:
             keep_best(scores, ids, np.float64(sums[slot]), stored.ids[slot])
             continue
         bar = max(bar, scores[0])
-        score, at = sums[slot], i
-        while at < n_words and np.float64(score) + bounds[at] >= bar:
-            score = _add_word(stored, slot, query, at, score)
-            at += 1
-        if at == n_words:
+        score, word = sums[slot], i
+        while word < n_words and np.float64(score) + bounds[word] >= bar:
+            score = _add_word(stored, slot, query, word, score)
+            word += 1
+        if word == n_words:
             keep_best(scores, ids, np.float64(score), stored.ids[slot])
-    for slot in range(n_listed, n_stored):
-        if _may_return(stored, allowed, slot):
-            score = np.float64(_add_words(stored, slot, query, np.int64(0), np.float32(0.0)))
+    for recent in range(n_listed, n_stored):
+        if _may_return(stored, allowed, recent):
+            score = np.float64(_add_words(stored, recent, query, np.int64(0), np.float32(0.0)))
             if score > 0.0:
-                keep_best(scores, ids, score, stored.ids[slot])
+                keep_best(scores, ids, score, stored.ids[recent])
     sort_best_first(scores, ids)
     for j in range(ids.size):
         if ids[j] == _MOST_ID:

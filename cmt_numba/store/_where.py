@@ -194,8 +194,11 @@ def _containing(path: str, value: Any) -> Condition:
     kinds = "('text')" if isinstance(value, str) else "('integer', 'real', 'true', 'false')"
     one = _is_value("e.value", "e.type", f"{path} || '[' || e.key || ']'", value)
     elements = f"SELECT 1 FROM json_each(payload, {path}) AS e WHERE e.type IN {kinds} AND {one.sql}"
-    is_list = f"coalesce(json_type(payload, {path}), '') IS 'array'"
-    return Condition(f"({is_list} AND EXISTS ({elements}))", one.values)
+    kind = f"coalesce(json_type(payload, {path}), '')"
+    in_list = f"{kind} IS 'array' AND EXISTS ({elements})"
+    if not isinstance(value, str):
+        return Condition(f"({in_list})", one.values)
+    return Condition(f"({in_list} OR {kind} IS 'text' AND instr({extract(path)}, ?) > 0)", (*one.values, value))
 
 
 def _json(path: str) -> str:

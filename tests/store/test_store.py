@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import JournalError
 from cmt_numba.store import METRICS, DuplicateKeyError
-from cmt_numba.store._results import Payloads
+from cmt_numba.store._results import Unread
 from cmt_numba.store._state import StoreState
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
@@ -125,7 +125,7 @@ def test_results_are_rows(store: MemoryStore):
     with pytest.raises(TypeError, match="only by row"):
         results[0, 1]
     for frame in (results.to_pandas(), results.to_polars()):
-        assert list(frame.columns) == ["row", "rank", "key", "score", "payload"]
+        assert list(frame.columns) == ["row", "rank", "key", "score", "payload", "text"]
         assert len(frame) == 12
         assert frame["key"][0] == "k0"
     assert results.to_pandas()["payload"][0] == {"n": 0, "odd": False}
@@ -506,7 +506,7 @@ def test_payloads_that_two_threads_read_are_those_before_a_change():
         return dict(texts)
 
     reading: list[Any] = []
-    payloads = Payloads(find, np.zeros((1, 1), np.int64))
+    payloads = Unread(find, np.zeros((1, 1), np.int64))
     assert payloads.read().tolist() == [["before"]]
 
 
@@ -535,9 +535,9 @@ def test_a_filter_whose_memories_were_all_deleted_before_the_search():
     store.add(range(5), np.eye(5), [{"a": 1}] * 5)
     among = store._filters.find({"a": 1}, store._contents)
     store.delete([0, 2, 4])
-    assert sorted(store._answer(np.eye(5, dtype=np.float32)[:1], 2, 0.95, among).keys[0]) == [1, 3]
+    assert sorted(store._answer(np.eye(5, dtype=np.float32)[:1], None, 2, 0.95, among).keys[0]) == [1, 3]
     store.delete([1, 3])
-    assert store._answer(np.eye(5, dtype=np.float32)[:2], 3, 0.95, among).keys.tolist() == [[None] * 3] * 2
+    assert store._answer(np.eye(5, dtype=np.float32)[:2], None, 3, 0.95, among).keys.tolist() == [[None] * 3] * 2
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -69,6 +69,8 @@ def compares(value: Any, operator: str, wanted: Any) -> bool:
     if operator == "ne":
         return not equals(value, wanted)
     if operator == "contains":
+        if isinstance(value, str):
+            return isinstance(wanted, str) and wanted in value
         return isinstance(value, list) and any(one is not None and equals(one, wanted) for one in value)
     if operator == "exists":
         return (value is not MISSING) == wanted
@@ -107,7 +109,7 @@ def matches(payload: Any, where: dict[Any, Any]) -> bool:
 def records_of(payloads: list[Any]) -> Records:
     records = Records(MemoryDatabase())
     keys = [f"k{i}" for i in range(len(payloads))]
-    records.insert(np.arange(len(keys)), keys, check_payloads(payloads, len(keys)))
+    records.insert(np.arange(len(keys)), keys, check_payloads(payloads, len(keys)), [None] * len(keys))
     return records
 
 
@@ -223,7 +225,7 @@ def test_keys_come_in_many_forms():
     assert check_keys([np.int8(1), -(2**63), 2**63 - 1]) == [1, -(2**63), 2**63 - 1]
     records = Records(MemoryDatabase())
     keys = check_keys([1, -(2**63), 2**63 - 1])
-    records.insert(np.arange(3), keys, [None] * 3)
+    records.insert(np.arange(3), keys, [None] * 3, [None] * 3)
     assert records.find([2**63 - 1, 5, -(2**63)]).tolist() == [2, -1, 1]
     again = Records(MemoryDatabase(records.packed()))
     assert again.kind() is int

@@ -205,7 +205,7 @@ def test_a_failure_half_way_changes_nothing(store: MemoryStore, monkeypatch: pyt
     before = contents(store)
     with monkeypatch.context() as patch:
         insert = StoreState.insert
-        patch.setattr(StoreState, "insert", lambda self, X: (insert(self, X), (_ for _ in ()).throw(error)))
+        patch.setattr(StoreState, "insert", lambda self, X, words: (insert(self, X), (_ for _ in ()).throw(error)))
         with pytest.raises(error):
             store.upsert(["k1", "x"], vectors(2, 2))
     assert contents(store) == before
@@ -295,10 +295,11 @@ def test_folders_of_other_kinds_are_refused(store: MemoryStore, folder: Path, tm
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
+        ("UPDATE records SET text = 'a' WHERE id = 3", "do not match its memories"),
         ("DELETE FROM records WHERE id = 3", "do not match its memories"),
         ("UPDATE records SET id = 99 WHERE id = 3", "do not match its memories"),
         ("UPDATE records SET key = 7 WHERE id = 3", "keys are not all strings"),
-        ("UPDATE records SET payload = x'00' WHERE id = 3", "payloads that are not text"),
+        ("UPDATE records SET payload = x'00' WHERE id = 3", "payloads or texts that are not text"),
         ("CREATE VIEW v AS SELECT 1", "not the journal of a store"),
         ("CREATE INDEX i ON records (payload)", "not the journal of a store"),
     ],

@@ -1,0 +1,345 @@
+"""Tests of texts in ``MemoryStore``: BM25, hybrid searches, and their files."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import MemoryStore
+from cmt_numba._forest import InvariantError
+from cmt_numba.store._state import StoreState
+from cmt_numba.store._text_index import K1, B, TextIndex
+from cmt_numba.store._words import count_words, hash_words
+
+NOTES = ["The red apple pie", "a green pear", "a blue car and a red car", "Red, red wine", "green grass of home"]
+
+
+def sentences(n: int, seed: int = 0) -> list[str]:
+    """Return texts whose words have very different frequencies."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(f"w{i}" for i in rng.zipf(1.3, rng.integers(1, 15)) % 300) for _ in range(n)]
+
+
+def bm25(texts: list[str], query: str) -> list[float]:
+    """Return the scores of texts by the formula of BM25."""
+    counts = [Counter(re.findall(r"\w+", text.lower())) for text in texts]
+    mean, n = sum(count.total() for count in counts) / len(texts), len(texts)
+    scores = [0.0] * n
+    for word, repeats in Counter(re.findall(r"\w+", query.lower())).items():
+        frequency = sum(word in count for count in counts)
+        idf = math.log(1.0 + (n - frequency + 0.5) / (frequency + 0.5))
+        for i, count in enumerate(counts):
+            c = count[word]
+            scores[i] += repeats * idf * c * (K1 + 1.0) / (c + K1 * (1.0 - B + B * count.total() / mean))
+    return scores
+
+
+def filled(**options: Any) -> MemoryStore:
+    store = MemoryStore(random_state=0, **options)
+    store.add(list("abcde"), np.eye(5), [{"n": i, "text": note} for i, note in enumerate(NOTES)], NOTES)
+    return store
+
+
+def contents(store: MemoryStore) -> Any:
+    items = store.get(list(store))
+    vectors = None if items.vectors is None else np.nan_to_num(items.vectors, nan=-9.0).tolist()
+    return items.keys, vectors, items.payloads, items.texts, store.query(texts=NOTES, k=5).keys.tolist()
+
+
+def encode(texts: list[str]) -> np.ndarray:
+    return np.array([[len(text), text.count("e") + 1.0, 1.0] for text in texts])
+
+
+def test_scores_are_those_of_bm25():
+    texts, queries = sentences(700), sentences(20, 1)
+    store = MemoryStore(random_state=0)
+    store.add(range(400), texts=texts[:400])
+    store.add(range(400, 700), texts=texts[400:])  # some texts are not in the inverted index yet
+    found = store.query(texts=queries, k=30)
+    for row, query in enumerate(queries):
+        scores = np.array(bm25(texts, query))
+        best = np.lexsort((np.arange(700), -scores.astype(np.float32)))[:30]
+        best = best[scores[best] > 0.0]
+        np.testing.assert_allclose(found.scores[row, : best.size], scores[best], rtol=1e-5)
+        assert [key for key in found.keys[row] if key is not None] == [hit.key for hit in found[row]]
+        np.testing.assert_allclose([scores[hit.key] for hit in found[row]], scores[best], rtol=1e-5)
+
+
+def test_texts_come_and_go():
+    texts, queries, rng = sentences(2500), sentences(6, 1), np.random.default_rng(2)
+    index, stored, first = TextIndex(), dict[int, str](), 0
+    for _ in range(30):
+        ids = np.arange(first, first + rng.integers(1, 120))
+        first = int(ids[-1]) + 1
+        own = [texts[i % 2500] for i in ids]
+        index.insert(ids, count_words(own))
+        stored.update(zip(ids.tolist(), own, strict=True))
+        gone = rng.choice(sorted(stored), min(len(stored), rng.integers(1, 110)), replace=False)
+        index.remove(np.append(gone, first + 5))  # the last one is not stored
+        for i in gone:
+            del stored[int(i)]
+        index.check_invariants()
+        if not stored:
+            continue
+        again, fresh = TextIndex.of_arrays(index.arrays()), TextIndex()
+        fresh.insert(np.array(sorted(stored)), count_words([stored[i] for i in sorted(stored)]))
+        found = [one.search([one.weigh(hash_words(query)) for query in queries], 7) for one in (index, again, fresh)]
+        for ids, scores in found[1:]:
+            assert np.array_equal(ids, found[0][0])
+            np.testing.assert_allclose(scores, found[0][1], rtol=1e-6)
+        for some in (np.array(sorted(stored))[::2], np.array(sorted(stored))[:1]):
+            weighed = [index.weigh(hash_words(query)) for query in queries]
+            every = index.search(weighed, len(stored))[0]
+            for row, ids in enumerate(index.search(weighed, 7, index.allow(some))[0]):
+                expected = every[row][np.isin(every[row], some)][:7]
+                assert ids[: expected.size].tolist() == expected.tolist()
+                assert (ids[expected.size :] == -1).all()
+
+
+def test_words_of_any_script():
+    assert len(hash_words("Über-Straße 東京 🙂🙂 हिन्दी don't")) == len(
+        {"über", "straße", "東", "京", "🙂", "हिन्दी", "don", "t"}
+    )
+    assert hash_words("a A a!").total() == 3
+    assert hash_words("?! ...") == {}
+
+
+def test_results_have_texts():
+    store = filled()
+    results = store.query(texts="red", k=3)
+    assert results.texts == [[NOTES[3], NOTES[0], NOTES[2]]]
+    assert results[0][0].text == NOTES[3]
+    assert results[0][0].payload["n"] == 3
+    assert store["a"].text == NOTES[0]
+    assert store.get(["b", "a"]).texts == [NOTES[1], NOTES[0]]
+    assert results.to_pandas()["text"].tolist() == results.texts[0]
+    assert pickle.loads(pickle.dumps(results)).texts == results.texts
+    store.upsert("d", texts="white")
+    assert results.texts[0][0] == NOTES[3]
+    assert results[:1].texts == results.texts
+
+
+def test_queries_by_vectors_by_words_and_by_both():
+    store = filled()
+    store.add("f", [[1, 1, 0, 0, 0]])
+    store.add("g", texts="a red bus")
+    assert store.query(np.eye(5)[0], k=7).keys.tolist() == [["a", "f", "b", "c", "d", "e", None]]
+    assert store.query(texts="green home", k=3).keys.tolist() == [["e", "b", None]]
+    both = store.query(np.eye(5)[:1], 7, texts=["green pear"])
+    words = store.query(texts="green pear", k=2)
+    weights = store._contents.state.texts.weigh(hash_words("green pear")).weights.sum()
+    assert both.keys[0, :4].tolist() == ["a", "f", "b", "e"]
+    np.testing.assert_allclose(both.scores[0, 2:4], words.scores[0] / weights, rtol=1e-6)
+    np.testing.assert_allclose(both.scores[0, :2], [1.0, math.sqrt(0.5)], rtol=1e-6)
+    assert set(both.keys[0]) == set("abcdefg")
+    assert store.query(texts="?!", k=2).keys.tolist() == [[None, None]]
+    assert MemoryStore().query(texts="red", k=2).keys.tolist() == [[None, None]]
+    assert store.query(np.eye(5)[:1], 2, texts="?!").keys.tolist() == [["a", "f"]]
+
+
+def test_a_memory_without_words_of_the_query_is_found_by_its_vector():
+    store = MemoryStore(random_state=0)
+    X = np.random.default_rng(0).normal(size=(300, 6))
+    store.add(range(300), X, texts=sentences(300))
+    store.add(range(300, 400), texts=sentences(100, 3))
+    store.add(range(400, 450), X[:50] + 0.01)
+    both = store.query(X[:20], 2, texts=["unknown"] * 20)
+    assert sorted(both.keys[0].tolist()) == [0, 400]
+    store.check_invariants()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "inner_product", "euclidean"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_hybrid_scores_are_the_same_for_each_metric_and_form(metric: str, sparse: bool):
+    X = np.abs(np.random.default_rng(0).normal(size=(40, 5))).astype(np.float32)
+    store, texts = MemoryStore(metric=metric, random_state=0), sentences(40)
+    store.add(range(40), scipy.sparse.csr_array(X) if sparse else X, texts=texts)
+    found = store.query(X[:3], 40, texts=texts[:3])
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    for row in range(3):
+        index = store._contents.state.texts
+        words = index.weigh(hash_words(texts[row]))
+        own = index.scores([words], np.arange(40)[None])[0] / words.weights.sum()
+        np.testing.assert_allclose(found.scores[row], np.sort(unit @ unit[row] + own)[::-1], rtol=1e-4)
+
+
+def test_filters_apply_to_both_indexes():
+    store = filled()
+    assert store.query(texts="red", k=3, where={"n": {"ge": 2}}).keys.tolist() == [["d", "c", None]]
+    assert store.query(np.eye(5)[0], 3, {"n": {"ge": 2}}, texts="red").keys.tolist() == [["d", "c", "e"]]
+    assert store.query(texts="red", k=3, where=["a", "b"]).keys.tolist() == [["a", None, None]]
+    among = {"text": {"contains": "green"}}
+    assert store.query(texts="red green", k=3, where=among).keys.tolist() == [["b", "e", None]]
+    assert store.count({"text": {"contains": "Red, "}}) == 1
+    assert store.count({"text": {"contains": ""}}) == 5
+
+
+def test_upserts_replace_and_drop_texts_and_vectors():
+    store = filled()
+    store.upsert(["a", "b"], np.eye(5)[:2], texts=[None, "silver"])
+    assert store["a"].text is None
+    assert store.query(texts="apple silver", k=2).keys.tolist() == [["b", None]]
+    store.upsert("a", texts="golden apple")
+    assert store["a"].vector is None
+    assert store.query(np.eye(5)[0], 5).keys[0].tolist() == ["b", "c", "d", "e", None]
+    store.upsert(["c", "a", "new"], np.eye(5)[:3], texts=["x", "y", "z"])
+    assert store["a"].vector.tolist() == [0, 1, 0, 0, 0]
+    assert store.query(texts=["x", "y", "z", "car"], k=1).keys.tolist() == [["c"], ["a"], ["new"], [None]]
+    assert len(store) == 6
+    store.delete(["a", "c"])
+    assert store.query(texts=["x", "y"], k=1).keys.tolist() == [[None], [None]]
+    store.check_invariants()
+
+
+def test_eviction_keeps_indexes_in_step():
+    for eviction in ("oldest", "random", "least_recently_returned"):
+        store = MemoryStore(max_items=20, eviction=eviction, random_state=0)
+        for first in range(0, 90, 9):
+            store.add(range(first, first + 9), texts=sentences(9, first))
+            store.query(texts=sentences(3, first), k=2)
+        assert len(store) == 20
+        store.check_invariants()
+    store.add(range(100, 110), np.eye(10), texts=sentences(10))
+    assert len(store) == 20
+    store.check_invariants()
+
+
+def test_encoders_make_texts_sufficient():
+    class Encoder:
+        def encode_query(self, texts: list[str]) -> np.ndarray:
+            return encode(texts) * 2.0
+
+        def encode_document(self, texts: list[str]) -> np.ndarray:
+            return encode(texts)
+
+    class Simple:
+        encode = staticmethod(encode)
+
+    for encoder in (encode, Simple(), Encoder()):
+        store = MemoryStore(encoder=encoder, random_state=0)
+        store.add(list("abcde"), texts=NOTES)
+        store.upsert("e", texts="eee")
+        assert np.array_equal(store.get(list("abcde")).vectors, encode([*NOTES[:4], "eee"]))
+        assert store.query(texts=NOTES[0], k=1)[0][0] == ("a", pytest.approx(1.0, abs=0.5), None, NOTES[0])
+        assert store.query(encode([NOTES[1]]), k=1).keys.tolist() == [["b"]]
+        with pytest.raises(TypeError, match="None"):
+            store.add("f", texts=[None])
+        assert len(store) == 5
+    with pytest.raises(TypeError, match="encoder"):
+        MemoryStore(encoder=5)
+    with pytest.raises(ValueError, match="a vector for each text"):
+        MemoryStore(encoder=lambda texts: np.ones((1, 2))).add("ab", texts=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "error"),
+    [
+        (["fine", 5], TypeError),
+        (["fine", None], TypeError),
+        (["fine", ""], ValueError),
+        (["fine", "?!"], ValueError),
+        (["fine", "\ud800"], ValueError),
+        (["fine", "nul \0"], ValueError),
+        (["one"], ValueError),
+        ("fine", TypeError),
+        (None, TypeError),
+        ([b"fine", b"too"], TypeError),
+        (np.array([["fine", "too"]]), TypeError),
+    ],
+)
+def test_bad_texts_are_refused_before_anything_changes(texts: Any, error: type[Exception]):
+    store = filled()
+    before = contents(store)
+    for change in (store.add, store.upsert):
+        with pytest.raises(error):
+            change(["a1", "a2"], texts=texts)
+    with pytest.raises((TypeError, ValueError)):
+        store.upsert(["a", "new"], [[1, 2, 3, 4, np.nan], [1, 2, 3, 4, 5]], texts=["x", "y"])
+    assert contents(store) == before
+    for query in ([5], [None], "\ud800", [], b"red"):
+        with pytest.raises((TypeError, ValueError)):
+            store.query(texts=query)
+    with pytest.raises(ValueError, match="texts"):
+        store.query(np.eye(5), texts=["red"])
+    with pytest.raises(TypeError, match="X, texts, or both"):
+        store.query()
+
+
+def test_folders_files_and_readers(tmp_path: Path):
+    folder, file = tmp_path / "store", tmp_path / "file"
+    with filled(path=folder) as store, MemoryStore(folder, read_only=True) as reader:
+        store.upsert(["a", "z"], texts=["purple", "a red bus"])
+        store.upsert("b", np.ones(5))
+        store.delete("c")
+        store.add("m", [1, 2, 3, 4, 5], texts="mixed words")
+        expected = contents(store)
+        reader.refresh()
+        assert contents(reader) == expected
+        store.save(file)
+        assert contents(pickle.loads(pickle.dumps(store))) == expected
+    for snapshot in (False, True):
+        with MemoryStore(folder, snapshot_bytes=1 if snapshot else 1 << 26) as store:
+            assert contents(store) == expected
+            store.check_invariants()
+            store.upsert("z", texts="a red bus")
+    loaded = MemoryStore.load(file)
+    assert contents(loaded) == expected
+    loaded.check_invariants()
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("operation", ["insert", "replace"])
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_a_failure_changes_nothing(
+    error: Any, operation: str, in_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with filled(path=tmp_path / "store" if in_folder else None) as store:
+        store.add("t", texts="only words")
+        before, original = contents(store), getattr(StoreState, operation)
+
+        def fail(*arguments: Any, **others: Any) -> None:
+            original(*arguments, **others)
+            raise error
+
+        for X in (None, np.eye(5)[:3]):
+            with monkeypatch.context() as patch:
+                patch.setattr(StoreState, operation, fail)
+                with pytest.raises(error):
+                    store.upsert(["a", "t", "x"], X, texts=["red", "green", "blue"])
+            assert contents(store) == before
+            store.check_invariants()
+        store.upsert(["a", "t", "x"], texts=["red", "green", "blue"])
+        store.check_invariants()
+
+
+def test_damaged_words_are_refused():
+    store = filled()
+    fields, arrays = store._contents.state.contents()
+    for name, value in (("texts.words", -1), ("texts.counts", 0.5), ("texts.ids", 3), ("texts.offsets", 0)):
+        damaged = arrays | {name: np.full_like(arrays[name], value)}
+        with pytest.raises(InvariantError):
+            StoreState.of_contents(fields, damaged)
+    with pytest.raises(InvariantError):
+        StoreState.of_contents(fields, {name: array for name, array in arrays.items() if name != "texts.counts"})
+    with pytest.raises((InvariantError, ValueError)):
+        StoreState.of_contents(fields | {"next_id": 2}, arrays)
+
+
+def test_many_texts_in_steps(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("cmt_numba.store._contents.ROWS_IN_A_STEP", 10)
+    monkeypatch.setattr("cmt_numba.store._state.ROWS_IN_A_STEP", 10)
+    store = MemoryStore(random_state=0)
+    store.add(range(40), np.eye(40), texts=sentences(40))
+    store.upsert(range(20, 60), texts=sentences(40, 1))
+    store.upsert(range(10, 30), np.eye(40)[:20])
+    assert len(store) == 60
+    assert store.get(list(range(30, 60))).texts == sentences(40, 1)[10:]
+    store.check_invariants()
