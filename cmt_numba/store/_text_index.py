@@ -15,7 +15,7 @@ import numpy as np
 from .._change import share_rows
 from .._forest import NONE, require, resized
 from .._jit import held
-from ._text_search import Postings, StoredWords, WeighedWords, score_texts, search_texts
+from ._text_search import WordPostings, StoredWords, WeighedWords, score_texts, search_texts
 from ._words import check_words, words_of
 
 K1, B = 1.5, 0.75
@@ -44,9 +44,9 @@ class TextIndex:
         self._slots = np.empty(0, np.int64)  # the slot of each id, -1 if it is not stored
         self._frequencies: dict[int, int] = {}  # the number of texts with each word
         self._length = 0.0  # the total length of all texts
-        self._hold(Postings(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, empty))
+        self._hold(WordPostings(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, empty))
 
-    def _hold(self, postings: Postings) -> None:
+    def _hold(self, postings: WordPostings) -> None:
         self._postings = postings
         self._held = held(self._stored), held(postings)
 
@@ -148,7 +148,7 @@ class TextIndex:
             return
         counts = self._stored.counts[order]
         bounds = np.maximum.reduceat(counts, starts), np.minimum.reduceat(self._stored.lengths[slots], starts)
-        self._hold(Postings(ordered[starts], np.append(starts, order.size), slots, counts, *bounds))
+        self._hold(WordPostings(ordered[starts], np.append(starts, order.size), slots, counts, *bounds))
 
     # Searches
 

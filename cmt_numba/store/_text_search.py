@@ -22,7 +22,7 @@ class StoredWords(NamedTuple):
     ids: np.ndarray  # int64: the id of each text, -1 if it was removed
 
 
-class Postings(NamedTuple):
+class WordPostings(NamedTuple):
     """An inverted index of the texts in the first slots: word ``i`` has the entries ``starts[i]:starts[i + 1]``."""
 
     words: np.ndarray  # int32, ascending
