@@ -1,7 +1,16 @@
 """The feedback model: learns from rewards which memories to return for a query."""
 
 from .model import FeedbackModel, LearnedPart, LearnedSummary
-from .search import LearnedSearch
+from .search import LearnedSearch, WithOthers, score_sparse
 from .state import MOST_CANDIDATES, PART_NAMES
 
-__all__ = ["MOST_CANDIDATES", "PART_NAMES", "FeedbackModel", "LearnedPart", "LearnedSearch", "LearnedSummary"]
+__all__ = [
+    "MOST_CANDIDATES",
+    "PART_NAMES",
+    "FeedbackModel",
+    "LearnedPart",
+    "LearnedSearch",
+    "LearnedSummary",
+    "WithOthers",
+    "score_sparse",
+]

@@ -50,7 +50,7 @@ EXACT = 1.0 - 1e-5
 """A memory with at least this similarity comes first."""
 
 _PRIOR_CLICKS = 3.0  # number of rewards that the mean of all counts as
-_FOR_EXACT = 100.0  # advantage of a memory with the very key of the query
+_FOR_EXACT = 1e4  # advantage of a memory with the very key of the query
 
 
 @inner_fastmath

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 
 from .._change import share_rows
 from .._forest import NONE, require
@@ -62,13 +63,17 @@ class LearnedSearch:
             for start in range(first, stop, size):
                 rows = slice(start, min(start + size, stop))
                 own = candidates[rows]
-                ranked = self.model.rank(queries[rows], own, *self._described(index, Q[rows], own))
+                ranked = self.similarities(index, Q[rows], own)
                 order = np.lexsort((own, -ranked), axis=1)[:, :k]
                 ids[rows] = np.take_along_axis(own, order, axis=1)
                 scores[rows] = self._as_scores(index, Q[rows], np.take_along_axis(ranked, order, axis=1))
 
         share_rows(rank, n, n_threads)
         return ids, scores
+
+    def similarities(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
+        """Return the learned similarities of candidates, shape (n, m); -inf for the id -1."""
+        return self.model.rank(self.model.prepare(Q), ids, *self._described(index, Q, ids))
 
     def _candidates(
         self, index: Any, Q: Any, queries: np.ndarray, k: int, target_recall: float, among: Any, n_threads: int
@@ -89,7 +94,7 @@ class LearnedSearch:
         missing = ids == NONE
         if missing.all():
             return np.full(ids.shape, -np.inf), np.zeros((ids.size, self.model.width), np.float32)
-        ids = np.where(missing, ids.max(), ids)
+        ids = np.where(missing, ids[~missing][0], ids)
         vectors = index.vectors(ids.reshape(-1))
         scores = index.scores(Q, ids) if self.model.is_sparse else _scores(index.metric, Q, vectors)
         if index.metric == "inner_product":
@@ -155,6 +160,51 @@ class LearnedSearch:
     def copy(self) -> Self:
         """Return an independent copy."""
         return self.of_arrays(self.model.n_features, self.model.is_sparse, self.arrays())
+
+
+class WithOthers:
+    """An index with further vectors, which have ids below -1. Searches do not return them.
+
+    Parameters
+    ----------
+    index : object
+        The index.
+    ids : ndarray of int64
+        The ids of the further vectors, in ascending order.
+    vectors : ndarray or CSR array
+        The vectors.
+    """
+
+    def __init__(self, index: Any, ids: np.ndarray, vectors: Any) -> None:
+        self.n_features, self.metric, self.search = index.n_features, index.metric, index.search
+        self._index, self._ids, self._vectors = index, ids, vectors
+
+    def vectors(self, ids: np.ndarray) -> Any:
+        """Return vectors, of this index or further ones."""
+        own = ids >= 0
+        order = np.argsort(np.concatenate([np.flatnonzero(own), np.flatnonzero(~own)]))
+        parts = self._index.vectors(ids[own]), self._vectors[np.searchsorted(self._ids, ids[~own])]
+        return (
+            np.concatenate(parts)[order]
+            if isinstance(parts[0], np.ndarray)
+            else scipy.sparse.vstack(parts, "csr")[order]
+        )
+
+    def scores(self, Q: Any, ids: np.ndarray) -> np.ndarray:
+        """Return the scores of sparse vectors for each query, arrays of shape (n, m)."""
+        return score_sparse(self.metric, Q, self.vectors(ids.reshape(-1)))
+
+
+def score_sparse(metric: str, Q: Any, vectors: Any) -> np.ndarray:
+    """Return the scores of sparse candidates, shape (n, m), in the order of the rows of ``vectors``."""
+    n, m = Q.shape[0], vectors.shape[0] // Q.shape[0]
+    products = vectors.multiply(Q[np.repeat(np.arange(n), m)]).sum(axis=1).reshape(n, m).astype(np.float64)
+    lengths, of_queries = _lengths(vectors).reshape(n, m), _lengths(Q)[:, None]
+    if metric == "cosine":
+        return products / (lengths * of_queries)
+    if metric == "euclidean":
+        return -np.sqrt(np.maximum(np.square(lengths) + np.square(of_queries) - 2.0 * products, 0.0))
+    return products
 
 
 def _typical_length(index: Any) -> np.ndarray:

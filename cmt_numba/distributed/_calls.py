@@ -13,7 +13,7 @@ from .._validation import MOST_WANTED
 from ..store import Key, MemoryStore, Results
 from ._moves import Moves
 from ._schema import Schema
-from ._store_access import alone, ids_of, keys_after, keys_where, schema_of
+from ._store_access import alone, ids_of, keys_after, keys_where, learn_from_all, schema_of
 from ._topology import MoveProgress, Topology
 
 Position = tuple[int, int]
@@ -132,7 +132,7 @@ _CHANGES: dict[str, Callable[..., Any]] = {
     "upsert": MemoryStore.upsert,
     "delete": MemoryStore.delete,
     "update_payload": MemoryStore.update_payload,
-    "feedback": MemoryStore.feedback,
+    "feedback": learn_from_all,
     "create_index": MemoryStore.create_index,
 }
 

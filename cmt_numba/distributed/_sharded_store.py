@@ -424,25 +424,16 @@ class ShardedStore:
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
         """Learn from the rewards of results; see :meth:`cmt_numba.MemoryStore.feedback`.
 
-        Each shard learns only from the rewards of its own memories.
+        Every shard learns from all rewards, also of the memories of other shards. A shard that is added later has not
+        learned from earlier rewards.
         """
         X = self._check_vectors(X)
         given = stores.check_answers(keys, X.shape[0])
         there = ~stores.are_none(given)
-        worth = np.broadcast_to(check_rewards(rewards, np.where(there, 0, -1), may_be_unknown=True), given.shape)
-        if not there.any():
-            return
-        checked = stores.check_keys(given[there].tolist(), distinct=False)
-        self._check_stored(checked)
-        row, column = np.nonzero(there)
-
-        def arguments(part: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[Any, ...]]]:
-            rows, of_part = np.unique(row[part], return_inverse=True)
-            own = np.full((rows.size, given.shape[1]), None)
-            own[of_part, column[part]] = given[row[part], column[part]]
-            yield part, (X[rows], own, worth[rows])
-
-        self._client.change("feedback", checked, arguments, (hasattr(X, "indptr"),))
+        rewards = check_rewards(rewards, np.where(there, 0, -1), may_be_unknown=True)
+        if there.any():
+            known = list(dict.fromkeys(stores.check_keys(given[there].tolist(), distinct=False)))
+            self._client.change_all("feedback", X, given, rewards, known, self.get(known).vectors)
 
     # Shards
 

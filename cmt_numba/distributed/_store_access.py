@@ -85,3 +85,8 @@ def options_of(store: MemoryStore) -> dict[str, Any]:
 def indexed_fields(store: MemoryStore) -> list[tuple[str, ...]]:
     """Return the indexed payload fields."""
     return [tuple(path[3:-1].split('"."')) for path in store._contents.records.fields()]  # paths are $."name"."name"
+
+
+def learn_from_all(store: MemoryStore, X: Any, keys: Any, rewards: Any, known: list[Key], vectors: Any) -> None:
+    """Learn from rewards of memories in all shards, with the distinct keys ``known`` and their vectors."""
+    store._contents.change(lambda: store._feedback(X, keys, rewards, known, vectors))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._engine import Forest, query_forest
+from .._feedback import score_sparse
 from .._forest import NONE, as_matrix, find_slots, rescaled, stored_rows
 from .._validation import check_rows
 
@@ -25,8 +26,9 @@ class KeyIndex:
     metric = "cosine"
 
     def __init__(self, forest: Forest, n_probes: int | None) -> None:
+        state = forest.allocated()
         self._forest, self._n_probes = forest, n_probes
-        self.n_features, self.is_sparse = forest.state.parameters.n_features, forest.state.parameters.sparse
+        self.n_features, self.is_sparse = state.parameters.n_features, state.parameters.sparse
         self.next_id = forest.next_id
 
     def search(
@@ -38,12 +40,10 @@ class KeyIndex:
 
     def vectors(self, ids: np.ndarray) -> Any:
         """Return keys, scaled to unit length, as an array or a CSR array."""
-        slots, state = np.full(ids.size, NONE), self._forest.state
+        slots, state = np.full(ids.size, NONE), self._forest.allocated()
         find_slots(state.keys, ids, slots)
         return as_matrix(stored_rows(state, slots))
 
     def scores(self, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the cosines of sparse keys and queries, arrays of shape (n, m)."""
-        queries = as_matrix(check_rows(Q, sparse=True))[np.repeat(np.arange(len(ids)), ids.shape[1])]
-        cosines: np.ndarray = self.vectors(ids.reshape(-1)).multiply(queries).sum(axis=1).reshape(ids.shape)
-        return cosines.astype(np.float64)
+        return score_sparse(self.metric, Q, self.vectors(ids.reshape(-1)))

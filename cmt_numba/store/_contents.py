@@ -19,6 +19,7 @@ from ..journal import Durability, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from ._checks import Key, as_rows, check_values
 from ._folder import KIND, StoreFolder
+from ._others import MemoriesOfOthers
 from ._records import MemoryDatabase, Records
 from ._results import UnreadColumns
 from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState
@@ -310,10 +311,19 @@ class StoreContents:
         self.records.delete(ids)
         self._apply("remove", ids=ids)
 
-    def learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray, target_recall: float, *, is_shared: bool) -> None:
+    def learn(
+        self,
+        X: Any,
+        ids: np.ndarray,
+        rewards: np.ndarray,
+        target_recall: float,
+        others: MemoriesOfOthers,
+        *,
+        is_shared: bool,
+    ) -> None:
         """Learn from rewards, at the end of a change: this cannot be undone in memory."""
         ids, rewards = self.state.with_competitors(X, ids, rewards, target_recall)
-        learn = partial(self._apply, "learn", X=X, ids=ids, rewards=rewards, is_shared=is_shared)
+        learn = partial(self._apply, "learn", X=X, ids=ids, rewards=rewards, is_shared=is_shared, **others._asdict())
         if len(ids) <= ROWS_LEARNED_IN_PLACE:
             uninterrupted(self.lock.step, learn)
         else:

@@ -35,7 +35,7 @@ def search(
     if Q is None or state.index is None:
         return state.texts.search(queries, k, texts, n_threads)
     depth = max(k, _DEPTH)
-    similar = state.index.search(Q, depth, target_recall, vectors, n_threads)[0]
+    similar = state.search(Q, depth, target_recall, vectors, n_threads)[0]
     if len(state.texts) == 0:
         candidates = similar
     else:
@@ -56,11 +56,17 @@ def search(
 def combine(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
     """Return the scores of candidates: the cosine, plus the score of BM25 divided by its upper bound for the query.
 
-    The parts of memories without a vector or a text are 0. An id of -1 stands for no candidate.
+    Once the store has learned from rewards, the learned similarity replaces the cosine. The parts of memories without a
+    vector or a text are 0. An id of -1 stands for no candidate.
     """
     most = np.array([max(float(query.weights.sum()), 1e-30) for query in queries])
     scores: np.ndarray = state.texts.scores(queries, ids) / most[:, None]
-    scores += _cosines(state, Q, ids)
+    if state.feedback is None or not state.feedback.model.is_used:
+        scores += _cosines(state, Q, ids)
+    else:
+        there = state.have_vectors(ids.reshape(-1)).reshape(ids.shape)
+        similar = state.feedback.similarities(state.index, Q, np.where(there, ids, NONE))
+        scores += np.where(there, similar, 0.0)
     scores[ids == NONE] = -np.inf
     return scores
 

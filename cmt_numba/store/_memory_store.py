@@ -29,6 +29,7 @@ from ._contents import StoreContents
 from ._encoding import check_encoder, encode_texts
 from ._filters import FilterCache, FilteredIds, PreparedFilter, check_filter, warn_if_mistaken
 from ._hybrid_search import search
+from ._others import MemoriesOfOthers, other_ids
 from ._results import Item, Items, Results, read_payload
 from ._words import hash_words
 from ._writing import set_fields, write_memories
@@ -410,40 +411,52 @@ class MemoryStore:
     # Learning
 
     @keeps_interpreter
-    def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
+    def feedback(self, X: Any, keys: Any, rewards: Any, *, texts: Any = None) -> None:
         """Learn from rewards of results, or from known answers.
 
         Later queries rank memories that earn rewards higher, also for similar queries.
 
         Parameters
         ----------
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
-            The queries.
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,), or None
+            The queries. With None, the encoder computes them from ``texts``.
         keys : array-like of keys, shape (n,) or (n, k)
             The keys of the memories that were shown for each query, such as ``results.keys``, or of the right memory.
             None stands for no memory.
         rewards : array-like of float, shape (n,) or the shape of ``keys``
             Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome, and
             is divided among them by the probability that each of them caused it.
+        texts : str or list of str, optional
+            The texts of the queries.
 
-        After an error nothing has been learned.
+        After an error nothing has been learned. Rewards of memories without vectors teach nothing.
         """
+        X, _ = self._check_queries(X, texts)
+        if X is None:
+            raise ValueError("feedback learns from vectors: pass X, or open the store with an encoder")
         self._contents.change(partial(self._feedback, X, keys, rewards))
 
-    def _feedback(self, X: Any, keys: Any, rewards: Any) -> None:
+    def _feedback(self, X: Any, keys: Any, rewards: Any, known: list[Key] | None = None, vectors: Any = None) -> None:
+        """Learn from rewards. Memories of other shards may be among those with the keys ``known`` and ``vectors``."""
         contents = self._contents
         X = contents.check_vectors(X)
         given = check_answers(keys, X.shape[0])
         ids = np.full(given.shape, NONE, np.int64)
+        others = MemoriesOfOthers(np.empty(0, np.int64), X[:0])
         if (there := ~are_none(given)).any():
             checked = check_keys(given[there].tolist(), distinct=False)
             found = contents.records.find(checked)
-            check_stored(checked, found)
-            ids[there] = found
+            if known is None:
+                check_stored(checked, found)
+            elif (missing := np.flatnonzero(found < 0)).size > 0:
+                found[missing] = other_ids([checked[i] for i in missing])
+                others = MemoriesOfOthers.of(known, contents.check_vectors(vectors))
+            ids[there] = np.where(contents.state.have_vectors(found) | (found < NONE), found, NONE)
         rewards = check_rewards(rewards, ids, may_be_unknown=True)
-        known = np.where(ids == NONE, np.nan, rewards)
-        if not np.isnan(known).all():
-            contents.learn(X, ids, known, self._target_recall, is_shared=rewards.shape != ids.shape)
+        given_rewards = np.where(ids == NONE, np.nan, rewards)
+        if not np.isnan(given_rewards).all() and contents.state.index is not None:
+            is_shared = rewards.shape != ids.shape
+            contents.learn(X, ids, given_rewards, self._target_recall, others, is_shared=is_shared)
 
     # Contents
 

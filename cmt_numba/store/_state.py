@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from .. import _index as dense_index
-from .._feedback import LearnedSearch
+from .._feedback import LearnedSearch, WithOthers
 from .._forest import NONE, InvariantError, require
 from .._validation import OneOf, check_integer, check_seed
 from ..persistence import as_part, of_part, take
@@ -113,10 +113,11 @@ class StoreState:
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""
-        there: np.ndarray = self._have_vectors(ids) | self.texts.contains(ids)
+        there: np.ndarray = self.have_vectors(ids) | self.texts.contains(ids)
         return there
 
-    def _have_vectors(self, ids: np.ndarray) -> np.ndarray:
+    def have_vectors(self, ids: np.ndarray) -> np.ndarray:
+        """Return whether each id is stored with a vector."""
         there: np.ndarray = np.zeros(ids.shape, np.bool_) if self.index is None else self.index.contains(ids)
         return there
 
@@ -129,7 +130,7 @@ class StoreState:
 
     def vectors(self, ids: np.ndarray) -> Any:
         """Return the vectors of memories: NaN or, if sparse, zeros for those without one; None if there are none."""
-        there = self._have_vectors(ids)
+        there = self.have_vectors(ids)
         if there.all():
             return self.index.vectors(ids)
         if not there.any():
@@ -187,7 +188,7 @@ class StoreState:
 
     def parts_of(self, ids: np.ndarray) -> tuple[np.ndarray, Any, Any]:
         """Return which memories have vectors, these vectors, and the words of all."""
-        there = self._have_vectors(ids)
+        there = self.have_vectors(ids)
         return there, self.index.vectors(ids[there]) if there.any() else None, self.texts.words(ids)
 
     def put_back(self, ids: np.ndarray, there: np.ndarray, vectors: Any, words: Any) -> None:
@@ -262,7 +263,7 @@ class StoreState:
             self.feedback = learned
 
     def _replace_vectors(self, ids: np.ndarray, X: Any) -> None:
-        there = self._have_vectors(ids)
+        there = self.have_vectors(ids)
         if not there.all():
             self._insert_vectors(ids[~there], X[~there])
             ids, X = ids[there], X[there]
@@ -272,7 +273,7 @@ class StoreState:
             self._in_steps(X, lambda rows: self.index.replace(ids[rows], X[rows]))
 
     def _remove_vectors(self, ids: np.ndarray) -> None:
-        there = self._have_vectors(ids)
+        there = self.have_vectors(ids)
         if there.any():
             self.index.remove(ids[there])
 
@@ -285,8 +286,12 @@ class StoreState:
         if self.feedback is not None:
             self.feedback.model.forget(ids)
 
-    def learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray, is_shared: bool) -> None:
+    def learn(
+        self, X: Any, ids: np.ndarray, rewards: np.ndarray, is_shared: bool, others: np.ndarray, vectors: Any
+    ) -> None:
         """Learn from the rewards of memories, arrays of shape (n, k). An id of -1 stands for no memory.
+
+        Memories of other shards have the ids ``others``, which are below -1 and ascending, and are passed as vectors.
 
         Few rows are learned in place. For more, queries use a copy until it has learned them.
         """
@@ -295,7 +300,8 @@ class StoreState:
             learned = LearnedSearch(self.index, self.form == "sparse")
         elif len(ids) > ROWS_LEARNED_IN_PLACE:
             learned = learned.copy()
-        learned.learn(self.index, X, ids, rewards, is_shared=is_shared)
+        index = self.index if others.size == 0 else WithOthers(self.index, others, vectors)
+        learned.learn(index, X, ids, rewards, is_shared=is_shared)
         self.feedback = learned
 
     def note_returned(self, ids: np.ndarray) -> None:
@@ -369,8 +375,16 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
             raise ValueError("its ids do not fit its queries")
         if rewards is None or rewards.shape != ids.shape or ((rewards < 0.0) | (rewards > 1.0)).any():
             raise ValueError("its rewards must be between 0 and 1, or NaN")
-        if state.index is None or not state.index.contains(ids[ids != NONE]).all():
+        others, vectors = arguments.get("others"), arguments.get("vectors")
+        if others is None or others.dtype != np.int64 or not (np.diff(others) > 0).all() or (others >= NONE).any():
+            raise ValueError("the ids of other shards are invalid")
+        if vectors is None or type(vectors) is not type(X) or vectors.shape != (others.size, X.shape[1]):
+            raise ValueError("the vectors of other shards do not fit")
+        known = ids[(ids != NONE) & ~np.isin(ids, others)]
+        if state.index is None or not state.index.contains(known).all():
             raise ValueError("its ids are not stored")
+        if type(arguments.get("is_shared")) is not bool:
+            raise ValueError("is_shared must be true or false")
     elif name != "insert" and (ids is None or ids.dtype != np.int64 or ids.ndim != 1):
         raise ValueError("its ids are not integers")
     if name in ("replace", "remove"):

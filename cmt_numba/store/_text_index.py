@@ -44,7 +44,9 @@ class TextIndex:
         self._slots = np.empty(0, np.int64)  # the slot of each id, -1 if it is not stored
         self._frequencies: dict[int, int] = {}  # the number of texts with each word
         self._length = 0.0  # the total length of all texts
-        self._hold(WordPostings(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, empty))
+        self._hold(
+            WordPostings(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, empty)
+        )
 
     def _hold(self, postings: WordPostings) -> None:
         self._postings = postings

@@ -56,7 +56,7 @@ class PlainModel:
     def rank(self, q, ids, similarities, keys):
         parts = self.parts(q, ids, similarities, keys)
         odds, _, as_fresh, _, seen = self.odds(ids, parts)
-        odds = np.where(np.isin(np.arange(len(ids)), seen), odds, as_fresh) + np.where(similarities >= 1 - 1e-5, 100, 0)
+        odds = np.where(np.isin(np.arange(len(ids)), seen), odds, as_fresh) + np.where(similarities >= 1 - 1e-5, 1e4, 0)
         return (odds - self.weights[10]) / self.weights[0]
 
     def balance(self, ids, parts, rewards):

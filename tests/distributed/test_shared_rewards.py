@@ -1,0 +1,56 @@
+"""Shards that learn from the rewards of each other's memories, as stores in one process."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import MemoryStore
+from cmt_numba.distributed._results import merge_results
+from cmt_numba.distributed._store_access import learn_from_all
+
+FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
+N, WIDTH = 60, 16
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_two_shards_learn_like_one_store(form: str, tmp_path: Path):
+    rng, to = np.random.default_rng(0), FORMS[form]
+    keys = rng.normal(size=(N, WIDTH)).astype(np.float32)
+    one = MemoryStore(random_state=0)
+    one.add(np.arange(N), to(keys))
+    shards = [MemoryStore(tmp_path / f"{i}", random_state=i) for i in range(2)]
+    for i, shard in enumerate(shards):
+        shard.add(np.arange(i, N, 2), to(keys[i::2]))
+
+    def ask(n: int) -> tuple[Any, np.ndarray]:  # half of the features are noise
+        wanted = rng.integers(0, N, n)
+        rows = keys[wanted].copy()
+        rows[:, WIDTH // 2 :] = rng.normal(size=(n, WIDTH // 2))
+        return to(rows), wanted
+
+    def found(Q: Any, k: int) -> np.ndarray:
+        return merge_results([shard.query(Q, k) for shard in shards], k).keys.astype(np.int64)
+
+    Q, wanted = ask(400)
+    before = np.mean(one.query(Q, 1).keys[:, 0] == wanted)
+    for _ in range(25):
+        asked, right = ask(20)
+        shown = one.query(asked, 3).keys
+        one.feedback(asked, shown, (shown == right[:, None]).astype(float))
+        shown = found(asked, 3)
+        known = np.unique(shown).tolist()
+        for shard in shards:
+            learn_from_all(shard, asked, shown, (shown == right[:, None]).astype(float), known, to(keys)[known])
+    after = np.mean(one.query(Q, 1).keys[:, 0] == wanted)
+    shared = np.mean(found(Q, 1)[:, 0] == wanted)
+    assert after > before + 0.1
+    assert shared > after - 0.05
+    for i, shard in enumerate(shards):
+        expected = shard.query(Q[:20], 5)
+        shard.close()
+        with MemoryStore(tmp_path / f"{i}") as again:
+            np.testing.assert_array_equal(again.query(Q[:20], 5).keys, expected.keys)
+            again.check_invariants()
