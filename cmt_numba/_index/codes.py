@@ -4,7 +4,8 @@ A random rotation spreads the information of a vector evenly over its features. 
 ``r = x - c`` the rest of a member, both rotated. Its 1-bit code is the signs of ``r``, and ``f = |r|^2 / sum(|r|)``.
 For a rotated query ``q``, ``<r, q - c>`` is about ``f * <signs, q - c>``, so that::
 
-    -|x - q|^2 / 2 = -|q - c|^2 / 2 + <r, q - c> - |r|^2 / 2 ~ -|q - c|^2 / 2 + f * <signs, q> - (f * <signs, c> + |r|^2 / 2)
+    -|x - q|^2 / 2 = -|q - c|^2 / 2 + <r, q - c> - |r|^2 / 2
+                   ~ -|q - c|^2 / 2 + f * <signs, q> - (f * <signs, c> + |r|^2 / 2)
 
 The last bracket does not depend on the query, and one code of the query serves all lists. The standard error is
 ``f * |q - c| * 0.61``, plus that of the query's 4-bit code. This is the score of a member, on a scale that has no

@@ -166,10 +166,7 @@ def _bar_of(state, x_length, queries, m, score):
     if state.totals[METRIC] == INNER_PRODUCT:
         bar = score * scale * (length / x_length if x_length > 0.0 else 0.0)
         return np.float32(bar - 0.5 * length * length - 1e-6 * (abs(bar) + length * length))
-    if state.totals[METRIC] == COSINE:
-        apart = np.sqrt(max(2.0 - 2.0 * score, 0.0))
-    else:
-        apart = -score * scale
+    apart = np.sqrt(max(2.0 - 2.0 * score, 0.0)) if state.totals[METRIC] == COSINE else -score * scale
     return np.float32(-0.5 * apart * apart - 1e-6 * apart * (apart + length) - 1e-30)
 
 
