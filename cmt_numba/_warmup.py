@@ -159,16 +159,11 @@ def _store(X: Any) -> None:
 
 
 def _classifier(X: Any) -> None:
-    from ._validation import check_rows
     from .estimators import CMTClassifier
 
     y = [i % 5 for i in range(_FEW)]
     learned = CMTClassifier(random_state=0).fit(X, y)
     learned.predict_proba(X)
-    index = learned._model.index
-    lists = None if index.is_sparse else index.make_lists()
-    if lists is not None:
-        index.best_in_lists(lists, check_rows(X), 1)
     learned.partial_fit(X, y)
     learned.kneighbors(X)
     learned.set_params(method="scored_neighbors").kneighbors(X)

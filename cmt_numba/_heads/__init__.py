@@ -8,7 +8,6 @@ from .candidates import (
     list_labels,
     score_labels,
 )
-from .coded_lists import CodedLists, chained, coded_lists
 from .examples import (
     ExampleParameters,
     StoredExamples,
@@ -64,19 +63,7 @@ from .label_scorers import (
     without_negligible_weights,
     without_tables,
 )
-from .landmarks import (
-    MEMBERS_SAMPLED,
-    ROWS_ASKED,
-    ScorerLists,
-    best_listed,
-    dense_scorers,
-    find_centers,
-    listed,
-    scaled,
-    vectors_of,
-)
 from .lessons import CandidateSearch, HeadLesson
-from .list_search import Landmarks, Scorers, search_lists
 from .multiclass_svm import (
     N_COMPETITORS,
     Duals,

@@ -203,17 +203,29 @@ class DenseIndex:
         slots = rng.integers(n, size=n_samples)
         X = np.empty((n_samples, self.n_features), np.float32)
         read_slots(self._state.vectors, slots, X)
-        k = min(N_NEAREST + 1, n)
-        ids, scores = np.empty((n_samples, k), np.int64), np.empty((n_samples, k))
-        search_block(self._held, X, 0, n_samples, ListEffort(_EVERYWHERE, _SURE, 1.0), _ALL, scores, ids)
-        own = ids == self._state.vectors.ids[slots, None]
+        self._gaps.add(self._gaps_of(X, self._state.vectors.ids[slots], slots))
+
+    def calibrate(self, Q: np.ndarray, ids: np.ndarray) -> None:
+        """Measure the effort on given queries instead of stored vectors, until the next change.
+
+        The vector with the id ``ids[i]``, which may be -1, does not count as a result of query ``i``.
+        """
+        if len(self) > _FEW:
+            self._gaps = Gaps(self._gaps_of(Q, ids, np.full(len(Q), NONE)), 0)
+
+    def _gaps_of(self, X: np.ndarray, own_ids: np.ndarray, own_slots: np.ndarray) -> np.ndarray:
+        """Return samples for :class:`Gaps`. Row ``i`` of ``X`` is the vector in slot ``own_slots[i]``, or NONE."""
+        n, k = len(X), min(N_NEAREST + 1, len(self))
+        ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
+        search_block(self._held, X, 0, n, ListEffort(_EVERYWHERE, _SURE, 1.0), _ALL, scores, ids)
+        own = ids == own_ids[:, None]
         own[~own.any(axis=1), -1] = True
-        others = self._slots_of(ids[~own]).reshape(n_samples, k - 1)
-        gaps = np.full((n_samples, N_NEAREST + 1), np.nan, np.float32)
-        found, apart = np.empty(others.shape, np.float32), np.empty(n_samples, np.float32)
-        find_gaps(self._held, slots, X, others, found, apart)
+        others = self._slots_of(ids[~own]).reshape(n, k - 1)
+        gaps = np.full((n, N_NEAREST + 1), np.nan, np.float32)
+        found, apart = np.empty(others.shape, np.float32), np.empty(n, np.float32)
+        find_gaps(self._held, own_slots, X, others, found, apart)
         gaps[:, : k - 1], gaps[:, -1] = found, apart
-        self._gaps.add(gaps)
+        return gaps
 
     def allow(self, ids: np.ndarray) -> Allowed:
         """Return the set of stored vectors that a search may return. It is valid until the next change."""

@@ -579,8 +579,8 @@ def compare_slots(arrays, Q, first, stop, slots, scores, ids):
 def find_gaps(arrays, own, Q, slots, gaps, apart):
     """Write the gap at which a search for row ``i`` reaches the list of ``slots[i, j]``, or 0 where this is NONE.
 
-    Also writes the squared distance of each row from the nearest center. Row ``i`` is the vector in slot ``own[i]``.
-    The center of its list is computed without it, because other queries have no part in a center.
+    Also writes the squared distance of each row from the nearest center. Row ``i`` is the vector in slot ``own[i]``, if
+    this is not NONE. The center of its list is computed without it, because other queries have no part in a center.
     """
     state = by_reference(arrays)
     queries = new_queries(1, Q.shape[1], state.signs.shape[1])
@@ -588,9 +588,11 @@ def find_gaps(arrays, own, Q, slots, gaps, apart):
     for row in range(Q.shape[0]):
         code_query(state, Q[row], queries, 0, _query_length(state))
         best = estimate_near(state, queries, 0, np.float32(1.0), _SURE, reach.sums, reach.near)
-        of_own = np.int64(state.members.list_of[state.vectors.places[own[row]] // TILE])
-        value, n_others = _nearness(state, queries, 0, of_own), state.clusters.sizes[of_own] - 1
-        less = _HALF * _apart(state, of_own, value) * np.float32(((n_others + 1) / max(n_others, 1)) ** 2 - 1.0)
+        of_own, less = np.int64(NONE), np.float32(0.0)
+        if own[row] != NONE:
+            of_own = np.int64(state.members.list_of[state.vectors.places[own[row]] // TILE])
+            value, n_others = _nearness(state, queries, 0, of_own), state.clusters.sizes[of_own] - 1
+            less = _HALF * _apart(state, of_own, value) * np.float32(((n_others + 1) / max(n_others, 1)) ** 2 - 1.0)
         n = _within_gap(state, queries, 0, reach, best, less)
         most = -np.float32(np.inf)
         for i in range(n):

@@ -5,9 +5,13 @@ from .arrays import empty, release, zeros
 from .bits import (
     BITS_OF_A_WORD,
     BLOCK,
+    LARGEST_CODE,
     PLANES,
+    TILE,
     add_and_subtract,
     count_bits,
+    first_of,
+    marks_of,
     plane_of,
     signs_of,
     transform_block,
@@ -27,15 +31,3 @@ from .interpreter_lock import keeping_interpreter, keeps_interpreter, switching_
 from .prefetch import prefetch
 from .pruning import Known, known
 from .references import by_reference, by_value
-from .tiles import (
-    FEATURES_OF_A_WORD,
-    LARGEST_CODE,
-    ROWS_OF_A_TILE,
-    TILE,
-    TileQueries,
-    Tiles,
-    first_of,
-    marks_of,
-    score_tile,
-    score_tile_for_one,
-)

@@ -1,4 +1,4 @@
-"""Vector instructions for 1-bit codes: popcounts of a tile of 32 codes, bit masks of numbers, and Hadamard transforms.
+"""Vector instructions for tiles of 32 codes: popcounts, bit masks of numbers and scores, and Hadamard transforms.
 
 LLVM translates its generic operations on vectors to the best instructions of a processor (on x86, ``vpopcntq`` or
 byte shuffles; on ARM, ``cnt``). The functions whose
@@ -13,7 +13,11 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .tiles import TILE
+TILE = 32
+"""Number of codes in a tile."""
+
+LARGEST_CODE = 127
+"""The largest 8-bit code. The smallest is -127."""
 
 BITS_OF_A_WORD = 64
 """Number of signs in a word of a 1-bit code."""
@@ -63,6 +67,16 @@ def transform_block_slowly(x: Any, i: Any) -> None:
     for h in (8, 4, 2, 1):
         pairs = x[i : i + BLOCK].reshape(-1, 2, h).copy()
         x[i : i + BLOCK] = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).reshape(-1)
+
+
+def marks_of_slowly(scores: Any, at: Any, least: Any) -> Any:
+    """Return an int64 whose bit ``i`` is set if the float32 ``scores[at + i] >= least``, for ``i`` below 32."""
+    return sum(1 << int(i) for i in np.flatnonzero(scores[at : at + TILE] >= least))
+
+
+def first_of_slowly(marks: Any) -> Any:
+    """Return the position of the lowest set bit of a nonzero int64."""
+    return (int(marks) & -int(marks)).bit_length() - 1
 
 
 def _data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
@@ -185,8 +199,30 @@ def _transform_block(_context: Any, x: Any, i: Any) -> Any:
     return types.void(x, types.int64), lower
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _marks_of(_context: Any, scores: Any, at: Any, least: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        some = _read(
+            builder, _data(context, builder, signature, arguments, 0), arguments[1], ir.VectorType(_FLOAT, TILE), 4
+        )
+        marks = builder.fcmp_ordered(">=", some, _everywhere(builder, arguments[2], TILE))
+        return builder.zext(builder.bitcast(marks, ir.IntType(TILE)), _WORD)
+
+    return types.int64(scores, types.int64, types.float32), lower
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _first_of(_context: Any, marks: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), lower
+
+
 count_bits: Any = count_bits_slowly if config.DISABLE_JIT else _count_bits  # type: ignore[attr-defined]
 signs_of: Any = signs_of_slowly if config.DISABLE_JIT else _signs_of  # type: ignore[attr-defined]
 plane_of: Any = plane_of_slowly if config.DISABLE_JIT else _plane_of  # type: ignore[attr-defined]
 add_and_subtract: Any = add_and_subtract_slowly if config.DISABLE_JIT else _add_and_subtract  # type: ignore[attr-defined]
 transform_block: Any = transform_block_slowly if config.DISABLE_JIT else _transform_block  # type: ignore[attr-defined]
+marks_of: Any = marks_of_slowly if config.DISABLE_JIT else _marks_of  # type: ignore[attr-defined]
+first_of: Any = first_of_slowly if config.DISABLE_JIT else _first_of  # type: ignore[attr-defined]

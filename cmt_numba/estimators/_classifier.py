@@ -519,7 +519,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """Return the number of classes that the head scores for each row with all of their weights: int64, shape (n,).
 
         Classes that are found only in posting lists do not count, because scoring their listed weights takes little
-        time.
+        time. With more than 8,192 dense classes, all count, because their codes are compared.
         """
         return self._model.best_labels(*self._checked(X), 1, self).n_scored
 

@@ -31,7 +31,6 @@ from .._forest import (
     with_tables,
 )
 from .._heads import (
-    ROWS_ASKED,
     AllScorers,
     CandidateSearch,
     Digest,
@@ -41,28 +40,22 @@ from .._heads import (
     LabelAnswers,
     LabelBounds,
     Questions,
-    ScorerLists,
     SearchEffort,
     StoredExamples,
     all_examples,
     all_of,
     all_scorers,
-    best_listed,
     best_of_all,
     cells_of_tables,
-    dense_scorers,
     has_converged,
     is_in_lists,
     label_bounds,
-    listed,
     new_head,
     rank_listed,
-    scaled,
     score_labels,
     some_examples,
     top_of_all,
     unscaled_rows,
-    vectors_of,
     weights_of_labels,
     with_digest,
     with_index,
@@ -72,6 +65,7 @@ from .._heads import (
     without_negligible_weights,
     without_tables,
 )
+from .._index import DenseIndex
 from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
 from ._feature_scales import FeatureScales, standardize, standardize_unscaled
@@ -90,6 +84,9 @@ MOST_TRAINED_ALONE = 8192
 
 MOST_TRAINED_ALONE_DENSE = 50_000
 """The same limit for dense examples. A pass over more takes minutes, because each example searches all trees."""
+
+_RECALL = 0.995  # fraction of rows for which an index of very many dense scorers finds the best label
+_ROWS_ASKED = 1024  # number of rows on which the effort of its searches is measured
 
 # Limits on a row's candidates from leaves and from the inverted index.
 _FEWEST_CANDIDATES = 16  # lower bound on the maximum number of candidates
@@ -146,7 +143,7 @@ class LabelOptions(Protocol):
 
 
 class LabelIndex:
-    """Linear scorers of labels, with trees and lists that find labels to score.
+    """Linear scorers of labels, with trees and indexes that find labels to score.
 
     Labels are numbered in the order of their insertion. Label ``l`` is memory ``l`` of the trees.
 
@@ -199,7 +196,7 @@ class LabelIndex:
         self.example_lengths: np.ndarray | None = None
         self.feature_weights: FeatureWeights | None = None
         self.scales: FeatureScales | None = None
-        self._layout: tuple[Digest, AllScorers | ScorerLists | None] | None = None
+        self._layout: tuple[Digest, AllScorers | DenseIndex | None] | None = None
         self._bounds: tuple[Digest, LabelBounds] | None = None
         self._n_asked: tuple[Digest, int] | None = None
         self._grown: tuple[Digest, ContextualMemoryTree] | None = None
@@ -470,28 +467,31 @@ class LabelIndex:
                 return all_scorers(head, in_tables=True)
         return self._kept(partial(all_scorers if head.parameters.sparse else _compact_scorers, head))
 
-    def lists(self, options: LabelOptions) -> ScorerLists | None:
-        """Return the cluster lists of a dense head's scorers, or None if queries do not use them.
+    def dense_index(self, options: LabelOptions) -> DenseIndex | None:
+        """Return the index of a dense head's scorers, or None if queries do not use it.
 
-        Queries use them if there are many labels, search options have default values and the head has a current digest.
+        Queries use it if there are many labels, search options have default values and the head has a current digest.
         """
         if self.of_sets or self.is_sparse or self.n_labels <= MOST_SCORED:
             return None
-        return self.make_lists() if options.n_probes is None and options.n_candidates is None else None
+        is_by_default = options.n_probes is None and options.n_candidates is None
+        is_current = self.head.digest.halves.shape[0] == self.n_labels
+        return self._kept(self._new_dense_index) if is_by_default and is_current else None
 
-    def make_lists(self) -> ScorerLists | None:
-        """Return the cluster lists of a dense head's scorers, or None if the head has no current digest."""
-        return self._kept(self._new_lists) if self.head.digest.halves.shape[0] == self.n_labels else None
-
-    def _new_lists(self) -> ScorerLists:
-        """Return cluster lists, calibrated on stored examples or, if there are none, on the scorers."""
-        scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # a different seed from the landmarks
-        if self.examples is None:
-            own = np.sort(rng.permutation(self.n_labels)[:ROWS_ASKED])
-            return listed(scorers, scaled(vectors_of(scorers, self.head.parameters.n_features)[own]), own)
-        n_examples = int(self.n_of_label.sum())
-        some, labels = self.prepared_examples(np.sort(rng.permutation(n_examples)[:ROWS_ASKED]))
-        return listed(scorers, as_matrix(some), labels)
+    def _new_dense_index(self) -> DenseIndex:
+        """Return an index of the scorers, calibrated on stored examples or, if there are none, on the scorers."""
+        weights = weights_of_labels(self.head, np.arange(self.n_labels))
+        biases = self.head.nodes["bias"][0, : self.n_labels]
+        if biases.any():  # the bias is the weight of another feature, whose value is 1
+            weights = np.column_stack([weights, biases])
+        index = DenseIndex(weights.shape[1], "inner_product", self.seed)
+        index.insert(np.ascontiguousarray(weights))
+        if self.examples is not None:
+            n_examples = int(self.n_of_label.sum())
+            some = np.random.default_rng(0).permutation(n_examples)[:_ROWS_ASKED]
+            rows, labels = self.prepared_examples(np.sort(some))
+            index.calibrate(_queries_of(index, rows), labels)
+        return index
 
     def bounds(self) -> LabelBounds:
         """Return bounds on the labels' scores. The head must be sparse, and its index must list all weights."""
@@ -505,7 +505,7 @@ class LabelIndex:
         """Fill the caches that ``former`` has filled, so that readers do not wait for them."""
         if former._layout is not None and self.n_labels > 0:
             self.all_scorers(options, _ROWS_WORTH_A_LAYOUT)
-            self.lists(options)
+            self.dense_index(options)
         if former._bounds is not None and self.n_labels > 0 and self.lists_best(1, options):
             self.bounds()
 
@@ -618,13 +618,17 @@ class LabelIndex:
 
     def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> LabelAnswers:
         """Return the ``k`` best labels of each row, padded with NONE and minus infinity."""
-        scorers, lists = self.all_scorers(options, rows.n_rows), self.lists(options)
+        scorers, index = self.all_scorers(options, rows.n_rows), self.dense_index(options)
         if scorers is not None:
             labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
             n_scored = np.full(rows.n_rows, scorers.n_labels)
             return LabelAnswers(*_widened(labels, scores, k), n_scored, n_scored)
-        if lists is not None:
-            return self.best_in_lists(lists, rows, k)
+        if index is not None:
+            labels, found = index.search(
+                _queries_of(index, rows), k, _RECALL, n_threads=self.forest.threads_for(rows.n_rows)
+            )
+            n_scored = np.full(rows.n_rows, self.n_labels)
+            return LabelAnswers(labels, found.astype(np.float32), n_scored, n_scored)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         answers = LabelAnswers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
@@ -639,10 +643,6 @@ class LabelIndex:
             for part, of_short in zip(answers, found, strict=True):
                 part[short] = of_short
         return answers
-
-    def best_in_lists(self, lists: ScorerLists, rows: Rows, k: int) -> LabelAnswers:
-        """Return the ``k`` best labels of each row in its nearest cluster lists."""
-        return best_listed(lists, dense_scorers(self.head, lists.biases), rows, k, partial(self.in_threads, rows))
 
     def lists_best(self, k: int, options: LabelOptions) -> bool:
         """Return whether the inverted index alone finds the ``k`` best labels, because it lists all weights.
@@ -689,6 +689,14 @@ def _new_tree(options: LabelOptions, n_trees: int, leaf_multiplier: float, seed:
         n_threads=check_jobs(options.n_jobs),
         random_state=seed,
     )
+
+
+def _queries_of(index: DenseIndex, rows: Rows) -> np.ndarray:
+    """Return dense rows as queries to an index of scorers, with the feature for biases if the index has it."""
+    Q = as_matrix(rows)
+    if Q.shape[1] < index.n_features:
+        Q = np.column_stack([Q, np.ones(len(Q), np.float32)])
+    return np.ascontiguousarray(Q)
 
 
 def _compact_scorers(head: Head) -> AllScorers:

@@ -7,8 +7,7 @@ import pytest
 from conftest import needs_jit
 
 from cmt_numba._jit import bits
-from cmt_numba._jit.bits import BITS_OF_A_WORD, PLANES
-from cmt_numba._jit.tiles import TILE
+from cmt_numba._jit.bits import BITS_OF_A_WORD, PLANES, TILE
 
 
 @needs_jit
@@ -57,3 +56,25 @@ def test_masks_and_transforms():
         bits.add_and_subtract_slowly(expected, at, 32)
         assert compiled(x, numbers, at) == (signs, planes)
         np.testing.assert_array_equal(x, expected)
+
+
+@needs_jit
+def test_marks():
+    from numba import njit
+
+    marks_of, first_of = bits.marks_of, bits.first_of
+
+    @njit  # type: ignore[untyped-decorator]
+    def compiled(scores: Any, at: Any, least: Any) -> Any:
+        marks = marks_of(scores, at, least)
+        return marks, first_of(marks) if marks != 0 else -1
+
+    scores = np.random.default_rng(0).normal(size=100).astype(np.float32)
+    scores[40] = -np.inf
+    for at in (0, 7, 40, 68):
+        for least in (scores[at : at + TILE].max(), scores[at + TILE - 1], np.float32(0.5), np.float32(-np.inf)):
+            marks = bits.marks_of_slowly(scores, at, least)
+            above = [i for i in range(TILE) if scores[at + i] >= least]
+            assert [i for i in range(64) if marks >> i & 1] == above
+            assert compiled(scores, at, least) == (marks, above[0] if above else -1)
+            assert not above or bits.first_of_slowly(marks) == above[0]
