@@ -1,12 +1,13 @@
 """The feedback model: learns from rewards which memories to return for a query."""
 
-from .model import FeedbackModel, LearnedPart, LearnedSummary
+from .model import ExplainedResult, FeedbackModel, LearnedPart, LearnedSummary
 from .search import LearnedSearch, WithOthers, score_sparse
 from .state import MOST_CANDIDATES, PART_NAMES
 
 __all__ = [
     "MOST_CANDIDATES",
     "PART_NAMES",
+    "ExplainedResult",
     "FeedbackModel",
     "LearnedPart",
     "LearnedSearch",

@@ -49,6 +49,24 @@ class LearnedPart(NamedTuple):
     weight: float
 
 
+class ExplainedResult(NamedTuple):
+    """A result of a query, explained by the parts of its score.
+
+    Attributes
+    ----------
+    key : object
+        The key or id of the memory.
+    score : float
+        The score.
+    parts : dict of str to float
+        The parts of the score by name, in units of the similarity. Parts that are 0 are omitted.
+    """
+
+    key: Any
+    score: float
+    parts: dict[str, float]
+
+
 class LearnedSummary(NamedTuple):
     """What a model has learned.
 
@@ -159,13 +177,14 @@ class FeedbackModel:
     def explain(
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray
     ) -> list[dict[str, float]]:
-        """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
+        """Return the parts of the score of each candidate of one query, by name, in units of the similarity, unless it is 0."""
         parts, weights = np.empty((1, ids.size, N_PARTS)), self._state.weights
         candidates = self._candidates(ids[None], similarities[None], keys)
         score_candidates(self._state, query, candidates, np.empty((1, ids.size)), parts)
         products = parts[0] * weights / weights[SIMILAR]
         products[:, CONSTANT] = 0.0
-        return [dict(zip(PART_NAMES, row, strict=True)) for row in products.tolist()]
+        pairs = (zip(PART_NAMES, row, strict=True) for row in products.tolist())
+        return [{name: value for name, value in row if value != 0.0} for row in pairs]
 
     def learn(
         self,

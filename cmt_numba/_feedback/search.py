@@ -75,6 +75,14 @@ class LearnedSearch:
         """Return the learned similarities of candidates, shape (n, m); -inf for the id -1."""
         return self.model.rank(self.model.prepare(Q), ids, *self._described(index, Q, ids))
 
+    def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]]:
+        """Return the parts of the similarity of each result of one query, by name."""
+        queries = self.model.prepare(Q)
+        others = self._candidates(index, Q, queries, ids.size, target_recall, None, 1)[0]
+        candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
+        similarities, keys = self._described(index, Q, candidates[None])
+        return self.model.explain(queries, candidates, similarities[0], keys)[: ids.size]
+
     def _candidates(
         self, index: Any, Q: Any, queries: np.ndarray, k: int, target_recall: float, among: Any, n_threads: int
     ) -> np.ndarray:

@@ -326,6 +326,15 @@ class RetrievalModel:
         ids, scores = self.learned.search(index, as_matrix(rows), k, 1.0, None, self.forest.threads_for(rows.n_rows))
         return no_hits(rows.n_rows, k)._replace(ids=memories.owners_of(ids), scores=scores.astype(np.float32))
 
+    def explain(
+        self, rows: Rows, ids: np.ndarray, scores: np.ndarray, options: RetrievalOptions
+    ) -> list[dict[str, float]]:
+        """Return the parts of the scores of the memories found for one row, by name."""
+        if self.learned is None or not self.learned.model.is_used or ids.size == 0:
+            return [{"similarity": score} for score in scores.tolist()]
+        index = KeyIndex(self.forest, options.n_probes)
+        return self.learned.explain(index, as_matrix(rows), self.memories.entries_of(ids), 1.0)
+
     def _expected(self, rows: Rows) -> np.ndarray:
         assert self.by_value is not None
         return self.by_value.expect(rows, self.forest.threads_for(rows.n_rows))

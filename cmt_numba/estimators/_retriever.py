@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._change import reads
+from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE, Hits, Rows, as_matrix
 from .._jit import keeps_interpreter
 from .._validation import (
@@ -354,6 +355,43 @@ class CMTRetriever(MemoryEstimator):
             only one of several memories with equal values.
         """
         return self._best(self._checked(X), check_wanted("k", k, self.n_memories_))
+
+    @reads
+    def learned(self) -> LearnedSummary | None:
+        """Return what a search by key has learned from rewards, or None if there were none.
+
+        Returns
+        -------
+        LearnedSummary
+            The weight of each part of a score, and the gain in reward over ranking by similarity, with an interval.
+        """
+        check_is_fitted(self)
+        return None if self._model.learned is None else self._model.learned.model.learned()
+
+    @reads
+    def explain(self, X: Any, k: int = 5) -> list[ExplainedResult]:
+        """Explain the results of one query by the parts of their scores.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (1, n_features) or (n_features,)
+            The query.
+        k : int, default 5
+            Number of memories.
+
+        Returns
+        -------
+        list of ExplainedResult
+            The id of the memory, the score and its parts for each result, best first.
+        """
+        rows = self._checked(np.atleast_2d(X) if isinstance(X, np.ndarray | list) else X)
+        if rows.n_rows != 1:
+            raise ValueError(f"explain takes a single query, got {rows.n_rows} rows")
+        hits = self._best(rows, check_wanted("k", k, self.n_memories_))
+        there = hits.ids[0] != NONE
+        parts = self._model.explain(rows, hits.ids[0][there], hits.scores[0][there], self)
+        pairs = zip(hits.ids[0][there].tolist(), hits.scores[0][there].tolist(), parts, strict=True)
+        return [ExplainedResult(*pair) for pair in pairs]
 
     @keeps_interpreter
     @reads

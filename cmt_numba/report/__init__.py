@@ -11,10 +11,11 @@ from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from . import _figures
 from ._bandit import bandit_tables, intervals_of, write_bandit_report
 from ._figures import Drawing
+from ._learned import write_learned_report
 from ._page import require_libraries, write_page
 from ._tables import METRICS, leaves_matter, profile_table, result_tables, shown_profile
 
-__all__ = ["write_bandit_report", "write_report"]
+__all__ = ["write_bandit_report", "write_learned_report", "write_report"]
 
 
 def write_report(

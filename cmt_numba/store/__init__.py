@@ -37,6 +37,7 @@ text) and ``facts`` (name, value). In a folder, ``journal.sqlite`` has these tab
 else. Databases with other tables, views or triggers are refused.
 """
 
+from .._feedback import ExplainedResult, LearnedSummary
 from ._checks import (
     METRICS,
     DuplicateKeyError,

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numba
 import numpy as np
 
+from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE
 from .._jit import keeps_interpreter
 from .._validation import check_entries, check_integer, check_real, check_rewards, check_wanted
@@ -457,6 +458,48 @@ class MemoryStore:
         if not np.isnan(given_rewards).all() and contents.state.index is not None:
             is_shared = rewards.shape != ids.shape
             contents.learn(X, ids, given_rewards, self._target_recall, others, is_shared=is_shared)
+
+    def learned(self) -> LearnedSummary | None:
+        """Return what the store has learned from rewards, or None if there were none.
+
+        Returns
+        -------
+        LearnedSummary
+            The weight of each part of a score, and the gain in reward over ranking by similarity, with an interval.
+        """
+        self._contents.check_open()
+        feedback = self._contents.state.feedback
+        return None if feedback is None else self._contents.lock.read(feedback.model.learned)
+
+    def explain(self, X: Any, k: int = 10, *, texts: Any = None) -> list[ExplainedResult]:
+        """Explain the results of one query by the parts of their scores.
+
+        Parameters
+        ----------
+        X, k, texts
+            A single query, as for :meth:`query`.
+
+        Returns
+        -------
+        list of ExplainedResult
+            The key, the score and its parts for each result, best first. With the cosine, their sum is the score, apart
+            from the advantage of a memory with the key of the query.
+        """
+        X, _ = self._check_queries(X, texts)
+        if X is None or X.shape[0] != 1:
+            raise ValueError("explain takes a single query with a vector")
+
+        def explain() -> list[ExplainedResult]:
+            found = self.query(X, k, texts=texts)[0]
+            state = self._contents.state
+            ids = self._contents.records.find([result.key for result in found])
+            parts = [{"similarity": result.score} for result in found]
+            if state.feedback is not None and state.feedback.model.is_used and ids.size > 0:
+                ids = np.where(state.have_vectors(ids), ids, NONE)
+                parts = state.feedback.explain(state.index, X, ids, self._target_recall)
+            return [ExplainedResult(result.key, result.score, own) for result, own in zip(found, parts, strict=True)]
+
+        return self._contents.alone(explain)
 
     # Contents
 

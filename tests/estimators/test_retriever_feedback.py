@@ -61,6 +61,11 @@ def test_rewards_raise_rewards_and_new_memories_are_found(form: str):
     hits = retriever.query(Q[:5], retriever.n_memories_)
     assert (np.sort(hits.ids, axis=1) == np.arange(retriever.n_memories_)).all()
     retriever.check_invariants()
+    explained, learned = retriever.explain(Q[:1], 3), retriever.learned()
+    assert learned is not None
+    assert learned.gain > 0.0
+    assert [result.key for result in explained] == retriever.query(Q[:1], 3).ids[0].tolist()
+    assert all(sum(result.parts.values()) == pytest.approx(result.score, abs=1e-4) for result in explained)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 from cmt_numba import MemoryStore
+from cmt_numba.report import write_learned_report
 from cmt_numba.store import METRICS
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
@@ -184,3 +185,25 @@ def test_queries_with_texts_are_learned_too():
     plain.add([3], rows(1))
     plain.feedback(rows(1), [[0, None]], [[1.0, 0.0]])  # the memory has no vector
     assert plain._contents.state.feedback is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_was_learned_is_shown(form: str, tmp_path: Path):
+    store, plain, query = taught(form), MemoryStore(), FORMS[form](rows(1, 5))
+    plain.add([0, 1], rows(2))
+    assert plain.learned() is None
+    assert plain.explain(rows(1), 1)[0].parts == {"similarity": pytest.approx(1.0)}
+    learned, explained = store.learned(), store.explain(query, 4)
+    assert learned is not None
+    assert learned.interval[0] <= learned.gain <= learned.interval[1]
+    assert [result.key for result in explained] == store.query(query, 4).keys[0].tolist()
+    for result in explained:
+        assert sum(result.parts.values()) == pytest.approx(result.score, abs=1e-4)
+    assert any("moved key" in result.parts for result in explained)
+    with pytest.raises(ValueError, match="a single query"):
+        store.explain(FORMS[form](rows(2)), 1)
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    write_learned_report(tmp_path / "page.html", learned, explained)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert all(text in page for text in ("moved key", f"{learned.gain:+.3f}", f"{explained[0].score:.3f}"))
