@@ -5,6 +5,9 @@ Help must appear immediately, so commands import slow modules such as scikit-lea
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -399,6 +402,42 @@ def predict(
             )
         else:
             write_labels(learned, batches, file)
+
+
+@app.command()
+def search(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder or file of a MemoryStore with texts.")],
+    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="Words to search for.")],
+    k: Annotated[int, typer.Option("-k", metavar="K", min=1, help="Number of memories to print.")] = 10,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="JSON", help='Filter on payload fields, such as \'{"year": {"gte": 2020}}\'.'),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per memory.")] = False,
+) -> None:
+    """Search the texts of a store by their words, and print the best memories.
+
+    ```sh
+    cmt-numba search notes what does E17 mean
+    cmt-numba search notes router -k 3 --where '{"year": {"gte": 2020}}' --json
+    ```
+    """
+    from rich.console import Console
+
+    from .._display import ResultTable
+    from ..store import MemoryStore
+    from ._tables import show_table
+
+    if not store.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(store))
+    with MemoryStore.load(store) if store.is_file() else MemoryStore(store, read_only=True) as opened:
+        results = opened.query(texts=" ".join(words), k=k, where=None if where is None else json.loads(where))
+        found = [result._asdict() for result in results[0]]
+    if as_json:
+        for result in found:
+            print(to_json_text(result))
+    elif found:
+        show_table(Console(), ResultTable.of_records(f"{store}: {' '.join(words)}", found))
 
 
 @app.command()

@@ -18,49 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import _heads as heads
 from .._display import warn
 from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, no_hits, rescaled
-from .._heads import (
-    HEAD_LOSSES,
-    N_COMPETITORS,
-    N_STORED,
-    ExampleParameters,
-    Head,
-    HeadLesson,
-    HeadLoss,
-    LabelAnswers,
-    StoredDuals,
-    StoredExamples,
-    all_examples,
-    all_slots,
-    append_examples,
-    as_ready_as,
-    count_in_means,
-    duals_of_slots,
-    exact_scores_of_all,
-    give_ids,
-    lacks_gaps,
-    learn_labels,
-    learn_shortlists,
-    margin_wanted,
-    measure_gaps,
-    new_duals,
-    new_examples,
-    new_head,
-    new_shortlists,
-    no_stored_duals,
-    resume,
-    rows_of_labels,
-    shortlist_rows,
-    slots_of_examples,
-    with_duals,
-    with_labels,
-    with_only,
-    with_only_examples,
-    with_room_for_examples,
-    without_digest,
-)
 from .._jit import keeping_interpreter
 from ..tree import ContextualMemoryTree
 from ._calibration import (
@@ -145,21 +106,21 @@ class ClassificationModel:
         self.index, self.classes = index, classes
         self.label_of_class, self.class_of_label = label_of_class, class_of_label
         self.example_weights: np.ndarray | None = None
-        self.duals: StoredDuals | None = None
+        self.duals: heads.StoredDuals | None = None
         self.n_measured = self.n_relearned = 0
         self.calibration = np.full(1, np.nan)
         self.choice: Choice | None = None
         self.has_warned = False
         self.example_names: ExampleNames | None = None
-        self._table: tuple[StoredExamples, NeighborTable] | None = None
+        self._table: tuple[heads.StoredExamples, NeighborTable] | None = None
 
     @classmethod
     def new(cls, options: ClassificationOptions, batch: ExampleBatch, n_classes: int) -> ClassificationModel:
         """Return an empty model for a first batch and about ``n_classes`` classes."""
-        rows, loss, learning_rate = batch.rows, HEAD_LOSSES[options.loss], float(options.learning_rate)
+        rows, loss, learning_rate = batch.rows, heads.HEAD_LOSSES[options.loss], float(options.learning_rate)
         index = LabelIndex.new(options, rows, n_classes, loss, learning_rate, of_sets=False)
         if options.store_examples:
-            index.examples = new_examples(ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
+            index.examples = heads.new_examples(heads.ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
         nothing = np.empty(0, np.int64)
         model = cls(index, nothing, nothing, nothing)
         model._measure_features(rows, batch.lengths, batch.weights, options, n_classes, are_weighted=batch.are_weighted)
@@ -226,7 +187,7 @@ class ClassificationModel:
         examples = self.index.examples
         return 0 if examples is None else int(examples.keys.totals[N_MEMORIES])
 
-    def stored(self) -> StoredExamples:
+    def stored(self) -> heads.StoredExamples:
         """Return the stored examples, or raise ValueError if examples are not stored."""
         if self.index.examples is None:
             raise ValueError("examples are not stored: pass store_examples=True and fit again")
@@ -263,7 +224,7 @@ class ClassificationModel:
         if self._has_means() and known.any():
             counted = rows if known.all() else rows.take(known)
             counted = weighted(rescaled(counted), taken(weights, known))
-            index.head = count_in_means(index.head, counted, labels[known])
+            index.head = heads.count_in_means(index.head, counted, labels[known])
         if not (listed or index.scores_all):
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
         n_swept = 0
@@ -322,8 +283,8 @@ class ClassificationModel:
 
     def _measure_again(self, options: ClassificationOptions) -> None:
         """Measure the features of all stored examples, without deciding again whether to weight or standardise them."""
-        index, weights, (rows, _) = self.index, self.index.feature_weights, all_examples(self.stored())
-        shares, scales = taken(self.example_weights, all_slots(self.stored())), index.scales
+        index, weights, (rows, _) = self.index, self.index.feature_weights, heads.all_examples(self.stored())
+        shares, scales = taken(self.example_weights, heads.all_slots(self.stored())), index.scales
         if weights is not None:
             found = count_features(options.feature_weights, rows, shares, are_weighted=weights.are_weighted)
             index.feature_weights = weights if found is None else found._replace(is_used=weights.is_used)
@@ -343,7 +304,7 @@ class ClassificationModel:
         """Replace the scales of features without changing any answer."""
         former, index = self.index.scales, self.index
         if former is not None and scales.is_used and scales.n_used != former.n_used:
-            index.head = without_digest(index.head)
+            index.head = heads.without_digest(index.head)
             move_scorers(index.head, former, scales)
         index.scales = scales
 
@@ -406,24 +367,24 @@ class ClassificationModel:
     def _store(self, batch: ExampleBatch, labels: np.ndarray) -> np.ndarray:
         """Store a batch, and return the slots of its examples."""
         rows, _, ids, weights, lengths, _ = batch
-        examples = with_room_for_examples(self.stored(), rows, self.index.n_labels)
+        examples = heads.with_room_for_examples(self.stored(), rows, self.index.n_labels)
         self.index.examples = examples
         n_stored, next_id = (int(examples.keys.totals[total]) for total in (N_MEMORIES, NEXT_ID))
         self.example_weights = joined_weights(self.example_weights, n_stored, weights, rows.n_rows)
         index = self.index
         index.example_lengths = joined_weights(index.example_lengths, n_stored, lengths, rows.n_rows)
-        append_examples(examples.lists, rows, labels)
+        heads.append_examples(examples.lists, rows, labels)
         if ids is not None and ids.dtype.kind != "i":
             if self.example_names is None:
                 self.example_names = ExampleNames()
             self.example_names.add(ids.tolist(), next_id)
         elif ids is not None:
-            give_ids(examples.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
+            heads.give_ids(examples.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
         return np.arange(n_stored, n_stored + rows.n_rows)
 
     def _has_means(self) -> bool:
         """Return whether the head keeps the sum of each label's examples."""
-        return self.index.head.parameters.loss == HeadLoss.MIRA
+        return self.index.head.parameters.loss == heads.HeadLoss.MIRA
 
     def _learn_again_if_due(self, options: ClassificationOptions) -> bool:
         """Retrain on all stored examples if many were added or removed; return whether this happened.
@@ -433,7 +394,7 @@ class ClassificationModel:
         index = self.index
         if index.examples is None or n_passes_of(options) == 0 or not is_due(self.n_stored, self.n_relearned):
             return False
-        (rows, _), slots = all_examples(index.examples), all_slots(index.examples)
+        (rows, _), slots = heads.all_examples(index.examples), heads.all_slots(index.examples)
         before = index.head, self.duals, index.feature_weights, index.scales
         lengths = None if index.example_lengths is None else index.example_lengths[: rows.n_rows]
         try:
@@ -450,7 +411,7 @@ class ClassificationModel:
 
     def _learn_all(self, options: ClassificationOptions) -> None:
         """Train a new head and the routers on all stored examples."""
-        self.duals, slots = None, all_slots(self.stored())
+        self.duals, slots = None, heads.all_slots(self.stored())
         self.train_from_means(*self.index.prepared_examples(), taken(self.example_weights, slots), options, slots)
 
     def _spreads_work(self, n_rows: int) -> bool:
@@ -483,7 +444,9 @@ class ClassificationModel:
         """
         index = self.index
         means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1, weights)
-        index.head = with_labels(new_head(index.head.parameters._replace(n_features=rows.n_features)), means, lengths)
+        index.head = heads.with_labels(
+            heads.new_head(index.head.parameters._replace(n_features=rows.n_features)), means, lengths
+        )
         index.begin_training()
         if slots is not None:
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=False)
@@ -526,7 +489,7 @@ class ClassificationModel:
     def _choose_features(self, options: ClassificationOptions) -> None:
         """Decide by the error on held-out examples whether to weight or standardise features, unless this is clear."""
         index, scales, weights = self.index, self.index.scales, self.index.feature_weights
-        rows, labels = all_examples(self.stored())
+        rows, labels = heads.all_examples(self.stored())
         tried: list[Any]
         if scales is not None and index.scores_all and index.n_labels <= MOST_LABELS and n_passes_of(options) > 0:
             first = rows.n_features <= MOST_OF_A_TABLE
@@ -559,13 +522,13 @@ class ClassificationModel:
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return the labels that compete with each row's label, concatenated over all rows."""
-        index, shape = self.index, (rows.n_rows, N_COMPETITORS)
+        index, shape = self.index, (rows.n_rows, heads.N_COMPETITORS)
         if index.scores_all:
-            shortlists = new_shortlists(labels, N_COMPETITORS)
-            shortlist_rows(index.head.models, rows, labels.size, shortlists)
+            shortlists = heads.new_shortlists(labels, heads.N_COMPETITORS)
+            heads.shortlist_rows(index.head.models, rows, labels.size, shortlists)
             return shortlists[:, 1:][shortlists[:, 1:] != NONE].astype(np.int64)
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
-        index.search_labels(rows, LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
+        index.search_labels(rows, heads.LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
         return best[(best != NONE) & (best != labels[:, None])]
 
     def _train_head(
@@ -589,34 +552,34 @@ class ClassificationModel:
             index.head.gaps[:] *= 0.5  # gaps shrink as classes get more examples, so new measurements must count more
             self.n_measured = n_examples
         of_labels = index.n_of_label if index.weight_of_label is None else index.weight_of_label
-        duals = new_duals(options.aggressiveness, of_labels[labels], weights)
+        duals = heads.new_duals(options.aggressiveness, of_labels[labels], weights)
         if slots is not None and self.duals is not None:
-            resume(self.duals, slots, duals)
-        shortlists = new_shortlists(labels)
+            heads.resume(self.duals, slots, duals)
+        shortlists = heads.new_shortlists(labels)
         is_short = index.scores_all and self._has_means() and (n_swept > 0 or n_rows <= _FEW_ROWS)
-        if not is_short or lacks_gaps(index.head):
+        if not is_short or heads.lacks_gaps(index.head):
             questions, search = index.questions(rows), index.hard_negatives(n_rows, options)
-            lesson = HeadLesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
-            measure_gaps(search, index.head, lesson, duals, float(of_labels.mean()))
+            lesson = heads.HeadLesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
+            heads.measure_gaps(search, index.head, lesson, duals, float(of_labels.mean()))
         if index.is_untrained():
             return
         if is_short:
             n_sought = n_rows - n_swept
-            shortlist_rows(index.head.models, rows, n_sought, shortlists)
-            shortlists[n_sought:, 1 : 1 + N_STORED] = duals.competitors[n_sought:, :N_STORED]
+            heads.shortlist_rows(index.head.models, rows, n_sought, shortlists)
+            shortlists[n_sought:, 1 : 1 + heads.N_STORED] = duals.competitors[n_sought:, : heads.N_STORED]
             order = np.arange(n_rows)[None].repeat(n_passes, axis=0)
             index.orders.permuted(order, axis=1, out=order)
-            index.head = learn_shortlists(index.head, rows, labels, shortlists, order.ravel(), duals)
+            index.head = heads.learn_shortlists(index.head, rows, labels, shortlists, order.ravel(), duals)
             index.prune()
         else:
 
-            def learn(n_pass: int, order: np.ndarray) -> Head:
-                lesson = HeadLesson(questions, order, labels, shortlists, n_pass == 0)
-                return learn_labels(search, index.head, lesson, duals)
+            def learn(n_pass: int, order: np.ndarray) -> heads.Head:
+                lesson = heads.HeadLesson(questions, order, labels, shortlists, n_pass == 0)
+                return heads.learn_labels(search, index.head, lesson, duals)
 
             index.train_in_passes(n_rows, n_passes, duals, learn, options.verbose)
         if slots is not None and self._has_means():
-            self.duals = with_duals(self.duals or no_stored_duals(), slots, duals)
+            self.duals = heads.with_duals(self.duals or heads.no_stored_duals(), slots, duals)
 
     # Forgetting
 
@@ -651,7 +614,7 @@ class ClassificationModel:
             kept = renumber(tree._forest)
         number = np.full(self.class_of_label.size, NONE, np.int64)
         number[kept] = np.arange(kept.size)
-        head = with_only(index.head, kept)
+        head = heads.with_only(index.head, kept)
         fewer.tree, fewer.orders, fewer.feature_weights = tree, *copy.deepcopy((index.orders, index.feature_weights))
         fewer.n_of_label, fewer.weight_of_label = index.n_of_label[kept], taken(index.weight_of_label, kept)
         left = np.delete(np.arange(self.classes.size), classes)
@@ -665,7 +628,7 @@ class ClassificationModel:
         model.choice, model.has_warned = self.choice, self.has_warned
         if index.examples is not None:
             head = self._forget_examples(model, head, slots, number, kept.size)
-        fewer.head = as_ready_as(head, index.head, index.lightest_listed)
+        fewer.head = heads.as_ready_as(head, index.head, index.lightest_listed)
         # In the decision to retrain, a removed example counts like a new one.
         n_gone = int(index.n_of_label.sum() - fewer.n_of_label.sum())
         model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
@@ -674,15 +637,15 @@ class ClassificationModel:
         return model
 
     def _forget_examples(
-        self, fewer: ClassificationModel, head: Head, slots: np.ndarray, number: np.ndarray, n_labels: int
-    ) -> Head:
+        self, fewer: ClassificationModel, head: heads.Head, slots: np.ndarray, number: np.ndarray, n_labels: int
+    ) -> heads.Head:
         """Copy the remaining examples to ``fewer``, and return its head.
 
         Remove the examples in ``slots`` and those of removed labels. ``number[l]`` is the new number of label ``l``, or
         NONE if the label is removed.
         """
         examples, weights, index = self.stored(), self.example_weights, fewer.index
-        label_of = all_examples(examples)[1]
+        label_of = heads.all_examples(examples)[1]
         stays = number[label_of] != NONE
         stays[slots] = False
         gone = slots[number[label_of[slots]] != NONE]
@@ -690,13 +653,13 @@ class ClassificationModel:
         index.n_of_label = index.n_of_label - np.bincount(of_gone, minlength=n_labels)
         if self._has_means() and gone.size > 0:
             removed = weighted(rescaled(self.index.prepared_examples(gone)[0]), taken(weights, gone))
-            head = count_in_means(head, removed._replace(values=-removed.values), of_gone)
+            head = heads.count_in_means(head, removed._replace(values=-removed.values), of_gone)
         stays = np.flatnonzero(stays)
         if index.weight_of_label is not None:  # sum again, because subtracting large weights would lose small weights
             index.weight_of_label = total_weights(number[label_of[stays]], taken(weights, stays), n_labels)
         fewer.example_weights, index.example_lengths = taken(weights, stays), taken(index.example_lengths, stays)
-        fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)
-        index.examples = with_only_examples(examples, stays, number[label_of[stays]], n_labels)
+        fewer.duals = None if self.duals is None else heads.duals_of_slots(self.duals, stays, number)
+        index.examples = heads.with_only_examples(examples, stays, number[label_of[stays]], n_labels)
         if self.example_names is not None:
             left = fewer.example_ids()
             fewer.example_names = ExampleNames(self.example_names.of_ids(left).tolist(), left.tolist())
@@ -708,7 +671,7 @@ class ClassificationModel:
 
     def best_labels(
         self, rows: Rows, lengths: np.ndarray | None, k: int, options: ClassificationOptions
-    ) -> LabelAnswers:
+    ) -> heads.LabelAnswers:
         """Return the ``k`` best labels of each row."""
         return self.index.best_labels(self.index.prepared(rows, lengths), k, options)
 
@@ -718,7 +681,7 @@ class ClassificationModel:
         rows = index.prepared(rows, lengths)
         scorers = index.all_scorers(options, rows.n_rows)
         if scorers is not None:
-            scores[:, self.class_of_label] = exact_scores_of_all(scorers, rows)
+            scores[:, self.class_of_label] = heads.exact_scores_of_all(scorers, rows)
         else:
             labels, found, *_ = index.best_labels(rows, index.effort(options).n_labels, options)
             row, rank = np.nonzero(labels != NONE)
@@ -733,7 +696,7 @@ class ClassificationModel:
         if np.isnan(self.calibration[0]):
             self.calibration[0] = self.learned_logits(options)
         scores -= scores.max(axis=1, keepdims=True)
-        proba: np.ndarray = np.exp(float(self.calibration[0]) / margin_wanted(self.index.head) * scores)
+        proba: np.ndarray = np.exp(float(self.calibration[0]) / heads.margin_wanted(self.index.head) * scores)
         proba /= proba.sum(axis=1, keepdims=True)
         return proba
 
@@ -741,7 +704,7 @@ class ClassificationModel:
         """Return logits per margin learned from held-out examples, or the default if there are too few."""
         if self.index.examples is None:
             return LOGITS_PER_MARGIN
-        _, labels = all_examples(self.index.examples)
+        _, labels = heads.all_examples(self.index.examples)
         needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
         apart, seen = held_out(labels.size, 0, never=needed)
         if apart.size < FEWEST_HELD_OUT:
@@ -753,7 +716,7 @@ class ClassificationModel:
     def logits_for(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> float:
         """Return logits per margin learned from prepared, labelled rows that the model has not seen."""
         found, scores, *_ = self.index.best_labels(rows, min(MOST_RANKED, self.index.n_labels), options)
-        return logits_per_margin(scores, positions_in(found, labels), margin_wanted(self.index.head))
+        return logits_per_margin(scores, positions_in(found, labels), heads.margin_wanted(self.index.head))
 
     def nearest_slots(
         self, rows: Rows, lengths: np.ndarray, k: int, options: ClassificationOptions
@@ -767,13 +730,13 @@ class ClassificationModel:
             return nearest(self._neighbor_table(choice.metric), rows, lengths, k)
         hits = self._scored_examples(rows, lengths, k, options)
         slots, found = np.full(hits.ids.shape, NONE), hits.ids != NONE
-        slots[found] = slots_of_examples(examples, hits.ids[found])
+        slots[found] = heads.slots_of_examples(examples, hits.ids[found])
         return slots, 1.0 - hits.scores
 
     def _neighbor_table(self, metric: str) -> NeighborTable:
         """Return the table of stored examples for a metric, cached until the stored examples change."""
         examples, kept = self.stored(), self._table
-        stored, _ = all_examples(examples)
+        stored, _ = heads.all_examples(examples)
         is_kept = kept is not None and kept[0] is examples and kept[1].squares.size == stored.n_rows
         if kept is None or not is_kept or kept[1].metric != metric:
             lengths = self.index.example_lengths
@@ -788,7 +751,7 @@ class ClassificationModel:
         """
         hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
         best = self.best_labels(rows, lengths, min(index.n_labels, k + _LABELS_SCANNED), options)
-        index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
+        index.in_threads(rows, partial(heads.rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
         return hits
 
     def votes(self, rows: Rows, lengths: np.ndarray, options: ClassificationOptions) -> np.ndarray:
@@ -796,5 +759,5 @@ class ClassificationModel:
         slots, distances = self.nearest_slots(rows, lengths, resolved(options, self.choice).n_neighbors, options)
         examples, found = self.stored(), slots != NONE
         classes = np.where(found, self.class_of_label[examples.label_of[np.where(found, slots, 0)]], NONE)
-        weights = weights_of_votes(options.weights, 1.0 - distances, rows, all_examples(examples)[0], slots)
+        weights = weights_of_votes(options.weights, 1.0 - distances, rows, heads.all_examples(examples)[0], slots)
         return count_votes(classes, weights, self.classes.size)

@@ -13,38 +13,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse
 
+from .. import _heads as heads
 from .._change import map_threads, spans, with_progress
 from .._engine import insert_rows, query_forest, roll_back
 from .._forest import NONE, Rows, rescaled
-from .._heads import (
-    NEGLIGIBLE,
-    ExamplePairs,
-    HeadLoss,
-    LabelBlock,
-    Listing,
-    Questions,
-    Training,
-    all_above,
-    all_of,
-    cells_of_tables,
-    common_labels,
-    forget_labels,
-    group_by_label,
-    joined,
-    learn_afresh,
-    learn_memberships,
-    list_hard_negatives,
-    list_labels,
-    new_digest,
-    new_duties,
-    one_block,
-    pair_with_all,
-    pair_with_answers,
-    pair_with_hard_negatives,
-    pairs_that_count,
-    with_lists,
-    with_lists_of,
-)
 from .._validation import check_jobs
 from ..tree import ContextualMemoryTree
 from ._input import filled, taken, total_weights
@@ -126,7 +98,7 @@ class MultilabelModel:
         cls, options: MultilabelOptions, rows: Rows, n_labels: int, pair: np.ndarray | None, *, is_output_sparse: bool
     ) -> MultilabelModel:
         """Return an empty model for rows like ``rows`` and about ``n_labels`` labels."""
-        index, examples = LabelIndex.new(options, rows, n_labels, int(HeadLoss.MIRA), 1.0, of_sets=True), None
+        index, examples = LabelIndex.new(options, rows, n_labels, int(heads.HeadLoss.MIRA), 1.0, of_sets=True), None
         if options.store_examples:
             # Stored examples have their own seed, so that learning does not depend on whether they are stored.
             seed = np.random.SeedSequence([index.seed, 1])
@@ -217,7 +189,7 @@ class MultilabelModel:
         if index.n_labels == 0:
             return  # no example has a label yet
         self._choose_common()
-        questions = all_of(routed(rows), rows)
+        questions = heads.all_of(routed(rows), rows)
         index.begin_training(in_lists=in_lists)
         if labels.size > 0 and not index.without_trees:
             index.teach_routers(rescaled(questions.routed.take(of_rows)), labels, options, afresh=afresh)
@@ -271,13 +243,13 @@ class MultilabelModel:
         index = self.index
         former = index.head.common.labels
         common = most_common(*index.amounts, former)
-        index.head = index.head._replace(common=common_labels(common))
+        index.head = index.head._replace(common=heads.common_labels(common))
         if not np.isin(former, common).all():
             index.update_postings()  # the index omits common labels
 
     def _train_head(
         self,
-        questions: Questions,
+        questions: heads.Questions,
         of_rows: np.ndarray,
         labels: np.ndarray,
         n_known: int,
@@ -289,50 +261,52 @@ class MultilabelModel:
         Labels ``n_known`` and above are new. ``weights`` are row weights.
         """
         index, n_rows, n_labels = self.index, questions.rows.n_rows, self.index.n_labels
-        forget_labels(index.head.models, n_known)  # scorers of new labels start from 0; the index keeps their means
+        heads.forget_labels(index.head.models, n_known)  # new scorers start from 0; the index keeps their means
         in_lists = n_known == 0 and index.is_sparse
         if in_lists:
-            index.head = with_lists(index.head, new_digest(np.zeros(n_labels, np.int64)))
-        learn = learn_afresh if in_lists else learn_memberships
+            index.head = heads.with_lists(index.head, heads.new_digest(np.zeros(n_labels, np.int64)))
+        learn = heads.learn_afresh if in_lists else heads.learn_memberships
         common, orders, of_each = index.head.common.labels, index.orders, filled(weights, n_rows)
         in_hand, of_all = of_each.sum(dtype=np.float64), index.amounts[1]
         totals = np.where(np.arange(n_labels) < n_known, in_hand, of_all)
-        duties = new_duties(options.aggressiveness, of_each, totals, n_known)
+        duties = heads.new_duties(options.aggressiveness, of_each, totals, n_known)
         n_threads = index.forest.threads_for(n_rows)
 
-        def train(rows: Rows, of_each: np.ndarray, blocks: Iterable[LabelBlock], n_sweeps: int, share: float) -> None:
-            training = Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)
+        def train(
+            rows: Rows, of_each: np.ndarray, blocks: Iterable[heads.LabelBlock], n_sweeps: int, share: float
+        ) -> None:
+            training = heads.Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)
             index.head = learn(index.head, blocks, training)
 
         # The solver needs rows in random order, but they may be sorted by label.
         order, place = orders.permutation(n_rows), np.empty(n_rows, np.int64)
         place[order] = np.arange(n_rows)
-        rows, answers = questions.rows.take(order), pair_with_answers(place[of_rows], labels, n_labels)
+        rows, answers = questions.rows.take(order), heads.pair_with_answers(place[of_rows], labels, n_labels)
         blocks = list(spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))))
         for first, stop in with_progress(blocks, "block of common labels", options.verbose):
-            pairs = pair_with_all(answers, common[first:stop], n_rows)
-            train(rows, of_each[order], one_block(pairs), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
+            pairs = heads.pair_with_all(answers, common[first:stop], n_rows)
+            train(rows, of_each[order], heads.one_block(pairs), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
         if n_labels == common.size:
             return
         del rows, answers  # frees copies of all rows
         others = ~np.isin(labels, common)
-        pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
+        pairs = heads.pair_with_answers(of_rows[others], labels[others], n_labels)
         for n_pass in with_progress(range(options.n_head_passes), "pass", options.verbose):
             if n_pass > 0 and index.is_worth_listing(n_rows):
                 index.update_postings()  # candidates then include the errors of the last pass
             if in_lists:
-                index.head = with_lists_of(index.head, common)  # scorers of other labels start from 0 in each pass
-            found = group_by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
-            counted: list[ExamplePairs] = []
-            of_labels = _noting(pair_with_hard_negatives(pairs, found, n_rows), counted)
-            train(questions.rows, of_each, of_labels, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
-            pairs = joined(counted)
+                index.head = heads.with_lists_of(index.head, common)  # other scorers start from 0 in each pass
+            found = heads.group_by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
+            counted: list[heads.ExamplePairs] = []
+            of_labels = _noting(heads.pair_with_hard_negatives(pairs, found, n_rows), counted)
+            train(questions.rows, of_each, of_labels, _SWEEPS, heads.NEGLIGIBLE if n_known == 0 else 0.0)
+            pairs = heads.joined(counted)
         if n_known > 0:
             index.prune()
         else:
-            index.n_cells_pruned = cells_of_tables(index.head)  # every pass has dropped negligible weights
+            index.n_cells_pruned = heads.cells_of_tables(index.head)  # every pass has dropped negligible weights
 
-    def _hard_negatives(self, questions: Questions, options: MultilabelOptions) -> np.ndarray:
+    def _hard_negatives(self, questions: heads.Questions, options: MultilabelOptions) -> np.ndarray:
         """Return each row's candidate labels, except common labels, padded with NONE: int32."""
         index = self.index
         state, effort = index.searched(options), index.effort(options, training=True)
@@ -342,7 +316,7 @@ class MultilabelModel:
 
         def find(first: int, stop: int) -> None:
             some = questions._replace(first=first, stop=stop)
-            list_hard_negatives(trees, routers, head, some, effort, found)
+            heads.list_hard_negatives(trees, routers, head, some, effort, found)
 
         index.in_threads(questions.rows, find)
         return found
@@ -361,9 +335,9 @@ class MultilabelModel:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
         scorers = index.all_scorers(options, rows.n_rows)
         if scorers is not None:
-            row, labels, scores = all_above(scorers, rows, lowest)
+            row, labels, scores = heads.all_above(scorers, rows, lowest)
             return row, self.column_of_label[labels], scores
-        state, effort, questions = index.searched(options), index.effort(options), all_of(routed(rows), rows)
+        state, effort, questions = index.searched(options), index.effort(options), heads.all_of(routed(rows), rows)
         trees, routers, head = state.trees, state.models, index.head.scorers
 
         def answer(span: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -372,7 +346,9 @@ class MultilabelModel:
             while first < stop:
                 labels, scores = np.empty(room, np.int64), np.empty(room, np.float32)
                 some = questions._replace(first=first, stop=stop)
-                done = list_labels(trees, routers, head, some, effort, lowest, Listing(ends, labels, scores))
+                done = heads.list_labels(
+                    trees, routers, head, some, effort, lowest, heads.Listing(ends, labels, scores)
+                )
                 if done > first:
                     of_rows = np.repeat(np.arange(first, done), np.diff(ends[first:done], prepend=0))
                     found.append((of_rows, labels[: ends[done - 1]], scores[: ends[done - 1]]))
@@ -394,11 +370,11 @@ class MultilabelModel:
         return hits.ids, hits.scores
 
 
-def _noting(blocks: Iterable[LabelBlock], counted: list[ExamplePairs]) -> Iterator[LabelBlock]:
+def _noting(blocks: Iterable[heads.LabelBlock], counted: list[heads.ExamplePairs]) -> Iterator[heads.LabelBlock]:
     """Yield each block, then append those of its pairs that the next pass needs to ``counted``."""
     for block in blocks:
         yield block
-        counted.append(pairs_that_count(block.pairs))
+        counted.append(heads.pairs_that_count(block.pairs))
 
 
 def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import pytest
 from conftest import needs_jit
 from test_cli import fail, run, succeed
 
+from cmt_numba import MemoryStore
 from cmt_numba.cli._model_files import load_model
 from cmt_numba.formats import open_data
 from cmt_numba.text import TextClassifier
@@ -97,3 +98,19 @@ def test_identifiers_are_reported_and_ignored(tmp_path: Path):
     assert len(succeed("predict", data, "-m", model).splitlines()) == 40
     result = run("fit", data, "-m", model, "--kind", "user_id=number")
     assert load_model(model).options.columns == ("user_id", "age", "id")
+
+
+@needs_jit
+def test_texts_of_a_store_are_searched(tmp_path: Path):
+    folder, texts = tmp_path / "notes", ["restart the router", "error E17: replace the fuse", "the router shows E17"]
+    with MemoryStore(folder, random_state=0) as store:
+        store.add(["n1", "n2", "n3"], texts=texts, payloads=[{"year": year} for year in (2019, 2020, 2021)])
+        store.save(tmp_path / "notes.cmt")
+    for path in (folder, tmp_path / "notes.cmt"):
+        printed = succeed("search", path, "fuse", "E17")
+        assert printed.index("replace the fuse") < printed.index("shows E17")
+        found = succeed("search", path, "router", "--where", '{"year": {"gte": 2020}}', "--json", "-k", 1)
+        assert json.loads(found)["key"] == "n3"
+        assert json.loads(found)["payload"] == {"year": 2021}
+    assert "No such file" in fail("search", tmp_path / "none", "router")
+    assert "Expecting" in fail("search", folder, "router", "--where", "{")

@@ -238,13 +238,13 @@ def test_a_refused_batch_changes_nothing():
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize(
     "place",
-    ["_label_index.with_labels", "_label_index.insert_rows", "_classification_model.with_room_for_examples"],
+    ["estimators._label_index.with_labels", "estimators._label_index.insert_rows", "_heads.with_room_for_examples"],
 )
 def test_running_out_of_memory_part_way(form: Any, place: str):
     X, y = classes_of_views(16, 3, 0.1)
     old = y < 4
     classifier = CMTClassifier(**FEW).fit(form(X[old]), y[old])
-    with failing(f"estimators.{place}"):
+    with failing(place):
         classifier.partial_fit(form(X[~old]), y[~old])
     assert classifier.score(form(X[old]), y[old]) > 0.9
     assert classifier.kneighbors(form(X), 3)[1].max() < old.sum()
