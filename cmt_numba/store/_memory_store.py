@@ -153,8 +153,6 @@ class MemoryStore:
         ------
         DuplicateKeyError
             If a key is already in the store. This exception is both a KeyError and a ValueError.
-
-        After an error nothing has changed.
         """
         self._write(keys, X, payloads, texts, False)
 
@@ -213,8 +211,6 @@ class MemoryStore:
             Distinct keys.
         fields : dict or list of dict
             The fields to set and their values: one dict for all keys, or a list with one dict for each key.
-
-        After an error nothing has changed.
         """
         checked, contents = check_keys(keys), self._contents
         each = [fields] * len(checked) if isinstance(fields, dict) else fields
@@ -426,11 +422,9 @@ class MemoryStore:
             None stands for no memory.
         rewards : array-like of float, shape (n,) or the shape of ``keys``
             Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome, and
-            is divided among them by the probability that each of them caused it.
+            is divided among them by the probability that each of them caused it. Memories without vectors learn nothing.
         texts : str or list of str, optional
             The texts of the queries.
-
-        After an error nothing has been learned. Rewards of memories without vectors teach nothing.
         """
         X, _ = self._check_queries(X, texts)
         if X is None:
