@@ -7,7 +7,7 @@ batch evaluation, an estimator is fitted to all training examples and tested on 
 from ._answers import Confusion, calibration_error
 from ._batch import BatchResult, batch_evaluation, checked_data, mean_and_deviation, plan_of, result_of, run_of, seeded
 from ._json import to_json
-from ._profiles import TreeProfile, profile, recall_against_exact, self_consistency
+from ._profiles import TreeProfile, profile
 from ._progressive import ProgressiveResult, growing_batches, next_batch_size, progressive_validation
 from ._rivals import RIVALS, Rival, Split, check_rivals
 from ._tasks import MAIN_METRIC, held_out_metrics

@@ -22,8 +22,6 @@ from cmt_numba.evaluation import (
     growing_batches,
     profile,
     progressive_validation,
-    recall_against_exact,
-    self_consistency,
 )
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2}
@@ -402,28 +400,3 @@ def test_profile_of_an_empty_tree_and_of_estimators():
     assert profile(CMTClassifier(**FEW).fit(X, y)).n_memories == 8
     with pytest.raises(TypeError, match="tree must be a ContextualMemoryTree"):
         profile(CMTClassifier())
-
-
-def test_self_consistency_by_plain_loops(stored: Any):
-    tree, keys, ids = stored
-    found = [tree.query(keys[[i]]).ids[0, 0] == ids[i] for i in range(96)]
-    assert self_consistency(tree, keys, ids) == pytest.approx(np.mean(found))
-    assert self_consistency(tree, keys, ids, EVERY_LEAF) == 1.0
-    assert self_consistency(tree, keys, ids[::-1], EVERY_LEAF) == 0.0
-
-
-def test_recall_by_plain_loops(stored: Any):
-    tree, keys, ids = stored
-    dense = keys.toarray() if scipy.sparse.issparse(keys) else keys
-    unit = dense / np.linalg.norm(dense, axis=1, keepdims=True)
-    n_found = 0
-    for i in range(20):
-        cosines = unit @ unit[i]
-        least = np.sort(cosines)[-5]
-        for memory_id in tree.query(keys[[i]], 5, 3).ids[0]:
-            n_found += memory_id >= 0 and cosines[ids == memory_id][0] >= least - 1e-5
-    assert recall_against_exact(tree, keys, keys[:20], 5, 3, ids=ids) == pytest.approx(n_found / 100)
-    assert recall_against_exact(tree, keys, keys[:20], 5, EVERY_LEAF, ids=ids) == 1.0
-    assert recall_against_exact(tree, keys, keys[:1], 500, EVERY_LEAF, ids=ids) == 1.0
-    with pytest.raises(ValueError, match="keys must contain the keys of all stored memories"):
-        recall_against_exact(tree, keys[:50], keys, 5, ids=ids[:50])
