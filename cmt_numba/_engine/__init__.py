@@ -5,11 +5,11 @@ A :class:`Forest` owns the state. Each operation is a function whose first argum
 
 from .figure import plot_forest
 from .files import contents_of, restore, restore_pickled
-from .filters import MOST_GATHERED, ArrayCache, Filter
+from .filters import Filter
 from .forest import Forest
 from .insert import insert_rows, roll_back
-from .learn import set_scorer, teach_rows, update_rows, warn_if_in_vain
+from .learn import teach_rows, update_rows, warn_if_in_vain
 from .options import OPTIONS
-from .query import draw_seed, enter_returned, note_returned, query_forest, scan_dense, search, search_among
+from .query import draw_seed, enter_returned, note_returned, query_forest, search
 from .reorganise import compact_memories, rebuild_trees, remove_ids, renumber, replace_rows, reroute_memories
 from .supervise import Supervision, learn_in_passes

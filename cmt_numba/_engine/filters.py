@@ -8,15 +8,12 @@ from weakref import ref
 
 import numpy as np
 
-from .._forest import NONE, Restriction, State, as_matrix, restriction_to, stored_rows
+from .._forest import NONE, Restriction, State, restriction_to
 from .._validation import check_known
 
 T = TypeVar("T")
 
 _MOST_REMEMBERED = 8  # maximum number of objects in an ``ArrayCache``
-MOST_GATHERED = 1024
-"""Maximum number of candidates whose keys are copied for matrix products."""
-
 _SPARSE = 64  # ratio of slots to candidates above which sorting the candidates is faster than marking their slots
 
 
@@ -40,7 +37,6 @@ class Filter:
         self._found: tuple[int, np.ndarray] | None = None  # the forest's number of steps, and the slots after it
         # Cached arrays, each with the array of slots that it was made from.
         self._marked: tuple[np.ndarray, Restriction] | None = None
-        self._gathered: tuple[np.ndarray, np.ndarray] | None = None
 
     def slots(self, find: Callable[[np.ndarray], np.ndarray], n_steps: int) -> np.ndarray:
         """Return the slots of the candidates in ascending order.
@@ -59,14 +55,6 @@ class Filter:
                 check_known(self.ids, slots, "among")
             found = self._found = n_steps, _sorted(slots[slots != NONE])
         return found[1]
-
-    def gathered(self, state: State) -> np.ndarray:
-        """Return a copy of the candidates' dense keys."""
-        assert self._found is not None
-        slots, gathered = self._found[1], self._gathered
-        if gathered is None or gathered[0] is not slots:
-            gathered = self._gathered = slots, as_matrix(stored_rows(state, slots))
-        return gathered[1]
 
     def restriction(self, state: State) -> Restriction:
         """Return the filter as an argument for kernels."""

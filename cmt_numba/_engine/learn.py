@@ -65,21 +65,6 @@ def warn_if_in_vain(forest: Forest, hits: forests.Hits, rewards: np.ndarray) -> 
     warn(message, UserWarning)
 
 
-@changes
-def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None:
-    """Replace the learned weights of the scorer and their AdaGrad accumulators."""
-    state = forest.state
-    if state is None:
-        raise ValueError("the scorer can be set only after the first insert: insert memories first")
-    scorer = forests.Scorer(np.array(weights, np.float32), np.array(squares, np.float32))
-    for array in scorer:
-        if array.shape != (state.parameters.n_features,) or not np.isfinite(array).all():
-            raise ValueError(
-                f"the scorer's arrays must have {state.parameters.n_features} finite numbers, one per feature"
-            )
-    forest.lock.step(partial(forest.put, state._replace(scorer=scorer)))
-
-
 def _learn_rewards(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: np.ndarray, progress: bool) -> None:
     """Train the scorer, and the routers of explored nodes, on rewards."""
     state = forest.allocated()

@@ -1,4 +1,4 @@
-"""Queries (QUERY, Algorithm 2): tree searches and exhaustive searches."""
+"""Queries (QUERY, Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import numpy as np
 from .. import _forest as forests
 from .._change import TimedSteps, map_threads, progress_bar, spans
 from .._jit import keeping_interpreter
-from .filters import MOST_GATHERED, Filter
+from .filters import Filter
 from .forest import Forest
 
 _ROWS_AT_ONCE = 64  # maximum number of rows that one thread answers in a single read
-_ROWS_IN_A_LARGE_BLOCK = 512  # number of rows in a matrix product with few candidates
-_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # shape of a matrix product; changes wait until it is done
 
 
 def query_forest(
@@ -157,72 +155,3 @@ def _propensities(
     for first, stop in steps:
         forest.lock.read(partial(steps.take, find, first, stop))
     return shown
-
-
-# Exhaustive search by matrix products
-
-
-def scan_dense(forest: Forest, rows: forests.Rows, k: int, among: Filter | None) -> forests.Hits:
-    """Return the exact best ``k`` memories for each dense row, among all memories or those in ``among``.
-
-    Other threads may change the forest between blocks of rows.
-    """
-    n_rows = rows.n_rows
-    hits = forests.unexplored(n_rows, k)
-    if n_rows <= _ROWS_IN_A_BLOCK:
-        forest.lock.read(partial(_scan_block, forest, rows, among, hits))
-        return hits
-    n_at_once = _ROWS_IN_A_BLOCK
-    if among is not None and among.ids.size <= MOST_GATHERED:
-        n_at_once = _ROWS_IN_A_LARGE_BLOCK
-    for first, stop in spans(n_rows, n_at_once):
-        block = rows.between(first, stop), among, hits.between(first, stop)
-        forest.lock.read(partial(_scan_block, forest, *block))
-    return hits
-
-
-def _scan_block(forest: Forest, rows: forests.Rows, among: Filter | None, hits: forests.Hits) -> None:
-    """Write the exact best candidates for one block of rows to ``hits``."""
-    state = forest.fitting_state(rows)
-    if state is None:
-        return
-    n, slots = state.keys.totals.item(forests.N_MEMORIES), None
-    if among is not None:
-        slots = among.slots(forest.slots_of, forest.lock.n_steps)
-        n = slots.size
-    if n == 0:
-        return
-    asked = rows.values[rows.offsets.item(0) : rows.offsets.item(-1)].reshape(hits.ids.shape[0], -1)
-    theta = state.scorer.theta
-    if theta.size > 0:
-        asked = asked * (np.float32(1.0) + theta)
-    if among is not None and n <= MOST_GATHERED:
-        best = forests.top_k(asked @ among.gathered(state).T, min(n, hits.ids.shape[1]))
-    else:
-        best = _best_in_blocks(state, asked, slots, n, hits.ids.shape[1])
-    width = best[0].shape[1]
-    hits.ids[:, :width] = state.keys.ids.take(best[0] if slots is None else slots.take(best[0]))
-    hits.scores[:, :width] = best[1]
-
-
-def _best_in_blocks(
-    state: forests.State, asked: np.ndarray, slots: np.ndarray | None, n: int, k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions and scores of the best ``k`` candidates for each row, both of shape (n_rows, k).
-
-    The ``n`` candidates are the memories in ``slots``, or all memories if it is None.
-    """
-    places, scores = np.empty((len(asked), 0), np.int64), np.empty((len(asked), 0), np.float32)
-    for start in range(0, n, _MEMORIES_IN_A_BLOCK):
-        here = slice(start, min(start + _MEMORIES_IN_A_BLOCK, n))
-        of_block = asked @ forests.as_matrix(forests.stored_rows(state, here if slots is None else slots[here])).T
-        n_before = scores.shape[1]
-        if n_before > 0:
-            of_block = np.concatenate([scores, of_block], axis=1)
-        columns, scores = forests.top_k(of_block, min(k, of_block.shape[1]))
-        others = columns - (n_before - start)
-        if n_before > 0:
-            before = np.take_along_axis(places, np.minimum(columns, n_before - 1), axis=1)
-            others = np.where(columns < n_before, before, others)
-        places = others
-    return places, scores

@@ -97,12 +97,6 @@ def new_probe(rows, first, stop):
     return Probe(probes.values[0], probes.features[0], probes.aimed[0], probes.length[0])
 
 
-@inner_allocating
-def new_dense_probe(d):
-    """Return a probe for dense rows of ``d`` features."""
-    return Probe(empty(d, np.float32), empty(0, PROBE_CELL), empty(3, np.int64), empty(1, np.float32))
-
-
 @inner
 def clear_probe(probe, indices):
     """Reset the values of a direct probe to 0 if it was prepared for a sparse row."""

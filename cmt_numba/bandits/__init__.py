@@ -28,9 +28,6 @@ _POLICIES = (
 for _public in (ArgmaxRegressor, Policy, *_POLICIES):
     _public.__module__ = __name__  # module path in pickles
 
-Decisions = Chosen
-"""Name of :class:`Chosen` in pickles of earlier versions."""
-
 
 def load_policy(path: str | os.PathLike[str]) -> Policy | ArgmaxRegressor:
     """Load a policy from a file.

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from .._change import ReadWriteLock
-from .._engine import enter_returned, set_scorer
+from .._engine import enter_returned
 from .._forest import (
     COUNT,
     FREE_LEAF,
@@ -28,7 +28,6 @@ from .._forest import (
 )
 from ..persistence import VALUES, Contents
 from ..tree import ContextualMemoryTree
-from ._database import EntryDatabase, ExtraTables
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
 from ._files import JournalError
 from ._journal import Durability, Journal
@@ -47,10 +46,6 @@ def _enter_returned(tree: ContextualMemoryTree, ids: np.ndarray) -> None:
     enter_returned(tree._forest, ids)
 
 
-def _set_scorer(tree: ContextualMemoryTree, weights: np.ndarray, squares: np.ndarray) -> None:
-    set_scorer(tree._forest, weights, squares)
-
-
 OPERATIONS: dict[tuple[str, int], Operation] = {
     ("insert", 1): Operation("insert", {"keys": "X"}),
     ("update", 1): Operation(
@@ -66,7 +61,6 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
     ("compact", 1): Operation("compact", {"copies": "copies"}),
     ("draw", 1): Operation(_draw_word, {}),
     ("return", 1): Operation(_enter_returned, {"ids": "ids"}),
-    ("scorer", 1): Operation(_set_scorer, {"weights": "weights", "squares": "squares"}),
 }
 """The operations in a tree's entries, by name and version."""
 
@@ -100,23 +94,16 @@ class _TreeForm:
         The user's tree. It shares the forest of ``tree``, the current tree.
     options : dict of str to object
         The options given by the user.
-    with_defaults : callable
-        A function that returns the options of a new tree from the given options.
     """
 
     kind = "ContextualMemoryTree"
     unread = VALUES
 
-    def __init__(
-        self,
-        owner: DurableTree,
-        options: dict[str, Any],
-        with_defaults: Callable[[dict[str, Any]], dict[str, Any]] = dict,
-    ) -> None:
+    def __init__(self, owner: DurableTree, options: dict[str, Any]) -> None:
         self._owner, self._options, self._given = owner, options, ContextualMemoryTree(**options)
         self.journal: Journal | None = None  # None until the folder is open
         self.returned: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids of returned memories, not yet journaled
-        self._put(ContextualMemoryTree(**with_defaults(options)))
+        self._put(ContextualMemoryTree(**options))
 
     def _put(self, tree: ContextualMemoryTree) -> None:
         tree._forest.journal = self
@@ -302,32 +289,8 @@ class DurableTree(ContextualMemoryTree):
         **options: Any,
     ) -> None:
         durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
-        self._open(path, _TreeForm(self, options), durability)
-
-    def _open(
-        self,
-        path: str | os.PathLike[str],
-        form: _TreeForm,
-        durability: Durability,
-        tables: ExtraTables | None = None,
-    ) -> None:
-        self._form = form
-        self._journal = form.journal = Journal(path, form, durability, tables=tables)
-
-    @classmethod
-    def _with_tables(
-        cls,
-        path: str | os.PathLike[str],
-        options: dict[str, Any],
-        durability: Durability,
-        *,
-        with_defaults: Callable[[dict[str, Any]], dict[str, Any]],
-        tables: ExtraTables,
-    ) -> Self:
-        """Return a tree whose database has additional tables. ``with_defaults`` completes the options of a new tree."""
-        tree = cls.__new__(cls)
-        tree._open(path, _TreeForm(tree, options, with_defaults), durability, tables)
-        return tree
+        self._form = form = _TreeForm(self, options)
+        self._journal = form.journal = Journal(path, form, durability)
 
     # The folder
 
@@ -376,17 +339,6 @@ class DurableTree(ContextualMemoryTree):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # Stores keep their records in the same database.
-
-    @property
-    def _database(self) -> EntryDatabase:
-        database: EntryDatabase = self._journal.folder.database
-        return database
-
-    def _transaction(self, work: Callable[[], T]) -> T:
-        """Run ``work`` as one transaction, including its writes to additional tables. Return its result."""
-        return self._journal.transaction(work)
 
     def check_invariants(self) -> None:
         """Check the tree's invariants and verify the keys in the last snapshot.
@@ -455,11 +407,3 @@ class DurableTree(ContextualMemoryTree):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ContextualMemoryTree.__new__, (ContextualMemoryTree,), self.__getstate__()
-
-
-def set_tree_scorer(tree: ContextualMemoryTree, weights: np.ndarray, squares: np.ndarray) -> None:
-    """Replace the weights of a tree's scorer. For a durable tree this is a journaled change."""
-    if isinstance(tree, DurableTree):
-        tree._form.change("scorer", {"weights": weights, "squares": squares})
-    else:
-        _set_scorer(tree, weights, squares)

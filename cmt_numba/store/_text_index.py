@@ -15,7 +15,7 @@ import numpy as np
 from .._change import share_rows
 from .._forest import NONE, require, resized
 from .._jit import held
-from ._text_search import WordPostings, StoredWords, WeighedWords, score_texts, search_texts
+from ._text_search import StoredWords, WeighedWords, WordPostings, score_texts, search_texts
 from ._words import check_words, words_of
 
 K1, B = 1.5, 0.75

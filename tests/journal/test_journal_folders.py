@@ -370,7 +370,6 @@ def test_names_of_operations_are_kept():
         ("compact", 1): {"copies"},
         ("draw", 1): set(),
         ("return", 1): {"ids"},
-        ("scorer", 1): {"weights", "squares"},
     }
 
 
