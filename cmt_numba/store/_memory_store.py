@@ -422,7 +422,7 @@ class MemoryStore:
             None stands for no memory.
         rewards : array-like of float, shape (n,) or the shape of ``keys``
             Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome, and
-            is divided among them by the probability that each of them caused it. Memories without vectors learn nothing.
+            is divided among them by the probability that each caused it. Memories without vectors learn nothing.
         texts : str or list of str, optional
             The texts of the queries.
         """
