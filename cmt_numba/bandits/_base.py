@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._change import Lockable, changes_in_one_step, reads
+from .._change import Lockable, reads
 from .._forest import NONE, require
 from .._jit import keeping_interpreter, keeps_interpreter
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
@@ -31,6 +31,7 @@ from ._checks import (
     generator_of,
     numbers,
 )
+from ._folder import journaled
 from ._kernels import ActionPairs
 from ._models import Estimates, Means, RewardModels, blocks, checked
 from ._rules import draw, rows_of, uniform_numbers
@@ -117,7 +118,7 @@ class Policy(Lockable, Saved, ABC):
         """Number of context features, or None if the policy has seen no contexts or ignores them."""
         return self._model.n_features if isinstance(self._model, RewardModels) else None
 
-    @changes_in_one_step
+    @journaled
     def add_actions(self, actions: Any, features: Any = None) -> Self:
         """Add actions. By default, ``act`` chooses among all actions that were added.
 
@@ -163,7 +164,7 @@ class Policy(Lockable, Saved, ABC):
             raise ValueError(f"actions must be new, but {known[0]} is already known")
         return new
 
-    @changes_in_one_step
+    @journaled
     def remove_actions(self, actions: Any) -> Self:
         """Remove actions with their models and pending decisions.
 
@@ -224,7 +225,7 @@ class Policy(Lockable, Saved, ABC):
     # Choosing
 
     @keeps_interpreter
-    @changes_in_one_step
+    @journaled
     def act(self, contexts: Any = None, actions: Any = None) -> Chosen:
         """Choose an action in each context.
 
@@ -334,7 +335,7 @@ class Policy(Lockable, Saved, ABC):
     # Learning
 
     @keeps_interpreter
-    @changes_in_one_step
+    @journaled
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
         """Learn the rewards of chosen actions, in row order.
 
@@ -379,7 +380,15 @@ class Policy(Lockable, Saved, ABC):
     def _check_learnable(self, actions: np.ndarray) -> None:
         """Raise ValueError if unknown actions cannot be added by learning their rewards."""
 
-    # Files and pickles
+    # Files, pickles and folders
+
+    def _fingerprint(self) -> dict[str, int]:
+        """Return numbers that identify the state in a folder."""
+        drawn: int = self._generator.bit_generator.state["state"]["state"]
+        return {"n_actions": self._ids.size, "n_rewards": self._n_rewards, "generator": drawn % 2**53}
+
+    def _correct(self, decision: Chosen, actions: np.ndarray) -> None:
+        """Change the actions of a repeated decision to those that were chosen at first."""
 
     save = reads(Saved.save)
 

@@ -133,7 +133,7 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
         An integer array of shape (k,) for all rows, an integer array of shape (n_rows, k) padded with -1, a boolean
         mask of shape (n_rows, k) over actions 0 to k - 1, or a list of ``n_rows`` sequences of actions.
     """
-    array = _padded(actions)
+    array = padded(actions)
     if array.ndim == 1:
         return all_of(check_distinct_actions(array), n_rows)
     if array.ndim != 2 or array.shape[0] != n_rows:
@@ -171,7 +171,7 @@ def check_propensities(propensities: Any, n_rows: int, *, name: str = "propensit
     return array
 
 
-def _padded(actions: Any) -> np.ndarray:
+def padded(actions: Any) -> np.ndarray:
     """Return allowed actions as an array, with shorter rows padded with -1."""
     if isinstance(actions, list | tuple) and actions and all(np.ndim(row) == 1 for row in actions):
         rows = [np.asarray(row) for row in actions]

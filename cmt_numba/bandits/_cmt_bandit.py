@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._change import changes_in_one_step
 from .._forest import MOST_FEATURES, NO_ROOM, NONE, WORTH_KEEPING, Rows, require, room_for_probe
 from .._jit import keeps_interpreter
 from .._validation import Constraint, Integer, OneOf, Optional, Real, check_entries, check_range, check_rows
@@ -24,6 +24,7 @@ from ._candidate_kernels import (
     learn_rewards,
 )
 from ._checks import Choices, check_actions, check_choices, check_propensities, check_rewards
+from ._folder import InFolders, journaled
 from ._memory import ActionKeys, ContextMemory, Pending
 from ._models import Means, check_definite, checked
 from ._policies import RIDGE, SCALE
@@ -47,11 +48,9 @@ _FEW_OFFERED = 2048  # if the caller passes at most this many actions, all of th
 _LARGEST_CELL = 1e9  # limit of saved values; learned values are smaller because rewards and contexts are bounded
 _KNOWN = 0.95  # a context is not stored if a stored context of the same action is at least this similar
 _OF_CELLS = ("weights", "squares", "choices", "curvatures")  # names of the table columns in files
-_OF_OLD_CELLS = _OF_CELLS[:2]  # columns in files of earlier versions
-_OLD_FEATURES = (1, 3, 4, 2, None, 5)  # current index of each prediction of earlier versions
 
 
-class CMTBandit(Policy):
+class CMTBandit(InFolders, Policy):
     """Contextual bandit for any number of actions.
 
     With at most ``4 * n_candidates`` actions, every action is a candidate in each decision. With more actions, the
@@ -208,7 +207,7 @@ class CMTBandit(Policy):
         """Number of decisions that wait for a reward."""
         return len(self._pending)
 
-    @changes_in_one_step
+    @journaled
     def add_actions(self, actions: Any, keys: Any = None) -> Self:
         """Add actions, with or without keys.
 
@@ -453,7 +452,7 @@ class CMTBandit(Policy):
     # Learning
 
     @keeps_interpreter
-    @changes_in_one_step
+    @journaled
     def reward(self, ids: Any, rewards: Any) -> Self:
         """Learn the rewards of pending decisions, in any order.
 
@@ -480,12 +479,13 @@ class CMTBandit(Policy):
             raise KeyError(f"ids must refer to decisions that await a reward, but {unknown[0]} does not")
         assert self._width is not None
         rows, actions = self._pending.take(decisions, self._width, self._sparse)
+        self._see(rows)
         self._learn(rows, actions, values)
         self._pending.drop(decisions)
         return self
 
     @keeps_interpreter
-    @changes_in_one_step
+    @journaled
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
         """Learn the rewards of actions chosen by another policy, for example from a log.
 
@@ -542,7 +542,15 @@ class CMTBandit(Policy):
             kept = np.flatnonzero(best)
             self._by_context.store(rows.take(kept), actions[kept])
 
-    # Files and pickles
+    # Files, pickles and folders
+
+    def _fingerprint(self) -> dict[str, int]:
+        learned = zlib.crc32(self._state.matrix.tobytes() + self._state.target.tobytes())
+        waiting = {"next_id": self._pending.next_id, "n_pending": len(self._pending)}
+        return super()._fingerprint() | waiting | {"turn": self._turn, "learned": learned}
+
+    def _correct(self, decision: Chosen, actions: np.ndarray) -> None:
+        self._pending.correct(decision.ids, actions)
 
     def _contents(self) -> Contents:
         plain = super()._contents()
@@ -554,7 +562,8 @@ class CMTBandit(Policy):
             "next_id": next_id,
             "sparse": self._sparse,
             "width": self._width,
-            "keys": {"width": keys.n_features, "sparse": keys.sparse, "comparable": self._keys.table.comparable},
+            "keys": {"width": keys.n_features, "sparse": keys.sparse, "comparable": self._keys.table.comparable}
+            | {"indexed": self._keys.n_indexed},
             "turn": self._turn,
             "n_features": None,
         }
@@ -577,8 +586,7 @@ class CMTBandit(Policy):
         fields, arrays = contents.fields, contents.arrays
         n_bits = take(fields, "options", dict).get("n_bits")
         cls._constraints["n_bits"].check("n_bits", n_bits)
-        is_old = "by_key" in fields
-        for name in _OF_OLD_CELLS if is_old else _OF_CELLS:  # check before the table is allocated
+        for name in _OF_CELLS:  # check before the table is allocated
             checked(arrays, f"table.{name}", (1 << n_bits,), np.dtype(np.float32), _LARGEST_CELL)
         bandit = super()._made_of(contents)
         width = take(fields, "width", int, type(None))
@@ -595,13 +603,10 @@ class CMTBandit(Policy):
         bandit._turn = fields["turn"]
         bandit._pending.restore(fields["next_id"], arrays, width or 0, bandit._sparse)
         cells = bandit._state.cells
-        for i, name in enumerate(_OF_OLD_CELLS if is_old else _OF_CELLS):
+        for i, name in enumerate(_OF_CELLS):
             cells[:, i] = arrays[f"table.{name}"]
         require(bool(np.all(cells[:, 1::2] >= 0)), "squares must not be negative")
-        if is_old:
-            bandit._restore_old(fields, arrays)
-        else:
-            bandit._restore_keys(fields, arrays)
+        bandit._restore_keys(fields, arrays)
         return bandit
 
     def _restore_keys(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -610,6 +615,8 @@ class CMTBandit(Policy):
         width, sparse = take(form, "width", int), take(form, "sparse", bool)
         require(0 <= width <= MOST_FEATURES, f"keys must have at most {MOST_FEATURES} features")
         self._keys.restore(arrays, self._ids, width, sparse)
+        self._keys.n_indexed = take(form, "indexed", int)
+        require(0 <= self._keys.n_indexed <= len(self._keys), "the index of keys must hold stored keys")
         comparable = take(form, "comparable", bool)
         require(
             not comparable or (width, sparse) == (self._width, self._sparse),
@@ -623,7 +630,6 @@ class CMTBandit(Policy):
         d = min(self._width or 0, MAP_WIDTH), min(width, MAP_WIDTH)
         require(shapes["map"] in ((2, 0, 0), (2, *d)), "the map must match the widths of contexts and keys")
         require(shapes["similarity"] == (2, width if comparable else 0), "similarities must match the width of keys")
-        require(len(self._keys) == 0 or self._width is None or comparable or shapes["map"][1] > 0, "the map is missing")
         self._state = self._state._replace(
             **{
                 name: checked(arrays, f"model of keys.{name}", shapes[name], own.dtype, _LARGEST_CELL)
@@ -634,21 +640,6 @@ class CMTBandit(Policy):
         require(bool(np.all(state.map[1:] >= 0) and np.all(state.similarity[1:] >= 0)), "squares must not be negative")
         require(bool(np.all(state.scales >= 1.0)), "scales must be at least 1")
         check_definite("matrix", state.matrix[None] - 0.5 * STACK_RIDGE * np.eye(N_PREDICTIONS))
-
-    def _restore_old(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Restore keys and the regression from a file of an earlier version, where trees hold the keys."""
-        memory = ContextMemory(self._by_context.tree)
-        memory.restore("by_key", fields["by_key"], arrays, self._ids)
-        self._keys.take_over(memory)
-        weights = checked(arrays, "shared.shared", (len(_OLD_FEATURES),), np.dtype(np.float64))
-        matrix = checked(arrays, "shared.shared_matrix", (len(_OLD_FEATURES),) * 2, np.dtype(np.float64))
-        check_definite("shared_matrix", matrix[None])
-        old = [i for i, new in enumerate(_OLD_FEATURES) if new is not None]
-        new = [of_new for of_new in _OLD_FEATURES if of_new is not None]
-        self._state.matrix[np.ix_(new, new)] += matrix[np.ix_(old, old)]
-        own = np.zeros(N_PREDICTIONS)
-        own[new] = weights[old]
-        self._state.target[:] = self._state.matrix @ own
 
 
 def _share_features(rows: Rows, keys: Rows) -> bool:

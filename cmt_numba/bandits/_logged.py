@@ -330,10 +330,8 @@ class ArgmaxRegressor(Saved):
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
-        # Files of earlier versions contain no method.
-        fields, arrays = {"method": "regression"} | contents.fields, contents.arrays
-        tau = fields.get("tau")
-        policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()}, tau=tau)
+        fields, arrays = contents.fields, contents.arrays
+        policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()}, tau=fields.get("tau"))
         policy._generator = read_generator("the generator", fields.get("generator"))
         policy._known = read_array("actions", arrays, np.int64)
         lengths, seen = (read_array(f"seen.{name}", arrays, np.int64) for name in ("lengths", "actions"))
@@ -346,14 +344,14 @@ class ArgmaxRegressor(Saved):
         rows = arrays.get("seen.contexts")
         require(rows is not None and rows.ndim == 2, "seen.contexts must be a matrix")
         assert rows is not None
-        policy._width = take(fields, "width", int) if "width" in fields else rows.shape[1]
+        policy._width = take(fields, "width", int)
         require(1 <= policy._width < 2**31, "width must be at least 1")
-        width = policy._width if lengths.size or "width" not in fields else rows.shape[1]
+        width = policy._width if lengths.size else rows.shape[1]
         rows = checked(arrays, "seen.contexts", (lengths.size, width), np.dtype(np.float64))
         require(
             bool(np.all(lengths > 0)) and int(lengths.sum()) == seen.size, "every context must have at least one action"
         )
-        ridges = ActionRidges.read(of_part("model", arrays), policy._known.size, policy._width, policy.regularization)
+        ridges = ActionRidges.read(of_part("model", arrays), policy._known.size, policy._width)
         classifier = None
         if "classifier" in fields:
             part = contents._replace(
@@ -367,7 +365,7 @@ class ArgmaxRegressor(Saved):
                 classifier.n_features_in_ == policy._width,
                 "the classifier must have the same number of features as contexts",
             )
-        method, policy.tau_ = fields.get("chosen", ["regression", tau])
+        method, policy.tau_ = take(fields, "chosen", list)
         check_choice("method", method, METHODS)
         require(classifier is not None or method == "regression", f"method {method!r} needs a classifier")
         policy.method_, policy.values_, policy._model = method, {}, LogModel(ridges, classifier)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._engine import insert_rows
-from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, query_rows, require, stored_rows
+from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, query_rows, require
 from .._heads import Digest, LabelAnswers, all_of, label_bounds, list_by_feature, rank_listed
 from ..persistence import as_part, of_part, read_array
 from ..tree import ContextualMemoryTree
@@ -88,9 +89,8 @@ class ActionKeys:
         self._set(none, rows)
 
     def _set(self, actions: np.ndarray, rows: Rows) -> None:
-        self._index: Any = None
-        self._n_indexed = 0
         self._replace(actions, rows)
+        self.n_indexed = actions.size
 
     def _replace(self, actions: np.ndarray, rows: Rows) -> None:
         places = np.argsort(actions)
@@ -106,10 +106,21 @@ class ActionKeys:
         """The keys in insertion order."""
         return self.table.rows
 
+    @property
+    def n_indexed(self) -> int:
+        """The number of keys in the index, which is built at the next search. Later keys are scanned."""
+        return self._n_indexed
+
+    @n_indexed.setter
+    def n_indexed(self, n: int) -> None:
+        self._n_indexed, self._index = n, None
+
     def store(self, rows: Rows, actions: np.ndarray) -> None:
         """Store keys of new actions."""
         parts = [self.rows, rows] if len(self) > 0 else [rows]
         self._replace(np.concatenate([self.actions, actions]), joined_rows(parts, rows.n_features, rows.sparse))
+        if len(self) - self._n_indexed > self._n_indexed // _SHARE_OF_INDEX:
+            self.n_indexed = len(self)
 
     def forget(self, actions: np.ndarray) -> None:
         """Remove the keys of actions."""
@@ -134,13 +145,11 @@ class ActionKeys:
 
     def _rank(self, rows: Rows, hits: np.ndarray) -> int:
         """Write the indexed keys that are most similar to each row. Return the number of indexed keys."""
-        n = len(self)
-        if self._index is None or n - self._n_indexed > self._n_indexed // _SHARE_OF_INDEX:
-            keys = self.rows
+        if self._index is None:
+            keys = self.rows.take(np.arange(self._n_indexed))
             digest = Digest(keys.offsets, keys.indices, keys.values, np.empty((0, 0), np.uint16))
             postings = list_by_feature(digest, np.ones(keys.values.size, np.bool_), keys.n_features)
-            self._index = postings, digest, label_bounds(postings, np.zeros(n, np.float32))
-            self._n_indexed = n
+            self._index = postings, digest, label_bounds(postings, np.zeros(self._n_indexed, np.float32))
         n_rows = rows.n_rows
         scores, counts = np.empty(hits.shape, np.float32), np.empty((2, n_rows), np.int64)
         rank_listed(*self._index, all_of(rows, rows), LabelAnswers(hits, scores, counts[0], counts[1]))
@@ -174,16 +183,6 @@ class ActionKeys:
         require(bool(np.all(np.isin(actions, known))), "the actions of keys must be known")
         self._set(actions, rows)
 
-    def take_over(self, memory: ContextMemory) -> None:
-        """Store the keys of a memory that was loaded from a file of an earlier version."""
-        if memory.tree.n_memories > 0:
-            ids = memory.tree.ids
-            actions = memory.actions_of(ids)
-            first = np.unique(actions, return_index=True)[1]
-            state = memory.tree._forest.state
-            assert state is not None
-            self._set(actions[first], stored_rows(state, memory.tree._forest.slots_of(ids[first])))
-
 
 class ContextMemory:
     """Contexts in which actions were rewarded. New contexts are inserted into trees before the next search.
@@ -198,6 +197,7 @@ class ContextMemory:
 
     def __init__(self, tree: ContextualMemoryTree, most: int | None = None) -> None:
         self.tree, self._most = tree, most
+        self._settling = threading.Lock()
         self._waiting: list[tuple[Rows, np.ndarray]] = []
         self._n_waiting = 0
         self._set(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -223,8 +223,11 @@ class ContextMemory:
 
     def settle(self) -> None:
         """Insert queued contexts into the trees."""
-        if not self._waiting:
-            return
+        with self._settling:  # of several readers, the first one inserts
+            if self._waiting:
+                self._insert_waiting()
+
+    def _insert_waiting(self) -> None:
         parts = [rows for rows, _ in self._waiting]
         rows = joined_rows(parts, parts[0].n_features, parts[0].sparse)
         actions = np.concatenate([of_part for _, of_part in self._waiting])
@@ -315,6 +318,12 @@ class Pending:
         for i, action in enumerate(actions[first:].tolist(), first):
             self._decisions[first_id + i] = _decision_of(rows, i, action)
         return np.arange(first_id, self.next_id)
+
+    def correct(self, ids: np.ndarray, actions: np.ndarray) -> None:
+        """Change the actions of pending decisions."""
+        for i, action in zip(ids.tolist(), actions.tolist(), strict=True):
+            if i in self._decisions:
+                self._decisions[i] = self._decisions[i]._replace(action=action)
 
     def unknown(self, ids: list[int]) -> list[int]:
         """Return the ids without a pending decision."""

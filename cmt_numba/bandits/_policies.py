@@ -13,6 +13,7 @@ from .._validation import Checked, Constraint, Flag, Optional, Real, check_real
 from ..persistence import Contents
 from ._base import OF_ALL, Policy
 from ._checks import LARGEST, check_contexts, numbers
+from ._folder import InFolders
 from ._models import Estimates, Means, checked
 from ._rules import greedy, inverse_gaps, mean_bounds, mixed, thompson, uniform
 
@@ -54,7 +55,7 @@ class Random(Policy):
         return uniform(offsets)
 
 
-class UCB1(Policy):
+class UCB1(InFolders, Policy):
     """UCB1 policy, which ignores contexts (Auer, Cesa-Bianchi and Fischer, 2002).
 
     The policy chooses the action with the largest upper confidence bound ``mean + scale * sqrt(2 log(t) / n)``, where
@@ -105,7 +106,7 @@ class Omniscient(Policy):
         return greedy(estimates.means, offsets)
 
 
-class _LinearPolicy(Policy):
+class _LinearPolicy(InFolders, Policy):
     """Base class of policies with a linear reward model for each action."""
 
     _is_contextual = True

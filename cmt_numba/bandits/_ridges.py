@@ -10,7 +10,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from .._forest import require
-from ._models import Arrays, RewardModels, checked
+from ._models import Arrays, checked
 
 _MOST_ROWS = 1500  # maximum number of rows for which the dual problem is solved
 
@@ -35,12 +35,9 @@ class ActionRidges(NamedTuple):
         return {name: getattr(self.weights, name) for name in ("data", "indices", "indptr")}
 
     @classmethod
-    def read(cls, arrays: Arrays, n_actions: int, n_features: int, regularization: float) -> ActionRidges:
-        """Return weights from a file of this or an earlier version. Raise InvariantError if they are invalid."""
+    def read(cls, arrays: Arrays, n_actions: int, n_features: int) -> ActionRidges:
+        """Return saved weights. Raise InvariantError if they are invalid."""
         shape = n_actions, n_features + 1
-        if "matrices" in arrays:
-            models = RewardModels.read(arrays, n_actions, n_features + 1, 0, regularization)
-            return cls(models.linear.offsets[:n_actions].copy())
         if "weights" in arrays:
             return cls(checked(arrays, "weights", shape, np.dtype(np.float64)))
         starts = checked(arrays, "indptr", (n_actions + 1,), np.dtype(np.int64), 2**62)

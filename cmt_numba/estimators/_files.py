@@ -405,26 +405,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "expectation_": _Structure(Expectation, trim_expectation),
     },
 }
-_NOT_ALWAYS = {
-    "feature_names_in_",
-    "_components",
-    "expectation_",
-    "_n_relearned",
-    "_weight_of_label",
-    "_weight_of_rows",
-    "_example_weights",
-    "_duals",
-    "_without_trees",
-    "_calibration",
-    "_feature_weights",
-    "_scales",
-    "_example_lengths",
-    "_choice",
-    "_example_names",
-    "threshold_",
-    "_names",
-    "_learned",
-}
+_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_"}
 
 
 def pickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:

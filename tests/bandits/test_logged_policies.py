@@ -14,7 +14,6 @@ from sklearn.tree import DecisionTreeRegressor
 
 from cmt_numba._forest.invariants import InvariantError
 from cmt_numba.bandits import UCB1, ArgmaxRegressor, LinUCB, Omniscient, WarmEpsilonGreedy, WarmUCB1, load_policy
-from cmt_numba.bandits._models import RewardModels
 from cmt_numba.bandits.evaluation import Log, estimate_rewards, evaluate, replay
 
 K = 6
@@ -186,21 +185,6 @@ def test_sparse_contexts_are_learned_as_dense_ones(tmp_path: Path):
     loaded = ArgmaxRegressor.load(tmp_path / "policy.cmt")
     np.testing.assert_array_equal(loaded.act(contexts).actions, learned[1].act(contexts).actions)
     np.testing.assert_array_equal(loaded.expected(contexts, actions), expected[1])
-
-
-def test_files_of_earlier_versions():
-    log = log_of(100, 0)
-    learned = ArgmaxRegressor(method="regression", tau=0.01, regularization=1.0, random_state=0).fit(log)
-    contents = learned._contents()
-    models = RewardModels(4, 0, 1.0)
-    models.reserve(K)
-    models.linear.offsets[:K] = learned._model.regression.weights
-    arrays = {name: array for name, array in contents.arrays.items() if not name.startswith("model.")}
-    arrays |= {f"model.{name}": array for name, array in models.arrays(K).items()}
-    arrays["seen.contexts"] = np.empty((0, 3))
-    fields = {name: contents.fields[name] for name in ("tau", "support", "regularization", "generator")}
-    loaded = ArgmaxRegressor._made_of(contents._replace(fields=fields, arrays=arrays))
-    np.testing.assert_array_equal(loaded.act(log.contexts).actions, learned.act(log.contexts).actions)
 
 
 def test_only_supported_actions_are_chosen():

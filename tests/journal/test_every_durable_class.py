@@ -5,6 +5,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +13,18 @@ import numpy as np
 import pytest
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, DurableTree, MemoryStore
+from cmt_numba.bandits import CMTBandit, LinUCB, Policy
 from cmt_numba.journal import AlreadyOpenError, Journal, JournalError
 from cmt_numba.text import TextClassifier
 
 X = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
 Y = np.eye(5, dtype=int)[np.arange(20) % 5]
+
+
+def decide(bandit: CMTBandit, i: int) -> None:
+    if i == 0:
+        bandit.add_actions(np.arange(20), X)
+    bandit.reward(bandit.act(X + i).ids, np.arange(20) % 2)
 
 
 class Kind(NamedTuple):
@@ -35,6 +43,8 @@ KINDS = {
     "texts": Kind(
         TextClassifier.open, lambda model, i: model.partial_fit([f"{i} {j}" for j in range(20)], ["a", "b"] * 10)
     ),
+    "bandit": Kind(partial(CMTBandit.open, n_bits=8), decide),
+    "linear policy": Kind(LinUCB.open, lambda policy, i: policy.learn(X + i, np.arange(20) % 5, np.arange(20) % 2)),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 
@@ -161,6 +171,8 @@ def test_a_reader_follows_the_writer(kind: Kind, tmp_path: Path):
 def answers(thing: Any) -> Any:
     if isinstance(thing, TextClassifier):
         return thing.top_classes(["1 3", "2 4"])[1].tobytes()
+    if isinstance(thing, Policy):
+        return thing.probabilities(X).tobytes()
     if isinstance(thing, MemoryStore | DurableTree):
         return thing.query(X, 3).scores.tobytes()
     return thing.predict(X).tobytes()

@@ -41,6 +41,7 @@ from cmt_numba import (
     DurableTree,
     MemoryStore,
 )
+from cmt_numba.bandits import CMTBandit, LinUCB
 from cmt_numba.journal import JournalError
 
 WIDTH = 4
@@ -281,6 +282,46 @@ def state_of_store(store: Any) -> State:
     return {"keys": keys, "vectors": vectors, "payloads": items.payloads, "file": saved(store)}
 
 
+# Changes of policies
+
+
+def learn_first(policy: Any, random: Random) -> None:
+    policy.learn(random.form(PROBES), np.arange(12), random.random(12))
+
+
+def act(policy: Any, random: Random) -> None:
+    policy.act(random.rows(3), random.choice(policy.actions, 2, replace=False))
+
+
+def learn_rewards(policy: Any, random: Random) -> None:
+    policy.learn(random.rows(5), random.integers(0, 15, 5), random.random(5))
+
+
+def reward_decisions(policy: Any, random: Random) -> None:
+    """Reward some decisions, or decide and learn."""
+    if isinstance(policy, CMTBandit):
+        ids = sorted(policy._pending._decisions)[:3]
+        policy.reward(ids, random.random(len(ids)))
+    else:
+        learn_rewards(policy, random)
+
+
+def add_actions(policy: Any, random: Random) -> None:
+    first = int(random.integers(20, 10**6))
+    policy.add_actions([first, first + 1], *([random.rows(2)] if isinstance(policy, CMTBandit) else []))
+
+
+def remove_actions(policy: Any, random: Random) -> None:
+    if policy.actions.size > 6:
+        policy.remove_actions(random.choice(policy.actions, 2, replace=False))
+
+
+def state_of_policy(policy: Any) -> State:
+    if not policy.actions.size:
+        return {"actions": policy.actions}
+    return {"actions": policy.actions, "file": saved(policy), "answers": policy.probabilities(PROBES)}
+
+
 # Durable classes
 
 
@@ -322,6 +363,34 @@ def kind_of_estimator(cls: Any, labels: Labels, changes: dict[str, Change], *var
         ask=lambda estimator: getattr(estimator, "predict_proba", estimator.kneighbors)(PROBES),
         state=state_of_estimator,
         variants=tuple({"n_trees": 2, "random_state": 7, **variant} for variant in variants),
+    )
+
+
+def kind_of_policy(cls: Any, *variants: dict[str, Any]) -> Kind:
+    """Return a policy."""
+    return Kind(
+        new_twin=cls,
+        opened=cls.open,
+        changes={
+            "first learn": learn_first,
+            "act": act,
+            "another act": act,
+            "reward": reward_decisions,
+            "another reward": reward_decisions,
+            "learn": learn_rewards,
+            "add actions": add_actions,
+            "remove actions": remove_actions,
+        },
+        upkeep={"checkpoint": lambda policy: policy.checkpoint()},
+        invalid={
+            "width": lambda policy: policy.act(np.ones((2, WIDTH + 1))),
+            "NaN": lambda policy: policy.act(np.full((2, WIDTH), np.nan)),
+            "rewards": lambda policy: policy.learn(PROBES[:2], [0, 1], [np.nan, 0.0]),
+            "actions": lambda policy: policy.remove_actions([10**8]),
+        },
+        ask=lambda policy: policy.probabilities(PROBES),
+        state=state_of_policy,
+        variants=tuple({"random_state": 7, **variant} for variant in variants),
     )
 
 
@@ -380,6 +449,8 @@ KINDS = {
         {"search": "key"},
         {"search": "value"},
     ),
+    "bandit": kind_of_policy(CMTBandit, {"n_bits": 8}, {"n_bits": 8, "n_candidates": 2, "epsilon": 0.2}),
+    "policy": kind_of_policy(LinUCB, {}, {"alpha": 0.1}),
     "store": Kind(
         new_twin=MemoryStore,
         opened=MemoryStore,
