@@ -47,21 +47,19 @@ def held_out(n_examples: int, seed: int, never: np.ndarray | None = None) -> tup
     return apart, np.delete(positions, apart)
 
 
-def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> float:
+def logits_per_margin(scores: np.ndarray, right: np.ndarray) -> float:
     """Return the logits per margin that maximise the likelihood of the correct classes.
 
     Parameters
     ----------
     scores : ndarray of float, shape (n, k)
-        The scores of the best classes of each row, best first; minus infinity for a missing class.
+        The scores of the best classes of each row in margins, best first; minus infinity for a missing class.
     right : ndarray of int64, shape (n,)
         Position of the correct class in each row of ``scores``, or -1 if it is missing. The last class found then
         counts as correct.
-    margin : float
-        The margin, as a difference of scores.
     """
     with np.errstate(invalid="ignore"):
-        behind = (scores - scores[:, :1]).astype(np.float64) / margin
+        behind = (scores - scores[:, :1]).astype(np.float64)
     last = np.isfinite(behind).sum(axis=1) - 1
     of_right = behind[np.arange(right.size), np.where(right == NONE, last, right)]
 

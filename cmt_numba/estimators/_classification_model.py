@@ -60,7 +60,8 @@ _MOST_AT_ONCE = 200  # with more examples, a few steps between retrainings would
 _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/16 of all examples
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
 _ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
-_ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice
+_ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice and for probabilities
+_MOST_SPLITS = 5  # maximum number of splits for probabilities
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
 
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
@@ -706,17 +707,26 @@ class ClassificationModel:
             return LOGITS_PER_MARGIN
         _, labels = heads.all_examples(self.index.examples)
         needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
-        apart, seen = held_out(labels.size, 0, never=needed)
-        if apart.size < FEWEST_HELD_OUT:
+        n_apart = held_out(labels.size, 0, never=needed)[0].size
+        if n_apart < FEWEST_HELD_OUT:
             return LOGITS_PER_MARGIN
         if labels.size >= _WORTH_A_WORD:
             logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
-        return self.trained_on(seen, options).logits_for(*self.index.prepared_examples(apart), options)
+        scores, positions = [], []
+        for seed in range(min(_MOST_SPLITS, -(-_ENOUGH_HELD_OUT // n_apart))):
+            apart, seen = held_out(labels.size, seed, never=needed)
+            trial = self.trained_on(seen, options)
+            of_split = trial.margins_for(*self.index.prepared_examples(apart), options)
+            scores.append(of_split[0])
+            positions.append(of_split[1])
+        return logits_per_margin(np.concatenate(scores), np.concatenate(positions))
 
-    def logits_for(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> float:
-        """Return logits per margin learned from prepared, labelled rows that the model has not seen."""
+    def margins_for(
+        self, rows: Rows, labels: np.ndarray, options: ClassificationOptions
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best scores of prepared rows, in margins, and the position of the correct label among them."""
         found, scores, *_ = self.index.best_labels(rows, min(MOST_RANKED, self.index.n_labels), options)
-        return logits_per_margin(scores, positions_in(found, labels), heads.margin_wanted(self.index.head))
+        return scores / heads.margin_wanted(self.index.head), positions_in(found, labels)
 
     def nearest_slots(
         self, rows: Rows, lengths: np.ndarray, k: int, options: ClassificationOptions

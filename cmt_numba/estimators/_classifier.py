@@ -34,6 +34,7 @@ from .._validation import (
 )
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
+from ._calibration import logits_per_margin
 from ._choice import AUTO, METHODS, Choice, check_n_neighbors, resolved
 from ._class_places import place_classes
 from ._classification_model import ClassificationModel
@@ -614,7 +615,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             labels = np.full(y.size, NONE - 1, np.int64)
             is_known = np.isin(y, known)
             labels[is_known] = self._model.label_of_class[np.searchsorted(known, y[is_known])]
-            value = self._model.logits_for(rows, labels, self)
+            value = logits_per_margin(*self._model.margins_for(rows, labels, self))
         self._model.calibration[0] = value
 
     @keeps_interpreter
