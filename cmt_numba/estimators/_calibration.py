@@ -6,6 +6,7 @@ maximises the likelihood of held-out examples.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ MOST_RANKED = 256
 
 FEWEST_HELD_OUT = 20
 """Minimum number of held-out examples for calibration."""
+
+_ENOUGH_HELD_OUT, _MOST_SPLITS = 500, 5
 
 F1 = "f1"
 
@@ -69,6 +72,25 @@ def logits_per_margin(scores: np.ndarray, right: np.ndarray) -> float:
 
     bounds = (np.log(_LEAST_LOGITS), np.log(_MOST_LOGITS))
     return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
+
+
+def learned_logits(
+    labels: np.ndarray, margins_of: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+) -> float:
+    """Return logits per margin learned from examples, or the default if there are too few.
+
+    Few examples are split several times, because a single split is noisy. ``margins_of`` takes the positions of the
+    training examples and of the held-out examples of a split, and returns the first two arguments of
+    :func:`logits_per_margin` for the held-out examples.
+    """
+    needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
+    n_apart = held_out(labels.size, 0, never=needed)[0].size
+    if n_apart < FEWEST_HELD_OUT:
+        return LOGITS_PER_MARGIN
+    n_splits = min(_MOST_SPLITS, -(-_ENOUGH_HELD_OUT // n_apart))
+    used = [held_out(labels.size, seed, never=needed) for seed in range(n_splits)]
+    scores, positions = zip(*(margins_of(seen, apart) for apart, seen in used), strict=True)
+    return logits_per_margin(np.concatenate(scores), np.concatenate(positions))
 
 
 def positions_in(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -24,14 +24,7 @@ from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, no_hits, rescaled
 from .._jit import keeping_interpreter
 from ..tree import ContextualMemoryTree
-from ._calibration import (
-    FEWEST_HELD_OUT,
-    LOGITS_PER_MARGIN,
-    MOST_RANKED,
-    held_out,
-    logits_per_margin,
-    positions_in,
-)
+from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in
 from ._choice import MOST_LABELS, Choice, choose, held_out_errors, resolved
 from ._class_places import ClassPlaces
 from ._classification_options import ClassificationOptions, n_passes_of
@@ -60,8 +53,7 @@ _MOST_AT_ONCE = 200  # with more examples, a few steps between retrainings would
 _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/16 of all examples
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
 _ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
-_ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice and for probabilities
-_MOST_SPLITS = 5  # maximum number of splits for probabilities
+_ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
 
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
@@ -706,20 +698,13 @@ class ClassificationModel:
         if self.index.examples is None:
             return LOGITS_PER_MARGIN
         _, labels = heads.all_examples(self.index.examples)
-        needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
-        n_apart = held_out(labels.size, 0, never=needed)[0].size
-        if n_apart < FEWEST_HELD_OUT:
-            return LOGITS_PER_MARGIN
         if labels.size >= _WORTH_A_WORD:
             logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
-        scores, positions = [], []
-        for seed in range(min(_MOST_SPLITS, -(-_ENOUGH_HELD_OUT // n_apart))):
-            apart, seen = held_out(labels.size, seed, never=needed)
-            trial = self.trained_on(seen, options)
-            of_split = trial.margins_for(*self.index.prepared_examples(apart), options)
-            scores.append(of_split[0])
-            positions.append(of_split[1])
-        return logits_per_margin(np.concatenate(scores), np.concatenate(positions))
+
+        def margins_of(seen: np.ndarray, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return self.trained_on(seen, options).margins_for(*self.index.prepared_examples(apart), options)
+
+        return learned_logits(labels, margins_of)
 
     def margins_for(
         self, rows: Rows, labels: np.ndarray, options: ClassificationOptions
