@@ -114,10 +114,10 @@ class LearnedSearch:
     def _as_scores(self, index: Any, Q: Any, ranked: np.ndarray) -> np.ndarray:
         """Return learned similarities as scores of the metric."""
         if index.metric == "inner_product":
-            return ranked * (self._scale * _lengths(Q)[:, None])
-        if index.metric == "euclidean":
+            ranked = ranked * (self._scale * _lengths(Q)[:, None])
+        elif index.metric == "euclidean":
             squares = 2.0 * (1.0 - ranked)  # negative if a memory is rated higher than one with the key of the query
-            return -self._scale * np.sign(squares) * np.sqrt(np.abs(squares))
+            ranked = -self._scale * np.sign(squares) * np.sqrt(np.abs(squares))
         return ranked
 
     # Changes
@@ -206,13 +206,13 @@ class WithOthers:
 def score_sparse(metric: str, Q: Any, vectors: Any) -> np.ndarray:
     """Return the scores of sparse candidates, shape (n, m), in the order of the rows of ``vectors``."""
     n, m = Q.shape[0], vectors.shape[0] // Q.shape[0]
-    products = vectors.multiply(Q[np.repeat(np.arange(n), m)]).sum(axis=1).reshape(n, m).astype(np.float64)
+    scores: np.ndarray = vectors.multiply(Q[np.repeat(np.arange(n), m)]).sum(axis=1).reshape(n, m).astype(np.float64)
     lengths, of_queries = _lengths(vectors).reshape(n, m), _lengths(Q)[:, None]
     if metric == "cosine":
-        return products / (lengths * of_queries)
-    if metric == "euclidean":
-        return -np.sqrt(np.maximum(np.square(lengths) + np.square(of_queries) - 2.0 * products, 0.0))
-    return products
+        scores = scores / (lengths * of_queries)
+    elif metric == "euclidean":
+        scores = -np.sqrt(np.maximum(np.square(lengths) + np.square(of_queries) - 2.0 * scores, 0.0))
+    return scores
 
 
 def _typical_length(index: Any) -> np.ndarray:
@@ -227,9 +227,12 @@ def _typical_length(index: Any) -> np.ndarray:
 
 def _lengths(Q: Any) -> np.ndarray:
     if isinstance(Q, np.ndarray):
-        return np.maximum(np.linalg.norm(Q, axis=1), 1e-30)
-    rows = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
-    return np.maximum(np.sqrt(np.bincount(rows, np.square(Q.data.astype(np.float64)), Q.shape[0])), 1e-30)
+        lengths = np.linalg.norm(Q, axis=1)
+    else:
+        rows = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
+        lengths = np.sqrt(np.bincount(rows, np.square(Q.data.astype(np.float64)), Q.shape[0]))
+    at_least: np.ndarray = np.maximum(lengths, 1e-30)
+    return at_least
 
 
 def _scores(metric: str, Q: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -237,7 +240,8 @@ def _scores(metric: str, Q: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     X = vectors.reshape(len(Q), -1, Q.shape[1])
     if metric == "euclidean":
         X = X - Q[:, None]
-        return -np.sqrt(np.einsum("ijk,ijk->ij", X, X, dtype=np.float64))
+        distances: np.ndarray = np.sqrt(np.einsum("ijk,ijk->ij", X, X, dtype=np.float64))
+        return -distances
     scores: np.ndarray = np.matmul(X, Q[:, :, None])[:, :, 0].astype(np.float64)
     if metric == "cosine":
         scores /= np.linalg.norm(Q, axis=1)[:, None] * np.linalg.norm(X, axis=2)

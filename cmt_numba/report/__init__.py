@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any
 
 from .._display import ResultTable
+from .._feedback import ExplainedResult, LearnedSummary
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from . import _figures
 from ._bandit import bandit_tables, intervals_of, write_bandit_report
@@ -15,39 +16,47 @@ from ._learned import write_learned_report
 from ._page import require_libraries, write_page
 from ._tables import METRICS, leaves_matter, profile_table, result_tables, shown_profile
 
-__all__ = ["write_bandit_report", "write_learned_report", "write_report"]
+__all__ = ["write_bandit_report", "write_report"]
 
 
 def write_report(
     path: str | PathLike[str],
-    result: ProgressiveResult | BatchResult,
+    result: ProgressiveResult | BatchResult | LearnedSummary,
     *,
-    title: str = "Evaluation",
+    title: str | None = None,
     command: str | None = None,
     profile: TreeProfile | None = None,
+    explained: Sequence[ExplainedResult] = (),
 ) -> None:
-    """Write the result of an evaluation as an HTML page. Requires matplotlib and jinja2 (the extra ``cli``).
+    """Write the result of an evaluation, or what a memory has learned from rewards, as an HTML page.
+
+    Requires matplotlib and jinja2 (the extra ``cli``).
 
     Parameters
     ----------
     path : path-like
         The file to write.
-    result : ProgressiveResult or BatchResult
-        The result.
-    title : str, default "Evaluation"
+    result : ProgressiveResult, BatchResult or LearnedSummary
+        The result, or the return value of ``learned`` of a store or a retriever.
+    title : str, optional
         The heading, such as the name of the data.
     command : str, optional
         The command that produced the result, to show on the page.
     profile : TreeProfile, optional
         The shape of the trees (default: ``result.profile``, if the result has one). Small trees are not shown.
+    explained : list of ExplainedResult, optional
+        The return value of ``explain`` of the memory, to show with a LearnedSummary.
     """
+    if isinstance(result, LearnedSummary):
+        write_learned_report(path, result, explained, title or "Learned from rewards", command)
+        return
     if profile is None and isinstance(result, BatchResult):
         profile = result.profile
     profile = shown_profile(profile)
     require_libraries()
     write_page(
         path,
-        title=title,
+        title=title or "Evaluation",
         kind=_kind(result),
         headline=_headline(result),
         figures=_drawings(result, profile),

@@ -14,23 +14,11 @@ from ._page import require_libraries, write_page
 def write_learned_report(
     path: str | PathLike[str],
     learned: LearnedSummary,
-    explained: Sequence[ExplainedResult] = (),
-    *,
-    title: str = "Learned from rewards",
+    explained: Sequence[ExplainedResult],
+    title: str,
+    command: str | None,
 ) -> None:
-    """Write what a memory has learned from rewards as an HTML page. Requires matplotlib and jinja2 (the extra ``cli``).
-
-    Parameters
-    ----------
-    path : path-like
-        The file to write.
-    learned : LearnedSummary
-        The return value of ``learned`` of a store or a retriever.
-    explained : list of ExplainedResult, optional
-        The return value of ``explain``: the results of a query, to show with the parts of their scores.
-    title : str, default "Learned from rewards"
-        The heading.
-    """
+    """Write what a memory has learned from rewards as an HTML page, with the results of a query."""
     require_libraries()
     low, high = learned.interval
     tables = [
@@ -51,7 +39,7 @@ def write_learned_report(
         f"{high:+.3f}, {learned.n_rewards:.0f} queries with rewards).",
         figures=[_weights(learned)],
         tables=tables,
-        command=None,
+        command=command,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from cmt_numba import MemoryStore
-from cmt_numba.report import write_learned_report
+from cmt_numba.report import write_report
 from cmt_numba.store import METRICS
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
@@ -204,6 +204,6 @@ def test_what_was_learned_is_shown(form: str, tmp_path: Path):
         store.explain(FORMS[form](rows(2)), 1)
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
-    write_learned_report(tmp_path / "page.html", learned, explained)
+    write_report(tmp_path / "page.html", learned, explained=explained)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert all(text in page for text in ("moved key", f"{learned.gain:+.3f}", f"{explained[0].score:.3f}"))
