@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -19,6 +20,7 @@ from ..journal import Durability, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from ._checks import Key, as_rows, check_values
 from ._folder import KIND, StoreFolder
+from ._hybrid_search import learn_weights
 from ._others import MemoriesOfOthers
 from ._records import MemoryDatabase, Records
 from ._results import UnreadColumns
@@ -318,12 +320,16 @@ class StoreContents:
         rewards: np.ndarray,
         target_recall: float,
         others: MemoriesOfOthers,
+        words: list[Counter[int]] | None,
         *,
         is_shared: bool,
     ) -> None:
         """Learn from rewards, at the end of a change: this cannot be undone in memory."""
         ids, rewards = self.state.with_competitors(X, ids, rewards, target_recall)
-        learn = partial(self._apply, "learn", X=X, ids=ids, rewards=rewards, is_shared=is_shared, **others._asdict())
+        learned: dict[str, Any] = {"is_shared": is_shared, "weights": None, **others._asdict()}
+        if words is not None and not is_shared:
+            learned["weights"] = learn_weights(self.state, X, words, ids, rewards)
+        learn = partial(self._apply, "learn", X=X, ids=ids, rewards=rewards, **learned)
         if len(ids) <= ROWS_LEARNED_IN_PLACE:
             uninterrupted(self.lock.step, learn)
         else:

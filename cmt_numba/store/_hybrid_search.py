@@ -13,6 +13,7 @@ from ._text_search import WeighedWords
 
 _DEPTH = 50  # at least this number of the best memories by vectors, and by words, are candidates
 _CELLS_AT_ONCE = 1 << 21  # numbers in the vectors of candidates that are compared together
+_RATE, _LEAST, _MOST = 0.1, 0.1, 1000.0  # step size and bounds of the weights of parts
 _ALL = AllowedMemories(None, None)
 
 
@@ -47,28 +48,51 @@ def search(
     for first in range(0, len(queries), size):
         rows = slice(first, first + size)
         own = candidates[rows]
-        both = combine(state, Q[rows], queries[rows], own)
+        both = _parts(state, Q[rows], queries[rows], own) @ (state.part_weights[0] / state.part_weights[0, 0])
+        both[own == NONE] = -np.inf
         order = np.lexsort((own, -both), axis=1)[:, :k]
         ids[rows], scores[rows] = np.take_along_axis(own, order, axis=1), np.take_along_axis(both, order, axis=1)
     return ids, scores
 
 
-def combine(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
-    """Return the scores of candidates: the cosine, plus the score of BM25 divided by its upper bound for the query.
+def _parts(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
+    """Return the parts of the scores of candidates, an array of shape (n, m, 3).
 
-    Once the store has learned from rewards, the learned similarity replaces the cosine. The parts of memories without a
-    vector or a text are 0. An id of -1 stands for no candidate.
+    They are the cosine, the score of BM25 divided by its upper bound for the query, and the learned similarity minus
+    the cosine. The parts of memories without a vector or a text, and of ids that are not stored, are 0.
     """
+    parts = np.zeros((*ids.shape, 3))
+    parts[:, :, 0] = _cosines(state, Q, ids)
     most = np.array([max(float(query.weights.sum()), 1e-30) for query in queries])
-    scores: np.ndarray = state.texts.scores(queries, ids) / most[:, None]
-    if state.feedback is None or not state.feedback.model.is_used:
-        scores += _cosines(state, Q, ids)
-    else:
+    parts[:, :, 1] = state.texts.scores(queries, ids) / most[:, None]
+    if state.feedback is not None and state.feedback.model.is_used:
         there = state.have_vectors(ids.reshape(-1)).reshape(ids.shape)
         similar = state.feedback.similarities(state.index, Q, np.where(there, ids, NONE))
-        scores += np.where(there, similar, 0.0)
-    scores[ids == NONE] = -np.inf
-    return scores
+        np.subtract(similar, parts[:, :, 0], out=parts[:, :, 2], where=there)
+    return parts
+
+
+def learn_weights(
+    state: StoreState, Q: Any, words: list[Counter[int]], ids: np.ndarray, rewards: np.ndarray
+) -> np.ndarray:
+    """Return the weights of the parts after a step by the gradient of a softmax for each query with rewards.
+
+    Call it before the feedback model learns these rewards, so that each part counts as much as it has predicted.
+    """
+    weights, squares = state.part_weights.copy()
+    there = ids > NONE
+    ids = np.where(there, ids, NONE)
+    parts = _parts(state, Q, [state.texts.weigh(own) for own in words], ids)
+    earned = np.where(there & ~np.isnan(rewards), rewards, 0.0)
+    for row in np.flatnonzero(earned.sum(axis=1) > 0.0):
+        scores = np.where(there[row], parts[row] @ weights, -np.inf)
+        chances = np.exp(scores - scores.max())
+        errors = earned[row] / earned[row].sum() - chances / chances.sum()
+        gradients = weights * (errors @ parts[row])
+        squares += np.square(gradients)
+        weights *= np.exp(_RATE * gradients / np.sqrt(np.maximum(squares, 1e-30)))
+        np.clip(weights, _LEAST, _MOST, out=weights)
+    return np.stack([weights, squares])
 
 
 def _cosines(state: StoreState, Q: Any, ids: np.ndarray) -> np.ndarray:

@@ -424,14 +424,22 @@ class MemoryStore:
             Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome, and
             is divided among them by the probability that each caused it. Memories without vectors learn nothing.
         texts : str or list of str, optional
-            The texts of the queries.
+            The texts of the queries. The store then also learns how much words count compared with vectors.
         """
-        X, _ = self._check_queries(X, texts)
+        X, words = self._check_queries(X, texts)
         if X is None:
             raise ValueError("feedback learns from vectors: pass X, or open the store with an encoder")
-        self._contents.change(partial(self._feedback, X, keys, rewards))
+        self._contents.change(partial(self._feedback, X, keys, rewards, words=words))
 
-    def _feedback(self, X: Any, keys: Any, rewards: Any, known: list[Key] | None = None, vectors: Any = None) -> None:
+    def _feedback(
+        self,
+        X: Any,
+        keys: Any,
+        rewards: Any,
+        known: list[Key] | None = None,
+        vectors: Any = None,
+        words: list[Counter[int]] | None = None,
+    ) -> None:
         """Learn from rewards. Memories of other shards may be among those with the keys ``known`` and ``vectors``."""
         contents = self._contents
         X = contents.check_vectors(X)
@@ -451,7 +459,7 @@ class MemoryStore:
         given_rewards = np.where(ids == NONE, np.nan, rewards)
         if not np.isnan(given_rewards).all() and contents.state.index is not None:
             is_shared = rewards.shape != ids.shape
-            contents.learn(X, ids, given_rewards, self._target_recall, others, is_shared=is_shared)
+            contents.learn(X, ids, given_rewards, self._target_recall, others, words, is_shared=is_shared)
 
     def learned(self) -> LearnedSummary | None:
         """Return what the store has learned from rewards, or None if there were none.

@@ -87,6 +87,8 @@ class StoreState:
         The id of the next memory.
     feedback : LearnedSearch or None
         What the store has learned from rewards; None if there were none.
+    part_weights : ndarray of float64, shape (2, 3)
+        The weights of the parts of scores in hybrid searches, and the sums of their squared gradients.
     step : callable
         Calls a function that changes the state, while no thread reads it.
     """
@@ -97,6 +99,7 @@ class StoreState:
         self.texts = TextIndex()
         self.next_id = self._n_memories = 0
         self.feedback: LearnedSearch | None = None
+        self.part_weights = np.stack([np.full(3, 10.0), np.zeros(3)])
         bounded = options.max_items is not None
         self.eviction = (POLICIES[options.eviction] if bounded else EvictionOrder)(options.seed)
         self.step: Callable[[Callable[[], Any]], Any] = _at_once
@@ -287,11 +290,19 @@ class StoreState:
             self.feedback.model.forget(ids)
 
     def learn(
-        self, X: Any, ids: np.ndarray, rewards: np.ndarray, is_shared: bool, others: np.ndarray, vectors: Any
+        self,
+        X: Any,
+        ids: np.ndarray,
+        rewards: np.ndarray,
+        is_shared: bool,
+        others: np.ndarray,
+        vectors: Any,
+        weights: np.ndarray | None,
     ) -> None:
         """Learn from the rewards of memories, arrays of shape (n, k). An id of -1 stands for no memory.
 
         Memories of other shards have the ids ``others``, which are below -1 and ascending, and are passed as vectors.
+        ``weights`` are the new weights of the parts of scores, or None.
 
         Few rows are learned in place. For more, queries use a copy until it has learned them.
         """
@@ -303,6 +314,8 @@ class StoreState:
         index = self.index if others.size == 0 else WithOthers(self.index, others, vectors)
         learned.learn(index, X, ids, rewards, is_shared=is_shared)
         self.feedback = learned
+        if weights is not None:
+            self.part_weights = weights
 
     def note_returned(self, ids: np.ndarray) -> None:
         """Record the ids that queries have returned. Ignore removed memories."""
@@ -317,7 +330,7 @@ class StoreState:
             own, facts = self.index.arrays()
             arrays = arrays | as_part("index", own)
         if self.feedback is not None:
-            arrays = arrays | as_part("feedback", self.feedback.arrays())
+            arrays = arrays | as_part("feedback", self.feedback.arrays()) | {"part_weights": self.part_weights}
         if len(self.texts) > 0:
             arrays = arrays | as_part("texts", self.texts.arrays())
         fields = {"options": self.options._asdict(), "form": self.form, "index": facts, "next_id": self.next_id}
@@ -340,6 +353,8 @@ class StoreState:
                 state.index = KINDS[form].of_arrays(of_part("index", arrays), facts)
                 if learned := of_part("feedback", arrays):
                     state.feedback = LearnedSearch.of_arrays(state.index.n_features, form == "sparse", learned)
+                    state.part_weights = np.array(arrays["part_weights"])
+                    check_weights(state.part_weights)
             except KeyError as error:
                 raise InvariantError(f"the index lacks {error}") from error
             require(state.index.metric == checked.metric, "the index must have the metric of the store")
@@ -353,6 +368,12 @@ class StoreState:
         require(state.next_id > ids.max(initial=-1), "the next id must be above all others")
         state.eviction.restore(arrays, ids)
         return state
+
+
+def check_weights(weights: np.ndarray) -> None:
+    """Raise InvariantError unless these are weights of parts."""
+    sound = weights.dtype == np.float64 and weights.shape == (2, 3) and bool(np.isfinite(weights).all())
+    require(sound and bool((weights[0] > 0.0).all() and (weights[1] >= 0.0).all()), "weights of parts must be positive")
 
 
 def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> None:
@@ -383,6 +404,8 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
         known = ids[(ids != NONE) & ~np.isin(ids, others)]
         if state.index is None or not state.index.contains(known).all():
             raise ValueError("its ids are not stored")
+        if arguments.get("weights") is not None:
+            check_weights(arguments["weights"])
         if type(arguments.get("is_shared")) is not bool:
             raise ValueError("is_shared must be true or false")
     elif name != "insert" and (ids is None or ids.dtype != np.int64 or ids.ndim != 1):

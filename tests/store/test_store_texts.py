@@ -343,3 +343,45 @@ def test_many_texts_in_steps(monkeypatch: pytest.MonkeyPatch):
     assert len(store) == 60
     assert store.get(list(range(30, 60))).texts == sentences(40, 1)[10:]
     store.check_invariants()
+
+
+def test_feedback_on_queries_with_texts(tmp_path: Path):
+    X, texts = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32), sentences(120)
+    store = MemoryStore(tmp_path / "store", random_state=0)
+    store.add(range(100), X[:100], texts=texts[:100])
+    store.add(range(100, 120), texts=texts[100:])
+    Q, wanted = X[:80] + np.random.default_rng(1).normal(size=(80, 8)), (np.arange(80) * 7) % 100
+
+    def right() -> float:
+        return float((store.query(Q, 1, texts=texts[:80]).keys[:, 0] == wanted).mean())
+
+    before = right()
+    for _ in range(4):
+        for first in range(0, 80, 10):
+            rows = slice(first, first + 10)
+            store.feedback(Q[rows], wanted[rows], np.ones(10), texts=texts[rows])
+    weights = store._contents.state.part_weights
+    assert right() > before + 0.3
+    assert (weights[1] > 0.0).all()
+    expected = store.query(Q, 5, texts=texts[:80])
+    shown = expected.keys[:20]
+    store.feedback(Q[:20], np.concatenate([shown, np.full((20, 1), 119)], axis=1), np.ones(20), texts=texts[:20])
+    expected = store.query(Q, 5, texts=texts[:80])
+    store.save(tmp_path / "file")
+    store.close()
+    for again in (MemoryStore(tmp_path / "store"), MemoryStore.load(tmp_path / "file")):
+        assert np.array_equal(again._contents.state.part_weights, weights)
+        assert np.array_equal(again.query(Q, 5, texts=texts[:80]).scores, expected.scores)
+        again.check_invariants()
+        again.close()
+
+
+def test_feedback_with_an_encoder():
+    store = MemoryStore(encoder=encode)
+    store.add([1, 2], texts=["one", "two"])
+    for keys, rewards, error in (([1], [2.0], ValueError), ([3], [1.0], KeyError)):
+        with pytest.raises(error):
+            store.feedback(None, keys, rewards, texts=["one"])
+    assert store.learned() is None
+    store.feedback(None, [1], [1.0], texts=["one"])
+    assert store.learned() is not None
