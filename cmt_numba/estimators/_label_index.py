@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils import check_random_state
 
+from .. import _heads as heads
 from .._change import share_rows, with_progress
 from .._engine import Forest, insert_rows, roll_back, teach_rows
 from .._forest import (
@@ -29,41 +30,6 @@ from .._forest import (
     rescaled,
     stored_rows,
     with_tables,
-)
-from .._heads import (
-    AllScorers,
-    CandidateSearch,
-    Digest,
-    Duals,
-    Head,
-    HeadParameters,
-    LabelAnswers,
-    LabelBounds,
-    Questions,
-    SearchEffort,
-    StoredExamples,
-    all_examples,
-    all_of,
-    all_scorers,
-    best_of_all,
-    cells_of_tables,
-    has_converged,
-    is_in_lists,
-    label_bounds,
-    new_head,
-    rank_listed,
-    score_labels,
-    some_examples,
-    top_of_all,
-    unscaled_rows,
-    weights_of_labels,
-    with_digest,
-    with_index,
-    with_labels,
-    with_means_in_lists,
-    without_digest,
-    without_negligible_weights,
-    without_tables,
 )
 from .._index import DenseIndex
 from .._validation import check_jobs, check_rows
@@ -183,7 +149,7 @@ class LabelIndex:
     """
 
     def __init__(
-        self, tree: ContextualMemoryTree, head: Head, seed: int, orders: np.random.Generator, *, of_sets: bool
+        self, tree: ContextualMemoryTree, head: heads.Head, seed: int, orders: np.random.Generator, *, of_sets: bool
     ) -> None:
         self.tree, self.head, self.seed, self.orders, self.of_sets = tree, head, seed, orders, of_sets
         self.without_trees = self.scores_all = False
@@ -192,14 +158,14 @@ class LabelIndex:
         self.n_rows = 0
         self.weight_of_rows: float | None = None
         self.n_cells_pruned = self.n_unlisted = 0
-        self.examples: StoredExamples | None = None
+        self.examples: heads.StoredExamples | None = None
         self.example_lengths: np.ndarray | None = None
         self.feature_weights: FeatureWeights | None = None
         self.scales: FeatureScales | None = None
-        self._layout: tuple[Digest, AllScorers | DenseIndex | None] | None = None
-        self._bounds: tuple[Digest, LabelBounds] | None = None
-        self._n_asked: tuple[Digest, int] | None = None
-        self._grown: tuple[Digest, ContextualMemoryTree] | None = None
+        self._layout: tuple[heads.Digest, heads.AllScorers | DenseIndex | None] | None = None
+        self._bounds: tuple[heads.Digest, heads.LabelBounds] | None = None
+        self._n_asked: tuple[heads.Digest, int] | None = None
+        self._grown: tuple[heads.Digest, ContextualMemoryTree] | None = None
 
     @classmethod
     def new(
@@ -217,7 +183,7 @@ class LabelIndex:
             n_trees, leaf_multiplier = 1, _multiplier_of_one_leaf(n_labels)
         seed = check_random_state(options.random_state).randint(2**31)
         tree = _new_tree(options, n_trees, leaf_multiplier, seed)
-        head = new_head(HeadParameters(rows.n_features, rows.sparse, loss, learning_rate))
+        head = heads.new_head(heads.HeadParameters(rows.n_features, rows.sparse, loss, learning_rate))
         index = cls(tree, head, seed, np.random.default_rng(seed), of_sets=of_sets)
         index.without_trees = without_trees
         index.scores_all = by_default and not of_sets and n_labels <= index.most_scored
@@ -309,16 +275,16 @@ class LabelIndex:
     def prepared_examples(self, slots: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
         """Return the stored examples in some slots, by default all, as scorers expect them, and their labels."""
         assert self.examples is not None
-        rows, labels = all_examples(self.examples) if slots is None else some_examples(self.examples, slots)
+        rows, labels = heads.all_examples(self.examples) if slots is None else heads.some_examples(self.examples, slots)
         lengths = self.example_lengths
         if lengths is not None:
             lengths = lengths[: rows.n_rows] if slots is None else lengths[slots]
         return self.prepared(rows, lengths), labels
 
-    def empty_head(self, n_features: int) -> Head:
+    def empty_head(self, n_features: int) -> heads.Head:
         """Return a head without labels for examples with ``n_features`` features."""
         width = n_features + self.is_standardized
-        return new_head(self.head.parameters._replace(n_features=width))
+        return heads.new_head(self.head.parameters._replace(n_features=width))
 
     # Learning
 
@@ -331,7 +297,7 @@ class LabelIndex:
         weights: np.ndarray | None,
         n_reroutes: int | None,
         options: LabelOptions,
-    ) -> tuple[Head, np.ndarray]:
+    ) -> tuple[heads.Head, np.ndarray]:
         """Insert ``n_new`` labels, each with the mean of its rows; return the extended head and the new labels.
 
         Row ``of_rows[i]`` belongs to new label ``of_labels[i]``. ``weights`` are row weights, and ``n_reroutes``
@@ -341,9 +307,9 @@ class LabelIndex:
             self.grow_trees(options)
         means, lengths = means_of(rows, of_labels, of_rows, n_new, weights)
         if self.learns_in_lists():
-            head = with_means_in_lists(self.head, means)
+            head = heads.with_means_in_lists(self.head, means)
         else:
-            head = with_labels(without_digest(self.head), means, lengths)
+            head = heads.with_labels(heads.without_digest(self.head), means, lengths)
         if self.scores_all:
             return head, np.arange(self.n_labels, self.n_labels + n_new)
         n_reroutes = 0 if self.without_trees else n_reroutes
@@ -369,9 +335,9 @@ class LabelIndex:
         self.tree = self.grown_tree(options)
         self.without_trees = self.scores_all = False
 
-    def questions(self, rows: Rows) -> Questions:
+    def questions(self, rows: Rows) -> heads.Questions:
         """Return rows as queries for labels."""
-        return all_of(rows if self.scores_all else routed(rows), rows)
+        return heads.all_of(rows if self.scores_all else routed(rows), rows)
 
     def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
         """Train routers to send each row to its label."""
@@ -379,7 +345,12 @@ class LabelIndex:
             teach_rows(self.forest, routed_rows, labels, options.n_router_passes, afresh, options.verbose)
 
     def train_in_passes(
-        self, n_rows: int, n_passes: int, duals: Duals, learn: Callable[[int, np.ndarray], Head], verbose: bool
+        self,
+        n_rows: int,
+        n_passes: int,
+        duals: heads.Duals,
+        learn: Callable[[int, np.ndarray], heads.Head],
+        verbose: bool,
     ) -> None:
         """Train the head by calling ``learn(n_pass, order)`` for each pass, with rows in random order.
 
@@ -391,28 +362,28 @@ class LabelIndex:
             order = np.arange(n_rows) if takes_all else np.flatnonzero(~duals.settled)
             self.orders.shuffle(order)
             self.head = learn(n_pass, order)
-            if takes_all and has_converged(self.head, duals):
+            if takes_all and heads.has_converged(self.head, duals):
                 break
         self.prune()
 
-    def hard_negatives(self, n_rows: int, options: LabelOptions) -> CandidateSearch:
+    def hard_negatives(self, n_rows: int, options: LabelOptions) -> heads.CandidateSearch:
         """Return the settings of a search for the hard negatives of ``n_rows`` rows."""
         n_threads = self.forest.threads_for(n_rows)
         if self.scores_all:
-            return CandidateSearch(None, None, None, n_threads)
+            return heads.CandidateSearch(None, None, None, n_threads)
         state = self.forest.allocated()
-        return CandidateSearch(state.trees, state.models, self.effort(options, training=True), n_threads)
+        return heads.CandidateSearch(state.trees, state.models, self.effort(options, training=True), n_threads)
 
     def prune(self) -> None:
         """Drop negligible weights if the head has more than twice as many cells as after the last pruning."""
         if self.is_sparse and self.head.counters[0, TABLES_END] > 2 * self.n_cells_pruned:
-            self.head = without_negligible_weights(self.head)
-            self.n_cells_pruned = cells_of_tables(self.head)
+            self.head = heads.without_negligible_weights(self.head)
+            self.n_cells_pruned = heads.cells_of_tables(self.head)
 
     def begin_training(self, *, in_lists: bool = False) -> None:
         """Prepare the head for learning, and update the inverted index if many labels are new."""
         if not in_lists:
-            self.head = without_digest(self.head)
+            self.head = heads.without_digest(self.head)
         if self.n_labels > _GROWTH_LISTED * self.head.postings.n_labels and not self.scores_all:
             self.update_postings()
 
@@ -421,14 +392,14 @@ class LabelIndex:
         if self.scores_all:
             return
         self.n_unlisted += n_rows
-        if self.is_worth_listing(self.n_unlisted) or is_in_lists(self.head):
-            head = with_index(with_digest(self.head), self.lightest_listed)
-            self.head = without_tables(head) if self.of_sets else head
+        if self.is_worth_listing(self.n_unlisted) or heads.is_in_lists(self.head):
+            head = heads.with_index(heads.with_digest(self.head), self.lightest_listed)
+            self.head = heads.without_tables(head) if self.of_sets else head
             self.n_unlisted = 0
 
     def update_postings(self) -> None:
         """Rebuild the inverted index of a sparse head."""
-        self.head = with_index(self.head, self.lightest_listed)
+        self.head = heads.with_index(self.head, self.lightest_listed)
 
     def is_worth_listing(self, n_rows: int) -> bool:
         """Return whether reading all scorers takes no longer than learning ``n_rows`` rows."""
@@ -447,7 +418,7 @@ class LabelIndex:
 
     # Caches for queries, valid until the head learns again
 
-    def all_scorers(self, options: LabelOptions, n_rows: int) -> AllScorers | None:
+    def all_scorers(self, options: LabelOptions, n_rows: int) -> heads.AllScorers | None:
         """Return the scorers of all labels for a query of ``n_rows`` rows, or None if only candidates are scored.
 
         A layout is made only after many queries, because making it takes longer than scoring a few rows without it.
@@ -459,13 +430,13 @@ class LabelIndex:
         elif options.n_probes is not None or options.n_candidates is not None or self.n_labels > self.most_scored:
             return None
         if not head.parameters.sparse and n_rows > 1:
-            return all_scorers(head)
+            return heads.all_scorers(head)
         if self._layout is None or self._layout[0] is not head.digest:
             before = self._n_asked[1] if self._n_asked is not None and self._n_asked[0] is head.digest else 0
             self._n_asked = head.digest, before + n_rows
             if before + n_rows < _ROWS_WORTH_A_LAYOUT:
-                return all_scorers(head, in_tables=True)
-        return self._kept(partial(all_scorers if head.parameters.sparse else _compact_scorers, head))
+                return heads.all_scorers(head, in_tables=True)
+        return self._kept(partial(heads.all_scorers if head.parameters.sparse else _compact_scorers, head))
 
     def dense_index(self, options: LabelOptions) -> DenseIndex | None:
         """Return the index of a dense head's scorers, or None if queries do not use it.
@@ -480,7 +451,7 @@ class LabelIndex:
 
     def _new_dense_index(self) -> DenseIndex:
         """Return an index of the scorers, calibrated on stored examples or, if there are none, on the scorers."""
-        weights = weights_of_labels(self.head, np.arange(self.n_labels))
+        weights = heads.weights_of_labels(self.head, np.arange(self.n_labels))
         biases = self.head.nodes["bias"][0, : self.n_labels]
         if biases.any():  # the bias is the weight of another feature, whose value is 1
             weights = np.column_stack([weights, biases])
@@ -493,12 +464,12 @@ class LabelIndex:
             index.calibrate(_queries_of(index, rows), labels)
         return index
 
-    def bounds(self) -> LabelBounds:
+    def bounds(self) -> heads.LabelBounds:
         """Return bounds on the labels' scores. The head must be sparse, and its index must list all weights."""
         digest = self.head.digest
         if self._bounds is None or self._bounds[0] is not digest:
             biases = np.ascontiguousarray(self.head.nodes[0, : self.n_labels]["bias"])
-            self._bounds = digest, label_bounds(self.head.postings, biases)
+            self._bounds = digest, heads.label_bounds(self.head.postings, biases)
         return self._bounds[1]
 
     def prepare_like(self, former: LabelIndex, options: LabelOptions) -> None:
@@ -536,7 +507,7 @@ class LabelIndex:
             return grown
         grown = _new_tree(options, self.forest.n_trees, self.forest.options["leaf_multiplier"], self.seed)
         if self.examples is None:
-            keys = check_rows(weights_of_labels(self.head, np.arange(n_labels)))
+            keys = check_rows(heads.weights_of_labels(self.head, np.arange(n_labels)))
             insert_rows(grown._forest, rescaled(routed(keys)), options.verbose)
             return grown
         rows, labels = self.prepared_examples()
@@ -548,7 +519,7 @@ class LabelIndex:
 
     # Queries
 
-    def effort(self, options: LabelOptions, *, training: bool = False) -> SearchEffort:
+    def effort(self, options: LabelOptions, *, training: bool = False) -> heads.SearchEffort:
         """Return the effort of a search for candidates. The effort is larger in training than for queries."""
         n_trees, n_labels = self.forest.n_trees, self.n_labels
         width = _WIDER_IN_TRAINING if training else 1
@@ -562,7 +533,7 @@ class LabelIndex:
             growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
             n_leaves = int(_DENSE_LEAVES * max(width, growth) * n_trees)
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
-        effort = SearchEffort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
+        effort = heads.SearchEffort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
         by_index = options.n_probes is None and not self.of_sets
         if training:
             lists_all = self.head.postings.n_labels == n_labels > MOST_SCORED_SPARSE
@@ -576,7 +547,9 @@ class LabelIndex:
             effort = effort._replace(n_further=_FURTHER_ENTRIES * effort.n_met, leaves_last=suffices)
         return self._effort_for_sets(effort, options, training=training) if self.of_sets else effort
 
-    def _effort_for_sets(self, effort: SearchEffort, options: LabelOptions, *, training: bool) -> SearchEffort:
+    def _effort_for_sets(
+        self, effort: heads.SearchEffort, options: LabelOptions, *, training: bool
+    ) -> heads.SearchEffort:
         """Return the effort for label sets, whose common labels are always candidates."""
         n_labels, n_common = self.n_labels, self.head.common.labels.size
         most = min(n_labels, n_common + int(_LABELS_PER_LEVEL_OF_SETS * np.log2(n_labels + 1)))
@@ -606,39 +579,39 @@ class LabelIndex:
             if self.scales is not None and self.scales.is_used and type(X) is np.ndarray:
                 unscaled = standardize_unscaled(self.scales, X)
             else:
-                unscaled = unscaled_rows(scorers, X)
+                unscaled = heads.unscaled_rows(scorers, X)
             if unscaled is not None:
-                return best_of_all(scorers, *unscaled)
+                return heads.best_of_all(scorers, *unscaled)
         rows = check_rows(X, sparse=self.is_sparse)
         rows = self.prepared(rows, row_lengths(X) if self.is_standardized else None)
         if scorers is not None:
-            return best_of_all(scorers, rows)
+            return heads.best_of_all(scorers, rows)
         best: np.ndarray = self.best_labels(rows, 1, options).labels[:, 0]
         return best
 
-    def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> LabelAnswers:
+    def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> heads.LabelAnswers:
         """Return the ``k`` best labels of each row, padded with NONE and minus infinity."""
         scorers, index = self.all_scorers(options, rows.n_rows), self.dense_index(options)
         if scorers is not None:
-            labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
+            labels, scores = heads.top_of_all(scorers, rows, min(k, scorers.n_labels))
             n_scored = np.full(rows.n_rows, scorers.n_labels)
-            return LabelAnswers(*_widened(labels, scores, k), n_scored, n_scored)
+            return heads.LabelAnswers(*_widened(labels, scores, k), n_scored, n_scored)
         if index is not None:
             labels, found = index.search(
                 _queries_of(index, rows), k, _RECALL, n_threads=self.forest.threads_for(rows.n_rows)
             )
             n_scored = np.full(rows.n_rows, self.n_labels)
-            return LabelAnswers(labels, found.astype(np.float32), n_scored, n_scored)
+            return heads.LabelAnswers(labels, found.astype(np.float32), n_scored, n_scored)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
-        answers = LabelAnswers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
+        answers = heads.LabelAnswers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
         if not self.lists_best(k, options):
             self.search_labels(rows, answers, options)
             return answers
         self._rank_listed(rows, answers)
         short = np.flatnonzero(labels[:, -1] == NONE)  # too few labels have a feature of these rows
         if short.size > 0:
-            found = LabelAnswers(*(part[short] for part in answers))
+            found = heads.LabelAnswers(*(part[short] for part in answers))
             self.search_labels(rows.take(short), found, options)
             for part, of_short in zip(answers, found, strict=True):
                 part[short] = of_short
@@ -653,12 +626,12 @@ class LabelIndex:
         lists_all = self.head.postings.labels.size == self.head.digest.features.size
         return by_default and lists_all and self.is_listed()
 
-    def _rank_listed(self, rows: Rows, answers: LabelAnswers) -> None:
-        head, questions, bounds = self.head, all_of(rows, rows), self.bounds()
+    def _rank_listed(self, rows: Rows, answers: heads.LabelAnswers) -> None:
+        head, questions, bounds = self.head, heads.all_of(rows, rows), self.bounds()
 
         def answer(first: int, stop: int) -> None:
             some = questions._replace(first=first, stop=stop)
-            rank_listed(head.postings, head.digest, bounds, some, answers)
+            heads.rank_listed(head.postings, head.digest, bounds, some, answers)
 
         self.in_threads(rows, answer)
 
@@ -667,14 +640,14 @@ class LabelIndex:
         grown = self.scores_all or options.n_probes is not None
         return (self.grown_tree(options) if grown else self.tree)._forest.allocated()
 
-    def search_labels(self, rows: Rows, answers: LabelAnswers, options: LabelOptions) -> None:
+    def search_labels(self, rows: Rows, answers: heads.LabelAnswers, options: LabelOptions) -> None:
         """Search for the candidates of each row, and write the best ones to ``answers``."""
         state, effort = self.searched(options), self.effort(options)
-        questions, head = all_of(routed(rows), rows), self.head.scorers
+        questions, head = heads.all_of(routed(rows), rows), self.head.scorers
         trees, routers = state.trees, state.models
 
         def answer(first: int, stop: int) -> None:
-            score_labels(trees, routers, head, questions._replace(first=first, stop=stop), effort, answers)
+            heads.score_labels(trees, routers, head, questions._replace(first=first, stop=stop), effort, answers)
 
         self.in_threads(rows, answer)
 
@@ -699,8 +672,8 @@ def _queries_of(index: DenseIndex, rows: Rows) -> np.ndarray:
     return np.ascontiguousarray(Q)
 
 
-def _compact_scorers(head: Head) -> AllScorers:
-    scorers = all_scorers(head)
+def _compact_scorers(head: heads.Head) -> heads.AllScorers:
+    scorers = heads.all_scorers(head)
     return scorers._replace(weights=np.ascontiguousarray(scorers.weights.T).T)
 
 

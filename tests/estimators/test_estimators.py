@@ -238,7 +238,7 @@ def test_a_refused_batch_changes_nothing():
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize(
     "place",
-    ["estimators._label_index.with_labels", "estimators._label_index.insert_rows", "_heads.with_room_for_examples"],
+    ["_heads.with_labels", "estimators._label_index.insert_rows", "_heads.with_room_for_examples"],
 )
 def test_running_out_of_memory_part_way(form: Any, place: str):
     X, y = classes_of_views(16, 3, 0.1)

@@ -186,7 +186,7 @@ def test_readers_find_prepared_scorers(aside: None, monkeypatch: pytest.MonkeyPa
     def fail(*_: Any) -> None:
         raise AssertionError("laid out again")
 
-    monkeypatch.setattr("cmt_numba.estimators._label_index.all_scorers", fail)
+    monkeypatch.setattr("cmt_numba._heads.all_scorers", fail)
     np.testing.assert_array_equal(classifier.predict(X), expected)
 
 
