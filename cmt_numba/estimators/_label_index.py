@@ -597,11 +597,9 @@ class LabelIndex:
             n_scored = np.full(rows.n_rows, scorers.n_labels)
             return heads.LabelAnswers(*_widened(labels, scores, k), n_scored, n_scored)
         if index is not None:
-            labels, found = index.search(
-                _queries_of(index, rows), k, _RECALL, n_threads=self.forest.threads_for(rows.n_rows)
-            )
-            n_scored = np.full(rows.n_rows, self.n_labels)
-            return heads.LabelAnswers(labels, found.astype(np.float32), n_scored, n_scored)
+            n_threads, n_scored = self.forest.threads_for(rows.n_rows), np.full(rows.n_rows, self.n_labels)
+            labels, scores = index.search(_queries_of(index, rows), k, _RECALL, n_threads=n_threads)
+            return heads.LabelAnswers(labels, scores.astype(np.float32), n_scored, n_scored)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         answers = heads.LabelAnswers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
