@@ -405,7 +405,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "expectation_": _Structure(Expectation, trim_expectation),
     },
 }
-_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_"}
+_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_", "_learned"}
 
 
 def pickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
