@@ -36,6 +36,7 @@ from shared.vectors import (
 )
 from sklearn.decomposition import TruncatedSVD
 from tabulate import tabulate
+from topics import hybrid as hybrid_searches
 
 from cmt_numba import MemoryStore
 from cmt_numba.text import BM25Vectorizer
@@ -314,6 +315,24 @@ def compare(options: argparse.Namespace) -> None:
         compare_sparse(options.data, options.packages)
     if "rewards" in parts:
         compare_rewards(options.data, options.packages)
+
+
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", choices=hybrid_searches.COLLECTIONS, default=list(hybrid_searches.COLLECTIONS)),
+    argument("--vectors", type=Path, help="folder that keeps the vectors of texts for later runs"),
+)
+def hybrid(options: argparse.Namespace) -> None:
+    """Compare searches by words, by vectors and by both: nDCG and recall at 10, and the time of single queries.
+
+    The texts are verses of the King James Version with queries from another translation, package summaries with noisy
+    queries, both as in ``shared/texts.py``, and paragraphs (``wikipara1k`` in ``shared/labelled_sets.py``) with first
+    sentences of other paragraphs of the same articles. The first 500 queries earn rewards for five results, the others
+    are measured. Vectors are those of the encoder "use", whose time is not counted. Times are the median of
+    microseconds of CPU time on one thread. Needs the extra ``use`` and tabulate; chromadb, bm25s and faiss are
+    optional.
+    """
+    hybrid_searches.compare(options.data, options.sets, options.vectors)
 
 
 def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:

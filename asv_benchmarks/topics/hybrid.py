@@ -1,0 +1,162 @@
+"""Searches by words and vectors: ``MemoryStore`` with texts, chroma, and bm25s with faiss."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from shared.commands import timed
+from shared.labelled_sets import read_lines
+from shared.texts import TOKEN, Texts, bible, packages
+from tabulate import tabulate
+
+from cmt_numba import MemoryStore
+from cmt_numba.text._encoders import Encoder
+
+N_QUERIES, N_REWARDED, N_SHOWN, N_TOGETHER, K, DEPTH = 1000, 500, 5, 25, 10, 50
+DISCOUNTS = 1.0 / np.log2(np.arange(2, K + 2))
+
+
+class Collection(NamedTuple):
+    """Texts to search, queries and the positions of the relevant texts for each query."""
+
+    texts: list[str]
+    queries: list[str]
+    relevant: list[list[int]]
+
+
+def of_pairs(texts: Texts, n: int) -> Collection:
+    """Return the first ``n`` stored texts with the queries for them."""
+    some = np.flatnonzero(texts.answers < n)[:N_QUERIES]
+    return Collection(texts.stored[:n], [texts.queries[i] for i in some], [[int(texts.answers[i])] for i in some])
+
+
+def paragraphs(folder: Path, n: int) -> Collection:
+    """Return paragraphs, with first sentences of other paragraphs of the same articles as queries."""
+    rng = np.random.default_rng(0)
+    stored, asked = (read_lines(folder / f"wikipara1k/{part}.jsonl.gz") for part in ("train", "test"))
+    stored = [stored[i] for i in rng.permutation(len(stored))[:n]]
+    asked = [asked[i] for i in rng.permutation(len(asked))[:N_QUERIES]]
+    of_article: dict[str, list[int]] = {}
+    for i, line in enumerate(stored):
+        of_article.setdefault(line["label"], []).append(i)
+    asked = [line for line in asked if line["label"] in of_article]
+    queries = [re.split(r"(?<=[.!?])\s", line["text"])[0] for line in asked]
+    return Collection([line["text"] for line in stored], queries, [of_article[line["label"]] for line in asked])
+
+
+COLLECTIONS: dict[str, Callable[[Path], Collection]] = {
+    "bible": lambda folder: of_pairs(bible(folder, "BBE"), 10_000),
+    "packages": lambda folder: of_pairs(packages(folder, 20_000), 20_000),
+    "paragraphs": lambda folder: paragraphs(folder, 8_000),
+}
+
+
+def quality(found: np.ndarray, relevant: list[list[int]]) -> tuple[float, float]:
+    """Return the mean nDCG and recall of the best ``K`` results."""
+    gains, recalls = [], []
+    for row, right in zip(found.tolist(), relevant, strict=True):
+        hits, most = np.isin(row, right), min(K, len(right))
+        gains.append((hits * DISCOUNTS).sum() / DISCOUNTS[:most].sum())
+        recalls.append(hits.sum() / most)
+    return float(np.mean(gains)), float(np.mean(recalls))
+
+
+def fuse_ranks(rankings: list[np.ndarray]) -> np.ndarray:
+    """Return the best results by the sum of reciprocal ranks (Cormack et al., 2009)."""
+    best = []
+    for rows in zip(*rankings, strict=True):
+        scores: dict[int, float] = {}
+        for row in rows:
+            for rank, key in enumerate(key for key in row.tolist() if key is not None and key >= 0):
+                scores[key] = scores.get(key, 0.0) + 1.0 / (61 + rank)
+        order = sorted(scores, key=lambda key: (-scores[key], key))[:K]
+        best.append(order + [-1] * (K - len(order)))
+    return np.array(best)
+
+
+def vectors_of(name: str, data: Collection, kept: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of texts and queries by the encoder "use". They are kept in a folder if one is given."""
+    path = None if kept is None else kept / f"{name}.npz"
+    if path is not None and path.exists():
+        arrays = np.load(path)
+        return arrays["X"], arrays["Q"]
+    encode = Encoder("use", most_remembered=10**6).encode
+    X, Q = encode(data.texts), encode(data.queries)
+    if path is not None:
+        np.savez(path, X=X, Q=Q)
+    return X, Q
+
+
+def searches(data: Collection, X: np.ndarray, Q: np.ndarray) -> Iterator[tuple[str, Callable[[int, int], np.ndarray]]]:
+    """Yield the name of each search, and a function that answers a span of queries."""
+    store = MemoryStore(random_state=0)
+    store.add(range(len(X)), X, texts=data.texts)
+
+    def ask(first: int, stop: int, k: int = K) -> np.ndarray:
+        return store.query(Q[first:stop], k, texts=data.queries[first:stop]).keys
+
+    def by_words(first: int, stop: int, k: int = K) -> np.ndarray:
+        return store.query(texts=data.queries[first:stop], k=k).keys
+
+    def by_ranks(first: int, stop: int) -> np.ndarray:
+        return fuse_ranks([store.query(Q[first:stop], DEPTH).keys, by_words(first, stop, DEPTH)])
+
+    yield "store, vectors", lambda first, stop: store.query(Q[first:stop], K).keys
+    yield "store, words", by_words
+    yield "store, reciprocal ranks", by_ranks
+    yield "store, both", ask
+    for first in range(0, N_REWARDED, N_TOGETHER):
+        shown = ask(first, first + N_TOGETHER, N_SHOWN)
+        right = data.relevant[first : first + N_TOGETHER]
+        rewards = np.array([np.isin(row, own) for row, own in zip(shown, right, strict=True)], float)
+        store.feedback(Q[first : first + N_TOGETHER], shown, rewards, texts=data.queries[first : first + N_TOGETHER])
+    yield f"store, both, after {N_REWARDED} queries with rewards", ask
+    if find_spec("bm25s") and find_spec("faiss"):
+        import bm25s
+        import faiss  # type: ignore[import-untyped]
+
+        options: dict[str, Any] = {"stopwords": None, "token_pattern": TOKEN, "show_progress": False}
+        words, vectors = bm25s.BM25(backend="numba"), faiss.IndexFlatIP(X.shape[1])
+        words.index(bm25s.tokenize(data.texts, **options), show_progress=False)
+        vectors.add(X)
+
+        def by_both(first: int, stop: int) -> np.ndarray:
+            tokens = bm25s.tokenize(data.queries[first:stop], **options)
+            ranked = words.retrieve(tokens, k=DEPTH, n_threads=1, show_progress=False, return_as="documents")
+            return fuse_ranks([vectors.search(Q[first:stop], DEPTH)[1], np.asarray(ranked)])
+
+        yield "bm25s and faiss, reciprocal ranks", by_both
+    if find_spec("chromadb"):
+        import chromadb
+
+        client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+        chroma = client.create_collection(f"texts-{len(X)}", configuration={"hnsw": {"space": "cosine"}})
+        for start in range(0, len(X), 5000):
+            rows = slice(start, start + 5000)
+            ids = [str(i) for i in range(len(X))[rows]]
+            chroma.add(ids, embeddings=X[rows], documents=data.texts[rows])
+
+        def by_chroma(first: int, stop: int) -> np.ndarray:
+            found = chroma.query(query_embeddings=Q[first:stop], n_results=K, include=["distances"])["ids"]
+            return np.array(found).astype(int)
+
+        yield "chroma, vectors", by_chroma
+
+
+def compare(folder: Path, names: list[str], kept: Path | None) -> None:
+    """Print nDCG, recall and time of each search."""
+    for name in names:
+        data = COLLECTIONS[name](folder)
+        X, Q = vectors_of(name, data, kept)
+        n, rows = len(data.queries), []
+        for search, answer in searches(data, X, Q):
+            found = np.concatenate([answer(first, min(first + 100, n)) for first in range(N_REWARDED, n, 100)])
+            times = [timed(lambda i=i: answer(i, i + 1))[1] for i in range(N_REWARDED, min(n, N_REWARDED + 200))]  # type: ignore[misc]
+            rows.append([search, *quality(found, data.relevant[N_REWARDED:]), 1e6 * float(np.median(times))])
+        print(f"\n{name}: {len(X)} texts, {n - N_REWARDED} queries\n")
+        print(tabulate(rows, ["search", f"nDCG@{K}", f"recall@{K}", "us/query"], "github", floatfmt=".3f"), flush=True)

@@ -1,0 +1,107 @@
+"""Tests of the example of a support desk's notes, and of the store for LangGraph in its tutorial."""
+
+import asyncio
+import re
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from conftest import ROOT, needs_jit
+
+from cmt_numba import MemoryStore
+
+
+class GetOp(NamedTuple):
+    namespace: tuple[str, ...]
+    key: str
+
+
+class PutOp(NamedTuple):
+    namespace: tuple[str, ...]
+    key: str
+    value: dict[str, Any] | None
+    index: Any = None
+
+
+class SearchOp(NamedTuple):
+    namespace_prefix: tuple[str, ...]
+    filter: dict[str, Any] | None = None
+    limit: int = 10
+    offset: int = 0
+    query: str | None = None
+
+
+class ListNamespacesOp(NamedTuple):
+    match_conditions: Any = None
+    max_depth: int | None = None
+    limit: int = 100
+    offset: int = 0
+
+
+@dataclass
+class Item:
+    namespace: tuple[str, ...]
+    key: str
+    value: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass
+class SearchItem(Item):
+    score: float | None = None
+
+
+def encode(texts: list[str]) -> np.ndarray:
+    return np.array([[len(text), text.count("a"), 1.0] for text in texts])
+
+
+def test_a_store_for_langgraph(monkeypatch: pytest.MonkeyPatch):
+    base: Any = ModuleType("langgraph.store.base")
+    base.BaseStore = object
+    for kind in (GetOp, PutOp, SearchOp, Item, SearchItem):
+        setattr(base, kind.__name__, kind)
+    for name in ("langgraph", "langgraph.store"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "langgraph.store.base", base)
+    page = (ROOT / "docs/tutorials/notes.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec("\n".join(re.findall(r"^```py\n(.*?)^```", page, re.M | re.S)), names)
+
+    store = names["NotesStore"](MemoryStore(encoder=encode, random_state=0))
+    user = ("users", "ann")
+    values = {"a": {"text": "likes red apples", "n": 1}, "b": {"text": "lives in Rome", "n": 2}}
+    assert store.batch([PutOp(user, key, value) for key, value in values.items()]) == [None, None]
+    store.batch([PutOp(("other",), "a", {"text": "red"})])
+    (item, missing) = asyncio.run(store.abatch([GetOp(user, "a"), GetOp(user, "c")]))
+    assert (item.namespace, item.key, item.value, missing) == (user, "a", values["a"], None)
+    (hits,) = store.batch([SearchOp(("users",), query="who eats apples", limit=1)])
+    assert [(hit.key, hit.namespace) for hit in hits] == [("a", user)]
+    assert hits[0].score > 0.0
+    assert {hit.key for hit in store.batch([SearchOp(("users",))])[0]} == {"a", "b"}
+    assert [hit.key for hit in store.batch([SearchOp((), {"n": 2})])[0]] == ["b"]
+    assert store.batch([ListNamespacesOp()]) == [[("other",), user]]
+    before = item.created_at
+    store.batch([PutOp(user, "a", {"text": "likes pears"}), PutOp(user, "b", None), PutOp(user, "b", None)])
+    (item, missing) = store.batch([GetOp(user, "a"), GetOp(user, "b")])
+    assert item.value == {"text": "likes pears"}
+    assert item.created_at == before < item.updated_at
+    assert missing is None
+
+
+@needs_jit
+def test_the_desk_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    notes: Any = __import__("support_notes")
+    monkeypatch.setattr(sys, "argv", ["support_notes.py", "--questions", "100", "--output", str(tmp_path)])
+    notes.main()
+    assert "feedback" in capsys.readouterr().out
+    assert (tmp_path / "support_notes.png").stat().st_size > 5000
+    desk = notes.Desk(0)
+    assert len(desk.change()) == len(desk.problems) // 3
+    assert all(desk.right[problem] for problem in desk.problems)
