@@ -25,30 +25,29 @@ commands = Commands(__doc__)
 
 WANTED = 10
 PROBES = (1, 2, 4, 8, 16, 32, 64)
+TARGETS = (0.5, 0.8, 0.9, 0.95, 0.99)
 _TREE_QUERIES = 200  # number of queries for KDTree and BallTree, which are slow
 
 Search = Callable[[np.ndarray], np.ndarray]
 
 
-def ours(index: LandmarkIndex, n_probes: int) -> Search:
-    """Return a search with ``LandmarkIndex`` and a number of probes."""
+def ours(index: LandmarkIndex, target: float) -> Search:
+    """Return a search with ``LandmarkIndex`` and a target recall."""
 
     def search(asked: np.ndarray) -> np.ndarray:
-        index.n_probes = n_probes
+        index.target_recall = target
         return index.query(asked, WANTED).ids
 
     return search
 
 
-def faiss_engines(X: np.ndarray, index: LandmarkIndex, share: bool) -> Iterator[tuple[str, Search]]:
+def faiss_engines(X: np.ndarray) -> Iterator[tuple[str, Search]]:
     """Yield the searches of faiss."""
     import faiss
 
     faiss.omp_set_num_threads(1)
     quantizer = faiss.IndexFlatIP(X.shape[1])
-    lists = faiss.IndexIVFFlat(quantizer, X.shape[1], index.n_lists_, faiss.METRIC_INNER_PRODUCT)
-    if share:
-        quantizer.add(index.landmarks_)
+    lists = faiss.IndexIVFFlat(quantizer, X.shape[1], int(2 * np.sqrt(len(X))), faiss.METRIC_INNER_PRODUCT)
     lists.train(X)
     lists.add(X)
     for n_probes in PROBES:
@@ -88,13 +87,13 @@ def compare(data: LabelledSet, options: argparse.Namespace) -> None:
     """Print the comparison of searches."""
     X, asked = (np.ascontiguousarray(rows, np.float32) for rows in (data.X, data.queries))
     began = process_time()
-    index = LandmarkIndex("cosine", n_lists=options.lists, random_state=0)
+    index = LandmarkIndex("cosine", random_state=0)
     index.insert(X)
     print(f"{X.shape[0]} rows of {X.shape[1]} features, {asked.shape[0]} queries; {index.n_lists_} lists,", end=" ")
     print(f"built in {process_time() - began:.1f} s", flush=True)
-    engines: dict[str, Search] = {f"LandmarkIndex, {n}": ours(index, n) for n in PROBES}
+    engines: dict[str, Search] = {f"LandmarkIndex, target {target}": ours(index, target) for target in TARGETS}
     if find_spec("faiss"):
-        engines |= faiss_engines(X, index, not options.no_share)
+        engines |= faiss_engines(X)
     engines["matrix product"] = product(X)
     for kind in (KDTree, BallTree):
         tree = kind(X)
@@ -112,9 +111,6 @@ def compare(data: LabelledSet, options: argparse.Namespace) -> None:
     medians = {name: float(np.median(values)) for name, values in times.items()}
     rows = [(name, recalls[name], medians[name]) for name in engines]
     print(tabulate(rows, ("engine", "recall at 10", "us/query"), floatfmt=("", ".3f", ".0f")))
-    if find_spec("faiss"):
-        ratios = [f"{n}: {medians[f'LandmarkIndex, {n}'] / medians[f'faiss IVF, {n}']:.2f}" for n in PROBES]
-        print("our time relative to faiss, by number of probes:", ", ".join(ratios), flush=True)
 
 
 def votes(data: LabelledSet, options: argparse.Namespace) -> None:
@@ -122,7 +118,7 @@ def votes(data: LabelledSet, options: argparse.Namespace) -> None:
     rows = []
     X, asked, answers = np.asarray(data.X), data.queries, data.answers
     for metric in ("cosine", "euclidean", "gaussian", "laplacian"):
-        classifier = LandmarkClassifier(metric=metric, n_probes=options.vote_probes, random_state=0).fit(X, data.y)
+        classifier = LandmarkClassifier(metric=metric, random_state=0).fit(X, data.y)
         for weights in ("uniform", "score"):
             row: list[Any] = [metric, weights]
             for n_neighbors in (1, 3, 5, 10):
@@ -174,21 +170,17 @@ def compare_trees(n: int, n_queries: int) -> None:
     argument("--data", type=Path),
     argument("--sets", nargs="+", default=["synthetic, 100 shots"]),
     argument("--queries", type=int, default=2000),
-    argument("--lists", type=int),
     argument("--rounds", type=int, default=3),
-    argument("--no-share", action="store_true"),
     argument("--votes", action="store_true"),
-    argument("--vote-probes", type=int, default=16),
     argument("--trees", type=int, metavar="POINTS", help="compare exact trees over this many random points instead"),
 )
 def neighbors(options: argparse.Namespace) -> None:
     """Compare searches for the nearest of very many dense rows, or nearest neighbour votes under several similarities.
 
     The sets are those of ``shared/labelled_sets.py``. Prints the seconds to build each index, and then recall at 10 by
-    cosine and CPU time on one thread, with all queries in one call. Compares ``LandmarkIndex`` with several numbers of
-    probes, faiss's inverted file with the same landmarks (``--no-share`` lets it train its own), its locality-sensitive
-    hashing, scikit-learn's KDTree and BallTree, and a matrix product. All times are medians of ``--rounds`` rounds, in
-    which the methods take turns. Then prints the time of ``LandmarkIndex`` relative to faiss for each number of probes.
+    cosine and CPU time on one thread, with all queries in one call. Compares ``LandmarkIndex`` with several target
+    recalls, faiss's inverted file with several numbers of probes, its locality-sensitive hashing, scikit-learn's KDTree
+    and BallTree, and a matrix product. All times are medians of ``--rounds`` rounds, in which the methods take turns.
 
     ``--votes`` prints the errors of votes instead. ``--trees 100000`` prints the times of exact searches of VPTree and
     BallTree in that many random points with few features. Needs tabulate. faiss is skipped unless faiss-cpu is

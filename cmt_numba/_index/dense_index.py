@@ -8,7 +8,7 @@ import numpy as np
 
 from .._change import share_rows
 from .._forest import NONE, find_slots, require
-from .._jit import held, keeping_interpreter
+from .._jit import TILE, held, keeping_interpreter
 from .changes import derive, insert_slots, read_slots, refresh_lists, remove_ids, replace_slots
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
@@ -104,6 +104,20 @@ class DenseIndex:
         arrays, n = used_arrays(self._state), len(self)
         of_slots = 4 * n * (self.n_features + 1) + self._state.vectors.slot_table.nbytes
         return sum(array.nbytes for array in arrays.values()) + of_slots
+
+    @property
+    def n_lists(self) -> int:
+        """The number of lists that have vectors."""
+        return int(np.count_nonzero(self._state.clusters.sizes[: self._state.totals[N_LISTS]]))
+
+    def list_means(self) -> np.ndarray:
+        """Return the mean of the vectors in each list, float32, shape (n_lists, n_features)."""
+        n, members = len(self), self._state.members
+        list_of = members.list_of[self._state.vectors.places[:n] // TILE]
+        _, numbers, counts = np.unique(list_of, return_inverse=True, return_counts=True)
+        sums = np.zeros((counts.size, self.n_features))
+        np.add.at(sums, numbers, used_vectors(self._state))
+        return (sums / counts[:, None]).astype(np.float32)
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""
@@ -321,8 +335,10 @@ class DenseIndex:
         """
         require(facts.get("metric") in METRICS, "the metric must be known")
         for name in ("n_features", "random_state", "next_id", "n_due", "n_measured"):
-            require(isinstance(facts.get(name), int) and facts[name] >= 0, f"{name} must be a non-negative integer")
+            is_valid = isinstance(facts.get(name), int) and 0 <= facts[name] < 1 << 62
+            require(is_valid, f"{name} must be a non-negative integer")
         require(facts["n_features"] > 0, "n_features must be positive")
+        require(arrays["vectors"].shape[1:] == (facts["n_features"],), "vectors must have n_features columns")
         index = cls(facts["n_features"], facts["metric"], facts["random_state"])
         state = restored(index._state, arrays)
         check_state(state, facts["next_id"])

@@ -265,6 +265,8 @@ def restored(state: DenseState, arrays: dict[str, np.ndarray]) -> DenseState:
     kinds = {"vectors": np.float32, "ids": np.int64} | {name: kind for name, (_, kind) in _SAVED.items()}
     for name, kind in kinds.items():
         require(name in arrays and arrays[name].dtype == kind, f"{name} must be of dtype {np.dtype(kind)}")
+        n_axes = 2 if name in ("vectors", "centers", "codes") else 1
+        require(arrays[name].ndim == n_axes, f"{name} must have {n_axes} axes")
     given = {name: np.array(arrays[name]) for name in _SAVED}
     base, ids, totals, slots = np.asarray(arrays["vectors"]), np.array(arrays["ids"]), given["totals"], given["slots"]
     require(base.ndim == 2 and base.shape[1] == state.origin.size, "vectors must have all features")

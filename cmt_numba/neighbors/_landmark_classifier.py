@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .._jit import keeps_interpreter
 from .._validation import Constraint, Integer, OneOf, check_entries, check_parameters, label_array
-from ._landmark_index import LandmarkIndex
-from ._measures import weights_of
+from ._landmark_index import LandmarkIndex, weights_of
 
 
 class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -30,10 +29,8 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for "euclidean".
     metric : {"cosine", "inner_product", "euclidean", "gaussian", "laplacian"}, default "cosine"
         Similarity or distance, as in :class:`LandmarkIndex`.
-    n_lists : int, optional
-        Number of lists. By default, twice the square root of the number of examples.
-    n_probes : int, default 8
-        Number of lists to search for each query.
+    target_recall : float in (0, 1], default 0.95
+        The fraction of the nearest examples to find on average. With 1, a query is compared with all examples.
     bandwidth : float, optional
         Bandwidth of "gaussian" and "laplacian". By default, the median distance in a sample of examples.
     random_state : int or numpy.random.SeedSequence, optional
@@ -65,16 +62,14 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         weights: str = "uniform",
         metric: str = "cosine",
-        n_lists: int | None = None,
-        n_probes: int = 8,
+        target_recall: float = 0.95,
         bandwidth: float | None = None,
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.weights = weights
         self.metric = metric
-        self.n_lists = n_lists
-        self.n_probes = n_probes
+        self.target_recall = target_recall
         self.bandwidth = bandwidth
         self.random_state = random_state
 

@@ -5,28 +5,31 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from scipy.spatial.distance import cdist, pdist
 
-from .._forest import GrowingColumns
+from .._change import Lockable, changes_in_one_step, reads, spans
+from .._forest import InvariantError, top_k
+from .._index import DenseIndex
 from .._jit import keeps_interpreter
 from .._validation import (
     Constraint,
-    Integer,
     OneOf,
     Optional,
     Real,
     check_ids,
     check_integer,
     check_known,
+    check_matrix,
     check_parameters,
     check_seed,
     check_wanted,
 )
-from ..persistence import Contents, Saved, generator_fields, read_array, read_generator, take
-from ._lists import Lists, Part, assigned, held, search, trained, with_rows, without
-from ._measures import METRICS, Measure, fits
+from ..persistence import Contents, Saved, as_part, of_part, take
 
-_LISTS = 2.0  # default number of lists relative to the square root of the number of rows
-_GROWTH = 4  # maximum growth factor before landmarks are trained again
+METRICS = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
+_KERNELS = ("gaussian", "laplacian")
+_SAMPLE = 1000  # number of rows whose distances determine the bandwidth
+_COMPARED_AT_ONCE = 1 << 22  # number of city-block distances computed together
 
 
 class Found(NamedTuple):
@@ -34,46 +37,33 @@ class Found(NamedTuple):
 
     ids: np.ndarray  # int64 (n, k), padded with -1
     values: np.ndarray  # float32 (n, k), similarities padded with -inf, or distances padded with inf
-    n_computed: np.ndarray  # int64 (n,), number of computed similarities or distances
 
 
-class _State(NamedTuple):
-    """Mutable state of an index. Changes replace the whole state."""
-
-    lists: Lists
-    assignment: GrowingColumns  # int64, ascending ids, including removed rows; int32, list of each row
-    n_trained: int  # number of rows on which landmarks were trained
-    bandwidth: float
-
-
-class LandmarkIndex(Saved):
+class LandmarkIndex(Lockable, Saved):
     """Index of dense rows for approximate nearest-neighbor search.
 
-    The index is an inverted file with vector quantisation (Sivic and Zisserman, Video Google, ICCV 2003). K-means
-    divides the rows into lists, and a search scores the rows in the lists nearest to the query. The landmark of a list
-    is its mean, computed by scikit-learn's MiniBatchKMeans. Queries are grouped by list, so that each list needs only
-    one matrix product. Rows can be inserted and removed at any time. Landmarks are trained again when the number of
-    rows has quadrupled.
+    The index is an inverted file with vector quantisation (Sivic and Zisserman, Video Google, ICCV 2003). Rows are in
+    lists of about 100, and a search compares a query with the rows in the nearest lists. The landmark of a list is the
+    mean of its rows. Lists are split, joined and refreshed as rows are inserted and removed, at any time.
 
     Parameters
     ----------
     metric : {"cosine", "inner_product", "euclidean", "gaussian", "laplacian"}, default "cosine"
         Similarity of rows, or their Euclidean distance. "gaussian" is ``exp(-d**2 / (2 * bandwidth**2))`` for the
-        Euclidean distance ``d``. "laplacian" is ``exp(-d / bandwidth)`` for the city-block distance ``d``.
-    n_lists : int, optional
-        Number of lists. By default, twice the square root of the number of rows.
-    n_probes : int, default 8
-        Number of lists to search for each query. More lists increase recall and query time. A search of all lists is
-        exact up to rounding errors. This attribute can be changed at any time.
+        Euclidean distance ``d``. "laplacian" is ``exp(-d / bandwidth)`` for the city-block distance ``d``; it compares
+        a query with all rows.
+    target_recall : float in (0, 1], default 0.95
+        The fraction of the nearest rows that a query finds on average. With 1, a query is compared with all rows. This
+        attribute can be changed at any time.
     bandwidth : float, optional
-        Bandwidth of "gaussian" and "laplacian". By default, the median distance between up to 1,000 rows, computed when
-        landmarks are trained.
+        Bandwidth of "gaussian" and "laplacian". By default, the median distance between up to 1,000 rows, computed by
+        the first insert and by :meth:`rebuild`.
     random_state : int or numpy.random.SeedSequence, optional
         Random seed.
 
     Notes
     -----
-    Several threads may query the index while one thread inserts or removes rows.
+    Several threads may use the index. Changes run one at a time, and queries run between them.
 
     Examples
     --------
@@ -87,8 +77,7 @@ class LandmarkIndex(Saved):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "metric": OneOf(METRICS),
-        "n_lists": Optional(Integer(1, 2**20)),
-        "n_probes": Integer(1),
+        "target_recall": Real(0.0, 1.0, above=True),
         "bandwidth": Optional(Real(0.0, 1e30, above=True)),
     }
 
@@ -96,56 +85,55 @@ class LandmarkIndex(Saved):
         self,
         metric: str = "cosine",
         *,
-        n_lists: int | None = None,
-        n_probes: int = 8,
+        target_recall: float = 0.95,
         bandwidth: float | None = None,
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
-        self.metric, self.n_lists, self.n_probes, self.bandwidth = metric, n_lists, n_probes, bandwidth
+        self.metric, self.target_recall, self.bandwidth = metric, target_recall, bandwidth
         check_parameters(self, self._constraints)
-        self._measure = Measure(metric)
-        self._random = np.random.default_rng(check_seed(random_state))
-        self._next_id = 0
-        self._state: _State | None = None  # None before the first insert
+        self._seed = int(check_seed(random_state).generate_state(1)[0])
+        self._index: DenseIndex | None = None  # None before the first insert
+        self._bandwidth = bandwidth or 1.0
 
     # Contents
 
     def __len__(self) -> int:
-        return 0 if self._state is None else self._state.lists.n
+        return 0 if self._index is None else len(self._index)
 
     def __contains__(self, row_id: object) -> bool:
         if not isinstance(row_id, int | np.integer) or isinstance(row_id, bool):
             return False
-        return bool(self._lists_of(np.array([row_id]))[0] >= 0)
+        return bool(self._contains(np.array([row_id]))[0])
+
+    @reads
+    def _contains(self, ids: np.ndarray) -> np.ndarray:
+        return np.zeros(ids.size, np.bool_) if self._index is None else self._index.contains(ids)
 
     @property
     def ids(self) -> np.ndarray:
         """Ids of all rows in ascending order: int64, shape (n,)."""
-        if self._state is None:
-            return np.empty(0, np.int64)
-        return np.sort(np.concatenate([part.ids for part in self._state.lists.parts]))
+        return np.empty(0, np.int64) if self._index is None else np.sort(self._lock.read(lambda: self._index.ids))
 
     @property
     def n_lists_(self) -> int:
         """Number of lists."""
-        return 0 if self._state is None else len(self._state.lists.parts)
+        return 0 if self._index is None else self._index.n_lists
 
     @property
     def bandwidth_(self) -> float:
         """Bandwidth of "gaussian" and "laplacian"."""
-        return self._trained().bandwidth
+        self._filled()
+        return self._bandwidth
 
     @property
     def landmarks_(self) -> np.ndarray:
         """Landmarks: float32, shape (n_lists_, n_features)."""
-        lists = self._trained().lists
-        landmarks: np.ndarray = lists.landmarks + lists.origin
-        return landmarks
+        return self._lock.read(self._filled().list_means)
 
-    def _trained(self) -> _State:
-        if self._state is None:
+    def _filled(self) -> DenseIndex:
+        if self._index is None:
             raise ValueError("landmarks exist only after the first insert")
-        return self._state
+        return self._index
 
     # Changes
 
@@ -156,31 +144,36 @@ class LandmarkIndex(Saved):
         Parameters
         ----------
         X : array-like of shape (n, n_features)
-            Dense rows. The first call trains the landmarks, so pass many rows or call :meth:`rebuild` later.
+            Dense rows.
 
         Returns
         -------
         ndarray of int64, shape (n,)
             New ids in ascending order. Ids are never reused.
         """
-        rows, state = self._rows(X), self._state
-        ids = np.arange(self._next_id, self._next_id + rows.shape[0])
-        n_before = len(self)
-        if state is None or n_before + ids.size > _GROWTH * state.n_trained:
-            if state is None or n_before == 0:
-                state = self._made(rows, ids)
-            else:
-                before, ids_before = state.lists.all_rows()
-                state = self._made(np.concatenate([before, rows]), np.concatenate([ids_before, ids]))
-        else:
-            which = assigned(state.lists, rows)
-            lists = with_rows(self._measure, state.lists, rows, ids, which)
-            state = state._replace(lists=lists, assignment=state.assignment.appended(ids, which))
-        self._next_id += ids.size  # these ids are not reused, even if the call is interrupted here
-        self._state = state
+        return self._insert(self._rows(X))
+
+    @changes_in_one_step
+    def _insert(self, rows: np.ndarray) -> np.ndarray:
+        if self._index is not None:
+            return self._index.insert(rows)
+        metric = "euclidean" if self.metric in _KERNELS else self.metric
+        index = DenseIndex(rows.shape[1], metric, self._seed)
+        ids = index.insert(rows)
+        self._index, self._bandwidth = index, self._bandwidth_of(rows)
         return ids
 
+    def _bandwidth_of(self, rows: np.ndarray) -> float:
+        """Return the bandwidth for a sample of some rows, or 1.0 if all rows are equal."""
+        if self.bandwidth is not None or self.metric not in _KERNELS or len(rows) < 2:
+            return self.bandwidth or 1.0
+        some = np.random.default_rng(self._seed).permutation(len(rows))[:_SAMPLE]
+        apart = pdist(rows[some], "cityblock" if self.metric == "laplacian" else "euclidean")
+        apart = apart[apart > 0]
+        return float(np.median(apart)) if apart.size else 1.0
+
     @keeps_interpreter
+    @changes_in_one_step
     def remove(self, ids: Any) -> None:
         """Remove rows. Their ids are never reused.
 
@@ -188,49 +181,30 @@ class LandmarkIndex(Saved):
         ----------
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored rows.
+
+        Raises
+        ------
+        KeyError
+            If an id is not stored. The index is unchanged in this case.
         """
         ids = check_ids(ids)
-        which = self._lists_of(ids)
-        check_known(ids, which)
-        assert self._state is not None
-        state = self._state._replace(lists=without(self._state.lists, ids, which))
-        if len(state.assignment) > 2 * state.lists.n + 1000:
-            state = state._replace(assignment=_assignment_of(state.lists))
-        self._state = state
+        known = np.zeros(ids.size, np.bool_) if self._index is None else self._index.contains(ids)
+        check_known(ids, np.where(known, ids, -1))
+        self._filled().remove(ids)
 
+    @changes_in_one_step
     def rebuild(self) -> None:
-        """Train the landmarks and the default bandwidth on all rows, and reassign rows to lists."""
-        if self._state is not None and len(self) > 0:
-            self._state = self._made(*self._state.lists.all_rows())
-
-    def _made(self, rows: np.ndarray, ids: np.ndarray) -> _State:
-        """Return a state with newly trained lists. Ids must ascend."""
-        self._measure.check_spread(rows)
-        n = rows.shape[0]
-        n_lists = min(n, self.n_lists or max(1, round(_LISTS * np.sqrt(n))))
-        lists = trained(self._measure, rows, n_lists, int(self._random.integers(2**31)))
-        which = assigned(lists, rows)
-        bandwidth = self.bandwidth or self._measure.bandwidth_of(rows, self._random)
-        lists = with_rows(self._measure, lists, rows, ids, which)
-        return _State(lists, GrowingColumns(ids, which.astype(np.int32)), n, bandwidth)
-
-    def _lists_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the list of each row, or -1 if its id is not stored."""
-        if self._state is None:
-            return np.full(ids.size, -1)
-        known_ids, list_of = self._state.assignment.columns
-        places = np.searchsorted(known_ids, ids)
-        which = np.full(ids.size, -1)
-        inside = np.flatnonzero(places < known_ids.size)
-        known = inside[known_ids[places[inside]] == ids[inside]]
-        which[known] = list_of[places[known]]
-        return np.where(held(self._state.lists, ids, which), which, -1)
+        """Refresh all lists, and compute the default bandwidth again."""
+        if len(self) > 0:
+            index = self._filled()
+            index.reroute(len(index))
+            self._bandwidth = self._bandwidth_of(index.vectors(np.sort(index.ids)))
 
     # Queries
 
     @keeps_interpreter
     def query(self, X: Any, k: int = 1) -> Found:
-        """Return the nearest rows of each query, from the nearest lists. Ties go to the row that was inserted first.
+        """Return the nearest rows of each query. Ties go to the row that was inserted first.
 
         Parameters
         ----------
@@ -242,95 +216,97 @@ class LandmarkIndex(Saved):
         Returns
         -------
         Found
-            Ids, similarities or distances, and the number of rows that were compared.
+            Ids, and similarities or distances.
         """
-        n_probes = check_integer("n_probes", self.n_probes, 1)
-        state, asked, k = self._state, self._rows(X), check_wanted("k", k, len(self))
-        if state is None or state.lists.n == 0:
-            ids, scores = np.full((asked.shape[0], k), -1, np.int64), np.full((asked.shape[0], k), -np.inf, np.float32)
-            n_computed, bandwidth = np.zeros(asked.shape[0], np.int64), 1.0
+        target = Real(0.0, 1.0, above=True).check("target_recall", self.target_recall)
+        return self._search(self._rows(X), k, target)
+
+    @reads
+    def _search(self, Q: np.ndarray, k: int, target: float) -> Found:
+        k = check_wanted("k", k, len(self))
+        if self._index is None:
+            ids, scores = np.full((len(Q), k), -1, np.int64), np.full((len(Q), k), -np.inf)
+        elif self.metric == "laplacian":
+            ids, scores = self._nearest_by_blocks(self._index, Q, k)
         else:
-            ids, scores, n_computed = search(self._measure, state.lists, asked, k, n_probes)
-            bandwidth = state.bandwidth
-        values = self._measure.values(scores, bandwidth)
-        return Found(ids, np.where(ids >= 0, values, -np.inf if self.metric != "euclidean" else np.inf), n_computed)
+            ids, scores = self._index.search(Q, k, target)
+        if self.metric == "euclidean":
+            scores = np.where(ids >= 0, np.abs(scores), np.inf)
+        elif self.metric in _KERNELS:
+            with np.errstate(over="ignore"):  # a tiny bandwidth causes overflow
+                apart = scores / np.float64(self._bandwidth)
+                similar = np.exp(apart if self.metric == "laplacian" else -0.5 * apart**2)
+            scores = np.where(ids >= 0, similar, -np.inf)
+        return Found(ids, scores.astype(np.float32))
+
+    @staticmethod
+    def _nearest_by_blocks(index: DenseIndex, Q: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of the nearest rows by city-block distance, and the negative distances."""
+        ids, scores = np.full((len(Q), k), -1, np.int64), np.full((len(Q), k), -np.inf)
+        stored = np.sort(index.ids)
+        n, rows = min(k, stored.size), index.vectors(stored)
+        for first, stop in spans(len(Q), max(1, _COMPARED_AT_ONCE // max(1, stored.size))) if n > 0 else ():
+            best, values = top_k(-cdist(Q[first:stop], rows, "cityblock").astype(np.float32), n)
+            ids[first:stop, :n], scores[first:stop, :n] = stored[best], values
+        return ids, scores
 
     def _rows(self, X: Any) -> np.ndarray:
-        return self._measure.rows(X, None if self._state is None else self._state.lists.landmarks.shape[1])
+        """Return rows as float32. Raise TypeError or ValueError if the metric cannot compare them."""
+        if hasattr(X, "toarray"):
+            raise TypeError("X must be dense: use CMTRetriever for sparse rows")
+        n_features = None if self._index is None else self._index.n_features
+        with np.errstate(over="ignore"):
+            rows = np.ascontiguousarray(check_matrix(X, n_features=n_features), np.float32)
+        if not np.isfinite(rows).all():
+            raise ValueError("X must be finite in float32, but contains NaN, infinity or a value too large")
+        if self.metric == "cosine" and not rows.any(axis=1).all():
+            raise ValueError("X must not have rows of zeros, because their cosine is undefined: remove them")
+        return rows
 
     # Files
 
+    @reads
     def _contents(self) -> Contents:
-        options = {name: getattr(self, name) for name in self._constraints}
-        options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
-        fields = {"options": options, "next_id": self._next_id, "random": generator_fields(self._random)}
-        state = self._state
-        if state is None:
+        fields = {"options": {name: getattr(self, name) for name in self._constraints}, "seed": self._seed}
+        if self._index is None:
             return Contents(type(self).__name__, fields, {})
-        parts = state.lists.parts
-        fields |= {"n_trained": state.n_trained, "bandwidth": state.bandwidth}
-        arrays = {
-            "origin": state.lists.origin,
-            "landmarks": state.lists.landmarks,
-            "sizes": np.array([part.n for part in parts], np.int64),
-            "rows": np.concatenate([part.rows for part in parts]),
-            "ids": np.concatenate([part.ids for part in parts]),
-        }
-        return Contents(type(self).__name__, fields, arrays)
+        arrays, facts = self._index.arrays()
+        copies = {name: array.copy() for name, array in arrays.items()}
+        return Contents(
+            type(self).__name__, fields | {"bandwidth": self._bandwidth, "index": facts}, as_part("index", copies)
+        )
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
-        fields, arrays = contents.fields, contents.arrays
-        made = cls(**take(fields, "options", dict))
-        made._random = read_generator("random", fields.get("random"))
-        made._next_id = check_integer("next_id", take(fields, "next_id", int), 0, 2**62)
-        if not arrays:
-            return made
-        n_trained = check_integer("n_trained", take(fields, "n_trained", int), 1, 2**62)
-        bandwidth = Real(0.0, 1e30, above=True).check("bandwidth", take(fields, "bandwidth", float))
-        origin = read_array("origin", arrays, np.float32)
-        landmarks, rows = (read_array(name, arrays, np.float32, n_axes=2) for name in ("landmarks", "rows"))
-        sizes, ids = (read_array(name, arrays, np.int64) for name in ("sizes", "ids"))
-        lists = _lists_from(made._measure, origin, landmarks, rows, sizes, ids)
-        if ids.size and (ids.min() < 0 or ids.max() >= made._next_id or np.unique(ids).size < ids.size):
-            raise ValueError("ids must be distinct and below next_id")
-        made._state = _State(lists, _assignment_of(lists), n_trained, bandwidth)
+        made = cls(**take(contents.fields, "options", dict))
+        made._fill(contents)
         return made
 
+    def _fill(self, contents: Contents) -> None:
+        fields = contents.fields
+        self._seed = check_integer("seed", take(fields, "seed", int), 0, 2**32 - 1)
+        if not contents.arrays:
+            return
+        self._bandwidth = Real(0.0, 1e30, above=True).check("bandwidth", take(fields, "bandwidth", float))
+        try:
+            self._index = DenseIndex.of_arrays(of_part("index", contents.arrays), take(fields, "index", dict))
+        except KeyError as error:
+            raise InvariantError(f"the index lacks {error}") from error
+        if self._index.metric != ("euclidean" if self.metric in _KERNELS else self.metric):
+            raise ValueError("the index must have the metric of its options")
+        if not np.isfinite(self._index.vectors(self._index.ids)).all():
+            raise ValueError("rows must be finite")
 
-def _lists_from(
-    measure: Measure, origin: np.ndarray, landmarks: np.ndarray, rows: np.ndarray, sizes: np.ndarray, ids: np.ndarray
-) -> Lists:
-    """Return lists from the arrays of a file. Raise ValueError if the arrays are invalid."""
-    n_lists, n_features = landmarks.shape
-    if n_lists == 0 or n_features == 0 or sizes.size != n_lists or origin.size != n_features:
-        raise ValueError(
-            f"sizes and origin must match landmarks of shape {landmarks.shape}, got {sizes.size} and {origin.size} "
-            "entries"
-        )
-    if rows.shape != (ids.size, n_features) or sizes.min() < 0 or sizes.max() > ids.size or sizes.sum() != ids.size:
-        raise ValueError(
-            f"rows and sizes must match the {ids.size} ids, got rows of shape {rows.shape} and sizes that add up to "
-            f"{sizes.sum()}"
-        )
-    if not all(map(fits, (origin, landmarks, rows))):
-        raise ValueError("origin, landmarks and rows must be finite and at most 1e15 in absolute value")
-    if measure.metric == "cosine" and (np.abs(np.einsum("ij,ij->i", rows, rows) - 1.0) > 1e-3).any():
-        raise ValueError("rows must have unit length")
-    stops = np.cumsum(sizes)
-    rises = np.diff(ids, prepend=-1) > 0
-    rises[(stops - sizes)[sizes > 0]] = True
-    if not rises.all():
-        raise ValueError("ids must be in ascending order in each list")
-    halves = measure.halves(rows)
-    spans = [slice(stop - size, stop) for stop, size in zip(stops.tolist(), sizes.tolist(), strict=True)]
-    parts = (Part(GrowingColumns(rows[span].copy(), halves[span].copy(), ids[span].copy())) for span in spans)
-    return Lists(origin, landmarks, measure.halves(landmarks), tuple(parts), ids.size)
+    def __getstate__(self) -> Contents:
+        return self._contents()
+
+    def __setstate__(self, contents: Contents) -> None:
+        LandmarkIndex.__init__(self, **contents.fields["options"])
+        self._fill(contents)
 
 
-def _assignment_of(lists: Lists) -> GrowingColumns:
-    """Return the ids of all rows in ascending order, and the list of each row."""
-    ids = np.concatenate([part.ids for part in lists.parts])
-    which = np.repeat(np.arange(len(lists.parts)), [part.n for part in lists.parts])
-    order = np.argsort(ids)
-    return GrowingColumns(ids[order], which[order].astype(np.int32))
+def weights_of(metric: str, values: np.ndarray) -> np.ndarray:
+    """Return positive weights of votes: similarities, or inverse distances."""
+    shortest = np.float32(1e-30)
+    weights = 1.0 / np.maximum(values, shortest) if metric == "euclidean" else np.maximum(values, shortest)
+    return np.asarray(weights, np.float64)

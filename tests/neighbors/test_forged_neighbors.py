@@ -13,7 +13,6 @@ ROWS = np.random.default_rng(0).normal(size=(30, 3))
 
 def use(index: LandmarkIndex) -> None:
     """Query and change an index."""
-    index.n_probes = 2
     width = index.landmarks_.shape[1] if index.n_lists_ else 3
     rows = np.random.default_rng(1).normal(size=(4, width))
     for _ in range(2):
@@ -28,7 +27,7 @@ def use(index: LandmarkIndex) -> None:
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
 @pytest.mark.parametrize("metric", ["cosine", "inner_product", "euclidean", "gaussian", "laplacian", "empty"])
 def test_forged_indexes_are_refused_or_work(metric: str, tmp_path: Path):
-    index = LandmarkIndex("cosine" if metric == "empty" else metric, n_lists=3, random_state=0)
+    index = LandmarkIndex("cosine" if metric == "empty" else metric, random_state=0)
     if metric != "empty":
         index.insert(ROWS)
         index.remove([3, 4])
