@@ -125,9 +125,10 @@ def _balance_fresh(learned, parts, rewards, m):
     if best < 0 or not rewards[best] > 0.5:
         return
     for i in range(np.int64(learned.totals[ALL_SHOWN]) % _FRESH_AMONG, m, _FRESH_AMONG):
-        if parts[i, CONSTANT] != 0.0 and not rewards[i] > 0.5:
-            if fresh < 0 or general_odds(learned, parts, i) > general_odds(learned, parts, fresh):
-                fresh = i
+        if parts[i, CONSTANT] == 0.0 or rewards[i] > 0.5:
+            continue
+        if fresh < 0 or general_odds(learned, parts, i) > general_odds(learned, parts, fresh):
+            fresh = i
     if fresh < 0:
         return
     odds = general_odds(learned, parts, fresh)

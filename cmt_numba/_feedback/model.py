@@ -133,8 +133,9 @@ class FeedbackModel:
         """Return rows scaled to unit length, hashed to the width of the model if needed (Weinberger et al., 2009)."""
         if self.is_hashed:
             X = _hashed(scipy.sparse.csr_array(X), self.width)
-        lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))[:, None]
-        rows: np.ndarray = (X / np.maximum(lengths, 1e-30)).astype(np.float32)
+        X = X.astype(np.float32, copy=False)
+        lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
+        rows: np.ndarray = X / np.maximum(lengths, np.float32(1e-30))
         return rows
 
     def transform(self, queries: np.ndarray) -> np.ndarray:
@@ -177,7 +178,7 @@ class FeedbackModel:
     def explain(
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray
     ) -> list[dict[str, float]]:
-        """Return the parts of the score of each candidate of one query, by name, in units of the similarity, unless it is 0."""
+        """Return the parts of the score of each candidate of one query that are not 0, in units of the similarity."""
         parts, weights = np.empty((1, ids.size, N_PARTS)), self._state.weights
         candidates = self._candidates(ids[None], similarities[None], keys)
         score_candidates(self._state, query, candidates, np.empty((1, ids.size)), parts)

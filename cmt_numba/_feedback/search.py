@@ -15,6 +15,8 @@ from .state import MOST_CANDIDATES
 _N_COMPETITORS = 10  # number of candidates with which rewarded memories are compared
 _CELLS_AT_ONCE = 1 << 21  # numbers in the keys of candidates that are ranked together
 _N_SAMPLES = 256
+_RECALL_OF_CANDIDATES = 0.8  # the best few candidates are found more often than all 50, which take three times as long
+_FEW_PAIRS = 1 << 12
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
 
 
@@ -63,7 +65,7 @@ class LearnedSearch:
             for start in range(first, stop, size):
                 rows = slice(start, min(start + size, stop))
                 own = candidates[rows]
-                ranked = self.similarities(index, Q[rows], own)
+                ranked = self._rank(index, Q[rows], queries[rows], own)
                 order = np.lexsort((own, -ranked), axis=1)[:, :k]
                 ids[rows] = np.take_along_axis(own, order, axis=1)
                 scores[rows] = self._as_scores(index, Q[rows], np.take_along_axis(ranked, order, axis=1))
@@ -73,14 +75,17 @@ class LearnedSearch:
 
     def similarities(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the learned similarities of candidates, shape (n, m); -inf for the id -1."""
-        return self.model.rank(self.model.prepare(Q), ids, *self._described(index, Q, ids))
+        return self._rank(index, Q, self.model.prepare(Q), ids)
+
+    def _rank(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        return self.model.rank(queries, ids, *self._described(index, Q, queries, ids))
 
     def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]]:
         """Return the parts of the similarity of each result of one query, by name."""
         queries = self.model.prepare(Q)
         others = self._candidates(index, Q, queries, ids.size, target_recall, None, 1)[0]
         candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
-        similarities, keys = self._described(index, Q, candidates[None])
+        similarities, keys = self._described(index, Q, queries, candidates[None])
         return self.model.explain(queries, candidates, similarities[0], keys)[: ids.size]
 
     def _candidates(
@@ -92,18 +97,26 @@ class LearnedSearch:
             return ids
         similar = index.search(Q, k, target_recall, among, n_threads)[0]
         transformed = self.model.transform(queries) * np.linalg.norm(Q, axis=1)[:, None]
-        ids = index.search(transformed, max(k, MOST_CANDIDATES), target_recall, among, n_threads)[0]
-        of_row = index.next_id * np.arange(len(ids))[:, None]
-        similar[np.isin(similar + of_row, ids + of_row)] = NONE
+        enough = target_recall if target_recall == 1.0 else min(target_recall, _RECALL_OF_CANDIDATES)
+        ids = index.search(transformed, max(k, MOST_CANDIDATES), enough, among, n_threads)[0]
+        if similar.size * ids.shape[1] <= _FEW_PAIRS:
+            similar[(similar[:, :, None] == ids[:, None]).any(axis=2)] = NONE
+        else:
+            of_row = index.next_id * np.arange(len(ids))[:, None]
+            similar[np.isin(similar + of_row, ids + of_row)] = NONE
         return np.concatenate([ids, similar], axis=1)
 
-    def _described(self, index: Any, Q: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _described(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the similarities of candidates, and their keys for the model."""
         missing = ids == NONE
         if missing.all():
             return np.full(ids.shape, -np.inf), np.zeros((ids.size, self.model.width), np.float32)
         ids = np.where(missing, ids[~missing][0], ids)
         vectors = index.vectors(ids.reshape(-1))
+        if index.metric == "cosine" and not self.model.is_hashed:
+            keys = self.model.prepare(vectors)
+            cosines = np.matmul(keys.reshape(*ids.shape, -1), queries[:, :, None])[:, :, 0]
+            return cosines.astype(np.float64), keys
         scores = index.scores(Q, ids) if self.model.is_sparse else _scores(index.metric, Q, vectors)
         if index.metric == "inner_product":
             scores = np.minimum(scores / (self._scale * _lengths(Q)[:, None]), _NEARLY_EXACT)
@@ -147,7 +160,7 @@ class LearnedSearch:
         for start in range(0, len(ids), size):
             rows = slice(start, start + size)
             own, queries = ids[rows], self.model.prepare(Q[rows])
-            self.model.learn(queries, own, *self._described(index, Q[rows], own), rewards[rows], is_shared)
+            self.model.learn(queries, own, *self._described(index, Q[rows], queries, own), rewards[rows], is_shared)
 
     # Files
 
