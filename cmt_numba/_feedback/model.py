@@ -178,14 +178,13 @@ class FeedbackModel:
     def explain(
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray
     ) -> list[dict[str, float]]:
-        """Return the parts of the score of each candidate of one query that are not 0, in units of the similarity."""
+        """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
         parts, weights = np.empty((1, ids.size, N_PARTS)), self._state.weights
         candidates = self._candidates(ids[None], similarities[None], keys)
         score_candidates(self._state, query, candidates, np.empty((1, ids.size)), parts)
         products = parts[0] * weights / weights[SIMILAR]
         products[:, CONSTANT] = 0.0
-        pairs = (zip(PART_NAMES, row, strict=True) for row in products.tolist())
-        return [{name: value for name, value in row if value != 0.0} for row in pairs]
+        return [dict(zip(PART_NAMES, row, strict=True)) for row in products.tolist()]
 
     def learn(
         self,

@@ -81,12 +81,13 @@ class LearnedSearch:
         return self.model.rank(queries, ids, *self._described(index, Q, queries, ids))
 
     def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]]:
-        """Return the parts of the similarity of each result of one query, by name."""
+        """Return the parts of the similarity of each result of one query that are not 0, by name."""
         queries = self.model.prepare(Q)
         others = self._candidates(index, Q, queries, ids.size, target_recall, None, 1)[0]
         candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
         similarities, keys = self._described(index, Q, queries, candidates[None])
-        return self.model.explain(queries, candidates, similarities[0], keys)[: ids.size]
+        explained = self.model.explain(queries, candidates, similarities[0], keys)[: ids.size]
+        return [{name: value for name, value in parts.items() if value != 0.0} for parts in explained]
 
     def _candidates(
         self, index: Any, Q: Any, queries: np.ndarray, k: int, target_recall: float, among: Any, n_threads: int
