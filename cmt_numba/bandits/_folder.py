@@ -215,15 +215,6 @@ class InFolders:
         policy
             The open policy.
 
-        Raises
-        ------
-        cmt_numba.journal.AlreadyOpenError
-            If the folder is already open for changes in this or another process.
-        cmt_numba.persistence.FileFormatError
-            If the folder is damaged, or holds an object of another class.
-        OSError
-            If the folder cannot be read or written.
-
         Examples
         --------
         >>> import tempfile
@@ -249,11 +240,6 @@ class InFolders:
         """Replace the journal with a snapshot, so that the folder opens faster.
 
         A long journal is replaced automatically.
-
-        Raises
-        ------
-        JournalError
-            If the policy is closed or cannot be written.
         """
         if self._folder is None:
             raise ValueError(f"the policy is not in a folder: create it with {type(self).__name__}.open, or call save")
