@@ -405,7 +405,8 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "expectation_": _Structure(Expectation, trim_expectation),
     },
 }
-_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_", "_learned"}
+_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_", "_learned", "threshold_"}
+"""Attributes that depend on the parameters or the data."""
 
 
 def pickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:

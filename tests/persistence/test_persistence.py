@@ -141,6 +141,18 @@ def test_files_have_no_spare_room_and_nothing_of_what_was_removed(tmp_path: Path
         assert len(file) < tree.nbytes + 4096
 
 
+def test_files_without_attributes_that_depend_on_parameters(tmp_path: Path):
+    X = dense_rows(20, 5)
+    labels = np.eye(4, dtype=int)[np.arange(20) % 4]
+    for estimator, y in (
+        (CMTMultilabelClassifier(threshold=0.0, random_state=0), labels),
+        (CMTRetriever("value", random_state=0), X[:, :2]),
+        (CMTRetriever("key", random_state=0), X[:, :2]),
+    ):
+        again = _loaded(estimator.fit(X, y), tmp_path / "estimator")
+        np.testing.assert_array_equal(again.predict(X), estimator.predict(X))
+
+
 def test_equal_trees_have_equal_files(tmp_path: Path):
     """The room for memories that never came, for example because their insert failed, is not saved."""
     tree = ContextualMemoryTree(random_state=0)
