@@ -27,25 +27,28 @@ MOST_RANKED = 256
 FEWEST_HELD_OUT = 20
 """Minimum number of held-out examples for calibration."""
 
-_ENOUGH_HELD_OUT, _MOST_SPLITS = 500, 5
 
 F1 = "f1"
 
 _SHARE, _MOST = 0.2, 2000  # limits on held-out examples: fraction of all examples, and number
+_ENOUGH = 500  # with fewer held-out examples, learn probabilities from several splits
+_MOST_SPLITS, _SHARE_OF_SPLITS = 8, 0.08  # number of these splits, and held-out fraction in each
 _LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # range of logits per margin
 _FEWEST_FOR_THRESHOLD = 10
 _THRESHOLDS_TRIED = 200
 _LARGEST_THRESHOLD = 1e6
 
 
-def held_out(n_examples: int, seed: int, never: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def held_out(
+    n_examples: int, seed: int, never: np.ndarray | None = None, share: float = _SHARE
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of held-out examples and of training examples, both sorted.
 
-    Hold out a fifth of the examples, at most 2,000, and none of the positions in ``never``.
+    Hold out a fraction ``share`` of the examples, at most 2,000, and none of the positions in ``never``.
     """
     positions = np.arange(n_examples)
     possible = positions if never is None else np.delete(positions, never)
-    n = min(_MOST, int(_SHARE * n_examples), possible.size)
+    n = min(_MOST, int(share * n_examples), possible.size)
     apart = np.sort(np.random.default_rng(seed).choice(possible, n, replace=False))
     return apart, np.delete(positions, apart)
 
@@ -79,16 +82,17 @@ def learned_logits(
 ) -> float:
     """Return logits per margin learned from examples, or the default if there are too few.
 
-    Few examples are split several times, because a single split is noisy. ``margins_of`` takes the positions of the
-    training examples and of the held-out examples of a split, and returns the first two arguments of
-    :func:`logits_per_margin` for the held-out examples.
+    Few examples are split several times, because a single split is noisy, and less is held out each time.
+    ``margins_of`` takes the positions of the training examples and of the held-out examples of a split, and returns
+    the first two arguments of :func:`logits_per_margin` for the held-out examples.
     """
     needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
     n_apart = held_out(labels.size, 0, never=needed)[0].size
     if n_apart < FEWEST_HELD_OUT:
         return LOGITS_PER_MARGIN
-    n_splits = min(_MOST_SPLITS, -(-_ENOUGH_HELD_OUT // n_apart))
-    used = [held_out(labels.size, seed, never=needed) for seed in range(n_splits)]
+    n_splits = min(_MOST_SPLITS, -(-_ENOUGH // n_apart))
+    share = _SHARE if n_splits == 1 else _SHARE_OF_SPLITS
+    used = [held_out(labels.size, seed, needed, share) for seed in range(n_splits)]
     scores, positions = zip(*(margins_of(seen, apart) for apart, seen in used), strict=True)
     return logits_per_margin(np.concatenate(scores), np.concatenate(positions))
 

@@ -9,7 +9,7 @@ from ._hash_kernels import weigh_text
 
 _N_CORRECTED = 3  # maximum number of wrong classes that are corrected for a text
 _SLACK = np.float32(1.0)  # a larger value reduces corrections
-_HEAD_START = np.float32(0.045)  # added to the scores of new classes when old texts are learned again
+_HEAD_START = np.float32(0.04)  # added to the scores of new classes when old texts are learned again
 _TINY = np.float32(1e-6)
 _DONE = np.float32(-1e30)  # score of a class that is already corrected
 

@@ -28,7 +28,7 @@ _MANY_LABELS, _MOST = 500, 0.02
 
 _MARGIN = 0.3
 _RATE = 0.6  # step size at the start of fit
-_NEW_RATE, _OLD_RATE = 0.2, 0.7  # step sizes of new and of stored texts in partial_fit
+_NEW_RATE, _OLD_RATE = 0.3, 0.7  # step sizes of new and of stored texts in partial_fit
 _STEPS, _EPOCHS = 40_000, (2, 5)
 _N_FEATURES = N_KINDS * N_COLUMNS
 _NONE = np.empty(0, np.int64)

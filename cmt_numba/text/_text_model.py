@@ -37,7 +37,7 @@ _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
 _MANY = 0.25  # relearn all texts if a larger fraction is new or has been removed
 _REPLAYED, _REPLAYED_BY_VECTORS = 8, 6  # number of stored texts that are relearned with each new text
 _REPLAYED_FEATURES = 3_000  # approximate maximum of features of the relearned texts
-_FADING = 8.0  # a larger value reduces the weight of learned vectors faster as texts are added
+_FADING = 4.0  # a larger value reduces the weight of learned vectors faster as texts are added
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
 _LEAD = 0.5  # minimum lead of the class of a new text in logits
 
