@@ -41,7 +41,7 @@ from .state import (
     TRIALS,
 )
 
-_MEMORY = 0.9995  # factor of earlier rewards in the weights of the parts, for each new one
+_MEMORY = 0.9998  # factor of earlier rewards in the weights of the parts, for each new one
 _RECENT = 0.9  # factor of earlier rewards in RECENT
 _TRIAL_MEMORY = 0.999
 _LEAST_CURVATURE = 0.01

@@ -102,11 +102,12 @@ def describe(learned, query, candidates, row, mapped, weighted, parts):
             parts[i, FRESH] = 1.0
         else:
             figures = learned.figures[own]
-            parts[i, MOVED] = np.float64(dot(query, zero, learned.memories[own, 0], zero, width)) - similar
+            unmoved = np.float64(dot(query, zero, key, zero, width))  # differs from the similarity of hashed rows
+            parts[i, MOVED] = np.float64(dot(query, zero, learned.memories[own, 0], zero, width)) - unmoved
             parts[i, LINEAR] = np.float64(dot(query, zero, learned.memories[own, 1], zero, width))
             parts[i, CLICKS] = (figures[REWARDED] + _PRIOR_CLICKS * mean) / (figures[SHOWN] + _PRIOR_CLICKS) - mean
             parts[i, RECENT] = (figures[RECENTLY_REWARDED] + mean) / (figures[RECENTLY_SHOWN] + 1.0) - mean
-            nearest, unrewarded = similar, similar
+            nearest, unrewarded = unmoved, unmoved
             for j in range(min(learned.n_past[own], learned.past_of.shape[1])):
                 place = np.int64(learned.past_of[own, j])
                 if place >= 0:
@@ -115,7 +116,7 @@ def describe(learned, query, candidates, row, mapped, weighted, parts):
                         nearest = max(nearest, near)
                     else:
                         unrewarded = max(unrewarded, near)
-            parts[i, NEAR] = nearest - similar
+            parts[i, NEAR] = nearest - unmoved
             parts[i, NEAR_UNREWARDED] = max(unrewarded - nearest, 0.0)
     for i in range(rows.size):
         if parts[i, FRESH] != 0.0:

@@ -47,7 +47,7 @@ MOST_CANDIDATES = 50
 MOST_PAST = 16
 """Number of past queries that a memory keeps."""
 
-FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 3.0, 0.0, 3.0, -1.5, -5.0, 0.0, 2.0])
+FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 3.0, 0.0, 3.0, -1.5, -5.0, 0.0, 1.0])
 _RIDGE = 4.0  # precision of the first weights, in units of their squared size
 
 SHOWN, REWARDED, RECENTLY_SHOWN, RECENTLY_REWARDED, SQUARES, N_FIGURES = range(6)

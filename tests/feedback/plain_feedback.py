@@ -50,7 +50,7 @@ class PlainModel:
         as_fresh = np.full(len(ids), -np.inf)
         for i in there:
             most = [evidence[j] for j in seen if j != i]
-            as_fresh[i] = general[i] + self.fresh + 2 * (general[i] - max(most) if most else 0)
+            as_fresh[i] = general[i] + self.fresh + (general[i] - max(most) if most else 0)
         return np.where(ids >= 0, parts @ self.weights, -np.inf), general, as_fresh, there, seen
 
     def rank(self, q, ids, similarities, keys):
@@ -84,7 +84,7 @@ class PlainModel:
         for i in given:
             p = chance(parts[i] @ self.weights)
             curvature = max(p * (1 - p), 0.01)
-            self.precision = 0.9995 * self.precision + 0.0005 * self.prior + curvature * np.outer(parts[i], parts[i])
+            self.precision = 0.9998 * self.precision + 0.0002 * self.prior + curvature * np.outer(parts[i], parts[i])
             self.weights = self.weights + np.linalg.solve(self.precision, (rewards[i] - p) * parts[i])
             self.weights[0] = max(self.weights[0], 1)
             self.weights[2:9] = np.maximum(self.weights[2:9], 0)
