@@ -178,7 +178,7 @@ class FeedbackModel:
     def explain(
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray
     ) -> list[dict[str, float]]:
-        """Return the parts of the score of each candidate of one query that are not 0, in units of the similarity."""
+        """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
         parts, weights = np.empty((1, ids.size, N_PARTS)), self._state.weights
         candidates = self._candidates(ids[None], similarities[None], keys)
         score_candidates(self._state, query, candidates, np.empty((1, ids.size)), parts)
