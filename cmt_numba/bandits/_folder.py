@@ -50,7 +50,7 @@ def journaled(method: Method) -> Method:
     return cast(Method, changing)
 
 
-class PolicyFolder:
+class PolicyFolder(journals.DurableForm):
     """Adapter between a policy and its journal.
 
     Parameters
@@ -60,8 +60,6 @@ class PolicyFolder:
     options : dict of str to object
         These options.
     """
-
-    unread: frozenset[str] = frozenset()
 
     def __init__(self, policy: Any, options: dict[str, Any]) -> None:
         self.policy, self._options, self.kind = policy, options, type(policy).__name__
@@ -138,10 +136,6 @@ class PolicyFolder:
         vars(twin).update(vars(self.policy) | {"_folder": None, "_own_lock": self.lock})
         return twin
 
-    def follow(self, apply: Callable[[], None]) -> None:
-        """Call ``apply`` as a change."""
-        self.lock.change(apply)
-
     def use(self, made: Any) -> None:
         """Replace the state of the policy by the state of ``made``."""
         for name, value in self._options.items():
@@ -151,23 +145,9 @@ class PolicyFolder:
         state = {name: value for name, value in vars(made).items() if name not in ("_folder", "_own_lock")}
         self.lock.change(partial(self.lock.step, partial(vars(self.policy).update, state)))
 
-    def enter_notes(self) -> None:
-        """Do nothing, because probabilities change nothing."""
 
-    def mark(self) -> Any:
-        """Return the state of the policy, for :meth:`is_changed`."""
-        return self.fingerprint()
-
-    def is_changed(self, mark: Any, error: BaseException) -> bool:
-        """Return whether a failed change may have modified the policy since ``mark``."""
-        is_refusal = isinstance(error, LookupError | TypeError | ValueError | Warning)
-        return not is_refusal or self.fingerprint() != mark
-
-
-class InFolders:
+class InFolders(journals.InFolder):
     """A policy that can be opened in a folder, where decisions and rewards survive a crash."""
-
-    _folder: PolicyFolder | None = None
 
     @classmethod
     def open(
@@ -231,30 +211,6 @@ class InFolders:
         policy = cls(**options)
         PolicyFolder(policy, options).open(path, when)
         return policy
-
-    def refresh(self) -> bool:
-        """Bring a read-only policy to the last change of its writer. Return whether it has changed."""
-        return self._folder is not None and self._folder.journal.refresh()
-
-    def checkpoint(self) -> None:
-        """Replace the journal with a snapshot, so that the folder opens faster.
-
-        A long journal is replaced automatically.
-        """
-        if self._folder is None:
-            raise ValueError(f"the policy is not in a folder: create it with {type(self).__name__}.open, or call save")
-        self._folder.journal.snapshot()
-
-    def close(self) -> None:
-        """Write all changes to disk and close the folder, if there is one. A closed policy rejects changes."""
-        if self._folder is not None:
-            self._folder.journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @cache

@@ -113,7 +113,8 @@ class ActionKeys:
 
     @n_indexed.setter
     def n_indexed(self, n: int) -> None:
-        self._n_indexed, self._index = n, None
+        self._n_indexed = n
+        self._index: Any = None
 
     def store(self, rows: Rows, actions: np.ndarray) -> None:
         """Store keys of new actions."""

@@ -33,7 +33,7 @@ from .._validation import (
     sound,
     unmasked,
 )
-from ..journal import Durability
+from ..journal import Durability, InFolder
 from ..persistence import Contents, read_object, refusing, write_object
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._draws import queries_drawn, take_over_draws
@@ -98,7 +98,7 @@ def trees_of(estimator: Any) -> ContextualMemoryTree | None:
     return trees if trees is not None and trees.n_memories > 0 else None
 
 
-class MemoryEstimator(Lockable, BaseEstimator):
+class MemoryEstimator(Lockable, InFolder, BaseEstimator):
     """Base class of the estimators.
 
     An estimator is thread-safe. Changes run one at a time. A query during a change uses the model from before the
@@ -397,36 +397,3 @@ class MemoryEstimator(Lockable, BaseEstimator):
         durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
         estimator: Self = EstimatorFolder(cls, options).open(path, durability)
         return estimator
-
-    def refresh(self) -> bool:
-        """Bring a read-only estimator to the last change of its writer. Return whether it has changed."""
-        folder = folder_of(self)
-        return folder is not None and folder.journal.refresh()
-
-    def checkpoint(self) -> None:
-        """Replace the journal with a snapshot, so that the folder opens faster.
-
-        A long journal is replaced automatically. Call this method before the folder is opened with another library
-        version or on another type of processor.
-        """
-        folder = folder_of(self)
-        if folder is None:
-            raise ValueError(
-                f"the estimator is not in a folder: create it with {type(self).__name__}.open, or call save"
-            )
-        folder.journal.snapshot()
-
-    def close(self) -> None:
-        """Write all changes to disk, and close the folder if there is one.
-
-        A closed estimator still answers queries but rejects changes.
-        """
-        folder = folder_of(self)
-        if folder is not None:
-            folder.journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

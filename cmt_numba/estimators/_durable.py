@@ -31,6 +31,7 @@ from ..journal import (
     CURRENT,
     Arguments,
     Durability,
+    DurableForm,
     Entry,
     Journal,
     Operation,
@@ -46,7 +47,7 @@ from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._values import as_values
 
-FOLDER = "_own_folder"
+FOLDER = "_folder"
 """The attribute of a durable estimator that holds its :class:`EstimatorFolder`."""
 
 _CALIBRATION, _DRAW = "calibrate", "draw"
@@ -76,7 +77,7 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
 _VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # latest versions only
 
 
-class EstimatorFolder:
+class EstimatorFolder(DurableForm):
     """An estimator in a folder, with the operations that its journal needs.
 
     Parameters
@@ -93,8 +94,6 @@ class EstimatorFolder:
     journal : Journal
         The journal.
     """
-
-    unread: frozenset[str] = frozenset()
 
     def __init__(self, kind: Any, options: dict[str, Any]) -> None:
         if options.get("random_state") is not None:
@@ -185,17 +184,7 @@ class EstimatorFolder:
             self._calibration = value
 
     def mark(self) -> Any:
-        """Return a mark of the current state, for :meth:`is_changed`."""
         return vars(self.estimator).get("_model"), _without_calibration(self.fingerprint())
-
-    def is_changed(self, mark: Any, error: BaseException) -> bool:
-        """Return whether the estimator may have changed since ``mark``, after a change failed with ``error``.
-
-        After an error about arguments, compare the states. After any other error, assume a change.
-        """
-        model, found = self.mark()
-        is_refusal = isinstance(error, LookupError | TypeError | ValueError | Warning)
-        return not is_refusal or model is not mark[0] or found != mark[1]
 
     # Files
 
@@ -266,10 +255,6 @@ class EstimatorFolder:
         vars(twin).update((name, value) for name, value in vars(self.estimator).items() if name != FOLDER)
         vars(twin)["_own_lock"] = self.lock
         return twin
-
-    def follow(self, apply: Callable[[], None]) -> None:
-        """Call ``apply`` as a change."""
-        self.lock.change(apply)
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
         """Replay a journal entry on an estimator."""

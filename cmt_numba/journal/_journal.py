@@ -70,6 +70,8 @@ class Durability(NamedTuple):
 class DurableForm(Protocol):
     """The interface through which a :class:`Journal` saves, restores and compares an object.
 
+    Subclasses may keep the methods that have a body.
+
     Attributes
     ----------
     kind : str
@@ -79,7 +81,7 @@ class DurableForm(Protocol):
     """
 
     kind: str
-    unread: frozenset[str]
+    unread: frozenset[str] = frozenset()
 
     @property
     def lock(self) -> ReadWriteLock:
@@ -115,18 +117,25 @@ class DurableForm(Protocol):
 
     def follow(self, apply: Callable[[], None]) -> None:
         """Call ``apply``, which replays entries of the writer and exchanges the additional tables, as one change."""
+        self.lock.change(apply)
 
     def use(self, made: Any) -> None:
         """Replace the current object with a restored one."""
 
     def enter_notes(self) -> None:
         """Append entries for changes that readers have made since the last change."""
+        return
 
     def mark(self) -> Any:
         """Return a mark of the object's state before a change, for :meth:`is_changed`."""
+        return self.fingerprint()
 
     def is_changed(self, mark: Any, error: BaseException) -> bool:
-        """Return whether a failed change may have changed the object since the mark."""
+        """Return whether a failed change may have changed the object since the mark.
+
+        Errors about arguments change nothing, unless the marks differ.
+        """
+        return not isinstance(error, LookupError | TypeError | ValueError | Warning) or mark != self.mark()
 
 
 class _Effort(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .._change import ReadWriteLock
-from ..journal import Arguments, Durability, Entry, Journal
+from ..journal import Arguments, Durability, DurableForm, Entry, Journal
 from ..persistence import Contents
 from ._records import TABLES
 from ._state import StoreOptions, StoreState, check_operation
@@ -20,8 +20,8 @@ KIND = "MemoryStore"
 _OPERATIONS = ("insert", "replace", "remove", "learn", "note_returned")
 
 
-class StoreFolder:
-    """The folder of a store, and the :class:`DurableForm` of its state.
+class StoreFolder(DurableForm):
+    """The folder of a store, and the form of its state.
 
     Parameters
     ----------

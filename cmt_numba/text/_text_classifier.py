@@ -26,7 +26,7 @@ from .._validation import (
     label_array,
 )
 from ..estimators import check_targets, check_unmixed, in_one_type
-from ..journal import Durability
+from ..journal import Durability, InFolder
 from ..persistence import DTYPES, Contents, pack_contents, take, unpack_contents
 from ._base import SavableText, check_texts
 from ._class_model import log_softmax
@@ -68,7 +68,7 @@ class TextExplanation(NamedTuple):
         return f"{self.label} ({self.probability:.0%}), not {self.runner_up}: {words}"
 
 
-class TextClassifier(ClassifierMixin, Lockable, SavableText):
+class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     """Text classifier that can learn additional texts and classes at any time.
 
     The classifier takes lists of strings and needs no vectorizer. It hashes words, word pairs and character n-grams, so
@@ -112,7 +112,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
     }
     _model: TextModel | None = None
-    _folder: TextFolder | None = None
 
     def __init__(self, encoder: Any = None, *, random_state: int | np.random.SeedSequence | None = None) -> None:
         self.encoder = encoder
@@ -720,27 +719,6 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         folder.open(path, Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout))
         classifier._folder = folder
         return classifier
-
-    def refresh(self) -> bool:
-        """Bring a read-only classifier to the last change of its writer. Return whether it has changed."""
-        return self._folder is not None and self._folder.journal.refresh()
-
-    def checkpoint(self) -> None:
-        """Replace the journal by a snapshot, so that the folder opens faster. This also happens automatically."""
-        if self._folder is None:
-            raise ValueError("the classifier is not in a folder: create it with TextClassifier.open, or call save")
-        self._folder.journal.snapshot()
-
-    def close(self) -> None:
-        """Write all changes to disk and close the folder, if there is one. The classifier can still be queried."""
-        if self._folder is not None:
-            self._folder.journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _objects(values: list[Any]) -> np.ndarray:

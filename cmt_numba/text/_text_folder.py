@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .._change import ReadWriteLock
-from ..journal import CURRENT, Durability, Entry, Journal, Operation, count_argument_bytes, find_operation
+from ..journal import CURRENT, Durability, DurableForm, Entry, Journal, Operation, count_argument_bytes, find_operation
 from ..persistence import Contents
 
 _TEXTS = {name: name for name in ("texts", "labels", "ids", "vectors", "seed", "weights")}
@@ -29,11 +28,10 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
 }
 
 
-class TextFolder:
+class TextFolder(DurableForm):
     """Adapter between a text classifier and its journal."""
 
     kind = "TextClassifier"
-    unread: frozenset[str] = frozenset()
 
     def __init__(self, classifier: Any) -> None:
         self.classifier = classifier
@@ -108,10 +106,6 @@ class TextFolder:
         vars(twin)["_own_lock"] = self.lock
         return twin
 
-    def follow(self, apply: Callable[[], None]) -> None:
-        """Call ``apply`` as a change."""
-        self.lock.change(apply)
-
     def use(self, made: Any) -> None:
         """Replace the model of the classifier by the model of ``made``, and restore parameters that were not given."""
         classifier = self.classifier
@@ -120,15 +114,5 @@ class TextFolder:
                 setattr(classifier, name, getattr(made, name))
         self.lock.change(partial(self.lock.step, partial(setattr, classifier, "_model", made._model)))
 
-    def enter_notes(self) -> None:
-        """Do nothing, because queries change nothing."""
-
     def mark(self) -> Any:
-        """Return the state of the classifier, for :meth:`is_changed`."""
         return self.classifier._model, self.fingerprint()
-
-    def is_changed(self, mark: Any, error: BaseException) -> bool:
-        """Return whether a failed change may have modified the classifier since ``mark``."""
-        model, found = self.mark()
-        is_refusal = isinstance(error, LookupError | TypeError | ValueError | Warning)
-        return not is_refusal or model is not mark[0] or found != mark[1]

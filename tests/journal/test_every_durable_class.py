@@ -139,6 +139,30 @@ def test_an_interrupted_close_closes(kind: Kind, tmp_path: Path, monkeypatch: py
         assert count(again) == count(thing)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # Python 3.12 and later
+@every_kind
+def test_a_fork_of_a_writer_reads_but_does_not_write(kind: Kind, tmp_path: Path):
+    thing = opened(kind, tmp_path / "model", 2)
+    process = os.fork()
+    if process == 0:
+        answers(thing)
+        try:
+            kind.change(thing, 2)
+        except JournalError:
+            thing.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(process, 0)[1] == 0
+    kind.change(thing, 2)
+    expected = answers(thing)
+    thing.close()
+    with kind.open(tmp_path / "model") as again:
+        assert count(again) == count(thing)
+        assert answers(again) == expected
+
+
 # Readers
 
 
