@@ -156,7 +156,7 @@ def compare(folder: Path, names: list[str], kept: Path | None) -> None:
         n, rows = len(data.queries), []
         for search, answer in searches(data, X, Q):
             found = np.concatenate([answer(first, min(first + 100, n)) for first in range(N_REWARDED, n, 100)])
-            times = [timed(lambda i=i: answer(i, i + 1))[1] for i in range(N_REWARDED, min(n, N_REWARDED + 200))]  # type: ignore[misc]
+            times = [timed(lambda i=i: answer(i, i + 1))[1] for i in range(N_REWARDED, min(n, N_REWARDED + 200))]  # type: ignore[misc]  # noqa: B023
             rows.append([search, *quality(found, data.relevant[N_REWARDED:]), 1e6 * float(np.median(times))])
         print(f"\n{name}: {len(X)} texts, {n - N_REWARDED} queries\n")
         print(tabulate(rows, ["search", f"nDCG@{K}", f"recall@{K}", "us/query"], "github", floatfmt=".3f"), flush=True)
