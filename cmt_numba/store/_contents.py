@@ -20,7 +20,7 @@ from ..journal import Durability, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from ._checks import Key, as_rows, check_values
 from ._folder import KIND, StoreFolder
-from ._hybrid_search import learn_weights
+from ._hybrid_search import find_competitors, learn_weights
 from ._others import MemoriesOfOthers
 from ._records import MemoryDatabase, Records
 from ._results import UnreadColumns
@@ -325,7 +325,13 @@ class StoreContents:
         is_shared: bool,
     ) -> None:
         """Learn from rewards, at the end of a change: this cannot be undone in memory."""
-        ids, rewards = self.state.with_competitors(X, ids, rewards, target_recall)
+        if words is None:
+            ids, rewards = self.state.with_competitors(X, ids, rewards, target_recall)
+        else:
+            shown = rewards
+            ids = find_competitors(self.state, X, words, ids, target_recall)
+            rewards = np.full(ids.shape, np.nan, np.float32)
+            rewards[:, : shown.shape[1]] = shown
         learned: dict[str, Any] = {"is_shared": is_shared, "weights": None, **others._asdict()}
         if words is not None and not is_shared:
             learned["weights"] = learn_weights(self.state, X, words, ids, rewards)

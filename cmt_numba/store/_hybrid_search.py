@@ -11,7 +11,8 @@ from .._forest import NONE
 from ._state import AllowedMemories, StoreState
 from ._text_search import WeighedWords
 
-_DEPTH = 50  # at least this number of the best memories by vectors, and by words, are candidates
+_DEPTH = 20  # at least this number of the best memories by vectors, and by words, are candidates
+_N_COMPETITORS = 10  # number of results with which rewarded memories are compared
 _CELLS_AT_ONCE = 1 << 21  # numbers in the vectors of candidates that are compared together
 _RATE, _LEAST, _MOST = 0.1, 0.1, 1000.0  # step size and bounds of the weights of parts
 _ALL = AllowedMemories(None, None)
@@ -70,6 +71,16 @@ def _parts(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarr
         similar = state.feedback.similarities(state.index, Q, np.where(there, ids, NONE))
         np.subtract(similar, parts[:, :, 0], out=parts[:, :, 2], where=there)
     return parts
+
+
+def find_competitors(
+    state: StoreState, Q: Any, words: list[Counter[int]], ids: np.ndarray, target_recall: float
+) -> np.ndarray:
+    """Return ids with further results of each query that have vectors, with which rewarded memories are compared."""
+    found = search(state, Q, words, _N_COMPETITORS, target_recall, None, 1)[0]
+    there = state.have_vectors(found.reshape(-1)).reshape(found.shape)
+    found[~there | (found[:, :, None] == ids[:, None]).any(axis=2)] = NONE
+    return np.concatenate([ids, found], axis=1)
 
 
 def learn_weights(
