@@ -112,7 +112,8 @@ class LandmarkIndex(Lockable, Saved):
     @property
     def ids(self) -> np.ndarray:
         """Ids of all rows in ascending order: int64, shape (n,)."""
-        return np.empty(0, np.int64) if self._index is None else np.sort(self._lock.read(lambda: self._index.ids))
+        index = self._index
+        return np.empty(0, np.int64) if index is None else self._lock.read(lambda: np.sort(index.ids))
 
     @property
     def n_lists_(self) -> int:
