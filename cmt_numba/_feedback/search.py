@@ -15,7 +15,6 @@ from .state import MOST_CANDIDATES
 _N_COMPETITORS = 10  # number of candidates with which rewarded memories are compared
 _CELLS_AT_ONCE = 1 << 21  # numbers in the keys of candidates that are ranked together
 _N_SAMPLES = 256
-_RECALL_OF_CANDIDATES = 0.8  # the best few candidates are found more often than all 50, which take three times as long
 _FEW_PAIRS = 1 << 12
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
 
@@ -98,8 +97,7 @@ class LearnedSearch:
             return ids
         similar = index.search(Q, k, target_recall, among, n_threads)[0]
         transformed = self.model.transform(queries) * np.linalg.norm(Q, axis=1)[:, None]
-        enough = target_recall if target_recall == 1.0 else min(target_recall, _RECALL_OF_CANDIDATES)
-        ids = index.search(transformed, max(k, MOST_CANDIDATES), enough, among, n_threads)[0]
+        ids = index.search(transformed, max(k, MOST_CANDIDATES), target_recall, among, n_threads)[0]
         if similar.size * ids.shape[1] <= _FEW_PAIRS:
             similar[(similar[:, :, None] == ids[:, None]).any(axis=2)] = NONE
         else:
