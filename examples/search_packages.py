@@ -65,8 +65,8 @@ def main() -> None:
         if given.right is not None:
             store.feedback(asked, [given.right], [1.0])
         where = None if given.prefix is None else {"prefix": given.prefix}
-        for key, score, payload in store.query(asked, 5, where)[0]:
-            print(f"{score:.3f}  {key}: {payload['summary']}")
+        for result in store.query(asked, 5, where)[0]:
+            print(f"{result.score:.3f}  {result.key}: {result.payload['summary']}")
 
 
 if __name__ == "__main__":

@@ -236,6 +236,7 @@ class StoreContents:
             with switching_soon():
                 if self._database is None:
                     return work()
+                self.lock.step(self.state.note_results)  # a journal enters them before a change
                 self._database.execute("BEGIN")
                 answer = work()
                 self._database.commit()
@@ -263,8 +264,6 @@ class StoreContents:
     def insert(self, keys: list[Key], content: MemoryContent) -> None:
         """Insert memories, within a change, and evict memories if there are more than ``max_items``."""
         state = self.state
-        if self._folder is None:  # otherwise the journal has asked for it
-            state.note_results()
         evicted, first, n, index = state.to_evict(len(keys)), state.next_id, len(state), state.index
         assert self._undo is not None
         self._undo.append(lambda: state.forget_from(first, n, index))

@@ -161,7 +161,4 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
     for j in range(ids.size):
         if ids[j] == _MOST_ID:
             ids[j] = NONE
-    release(sums)
-    release(found)
-    release(places)
-    release(bounds)
+    release((sums, found, places, bounds))

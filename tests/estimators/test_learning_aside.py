@@ -143,7 +143,7 @@ def test_folders_keep_changes_made_on_a_copy(kind: str, aside: None, tmp_path: P
         def ask() -> None:
             estimator.predict(X[:20])
             if kind.startswith("retriever"):
-                estimator.query(X[:20], 2, epsilon=0.5)  # draws random numbers during the change
+                estimator.query(X[:20], 2)
             elif kind == "classifier":
                 estimator.predict_proba(X[:20])  # learns the calibration
 

@@ -12,7 +12,7 @@ from conftest import EVERY_LEAF, needs_jit
 from interruptions import Lines
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._engine import forest
+from cmt_numba import _forest as forests
 from cmt_numba._forest.eviction import EVICTIONS
 from cmt_numba.rewards import LabelEquality
 
@@ -81,7 +81,7 @@ def test_interrupt_at_any_line(tmp_path: Path, kind: str, change: str):
 
 @needs_jit
 def test_second_interrupt_waits_until_the_first_is_undone(monkeypatch: pytest.MonkeyPatch):
-    tree, undo = grown({"n_trees": 2}), forest.undo_moves
+    tree, undo = grown({"n_trees": 2}), forests.undo_moves
 
     def grow(*_: Any) -> Any:
         raise KeyboardInterrupt
@@ -90,8 +90,8 @@ def test_second_interrupt_waits_until_the_first_is_undone(monkeypatch: pytest.Mo
         signal.raise_signal(signal.SIGINT)
         undo(view)
 
-    monkeypatch.setattr(forest, "with_more", grow)
-    monkeypatch.setattr(forest, "undo_moves", undo_interrupted)
+    monkeypatch.setattr(forests, "with_more", grow)
+    monkeypatch.setattr(forests, "undo_moves", undo_interrupted)
     with pytest.raises(KeyboardInterrupt):
         tree.insert(np.random.default_rng(6).normal(size=(500, 4)))
     monkeypatch.undo()
