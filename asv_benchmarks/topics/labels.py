@@ -65,7 +65,7 @@ def _effort(**replaced: Any) -> Any:
 
 SEARCHING: dict[str, Any] = {
     "all_scorers": lambda *_, **__: None,
-    "lists": lambda *_: None,
+    "dense_index": lambda *_: None,
     "lists_best": lambda *_: False,
     "effort": _effort(),
 }

@@ -30,13 +30,14 @@ METRICS = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
 _KERNELS = ("gaussian", "laplacian")
 _SAMPLE = 1000  # number of rows whose distances determine the bandwidth
 _COMPARED_AT_ONCE = 1 << 22  # number of city-block distances computed together
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Found(NamedTuple):
     """Nearest rows of each query, nearest first."""
 
     ids: np.ndarray  # int64 (n, k), padded with -1
-    values: np.ndarray  # float32 (n, k), similarities padded with -inf, or distances padded with inf
+    values: np.ndarray  # float32 (n, k), similarities padded with -inf, or distances padded with inf; others are finite
 
 
 class LandmarkIndex(Lockable, Saved):
@@ -231,6 +232,7 @@ class LandmarkIndex(Lockable, Saved):
             ids, scores = self._nearest_by_blocks(self._index, Q, k)
         else:
             ids, scores = self._index.search(Q, k, target)
+        scores = np.where(ids >= 0, np.clip(scores, -_LARGEST, _LARGEST), scores)  # only padding is infinite
         if self.metric == "euclidean":
             scores = np.where(ids >= 0, np.abs(scores), np.inf)
         elif self.metric in _KERNELS:

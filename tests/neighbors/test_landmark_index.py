@@ -254,3 +254,12 @@ def test_invalid_input_is_refused(rng: np.random.Generator):
     ]:
         with pytest.raises(ValueError, match=message):
             LandmarkClassifier(**options).fit(np.eye(3), y)
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("inner_product", -1), ("euclidean", 1)])
+def test_values_too_large_for_float32_are_the_largest(metric: str, sign: int):
+    index = LandmarkIndex(metric, random_state=0)
+    index.insert([[3e38, 3e38]])
+    found = index.query([[-3e38, -3e38]], 2)
+    assert found.ids.tolist() == [[0, -1]]
+    assert found.values.tolist() == [[sign * np.finfo(np.float32).max, sign * np.inf]]
