@@ -156,6 +156,9 @@ def _store(X: Any) -> None:
     store.query(X, 3)
     store.upsert(keys[:2], X[:2])
     store.delete(keys[:2])
+    store = MemoryStore(random_state=0)
+    store.add(keys, X, texts=[f"text {i}" for i in keys])
+    store.query(X[:1], 3, texts=["text 1"])
 
 
 def _classifier(X: Any) -> None:
