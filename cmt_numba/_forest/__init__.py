@@ -31,7 +31,17 @@ from .filtering import (
     restriction_to,
     score_slots,
 )
-from .frontier import Frontier, begin_search, frontier_at, new_frontier, new_frontiers, push, reach_next, take_cheapest
+from .frontier import (
+    Frontier,
+    begin_search,
+    frontier_at,
+    new_frontier,
+    new_frontiers,
+    patience_of,
+    push,
+    reach_next,
+    take_cheapest,
+)
 from .hash_table import enter_place, find_place, hash_feature, hash_number
 from .hits import (
     NO_ROOM,

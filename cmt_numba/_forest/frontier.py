@@ -13,7 +13,7 @@ import numpy as np
 
 from .._jit import empty, inner, inner_allocating, prefetch
 from .linear_model import margin_of, prefetch_weights
-from .state import LEFT, NODES_END, NONE, RIGHT, ROOT
+from .state import COUNT, LEFT, NODES_END, NONE, RIGHT, ROOT, leaf_limit
 from .topology import child_of
 
 _MEMBERS_IN_A_LINE = 16  # int32 slots in a cache line of 64 bytes
@@ -153,6 +153,15 @@ def begin_search(frontier):
 
 
 @inner
+def patience_of(trees):
+    """Return the ``patience`` for :func:`pass_router`: the maximum number of memories in a leaf.
+
+    The width of ``members`` may be larger, depending on memories that were removed. Saved trees do not keep it.
+    """
+    return leaf_limit(trees.leaf_multiplier, trees.counters[0, COUNT])
+
+
+@inner
 def begin_path(trees, frontier, n_leaves, patience, unfinished):
     """Begin the path to the next leaf; return False if the search has ended.
 
@@ -196,7 +205,7 @@ def pass_router(trees, routers, frontier, x):
     """Route a row at the current node, and continue from the cheapest place.
 
     While all routers are undecided, the cheapest place alternates among many unfinished paths. After ``patience``
-    routers the search therefore follows the current path to its leaf. If ``patience`` is the width of a leaf, reaching
+    routers the search therefore follows the current path to its leaf. If ``patience`` is the size of a leaf, reaching
     a leaf costs at most a small multiple of scanning it.
     """
     here, sure = frontier.here[0], np.float32(trees.sure_margin)

@@ -19,6 +19,7 @@ from .frontier import (
     frontier_at,
     new_frontiers,
     pass_router,
+    patience_of,
     prefetch_here,
     prefetch_router,
 )
@@ -112,7 +113,7 @@ def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, ids
         lanes.step[lane] = _CHOOSE
     else:
         unfinished = restriction.slots.size > 0 and best.n_found[0] < best.scores.size
-        arrived = begin_path(trees, frontier, query.n_leaves, trees.members.shape[2], unfinished)
+        arrived = begin_path(trees, frontier, query.n_leaves, patience_of(trees), unfinished)
         if not arrived:
             answer(keys, best, lanes.row[lane], ids, scores)
             lanes.step[lane] = _BEGIN

@@ -167,7 +167,7 @@ class Packed(NamedTuple):
 
 
 class Trees(NamedTuple):
-    """The shape of all trees: arrays of a :class:`State`, and the margin that searches use."""
+    """The shape of all trees: arrays of a :class:`State`, and the parameters that searches use."""
 
     nodes: np.ndarray  # NODE (trees, nodes): links and counts; :class:`LinearModels` owns the other fields
     leaves: np.ndarray  # LEAF (trees, leaves)
@@ -176,6 +176,7 @@ class Trees(NamedTuple):
     counters: np.ndarray  # int64 (trees, N_COUNTERS)
     streams: np.ndarray  # uint64 (trees + 1,)
     sure_margin: float  # the margin at which searches consider a router certain
+    leaf_multiplier: float  # see :func:`leaf_limit`
 
 
 class LinearModels(NamedTuple):
@@ -254,9 +255,8 @@ class State(NamedTuple):
     @property
     def trees(self) -> Trees:
         """The shape of the trees."""
-        counters, streams = self.counters, self.streams
-        sure_margin = self.parameters.sure_margin
-        return Trees(self.nodes, self.leaves, self.members, self.leaf_of, counters, streams, sure_margin)
+        arrays = self.nodes, self.leaves, self.members, self.leaf_of, self.counters, self.streams
+        return Trees(*arrays, self.parameters.sure_margin, self.parameters.leaf_multiplier)
 
     @property
     def models(self) -> LinearModels:

@@ -18,6 +18,7 @@ from .._forest import (
     frontier_at,
     longest_row,
     new_frontiers,
+    patience_of,
     reach_next,
     row_of,
 )
@@ -103,7 +104,7 @@ def _reach_labels(trees, routers, room, sums, routed, n_leaves, labels, n_found)
     """
     frontier = frontier_at(room.frontiers, 0)
     begin_search(frontier)
-    patience = min(labels.size, trees.members.shape[2])
+    patience = min(labels.size, patience_of(trees))
     while n_found < labels.size:
         t, leaf = reach_next(trees, routers, frontier, routed, n_leaves, patience)
         if leaf == NONE:

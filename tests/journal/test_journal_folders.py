@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from journals import FORMS_AND_EVICTIONS, OPTIONS, change, execute, same
 from saved import dense_rows
@@ -59,6 +59,7 @@ def test_a_replaced_memory_counts_as_returned(folder: Path):
 @pytest.mark.parametrize(("form", "eviction"), FORMS_AND_EVICTIONS)
 @settings(max_examples=5)
 @given(seed=st.integers(0, 10**6), snapshot_bytes=st.sampled_from([0, 1 << 26]), sync_every=st.sampled_from([1, 5]))
+@example(seed=9146, snapshot_bytes=0, sync_every=1)  # fewer memories than before the snapshot
 def test_any_changes_lead_to_the_same_tree_again(
     form: str, eviction: str | None, seed: int, snapshot_bytes: int, sync_every: int, tmp_path_factory: Any
 ):

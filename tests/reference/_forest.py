@@ -70,7 +70,6 @@ class Forest:
         self.by_id: dict[int, Memory] = {}
         self.returned: list[Memory] = []  # those returned last at the end
         self.next_id = 0
-        self.most_memories = 0  # that there ever were
         self.theta: dict[int, float] = {}
         self.theta_squares: dict[int, float] = {}
 
@@ -98,7 +97,6 @@ class Forest:
         self.memories.append(memory)
         self.returned.append(memory)
         self.by_id[memory.id] = memory
-        self.most_memories = max(self.most_memories, len(self.memories))
         for tree in self.trees:
             tree.insert(memory)
 
@@ -181,9 +179,9 @@ class Forest:
         """Return up to ``n_leaves`` leaves of all trees, those on the cheapest paths.
 
         With at least a leaf for every tree, each tree gives its own best leaf first. The search for a leaf loses
-        patience after as many routers as the largest leaf that could ever be has memories.
+        patience after as many routers as a leaf may have memories.
         """
-        patience = self.leaf_limit(self.most_memories)
+        patience = self.leaf_limit(len(self.memories))
         leaves = []
         rest = Frontier()
         for tree in self.trees:
