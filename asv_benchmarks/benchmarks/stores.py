@@ -139,7 +139,7 @@ class Feedback(WithStores):
     number = 1  # each run changes the store, so each run loads its own
 
     def setup(self, n: int) -> None:
-        """Load a store, compile all kernels, and make the queries."""
+        """Load a store, prepare the queries, and compile all kernels."""
         self.load(n)
         self.queries, self.answers = make_questions(self.data.keys, _POPULAR, 2 * _RATED)
         self.reward(1)

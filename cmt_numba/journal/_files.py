@@ -24,7 +24,7 @@ _ALWAYS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NUMBER = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _LENGTH = _NUMBER.size + 16 + _CHECKSUM.size  # the identity has 16 bytes
-_AFTER_THE_END = 1 << 30  # the place of the lock on Windows, where other processes cannot read what is locked
+_AFTER_THE_END = 1 << 30  # the locked byte on Windows, where other processes cannot read a locked range
 _SECONDS_BETWEEN_ATTEMPTS = 0.02
 _MOST_ATTEMPTS = 3
 

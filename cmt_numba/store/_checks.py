@@ -59,15 +59,20 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     return checked
 
 
+def _check_string(name: str, value: str, position: int) -> str:
+    """Return a string that SQLite can store."""
+    if "\0" in value:
+        raise ValueError(f"{name} must not contain null characters: {value!r:.100} at position {position}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} must be valid Unicode: {value!r:.100} at position {position}") from error
+    return str(value)
+
+
 def _check_key(key: Any, position: int) -> Key:
     if isinstance(key, str):
-        if "\0" in key:
-            raise ValueError(f"keys must not contain null characters: {key!r:.100} at position {position}")
-        try:
-            key.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"keys must be valid Unicode: {key!r:.100} at position {position}") from error
-        return str(key)
+        return _check_string("keys", key, position)
     if isinstance(key, int | np.integer) and not isinstance(key, bool):
         if not _LEAST <= key <= _MOST:
             raise ValueError(f"keys must fit into 64 bits: {key} at position {position} does not")
@@ -172,13 +177,7 @@ def _check_text(text: Any, position: int, may_be_missing: bool) -> str | None:
         return None
     if not isinstance(text, str):
         raise TypeError(f"texts must be strings, got {text!r:.50} at position {position}")
-    if "\0" in text:
-        raise ValueError(f"texts must not contain null characters: {text!r:.50} at position {position}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"texts must be valid Unicode: {text!r:.50} at position {position}") from error
-    return str(text)
+    return _check_string("texts", text, position)
 
 
 def check_one_of(where: Any, keys: Any) -> None:

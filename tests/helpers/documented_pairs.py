@@ -19,7 +19,7 @@ from cmt_numba.neighbors import LandmarkClassifier
 from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, TextClassifier
 
 ROOM = 0.01
-"""The largest rise of an error that passes. Libraries and processors round differently."""
+"""The largest accepted rise of an error, because libraries and processors round differently."""
 
 WORDS = np.array([f"w{number}" for number in range(1200)])
 FREQUENCY = 1.0 / np.arange(1, WORDS.size + 1)
