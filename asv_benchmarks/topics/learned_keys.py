@@ -24,7 +24,7 @@ from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier
-from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, SubwordVectors
 
 commands = Commands(__doc__)
 
@@ -148,10 +148,6 @@ def engines(
         lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True, dtype=np.float32), classifier())
     )
     found["CMTClassifier, learned"] = twice(lambda: make_pipeline(FastTextClassifier(random_state=0), classifier()))
-    for weight in (*arguments.weights, "held_out"):
-        found[f"CMTClassifier, hybrid, {weight}"] = twice(
-            lambda weight=weight: make_pipeline(HybridVectorizer(weight=weight), classifier())
-        )
     if vectors is not None:
         found["FastTextClassifier, softmax, vectors"] = twice(
             partial(FastTextClassifier, vectors=vectors, random_state=0)
@@ -166,7 +162,6 @@ def engines(
     argument("--epochs", type=int, default=25, help="epochs of fastText"),
     argument("--rate", type=float, default=0.5, help="learning rate of fastText"),
     argument("--max-n", type=int, default=5, help="longest character n-gram of fastText"),
-    argument("--weights", type=float, nargs="*", default=[0.1, 0.3, 0.5], help="weights of the dense part of the keys"),
     argument("--corpus", type=Path),
     argument("--fasttext", metavar="PYTHON"),
     argument(

@@ -150,7 +150,7 @@ def fit(
     cmt-numba fit train.svm --model my.cmt
     cmt-numba fit huge.svm.gz --model my.cmt --streaming --features 50000
     cmt-numba fit news.csv --text title --text body --label topic --model news.cmt
-    cmt-numba fit news.csv --text title --label topic --keys hybrid --model news.cmt
+    cmt-numba fit news.csv --text title --label topic --keys bm25 --model news.cmt
     ```
     """
     from rich.console import Console

@@ -19,8 +19,6 @@ from ..formats import ReadOptions, kinds_of
 from ..persistence import Contents, document, read_array, read_document, take
 from ..text import (
     BM25Vectorizer,
-    FastTextClassifier,
-    HybridVectorizer,
     SubwordVectors,
     contents_of,
     of_prefix,
@@ -32,7 +30,7 @@ from ._options import TextKeys
 KIND = ColumnTransformer.__name__
 
 
-def new_vectorizer(keys: TextKeys, *, task: str | None, jobs: int, seed: int) -> Any:
+def new_vectorizer(keys: TextKeys, *, jobs: int, seed: int) -> Any:
     """Return an unfitted vectorizer for texts."""
     if keys is TextKeys.words:
         return TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
@@ -40,11 +38,7 @@ def new_vectorizer(keys: TextKeys, *, task: str | None, jobs: int, seed: int) ->
         return TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, dtype=np.float32)
     if keys is TextKeys.bm25:
         return BM25Vectorizer(norm="l2")  # suits estimators, which train on document vectors
-    subword = SubwordVectors(min_count=1, pooling="sif", n_jobs=jobs, random_state=seed)
-    if keys is TextKeys.subword:
-        return subword
-    several = task == "multilabel"  # FastTextClassifier requires one class per text
-    return HybridVectorizer(dense=subword if several else FastTextClassifier(n_jobs=jobs, random_state=seed))
+    return SubwordVectors(min_count=1, pooling="sif", n_jobs=jobs, random_state=seed)
 
 
 def new_columns(kinds: Sequence[str]) -> Any:

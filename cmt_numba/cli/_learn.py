@@ -31,7 +31,7 @@ def learn(
         return Model(training.text_classifier().fit(rows.X, rows.y), options)
     estimator = training.estimator(options, streaming=False)
     if keys is not None:
-        vectorizer = new_vectorizer(keys, task=options.task, jobs=training.jobs, seed=training.seed)
+        vectorizer = new_vectorizer(keys, jobs=training.jobs, seed=training.seed)
         X = vectorizer.fit_transform(rows.X, rows.y)
     else:
         X, vectorizer = keys_of_rows(rows.X, options)

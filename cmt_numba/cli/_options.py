@@ -56,7 +56,6 @@ class TextKeys(StrEnum):
     characters = "characters"
     bm25 = "bm25"
     subword = "subword"
-    hybrid = "hybrid"
 
 
 class RivalName(StrEnum):

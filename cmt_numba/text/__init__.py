@@ -3,8 +3,7 @@
 from ._base import contents_of, of_prefix, vectorizer_of, with_prefix
 from ._bm25 import BM25Vectorizer
 from ._fasttext import FastTextClassifier
-from ._hybrid import HybridVectorizer
 from ._subword_vectors import SubwordVectors
 from ._text_classifier import TextClassifier, TextExplanation
 
-__all__ = ["BM25Vectorizer", "FastTextClassifier", "HybridVectorizer", "SubwordVectors", "TextClassifier"]
+__all__ = ["BM25Vectorizer", "FastTextClassifier", "SubwordVectors", "TextClassifier"]

@@ -15,10 +15,11 @@ import numpy as np
 from convolution import FORMS, ConvolutionalKeys
 from sentences import columns, read_lines
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.preprocessing import normalize
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import Normalizer, normalize
 
 from cmt_numba import CMTClassifier
-from cmt_numba.text import FastTextClassifier, HybridVectorizer, SubwordVectors
+from cmt_numba.text import FastTextClassifier, SubwordVectors
 
 N_TRAINING, N_SHOTS = 100, 5
 
@@ -46,6 +47,13 @@ def error(keys: Any, few: Any, asked: Any) -> float:
     return float(np.mean(memory.predict(normalize(keys.transform(asked[0]))) != asked[1]))
 
 
+def join(words: Any, dense: Any, weight: float) -> FeatureUnion:
+    """Return a vectorizer whose cosines are the weighted means of the cosines of two fitted vectorizers."""
+    weights = {"words": (1.0 - weight) ** 0.5, "dense": weight**0.5}
+    parts = [("words", words), ("dense", make_pipeline(dense, Normalizer().fit(np.zeros((1, 1)))))]
+    return FeatureUnion(parts, transformer_weights=weights)
+
+
 def main() -> None:
     """Print the error for each type of key and seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -61,7 +69,7 @@ def main() -> None:
         words = TfidfVectorizer(sublinear_tf=True, dtype=np.float32).fit([*known[0], *few[0]])
         linear = FastTextClassifier(random_state=seed).fit(*known)
         keys: dict[str, Any] = {"tf-idf words": words, "FastTextClassifier": linear}
-        keys["tf-idf and FastTextClassifier"] = HybridVectorizer(words, linear, weight=0.5).fit(few[0])
+        keys["tf-idf and FastTextClassifier"] = join(words, linear, 0.5)
         if vectors is not None:
             keys["SubwordVectors"] = vectors
         for form in arguments.forms:
@@ -69,8 +77,7 @@ def main() -> None:
             network = ConvolutionalKeys(form, of_words, n_epochs=arguments.epochs, random_state=seed).fit(*known)
             keys[f"network, {form}"] = network
             for weight in (0.3, 0.5):
-                joined = HybridVectorizer(words, network, weight=weight).fit(few[0])
-                keys[f"tf-idf and network, {form}, {weight}"] = joined
+                keys[f"tf-idf and network, {form}, {weight}"] = join(words, network, weight)
         for name, each in keys.items():
             print(f"seed {seed}, {name}: {error(each, few, asked):.3f}", flush=True)
 

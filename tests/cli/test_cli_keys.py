@@ -22,7 +22,6 @@ KIND_OF = {
     "characters": "TfidfVectorizer",
     "bm25": "BM25Vectorizer",
     "subword": "SubwordVectors",
-    "hybrid": "HybridVectorizer",
 }
 
 
@@ -59,9 +58,9 @@ def test_keys_are_kept_in_the_model(keys: str, news: Path, tmp_path: Path):
 
 
 @needs_jit
-def test_hybrid_keys_of_texts_with_several_labels(news: Path, tmp_path: Path):
+def test_keys_of_texts_with_several_labels(news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
-    succeed("fit", news, "-m", model, "--text", "title", "--label", "marks", "--keys", "hybrid")
+    succeed("fit", news, "-m", model, "--text", "title", "--label", "marks", "--keys", "subword")
     assert succeed("query", news, "-m", model, "-k", 2).count("\n") == 120
 
 

@@ -119,7 +119,6 @@ def test_tour(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert names["vectors"].transform(["the redder fox"]).any()
     exec(blocks.pop(), names)
     assert names["linear"].predict(["the redder fox"]) == ["animals"]
-    assert names["finder"].predict(names["hybrid"].transform(["the redder fox"])) == ["animals"]
     exec(blocks.pop(), names)
     assert names["words"].query(["definate"]).ids.tolist() == [[2]]
     exec(blocks.pop(), names)

@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, 
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, MemoryStore
 from cmt_numba.neighbors import LandmarkClassifier
-from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, TextClassifier
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, TextClassifier
 
 ROOM = 0.01
 """The largest accepted rise of an error, because libraries and processors round differently."""
@@ -196,7 +196,6 @@ PAIRS = {
     "counts, classifier": Pair(classify, CountVectorizer, topics),
     "tf-idf, classifier": Pair(classify, lambda: TfidfVectorizer(sublinear_tf=True), topics),
     "BM25, classifier of topics": Pair(classify, lambda: BM25Vectorizer(norm="l2"), topics),
-    "hybrid, classifier": Pair(classify, lambda: HybridVectorizer(weight=0.3), topics),
     "BM25, labels": Pair(tag, BM25Vectorizer, tagged),
     "tf-idf, labels": Pair(tag, lambda: TfidfVectorizer(sublinear_tf=True), tagged),
     "text classifier": Pair(classify_texts, lambda: TextClassifier(random_state=0), topics),

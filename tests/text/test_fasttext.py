@@ -1,4 +1,4 @@
-"""FastTextClassifier: training against plain NumPy, class trees, hybrid keys, files and bad input."""
+"""FastTextClassifier: training against plain NumPy, class trees, files and bad input."""
 
 import heapq
 import pickle
@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import normalize
 
 from cmt_numba import CMTClassifier
-from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors
+from cmt_numba.text import FastTextClassifier, SubwordVectors
 from cmt_numba.text._class_model import LOSSES, ClassForest, huffman_tree, levels
 from cmt_numba.text._labelled import Classes, FastTextSettings, Labelled, best_leaves, learn_labelled
 from cmt_numba.text._skipgram import FeatureVectors
@@ -324,86 +322,6 @@ def test_the_same_seed_gives_the_same_vectors():
     assert (other.transform(texts) != fits[0]).any()
     several = FastTextClassifier(n_jobs=2, **OPTIONS).fit(texts, y)
     assert several.score(texts, y) == 1.0
-
-
-# Hybrid keys
-
-
-def cosines(a: Any, b: Any) -> np.ndarray:
-    """Return the cosine of each row of ``a`` with each row of ``b``. Zero rows have cosine 0."""
-    a, b = (normalize(np.asarray(part.todense() if scipy.sparse.issparse(part) else part)) for part in (a, b))
-    product: np.ndarray = a @ b.T
-    return product
-
-
-def test_hybrid_keys_weigh_the_cosines_of_their_parts(learned: FastTextClassifier):
-    texts, y = requests(20, seed=3)
-    words = BM25Vectorizer(norm="l2")
-    vectorizer = HybridVectorizer(words, learned, weight=0.4)
-    stored, asked = vectorizer.fit_transform(texts, y), vectorizer.transform(texts[:5])
-    assert vectorizer.dense_ is learned
-    assert clone(vectorizer).dense is learned
-    assert stored.dtype == asked.dtype == np.float32
-    assert not hasattr(words, "vocabulary_")
-    expected = 0.6 * cosines(words.fit_transform(texts), words.transform(texts[:5]))
-    expected += 0.4 * cosines(learned.transform(texts), learned.transform(texts[:5]))
-    np.testing.assert_allclose((stored @ asked.T).todense(), expected, atol=1e-5)
-    assert (vectorizer.transform_documents(texts) != stored).nnz == 0
-    vectorizer.set_params(weight=2.0)
-    with pytest.raises(ValueError, match="weight"):
-        vectorizer.transform(texts)
-
-
-class Numbers(TransformerMixin, BaseEstimator):
-    """Map each text to a unit vector, given by the number at its end."""
-
-    def fit(self, texts: list[str], y: Any = None) -> "Numbers":
-        self.fitted_ = True
-        return self
-
-    def transform(self, texts: list[str]) -> np.ndarray:
-        return np.eye(5)[[int(text[-1]) for text in texts]]
-
-
-def test_the_weight_of_hybrid_keys_can_be_held_out(rng: np.random.Generator):
-    told, random = np.arange(60) % 5, rng.integers(0, 5, 60)
-    words = TfidfVectorizer(token_pattern="word.")
-    for texts, is_dense in (
-        ([f"word{i} {j}" for i, j in zip(told, random, strict=True)], False),
-        ([f"word{j} {i}" for i, j in zip(told, random, strict=True)], True),
-    ):
-        keys = HybridVectorizer(words, Numbers(), weight="held_out")
-        stored = keys.fit_transform(texts, told)
-        assert (keys.weight_ > 0.0) == is_dense
-        parts = keys.set_params(weight=keys.weight_).fit_transform(texts, told)
-        np.testing.assert_array_equal(stored.todense(), parts.todense())
-    anew = HybridVectorizer(words, Numbers(), weight="held_out")
-    for given, problem in (
-        (None, "needs classes"),
-        (told[:9], "one entry for each"),
-        (range(60), "a class with at least two"),
-    ):
-        with pytest.raises(ValueError, match=problem):
-            anew.fit(texts, given)
-    with pytest.raises(ValueError, match="held_out"):
-        HybridVectorizer(words, Numbers(), weight="auto").fit(texts, told)
-    with pytest.raises(NotFittedError):
-        HybridVectorizer(words, Numbers()).fit(texts, told).set_params(weight="held_out").transform(texts)
-
-
-@needs_jit
-def test_hybrid_keys_learn_their_parts():
-    texts, y = requests()
-    keys = HybridVectorizer(dense=FastTextClassifier(**OPTIONS), weight=0.5)
-    classifier = make_pipeline(keys, CMTClassifier(random_state=0)).fit(texts, y)
-    assert classifier.score(*requests(40, seed=1)) > 0.95
-    assert not hasattr(keys.dense, "classes_")
-    with pytest.raises(ValueError, match="y must be given"):
-        HybridVectorizer().fit(texts)
-    with pytest.raises(NotFittedError):
-        HybridVectorizer().transform(texts)
-    with pytest.raises(ValueError, match="weight"):
-        HybridVectorizer(weight=-1.0).fit(texts, y)
 
 
 # Files

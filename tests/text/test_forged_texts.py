@@ -11,7 +11,7 @@ from conftest import needs_jit
 from forged import check_forgeries
 
 from cmt_numba import InvariantError
-from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors, TextClassifier
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, SubwordVectors, TextClassifier
 
 TEXTS = ["the red fox sleeps", "a blue whale", "red planets are far", "the blue planet", "red and blue"] * 3
 TOPICS = ["animal", "animal", "planet", "planet", "colour"] * 3
@@ -54,8 +54,6 @@ MODELS: dict[str, Callable[[], Any]] = {
     "negative": lambda: fasttext(loss="negative", word_ngrams=1),
     "text classifier": text_classifier,
     "text classifier with an encoder": lambda: text_classifier(encode),
-    "hybrid": lambda: HybridVectorizer(weight="held_out", dense=fasttext()).fit(TEXTS, TOPICS),
-    "hybrid of bm25": lambda: HybridVectorizer(bm25(), subword(pooling="sif")).fit(TEXTS, TOPICS),
 }
 
 
@@ -80,8 +78,7 @@ def use(model: Any) -> None:
     if isinstance(model, FastTextClassifier):
         keys += [model.predict_proba(QUERIES), model.top_classes(QUERIES, 3)[1], model.top_classes(QUERIES, 1)[1]]
         model.predict(QUERIES)
-    if not isinstance(model, HybridVectorizer):
-        assert len(model.get_feature_names_out()) == keys[0].shape[1]
+    assert len(model.get_feature_names_out()) == keys[0].shape[1]
     if isinstance(model, SubwordVectors):
         keys += [model.word_vectors(["fox", "foxes"]), np.array([score for _, score in model.nearest_words("fox", 3)])]
         keys.append(model.partial_fit(TEXTS).transform(QUERIES))

@@ -18,7 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks, get_tags
 
-from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors, TextClassifier
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, SubwordVectors, TextClassifier
 
 DOCUMENTS = [
     "In the beginning was the word",
@@ -287,7 +287,6 @@ def test_lone_surrogates_are_refused_by_all():
             lambda given: FastTextClassifier().fit(given, classes),
             lambda given: SubwordVectors(min_count=1).fit(given),
             lambda given: TextClassifier(random_state=0).fit(["a", "b"], classes).predict(given),
-            lambda given: HybridVectorizer().fit(given, classes),
         ],
         "documents": [
             lambda given: BM25Vectorizer().fit(given),

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
 
-from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer
+from cmt_numba.text import BM25Vectorizer
 
 TEXTS = ["the red fox sleeps", "a blue whale", "red planets are far", "the blue planet", "red and blue"] * 3
 TOPICS = ["animal", "animal", "planet", "planet", "colour"] * 3
@@ -51,30 +50,3 @@ def test_bm25_files_hold_no_functions(tmp_path: Path):
         BM25Vectorizer(analyzer=lambda text: [(word,) for word in text.split()]).fit(TEXTS).save(tmp_path / "keys")
     with pytest.raises(NotFittedError):
         BM25Vectorizer().save(tmp_path / "keys")
-
-
-@pytest.mark.parametrize(
-    ("sparse", "weight"),
-    [
-        (None, 0.3),
-        (BM25Vectorizer(), "held_out"),
-        (TfidfVectorizer(analyzer="char", ngram_range=(2, 3)), 0.3),
-    ],
-)
-def test_hybrid_files_hold_both_parts(sparse: Any, weight: Any, tmp_path: Path):
-    dense = FastTextClassifier(4, n_epochs=2, max_n=0, random_state=0)
-    learned = HybridVectorizer(sparse, dense, weight=weight).fit(TEXTS, TOPICS)
-    learned.save(tmp_path / "keys")
-    loaded = HybridVectorizer.load(tmp_path / "keys")
-    assert_same_keys(learned, loaded)
-    assert_same_keys(learned, loaded, "transform_documents")
-    assert loaded.weight == weight
-    if weight == "held_out":
-        assert loaded.weight_ == learned.weight_
-    assert_same_keys(learned, loaded.fit(TEXTS, TOPICS))  # fit leaves fitted parts unchanged
-
-
-def test_hybrid_files_with_other_parts_are_refused(tmp_path: Path):
-    dense = FastTextClassifier(4, n_epochs=1, max_n=0, random_state=0).fit(TEXTS, TOPICS)
-    with pytest.raises(TypeError, match="got HashingVectorizer"):
-        HybridVectorizer(HashingVectorizer(), dense).fit(TEXTS).save(tmp_path / "keys")
