@@ -80,7 +80,7 @@ class PolicyFolder(journals.DurableForm):
         given = _signature(method).bind(self.policy, *args, **kwargs).arguments
         given = {name: _plain(name, value) for name, value in given.items() if name != "self"}
 
-        def make() -> tuple[Any, journals.Entry]:
+        def make() -> Any:
             answer = method(self.policy, **given)
             names = _ARGUMENTS[method.__name__, journals.CURRENT]
             arguments = {name: given.get(name) for name in names}
@@ -88,8 +88,8 @@ class PolicyFolder(journals.DurableForm):
                 arguments["features"] = given["keys"]
             if method.__name__ == "act":
                 arguments[_CHOSEN] = answer.actions
-            entry = journals.Entry(method.__name__, arguments, self.fingerprint(), journal=self.journal.identity)
-            return answer, entry
+            self.journal.append(journals.Entry(method.__name__, arguments, self.fingerprint()))
+            return answer
 
         return self.journal.change(make)
 
@@ -129,6 +129,14 @@ class PolicyFolder(journals.DurableForm):
             answer = operation.call(made, called)
         if entry.name == "act" and not np.array_equal(answer.actions, chosen):
             made._correct(answer, np.asarray(chosen))
+
+    def mark(self) -> Any:
+        """Return the fingerprint: methods check their arguments within a step."""
+        return self.fingerprint()
+
+    def is_changed(self, mark: Any, error: BaseException) -> bool:
+        """Return whether a failed change may have changed the policy. Invalid arguments change nothing."""
+        return not isinstance(error, LookupError | TypeError | ValueError) or mark != self.mark()
 
     def twin(self) -> Any:
         """Return a policy in memory that shares the state and the lock of the current one."""

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
 import secrets
 import zlib
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -28,14 +29,12 @@ from .._arrays import WeightedRows
 from .._change import ReadWriteLock
 from .._validation import check_integer, label_array, unmasked
 from ..journal import (
-    CURRENT,
     Arguments,
     Durability,
     DurableForm,
     Entry,
     Journal,
     Operation,
-    count_argument_bytes,
     find_operation,
     fingerprint,
     plain_arguments,
@@ -102,7 +101,8 @@ class EstimatorFolder(DurableForm):
         self.estimator: Any = kind(**({"random_state": secrets.randbits(31)} | _given(options)))
         self.estimator._check_parameters()
         self._is_open = False
-        self._calibration: float = np.nan  # the calibration journaled last
+        self._calibration = math.nan  # the calibration journaled last
+        self._parameters = ""  # the parameters checked last
         self._drawn: int | None = None  # the random state journaled last
 
     def open(self, path: str | os.PathLike[str], durability: Durability) -> Any:
@@ -127,15 +127,16 @@ class EstimatorFolder(DurableForm):
     def note(self, _model: Any) -> None:
         """Record the state of the estimator after a change, before readers can use it."""
         self._noted = _learned_calibration(self._former_calibration)  # readers can no longer change it
+        self._calibrated = _calibration_of(self.estimator)
         self._after, self._last = self.fingerprint(), _drawn_by(self.estimator)
 
     def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call a method of the estimator as a journaled change."""
-        bound = inspect.signature(method).bind(self.estimator, *args, **kwargs)
+        bound = _signature(method).bind(self.estimator, *args, **kwargs)
         bound.apply_defaults()  # journal the defaults too, because later versions may change them
         return self.journal.change(partial(self._make, method, bound.arguments))
 
-    def _make(self, method: Callable[..., Any], given: Arguments) -> tuple[Any, Entry]:
+    def _make(self, method: Callable[..., Any], given: Arguments) -> Any:
         name, estimator = method.__name__, self.estimator
         version = _VERSIONS[self.kind, name]
         operation = OPERATIONS[self.kind, name, version]
@@ -148,43 +149,40 @@ class EstimatorFolder(DurableForm):
             called["X"] = given["X"]  # the method also needs the feature names of a data frame
         if isinstance(given.get("X"), WeightedRows):
             journaled[_WEIGHTED], called["X"] = True, given["X"]
-        journaled[_PARAMETERS] = _parameters_of(estimator)
-        _check_parameters(self._class, journaled[_PARAMETERS])  # reject an entry that could not be replayed
-        count_argument_bytes(journaled)  # raises if an argument cannot be stored
-        before, names = self.fingerprint(), _names_of(estimator)
-        self._noted, self._after, self._first, self._last = np.nan, before, self._drawn, self._drawn
-        estimator._lock.change(partial(method, estimator, **called))
-        self._enter_calibration(self._noted, before)
+        journaled[_PARAMETERS] = self._checked_parameters()
+        names = _names_of(estimator)
+        self._after, self._first, self._last = None, self._drawn, self._drawn
+        self._noted = self._calibrated = self._calibration
+        method(estimator, **called)
+        self._enter_calibration(self._noted)
         if _names_of(estimator) != names:
             journaled[_NAMES] = np.asarray(_names_of(estimator), object)
         if self._first is not None:
             journaled[_DRAWN] = self._first
-        self._calibration = np.nan if self._after.get("calibrated") == 0 else self._noted
-        self._drawn = self._last
-        return estimator, self._entry(name, journaled, self._after, version)
+        self._calibration, self._drawn = self._calibrated, self._last
+        self.journal.append(Entry(name, journaled, self._after, version=version))
+        return estimator
 
-    def _entry(self, name: str, arguments: Arguments, after: dict[str, int], version: int = CURRENT) -> Entry:
-        return Entry(name, arguments, after, journal=self.journal.identity, version=version)
+    def _checked_parameters(self) -> str:
+        """Return the parameters as JSON. Raise TypeError or ValueError if an entry with them could not be replayed."""
+        parameters = _parameters_of(self.estimator)
+        if parameters != self._parameters:
+            _check_parameters(self._class, parameters)
+            self._parameters = parameters
+        return parameters
 
     def enter_notes(self) -> None:
         """Journal the calibration and the random state if queries have changed them since the last change."""
-
-        def look() -> tuple[float, int | None, dict[str, int]]:
-            return _calibration_of(self.estimator), _drawn_by(self.estimator), self.fingerprint()
-
-        noted, drawn, after = self.lock.read(look)
-        self._enter_calibration(noted, after)
+        self._enter_calibration(_calibration_of(self.estimator))
+        drawn = _drawn_by(self.estimator)
         if drawn != self._drawn:
-            self.journal.note(self._entry(_DRAW, {_DRAWN: drawn}, after))
+            self.journal.note(Entry(_DRAW, {_DRAWN: drawn}, None))
             self._drawn = drawn
 
-    def _enter_calibration(self, value: float, after: dict[str, int]) -> None:
-        if not np.isnan(value) and value != self._calibration:
-            self.journal.note(self._entry(_CALIBRATION, {_VALUE: value}, after | {"calibrated": 1}))
+    def _enter_calibration(self, value: float) -> None:
+        if not math.isnan(value) and value != self._calibration:
+            self.journal.note(Entry(_CALIBRATION, {_VALUE: value}, None))
             self._calibration = value
-
-    def mark(self) -> Any:
-        return vars(self.estimator).get("_model"), _without_calibration(self.fingerprint())
 
     # Files
 
@@ -239,13 +237,12 @@ class EstimatorFolder(DurableForm):
             "n_examples": int(index.n_of_label.sum()),
             "biases": zlib.crc32(np.ascontiguousarray(index.head.nodes[0, : index.n_labels]["bias"]).tobytes()),
             "gaps": zlib.crc32(index.head.gaps.tobytes()),
-            "calibrated": int(not np.isnan(_calibration_of(estimator))),
             "generator": _digest_of(index.orders),
         }
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
-        """Return whether an estimator has the fingerprint ``after``. The readers of a folder calibrate on their own."""
-        return _without_calibration(self.fingerprint(made)) == _without_calibration(after)
+        """Return whether an estimator has the fingerprint ``after``."""
+        return self.fingerprint(made) == after
 
     # Replaying
 
@@ -285,6 +282,11 @@ class EstimatorFolder(DurableForm):
             made.feature_names_in_ = kept if names is None else names
 
 
+@cache
+def _signature(method: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(method)
+
+
 def folder_of(estimator: Any) -> EstimatorFolder | None:
     """Return the folder of a durable estimator, or None if the estimator is in memory only."""
     return vars(estimator).get(FOLDER)
@@ -311,11 +313,7 @@ def _names_of(estimator: Any) -> list[str] | None:
 
 
 def _learned_calibration(kept: np.ndarray | None) -> float:
-    return np.nan if kept is None else float(kept[0])
-
-
-def _without_calibration(found: dict[str, int]) -> dict[str, int]:
-    return {name: value for name, value in found.items() if name != "calibrated"}  # readers may have changed it
+    return math.nan if kept is None else float(kept[0])
 
 
 def _parameters_of(estimator: Any) -> str:

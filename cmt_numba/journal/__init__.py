@@ -58,7 +58,7 @@ Network file systems may not support the locks. To copy an open tree, call ``sav
 
 from ._database import ExtraTables, SchemaRow, SharedConnection
 from ._durable_tree import DurableTree, fingerprint
-from ._entries import CURRENT, Arguments, Entry, Operation, count_argument_bytes, find_operation, plain_arguments
+from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
 from ._files import AlreadyOpenError, JournalError
 from ._in_folder import InFolder
 from ._journal import Durability, DurableForm, Journal

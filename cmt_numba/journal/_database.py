@@ -186,16 +186,21 @@ class EntryDatabase:
 
     def execute(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
         """Execute a statement and return all result rows."""
+        connection = self.connection
         try:
-            return self.connection.rows(statement, values)
+            with connection.turn:
+                return connection.execute(statement, values).fetchall()
         except sqlite3.Error:
             with translated_errors(self.path):
                 raise
 
     def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
         """Execute a statement once for each row of values."""
-        with translated_errors(self.path):
+        try:
             self.connection.executemany(statement, rows)
+        except sqlite3.Error:
+            with translated_errors(self.path):
+                raise
 
     @property
     def n_written(self) -> int:
@@ -281,13 +286,9 @@ class EntryDatabase:
 
     def append(self, sequence: int, entry: bytes) -> None:
         """Write an entry. Call :meth:`commit` to commit it."""
-        self.begin()
-        self.execute("INSERT INTO entries VALUES (?, ?)", (sequence, entry))
-
-    def begin(self) -> None:
-        """Begin a transaction unless one is active."""
         if not self.connection.in_transaction:
             self.execute("BEGIN")
+        self.execute("INSERT INTO entries VALUES (?, ?)", (sequence, entry))
 
     def commit(self) -> None:
         """Commit the active transaction, if any. A crash of the process cannot lose committed changes."""
@@ -332,7 +333,8 @@ class EntryDatabase:
     def restart(self, sequence: int, entry: bytes) -> None:
         """Replace all entries with a single entry and sync it to disk. On failure, keep the previous entries."""
         try:
-            self.begin()
+            if not self.connection.in_transaction:
+                self.execute("BEGIN")
             self.run("DELETE FROM entries")
             self.append(sequence, entry)
             self.sync()

@@ -30,7 +30,7 @@ from ..persistence import VALUES, Contents
 from ..tree import ContextualMemoryTree
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
 from ._files import JournalError
-from ._journal import Durability, Journal
+from ._journal import Durability, DurableForm, Journal
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def fingerprint(tree: ContextualMemoryTree, *, with_draws: bool = True) -> dict[
     }
 
 
-class _TreeForm:
+class _TreeForm(DurableForm):
     """The :class:`DurableForm` of a tree.
 
     Parameters
@@ -118,16 +118,18 @@ class _TreeForm:
     def change(self, name: str, arguments: Arguments, *, counts: bool = True, **shown: Any) -> Any:
         """Call a method of the tree as a journaled change. The arguments ``shown`` are not journaled."""
         assert self.journal is not None
-        return self.journal.change(partial(self._make, name, arguments, shown), counts=counts)
+        return self.journal.change(partial(self._make, name, arguments, shown, counts), counts=counts)
 
-    def _make(self, name: str, arguments: Arguments, shown: Arguments) -> tuple[Any, Entry]:
+    def _make(self, name: str, arguments: Arguments, shown: Arguments, counts: bool) -> Any:
         assert self.journal is not None
         operation, arguments, tree = OPERATIONS[name, CURRENT], plain_arguments(arguments), self.tree
         forest = tree._forest
         forest.last_evicted = np.empty(0, np.int64)
         answer = operation.call(tree, arguments | shown)
         evicted = forest.last_evicted if forest.last_evicted.size > 0 else None
-        return answer, Entry(name, operation.stored(arguments), fingerprint(tree), evicted, self.journal.identity)
+        entry = Entry(name, operation.stored(arguments), fingerprint(tree), evicted)
+        self.journal.append(entry, counts=counts)
+        return answer
 
     # Changes by queries
 
@@ -152,9 +154,6 @@ class _TreeForm:
         forest = self.tree._forest
         streams = forest.streams if forest.state is None else forest.state.streams
         return forest, forest.lock.n_steps, int(streams[-1])
-
-    def is_changed(self, mark: Any, error: BaseException) -> bool:
-        return bool(mark != self.mark())
 
     # Files
 

@@ -94,9 +94,9 @@ class Entry(NamedTuple):
 
     name: str  # the name of the operation
     arguments: dict[str, Any]  # converted arguments, under their names in entries
-    after: dict[str, int]  # the fingerprint of the object after the change
+    after: dict[str, int] | None  # the fingerprint of the object after the change; None if it is not compared
     forgotten: np.ndarray | None = None  # the ids of evicted memories; None if the entry does not list them
-    journal: str = ""  # the identity of the journal
+    journal: str = ""  # the identity of the journal, which sets it
     version: int = CURRENT
 
 
@@ -130,23 +130,26 @@ def _hits_of(arrays: Arrays) -> Hits:
     return put_together(Hits, arrays | {"scores": np.zeros(arrays["ids"].shape, np.float32)}, {})
 
 
-def count_argument_bytes(arguments: dict[str, Any]) -> int:
-    """Return the total size of the arrays in arguments, in bytes."""
-    return sum(array.nbytes for name, value in arguments.items() for array in _as_arrays(name, value)[1].values())
-
-
 def pack_entry(sequence: int, entry: Entry) -> bytes:
     """Return an entry encoded as bytes."""
+    return pack_contents(entry_contents(sequence, entry))
+
+
+def entry_contents(sequence: int, entry: Entry) -> Contents:
+    """Return the contents of the bytes of an entry."""
     described: dict[str, Any] = {}
     arrays: Arrays = {}
     for name, value in entry.arguments.items():
-        described[name], parts = _as_arrays(name, value)
-        arrays |= parts
+        if value is None:
+            described[name] = ["value", None]
+        else:
+            described[name], parts = _as_arrays(name, value)
+            arrays |= parts
     if entry.forgotten is not None:
         arrays[_FORGOTTEN] = entry.forgotten
     fields = {"sequence": sequence, "after": entry.after, "arguments": described}
     fields |= {"version": entry.version, "journal": entry.journal}
-    return pack_contents(Contents(entry.name, fields, arrays), NUMBERS)
+    return Contents(entry.name, fields, arrays)
 
 
 def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
@@ -166,12 +169,12 @@ def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
 
 def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> Entry:
     """Return the entry in packed bytes."""
-    contents = unpack_contents(path, f"entry {sequence}", packed, NUMBERS)
+    contents = unpack_contents(path, f"entry {sequence}", packed)
     if take(contents.fields, "sequence", int) != sequence:
         raise ValueError(f"it has the number {contents.fields['sequence']}")
     described = take(contents.fields, "arguments", dict)
     arguments = {name: _read_argument(name, how, contents.arrays) for name, how in described.items()}
-    after, version = take(contents.fields, "after", dict), take(contents.fields, "version", int)
+    after, version = take(contents.fields, "after", dict, type(None)), take(contents.fields, "version", int)
     forgotten = read_array(_FORGOTTEN, contents.arrays, np.int64) if _FORGOTTEN in contents.arrays else None
     return Entry(contents.kind, arguments, after, forgotten, take(contents.fields, "journal", str), version)
 

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -16,16 +17,16 @@ from .._change import ReadWriteLock, defer_interrupts, uninterrupted
 from .._display import warn
 from .._validation import check_integer, check_real
 from ..persistence import (
-    DTYPES,
     Contents,
     FileFormatError,
+    pack_contents,
     read_object,
     refusing,
     verify_arrays,
     write_object,
 )
 from ._database import MOST_BYTES, EntryDatabase, ExtraTables, SharedConnection
-from ._entries import Entry, count_argument_bytes, pack_entry, unpack_entry
+from ._entries import Entry, entry_contents, pack_entry, unpack_entry
 from ._files import AlreadyOpenError, JournalError, check_regular
 from ._folder import IDENTITY, Folder, FolderReader, JournalView, check_end
 
@@ -40,6 +41,7 @@ CLOSED = "it is closed"
 READ_ONLY = "it is read-only"
 _REMEDIES = {CLOSED: "open it again", READ_ONLY: "open it without read_only"}
 _TIMES_A_SNAPSHOT = 4  # minimum ratio of the duration of journaled changes to the duration of a snapshot
+_N_BYTES = attrgetter("nbytes")
 _AT_THE_END = 1 / 40  # fraction of the journal's limits above which closing the folder takes a snapshot
 
 
@@ -128,14 +130,11 @@ class DurableForm(Protocol):
 
     def mark(self) -> Any:
         """Return a mark of the object's state before a change, for :meth:`is_changed`."""
-        return self.fingerprint()
+        return self.lock.n_steps
 
     def is_changed(self, mark: Any, error: BaseException) -> bool:
-        """Return whether a failed change may have changed the object since the mark.
-
-        Errors about arguments change nothing, unless the marks differ.
-        """
-        return not isinstance(error, LookupError | TypeError | ValueError | Warning) or mark != self.mark()
+        """Return whether a failed change may have changed the object since the mark."""
+        return bool(mark != self.mark())
 
 
 class _Effort(NamedTuple):
@@ -208,7 +207,7 @@ class Journal:
         self.folder = Folder(path, tables=self._tables, waits=durability.sync_every == 1, timeout=durability.timeout)
         try:
             if self.folder.is_new:
-                self.folder.create(self._save_snapshot, lambda: pack_entry(0, self._snapshot_entry()))
+                self.folder.create(self._save_snapshot, lambda: self._packed_snapshot(0))
             else:
                 made = self._replay_all()
                 self.folder.settle(self.sequence)
@@ -236,53 +235,54 @@ class Journal:
 
     # Changes
 
-    def change(self, make: Callable[[], tuple[T, Entry]], *, counts: bool = True) -> T:
-        """Make a change, append its entry, and return its result.
+    def change(self, work: Callable[[], T], *, counts: bool = True) -> T:
+        """Call ``work`` in a transaction, and return its result.
 
-        A change within a :meth:`transaction` is committed with the transaction.
+        A change within another one is committed with the outer one.
 
         Parameters
         ----------
-        make : callable
-            A function that makes the change in memory and returns its result and its entry.
+        work : callable
+            A function that changes the object in memory, calls :meth:`append` for each change, and may write to
+            additional tables.
         counts : bool, default True
-            Whether the change is committed and counts towards ``sync_every``. If False, it is committed with the next
-            change that counts.
+            Whether to commit the transaction. If False, the next change that counts commits it.
         """
+        with self._writing:
+            self.check_changeable()
+            if self._is_under_way:
+                return work()
+            attempt = partial(self._all_or_none, work, counts)
+            return self._form.lock.change(attempt) if counts else defer_interrupts(attempt)
 
-        def make_and_append() -> T:
-            started = perf_counter()
-            answer, entry = make()
-            with self._translated_errors():
-                self._append(entry, perf_counter() - started, counts)
-            return answer
+    def append(self, entry: Entry, *, counts: bool = True) -> None:
+        """Write the entry of a change, within :meth:`change`. ``counts`` is whether it counts towards ``sync_every``.
 
-        with self._alone():
-            return make_and_append() if self._is_under_way else self._attempt(make_and_append, counts)
-
-    def transaction(self, work: Callable[[], T]) -> T:
-        """Call ``work``, which makes changes and writes to additional tables, in one transaction. Return its result."""
-        with self._alone():
-            return work() if self._is_under_way else self._attempt(work, True)
+        If the change is too large for an entry, a snapshot is taken instead.
+        """
+        contents = entry_contents(self.sequence + 1, entry._replace(journal=self.folder.identity))
+        if sum(map(_N_BYTES, contents.arrays.values())) > min(self._most_bytes(), MOST_BYTES):
+            self._is_too_large = True
+        else:
+            packed = pack_contents(contents)
+            self._write(self.folder.database.append, self.sequence + 1, packed)
+            self._journal = self._journal._replace(n_bytes=self._journal.n_bytes + len(packed))
+        self.sequence += 1
+        self._n_unsynced += counts
 
     def alone(self, work: Callable[[], T]) -> T:
         """Call ``work`` while no other thread changes the object, and return its result."""
-        with self._alone():
+        with self._writing:
+            self.check_changeable()
             return work()
 
     def note(self, entry: Entry) -> None:
         """Append an entry for a change that readers have made in memory. The next change commits it."""
         try:
-            with self._translated_errors():
-                self._append(entry, 0.0, False)
+            self.append(entry, counts=False)
         except BaseException:
             self._is_behind = True  # the object differs from the journal
             raise
-
-    def enter_notes(self) -> None:
-        """Append entries for changes that readers have made."""
-        with self._alone():
-            self._form.enter_notes()
 
     @property
     def is_behind(self) -> bool:
@@ -294,65 +294,53 @@ class Journal:
         if self._refusal == READ_ONLY:
             self.refresh()
             return
-        with self._alone():
+        with self._writing:
+            self.check_changeable()
             self._catch_up()
 
     def check_changeable(self) -> None:
         """Raise JournalError if the object cannot be changed."""
-        with self._alone():
-            pass
-
-    def _attempt(self, work: Callable[[], T], counts: bool) -> T:
-        """Make changes and, if ``counts``, commit them. Undo them after a failure."""
-        attempt = partial(self._all_or_none, work, counts)
-        return self._form.lock.change(attempt) if counts else defer_interrupts(attempt)
+        if self._refusal is not None:
+            raise JournalError(f"{self.path}: {self._refusal}; {_REMEDIES[self._refusal]}")
+        if self._process != os.getpid():
+            raise JournalError(f"{self.path} was opened by the parent process and can be changed only there")
 
     def _all_or_none(self, work: Callable[[], T], counts: bool) -> T:
-        self._catch_up()
+        """Make changes and, if ``counts``, commit them. Undo them after a failure."""
+        started, database, form = perf_counter(), self.folder.database, self._form
+        if self._is_behind:
+            self._catch_up()
         if counts:
-            self._form.enter_notes()
-        database, form = self.folder.database, self._form
+            form.enter_notes()
         before, mark = (self.sequence, self._n_unsynced, self._journal), form.mark()
         n_written = database.n_written
         self._is_under_way, keep_earlier = True, True
         try:
-            with self._translated_errors():
-                keep_earlier = database.begin_change()
+            keep_earlier = self._write(database.begin_change)
             answer = work()
+            if self.sequence > before[0]:
+                self._journal = self._journal._replace(seconds=self._journal.seconds + perf_counter() - started)
+            elif counts and database.n_written > n_written:
+                self.append(Entry(_TABLES, {}, form.fingerprint()))
             if counts:
-                if self.sequence == before[0] and database.n_written > n_written:
-                    self._append(Entry(_TABLES, {}, form.fingerprint(), journal=self.identity), 0.0, True)
-                self._commit(before[0])
+                self._write(self._commit, before[0])
         except BaseException as error:
             uninterrupted(self._undo, before, keep_earlier, form.is_changed(mark, error))
             raise
         finally:
             self._is_under_way = False
         if counts:
-            self._form.enter_notes()
             self._take_snapshot_if_due()
         return answer
 
-    def _append(self, entry: Entry, seconds: float, counts: bool) -> None:
-        """Write the entry of a change. If the change is too large for an entry, request a snapshot instead."""
-        if count_argument_bytes(entry.arguments) > min(self._most_bytes(), MOST_BYTES):
-            self._is_too_large = True
-        else:
-            packed = pack_entry(self.sequence + 1, entry)
-            self.folder.database.append(self.sequence + 1, packed)
-            self._lengthen(len(packed), seconds)
-        self.sequence += 1
-        self._n_unsynced += counts
-
     def _commit(self, before: int) -> None:
         """Commit the changes after number ``before``. Every ``sync_every`` changes, wait for the disk."""
-        with self._translated_errors():
-            if self._is_too_large:
-                self._take_snapshot()
-            elif self.sequence > before and self._n_unsynced >= self._durability.sync_every:
-                self._sync()
-            else:
-                self.folder.database.commit()
+        if self._is_too_large:
+            self._take_snapshot()
+        elif self.sequence > before and self._n_unsynced >= self._durability.sync_every:
+            self._sync()
+        else:
+            self.folder.database.commit()
 
     def _undo(self, before: tuple[int, int, _Effort], keep_earlier: bool, is_changed: bool) -> None:
         """Undo the writes of a change and, if ``is_changed``, restore the object."""
@@ -365,8 +353,7 @@ class Journal:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        if not self._is_behind:
-            return
+        """Restore the object from the folder."""
         try:
             self.folder.database.roll_back()
             self._form.use(self._replay_all())
@@ -375,24 +362,12 @@ class Journal:
             raise JournalError(message) from error
         self._is_behind = False
 
-    @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Turn file errors into JournalError."""
+    def _write(self, write: Callable[..., T], *arguments: Any) -> T:
+        """Call a function that writes to the folder. Turn its errors into JournalError."""
         try:
-            yield
+            return write(*arguments)
         except (OSError, FileFormatError, AlreadyOpenError) as error:
             raise JournalError(f"{self.path}: the change cannot be written to the journal: {error}") from error
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Hold the lock for changes. Raise JournalError if the object cannot be changed."""
-        if self._is_a_fork() and self._refusal is None:
-            message = f"{self.path} was opened by the parent process and can be changed only there"
-            raise JournalError(message)
-        with self._writing:
-            if self._refusal is not None:
-                raise JournalError(f"{self.path}: {self._refusal}; {_REMEDIES[self._refusal]}")
-            yield
 
     def _is_a_fork(self) -> bool:
         """Return whether this process is a fork of the process that opened the folder."""
@@ -491,14 +466,16 @@ class Journal:
 
     def sync(self) -> None:
         """Write all changes to disk and wait until they are stored."""
-        with self._alone(), self._translated_errors():
-            self._catch_up()
+        with self._writing:
+            self.check_changeable()
+            if self._is_behind:
+                self._catch_up()
             self._form.enter_notes()
-            self._sync()
+            self._write(self._sync)
 
     def snapshot(self) -> None:
         """Replace the journal with a snapshot. This happens automatically when the journal becomes long."""
-        with self._alone():
+        with self._writing:
             self.sync()
             if self._base < self.sequence:
                 self._take_snapshot()
@@ -534,9 +511,6 @@ class Journal:
         self.folder.sync(self.sequence)
         self._n_unsynced = 0
 
-    def _lengthen(self, n_bytes: int, seconds: float) -> None:
-        self._journal = _Effort(self._journal.n_bytes + n_bytes, self._journal.seconds + seconds)
-
     def _most_bytes(self) -> int:
         """Return the size of the journal above which a snapshot is due."""
         return max(self._durability.snapshot_bytes, self._last_snapshot.n_bytes)
@@ -566,7 +540,7 @@ class Journal:
         self.folder.check_room_for(self.sequence)
         path = self.folder.snapshot_path(self.sequence)
         self._save_snapshot(path)
-        self.folder.restart(self.sequence, pack_entry(self.sequence, self._snapshot_entry()))
+        self.folder.restart(self.sequence, self._packed_snapshot(self.sequence))
         self._n_unsynced, self._is_too_large, self._base = 0, False, self.sequence
         self._journal, self._last_snapshot = _Effort(0, 0.0), _Effort(path.stat().st_size, perf_counter() - started)
 
@@ -575,7 +549,7 @@ class Journal:
         if self._is_verified or self._refusal == CLOSED:
             return
         try:
-            verify_arrays(self.folder.snapshot_path(self._base), DTYPES, self._form.unread)
+            verify_arrays(self.folder.snapshot_path(self._base), self._form.unread)
         except FileNotFoundError:
             if self._refusal != READ_ONLY:  # a writer may delete the snapshot of a reader, which keeps the mapping
                 raise
@@ -591,8 +565,9 @@ class Journal:
         check = partial(form.made_of, values=True)
         form.lock.change(lambda: write_object(path, contents, check, self.folder.mode))
 
-    def _snapshot_entry(self) -> Entry:
-        return Entry(SNAPSHOT, {}, self._form.fingerprint(), journal=self.identity)
+    def _packed_snapshot(self, sequence: int) -> bytes:
+        """Return the entry of a snapshot."""
+        return pack_entry(sequence, Entry(SNAPSHOT, {}, self._form.fingerprint(), journal=self.identity))
 
     # Opening
 
@@ -624,7 +599,7 @@ class Journal:
             raise FileFormatError(path.with_name("acknowledged"), reason)
         made = self._read_snapshot(sequence)
         with _refused_entry(path, sequence):
-            self._is_exact = self._form.has_fingerprint(made, entry.after)
+            self._is_exact = entry.after is not None and self._form.has_fingerprint(made, entry.after)
         self._replay(made, entries)
         return made
 
@@ -639,9 +614,11 @@ class Journal:
                     raise ValueError("it belongs to another journal")
                 if entry.name != _TABLES:
                     form.replay(made, entry, self._is_exact)
-                self._is_exact &= form.has_fingerprint(made, entry.after)
+                if entry.after is not None:
+                    self._is_exact &= form.has_fingerprint(made, entry.after)
             self.sequence = sequence
-            self._lengthen(len(packed), perf_counter() - started)
+            n_bytes, seconds = self._journal
+            self._journal = _Effort(n_bytes + len(packed), seconds + perf_counter() - started)
 
     def _read_snapshot(self, sequence: int) -> Any:
         path, started = self.folder.snapshot_path(sequence), perf_counter()
@@ -664,7 +641,8 @@ _journals: weakref.WeakSet[Journal] = weakref.WeakSet()
 
 def _renew_in_child() -> None:
     for journal in _journals:
-        journal._refreshing = threading.RLock()  # a thread of the parent may hold the inherited lock
+        # Threads of the parent may hold the inherited locks.
+        journal._writing, journal._refreshing = threading.RLock(), threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

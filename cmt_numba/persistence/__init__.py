@@ -6,8 +6,8 @@ A file is little-endian throughout and consists of these parts:
 preamble, 32 bytes          a magic number (16 bytes), the version of the format (uint32), the CRC-32 of the header
                             (uint32), and the length of the header (uint64)
 header                      JSON: the type of object, the version of the library, the parameters, and for each array its
-                            name, dtype, shape, offset, length in bytes and CRC-32
-arrays                      in C order, each aligned to 64 bytes
+                            name, dtype, shape and CRC-32
+arrays                      in the order of the header, in C order, each aligned to 64 bytes
 ==========================  ======================================================================================
 
 Arrays have the same layout in the file as in memory, and can therefore be mapped. ``mmap=True`` reads only the header,
@@ -52,7 +52,6 @@ from ._container import (
     verify_arrays,
 )
 from ._objects import (
-    DTYPES,
     Saved,
     as_part,
     generator_fields,

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from .._forest import CODE_MARKS, LEAF, NODE, WEIGHT_CELL
 from .._version import MAGIC, __version__
 
 FORMAT_VERSION = 5
@@ -39,9 +40,13 @@ _NUMBERS = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
-Dtypes = dict[str, np.dtype]
-NUMBERS: Dtypes = {name: np.dtype(name) for name in _NUMBERS}
+NUMBERS = {name: np.dtype(name) for name in _NUMBERS}
 """The dtypes of numeric arrays, by their names in files."""
+
+DTYPES = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS, "weight cell": WEIGHT_CELL}
+"""The dtypes of all arrays, by their names in files. A name never changes its meaning."""
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class FileFormatError(ValueError):
@@ -74,7 +79,7 @@ class Contents(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """The description of an array in the header."""
+    """An array, as described by the header."""
 
     name: str
     dtype: np.dtype
@@ -87,7 +92,7 @@ class _Entry(NamedTuple):
 # Writing
 
 
-def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dtypes, mode: int = 0o666) -> None:
+def write_contents(path: str | os.PathLike[str], contents: Contents, mode: int = 0o666) -> None:
     """Write a file. An existing file is replaced atomically.
 
     Parameters
@@ -96,13 +101,11 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
         The file.
     contents : Contents
         The contents. Fields must be JSON values.
-    dtypes : dict of str to dtype
-        The allowed dtypes of arrays, by their names in the file.
     mode : int, default 0o666
         The permissions of a new file, before the umask.
     """
     with _replacing(file_to_write(path), mode) as file:
-        _write(file, contents, dtypes)
+        _write(file, contents)
 
 
 def file_to_write(path: str | os.PathLike[str]) -> Path:
@@ -116,50 +119,31 @@ def file_to_write(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def pack_contents(contents: Contents, dtypes: Dtypes) -> bytes:
+def pack_contents(contents: Contents) -> bytes:
     """Return the bytes that :func:`write_contents` writes."""
     packed = BytesIO()
-    _write(packed, contents, dtypes)
+    _write(packed, contents)
     return packed.getvalue()
 
 
-def _write(file: BinaryIO, contents: Contents, dtypes: Dtypes) -> None:
+def _write(file: BinaryIO, contents: Contents) -> None:
     """Write contents to an empty file."""
-    names = {dtype: name for name, dtype in dtypes.items()}
-    arrays = {name: np.ascontiguousarray(array, _little(array.dtype)) for name, array in contents.arrays.items()}
-    entries: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "dtype": names[contents.arrays[name].dtype],
-            "shape": contents.arrays[name].shape,
-            "offset": 0,
-            "bytes": array.nbytes,
-            "crc32": zlib.crc32(_bytes_of(array)),
-        }
-        for name, array in arrays.items()
-    ]
-    described = {"kind": contents.kind, "library": contents.library, "fields": contents.fields, "arrays": entries}
-    header = _header(described, entries)
-    file.write(_PREAMBLE.pack(MAGIC, FORMAT_VERSION, zlib.crc32(header), len(header)))
-    file.write(header)
-    for array, entry in zip(arrays.values(), entries, strict=True):
-        file.write(bytes(entry["offset"] - file.tell()))
-        file.write(_bytes_of(array))
-
-
-def _header(described: dict[str, Any], entries: list[dict[str, Any]]) -> bytes:
-    """Return the header as JSON. Set the array offsets in ``entries``."""
-    # The header contains the offsets, which depend on its length. Reserve space for the longest possible offsets.
-    room = len(json.dumps(described)) + 20 * len(entries)
-    room = _aligned(_PREAMBLE.size + room) - _PREAMBLE.size
-    end = _PREAMBLE.size + room
-    for entry in entries:
-        entry["offset"] = _aligned(end)
-        end = entry["offset"] + entry["bytes"]
-    header = json.dumps(described, allow_nan=False).encode("ascii").ljust(room)
+    described: list[dict[str, Any]] = []
+    blocks = []
+    for name, array in contents.arrays.items():
+        block = _bytes_of(np.ascontiguousarray(array, _little(array.dtype)))
+        checksum = zlib.crc32(block)
+        described.append({"name": name, "dtype": _NAMES[array.dtype], "shape": array.shape, "crc32": checksum})
+        blocks.append(block)
+    fields = {"kind": contents.kind, "library": contents.library, "fields": contents.fields, "arrays": described}
+    header = json.dumps(fields, allow_nan=False).encode("ascii")
     if len(header) > _LONGEST_HEADER:
         raise ValueError(f"the saved parameters must take at most {_LONGEST_HEADER} bytes, got {len(header)}")
-    return header
+    file.write(_PREAMBLE.pack(MAGIC, FORMAT_VERSION, zlib.crc32(header), len(header)))
+    file.write(header)
+    for block in blocks:
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        file.write(block)
 
 
 @contextmanager
@@ -209,17 +193,13 @@ def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
         return fields
 
 
-def read_contents(
-    path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool, unread: Collection[str] = ()
-) -> Contents:
+def read_contents(path: str | os.PathLike[str], *, mmap: bool, unread: Collection[str] = ()) -> Contents:
     """Return the contents of a file.
 
     Parameters
     ----------
     path : path-like
         The file.
-    dtypes : dict of str to dtype
-        The allowed dtypes of arrays, by their names in the file.
     mmap : bool
         Whether to map the arrays privately instead of reading them. Checksums of mapped arrays are not verified.
     unread : collection of str, optional
@@ -232,17 +212,17 @@ def read_contents(
         if not mmap and is_empty_space(file, status.st_size):
             raise FileFormatError(path, "is mostly empty (a sparse file); use a complete copy")
         try:
-            return _read(file, status.st_size, dtypes, lambda name: mmap or name in unread)
+            return _read(file, status.st_size, lambda name: mmap or name in unread)
         except _DamagedError as error:
             raise FileFormatError(path, str(error)) from error
 
 
-def verify_arrays(path: str | os.PathLike[str], dtypes: Dtypes, names: Collection[str]) -> None:
+def verify_arrays(path: str | os.PathLike[str], names: Collection[str]) -> None:
     """Verify the checksums of the named arrays."""
     with open(path, "rb", opener=_without_waiting) as file:
         try:
             _, described = _read_header(file, size := os.fstat(file.fileno()).st_size)
-            entries = [entry for entry in _entries(described, dtypes, file.tell(), size) if entry.name in names]
+            entries = [entry for entry in _entries(described, file.tell(), size) if entry.name in names]
             arrays = _mapped(file, entries) if entries else {}
             for entry in entries:
                 _check_sum(entry, _bytes_of(np.ascontiguousarray(arrays[entry.name], _little(entry.dtype))))
@@ -277,7 +257,7 @@ def is_empty_space(file: BinaryIO, size: int, large: int = _LARGE) -> bool:
     return n_bytes * _MOST_HOLES < size
 
 
-def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes, dtypes: Dtypes) -> Contents:
+def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes) -> Contents:
     """Return the contents that :func:`pack_contents` has packed.
 
     Parameters
@@ -288,11 +268,9 @@ def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes, dtyp
         A description of the bytes for error messages.
     packed : bytes
         The result of :func:`pack_contents`.
-    dtypes : dict of str to dtype
-        The allowed dtypes of arrays, by their names in the file.
     """
     try:
-        return _read(BytesIO(packed), len(packed), dtypes, lambda _: False)
+        return _read(BytesIO(packed), len(packed), lambda _: False)
     except _DamagedError as error:
         raise FileFormatError(path, f"{what}: {error}") from error
 
@@ -304,9 +282,9 @@ class _DamagedError(Exception):
     """A file is damaged. Callers add its path."""
 
 
-def _read(file: BinaryIO, size: int, dtypes: Dtypes, is_mapped: Callable[[str], bool]) -> Contents:
+def _read(file: BinaryIO, size: int, is_mapped: Callable[[str], bool]) -> Contents:
     version, described = _read_header(file, size)
-    entries = _entries(described, dtypes, file.tell(), size)
+    entries = _entries(described, file.tell(), size)
     mapped = [entry for entry in entries if is_mapped(entry.name)]
     found = _mapped(file, mapped) if mapped else {}
     arrays = {entry.name: found[entry.name] if entry.name in found else _read_array(file, entry) for entry in entries}
@@ -365,16 +343,14 @@ def _check_count(value: Any, most: int, what: str) -> None:
         raise _DamagedError(f"{what} must be between 0 and {most}, got {value}")
 
 
-def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> list[_Entry]:
+def _entries(described: dict[str, Any], end: int, size: int) -> list[_Entry]:
     """Return the descriptions of the arrays, after checking that they fill the file from ``end`` to ``size``."""
     entries: dict[str, _Entry] = {}
     for given in described["arrays"]:
         _check_type(given, dict, "an array of the header")
-        entry = _entry(given, dtypes)
+        entry = _entry(given, end + -end % _ALIGNMENT)
         if entry.name in entries:
             raise _DamagedError(f"two arrays have the name {entry.name!r}")
-        if entry.offset != _aligned(end):
-            raise _DamagedError(f"array {entry.name!r} has an invalid offset: {entry.offset}")
         end = entry.offset + entry.n_bytes
         entries[entry.name] = entry
     if end != size:
@@ -382,7 +358,7 @@ def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> 
     return list(entries.values())
 
 
-def _entry(given: dict[str, Any], dtypes: Dtypes) -> _Entry:
+def _entry(given: dict[str, Any], offset: int) -> _Entry:
     name: Any = given.get("name")
     dtype: Any = given.get("dtype")
     shape: Any = given.get("shape")
@@ -390,19 +366,15 @@ def _entry(given: dict[str, Any], dtypes: Dtypes) -> _Entry:
     if len(name) > _LONGEST_NAME:
         raise _DamagedError(f"the name of an array has {len(name)} characters, more than {_LONGEST_NAME}")
     _check_type(dtype, str, f"the dtype of array {name!r}")
-    if dtype not in dtypes:
+    if dtype not in DTYPES:
         raise _DamagedError(f"array {name!r} has an unknown dtype: {dtype!r:.50}")
     _check_type(shape, list, f"the shape of array {name!r}")
     _check_count(len(shape), _MOST_AXES, f"the number of axes of array {name!r}")
     for length in shape:
         _check_count(length, _LONGEST_AXIS, f"the length of an axis of array {name!r}")
-    n_bytes = prod(shape) * dtypes[dtype].itemsize
-    _check_count(given.get("bytes"), n_bytes, f"the size of array {name!r}")
-    if given["bytes"] != n_bytes:
-        raise _DamagedError(f"array {name!r} has an invalid size: {given['bytes']} bytes")
-    _check_count(given.get("offset"), 1 << 62, f"the offset of array {name!r}")
     _check_count(given.get("crc32"), 2**32 - 1, f"the checksum of array {name!r}")
-    return _Entry(name, dtypes[dtype], tuple(shape), given["offset"], n_bytes, given["crc32"])
+    n_bytes = prod(shape) * DTYPES[dtype].itemsize
+    return _Entry(name, DTYPES[dtype], tuple(shape), offset, n_bytes, given["crc32"])
 
 
 def _read_array(file: BinaryIO, entry: _Entry) -> np.ndarray:
@@ -441,10 +413,6 @@ def _mapped(file: BinaryIO, entries: list[_Entry]) -> dict[str, np.ndarray]:
 
 
 # Helpers
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // _ALIGNMENT) * _ALIGNMENT
 
 
 def _bytes_of(array: np.ndarray) -> Any:

@@ -11,15 +11,12 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from .._forest import CODE_MARKS, LEAF, NODE, WEIGHT_CELL, InvariantError
-from ._container import NUMBERS, Contents, Dtypes, FileFormatError, file_to_write, read_contents, write_contents
+from .._forest import InvariantError
+from ._container import Contents, FileFormatError, file_to_write, read_contents, write_contents
 
 Arrays = dict[str, np.ndarray]
 
 S = TypeVar("S", bound="Saved")
-
-DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS, "weight cell": WEIGHT_CELL}
-"""The dtypes of all arrays, by their names in files. A name never changes its meaning."""
 
 
 def write_object(
@@ -46,7 +43,7 @@ def write_object(
     contents = gather()
     arrays = {name: np.ascontiguousarray(array) for name, array in contents.arrays.items()}
     made_of(contents._replace(fields=json.loads(json.dumps(contents.fields, allow_nan=False)), arrays=arrays))
-    write_contents(path, contents, DTYPES, mode)
+    write_contents(path, contents, mode)
 
 
 def read_object(
@@ -56,7 +53,7 @@ def read_object(
 
     The arrays named in ``unread`` are mapped without verifying their checksums.
     """
-    contents = read_contents(path, DTYPES, mmap=mmap, unread=unread)
+    contents = read_contents(path, mmap=mmap, unread=unread)
     if contents.kind not in kinds:
         raise FileFormatError(path, f"must contain an object of type {' or '.join(kinds)}, got {contents.kind!r}")
     return contents

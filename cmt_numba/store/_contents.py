@@ -223,7 +223,7 @@ class StoreContents:
         if self.journal is None:
             return self.lock.change(partial(self._attempt, work))
         try:
-            return self.journal.transaction(partial(self._attempt, work))
+            return self.journal.change(partial(self._attempt, work))
         except (OSError, FileFormatError) as error:
             raise JournalError(f"{self.path}: the change was not made: {error}") from error
 

@@ -66,25 +66,16 @@ class StoreFolder(DurableForm):
     # Changes
 
     def apply(self, name: str, arguments: Arguments, *, counts: bool = True) -> Any:
-        """Apply an operation of the state, and append it to the journal."""
-        return self.journal.change(partial(self._make, name, arguments), counts=counts)
-
-    def _make(self, name: str, arguments: Arguments) -> tuple[Any, Entry]:
+        """Apply an operation of the state, and append it to the journal, within a change."""
         answer = getattr(self._contents.state, name)(**arguments)
-        return answer, Entry(name, arguments, self.fingerprint(), None, self.journal.identity)
+        self.journal.append(Entry(name, arguments, self.fingerprint()), counts=counts)
+        return answer
 
     def enter_notes(self) -> None:
         """Journal the results of queries, on which the next eviction depends."""
-        ids = self._contents.state.take_results()
-        if ids.size > 0:
-            self.apply("note_returned", {"ids": ids}, counts=False)
-
-    def mark(self) -> Any:
-        state = self._contents.state
-        return state, self.lock.n_steps
-
-    def is_changed(self, mark: Any, error: BaseException) -> bool:
-        return bool(mark != self.mark())
+        if self._contents.state.results:
+            ids = self._contents.state.take_results()
+            self.journal.change(partial(self.apply, "note_returned", {"ids": ids}, counts=False), counts=False)
 
     # Files
 

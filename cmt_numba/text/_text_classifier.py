@@ -27,7 +27,7 @@ from .._validation import (
 )
 from ..estimators import check_targets, check_unmixed, in_one_type
 from ..journal import Durability, InFolder
-from ..persistence import DTYPES, Contents, pack_contents, take, unpack_contents
+from ..persistence import Contents, pack_contents, take, unpack_contents
 from ._base import SavableText, check_texts
 from ._class_model import log_softmax
 from ._encoders import Encoder, check_encoder
@@ -642,13 +642,13 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     @changes  # only reads, but must not overlap with changes
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name not in _APART}
-        return state | ({} if self._model is None else {_PICKLED: pack_contents(self._contents(), DTYPES)})
+        return state | ({} if self._model is None else {_PICKLED: pack_contents(self._contents())})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         packed = state.pop(_PICKLED, None)
         self.__dict__.update(state)
         if packed is not None:
-            contents = unpack_contents("pickle", "classifier", packed, DTYPES)
+            contents = unpack_contents("pickle", "classifier", packed)
             self._model = TextModel.of(take(contents.fields, "model", dict), contents.arrays)
 
     @classmethod

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._change import ReadWriteLock
-from ..journal import CURRENT, Durability, DurableForm, Entry, Journal, Operation, count_argument_bytes, find_operation
+from ..journal import CURRENT, Durability, DurableForm, Entry, Journal, Operation, find_operation
 from ..persistence import Contents
 
 _TEXTS = {name: name for name in ("texts", "labels", "ids", "vectors", "seed", "weights")}
@@ -49,10 +49,9 @@ class TextFolder(DurableForm):
         """Change the classifier, and append the entry to the journal."""
         operation = OPERATIONS[name, CURRENT]
 
-        def make() -> tuple[None, Entry]:
-            count_argument_bytes(arguments)  # raises if an argument cannot be stored
-            self.lock.change(partial(operation.call, self.classifier, operation.called(arguments)))
-            return None, Entry(name, arguments, self.fingerprint(), journal=self.journal.identity)
+        def make() -> None:
+            operation.call(self.classifier, operation.called(arguments))
+            self.journal.append(Entry(name, arguments, self.fingerprint()))
 
         self.journal.change(make)
 
@@ -113,6 +112,3 @@ class TextFolder(DurableForm):
             if getattr(classifier, name) is None:
                 setattr(classifier, name, getattr(made, name))
         self.lock.change(partial(self.lock.step, partial(setattr, classifier, "_model", made._model)))
-
-    def mark(self) -> Any:
-        return self.classifier._model, self.fingerprint()

@@ -17,7 +17,7 @@ from cmt_numba import FileFormatError
 from cmt_numba.cli._columns import columns_of, contents_of_columns, keys_of_rows
 from cmt_numba.cli._model_files import load_model
 from cmt_numba.formats import FormatError, open_data
-from cmt_numba.persistence import DTYPES, document
+from cmt_numba.persistence import document
 from cmt_numba.persistence._container import read_contents, write_contents
 
 KINDS = ("size=number", "age=number", "city=category", "zip=number", "note=text")
@@ -155,7 +155,7 @@ def test_mixed_tables(tables: Path, tmp_path: Path):
     assert f"requires columns 'size', 'age', 'city', 'zip', 'note' of csv, but {other} has the format svmlight" in fail(
         "predict", other, "-m", model
     )
-    contents = read_contents(model, DTYPES, mmap=False)
+    contents = read_contents(model, mmap=False)
     spoilt: list[dict[str, Any]] = [
         {"keys": document({"kind": "ColumnTransformer", "fields": {}})},
         {"keys.mean": np.zeros(2)},
@@ -163,6 +163,6 @@ def test_mixed_tables(tables: Path, tmp_path: Path):
         {"keys.categories": document([["Rome"]])},  # not as many columns as the estimator has features
     ]
     for spoil in spoilt:
-        write_contents(model, contents._replace(arrays=contents.arrays | spoil), DTYPES)
+        write_contents(model, contents._replace(arrays=contents.arrays | spoil))
         with pytest.raises(FileFormatError):
             load_model(model)

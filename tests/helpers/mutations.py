@@ -4,11 +4,13 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from cmt_numba.persistence import FORMAT_VERSION
+from cmt_numba.persistence._container import DTYPES
 
 PREAMBLE = struct.Struct("<16sIIQ")
 MAGIC = b"\x93cmt-numba\r\n\x1a\n\x00\x00"
@@ -51,11 +53,26 @@ def parsed(file: bytes) -> tuple[dict[str, Any], list[bytes]]:
     """Return the header of a valid file, and the bytes of its arrays."""
     _, _, _, length = PREAMBLE.unpack_from(file)
     described = json.loads(file[PREAMBLE.size : PREAMBLE.size + length])
-    return described, [file[entry["offset"] : entry["offset"] + entry["bytes"]] for entry in described["arrays"]]
+    return described, [file[start:stop] for start, stop in places(described, length).values()]
+
+
+def places(described: dict[str, Any], length: int) -> dict[str, tuple[int, int]]:
+    """Return the start and the end of each array in a file with a header of this length."""
+    found, stop = {}, PREAMBLE.size + length
+    for entry in described["arrays"]:
+        start = stop + -stop % ALIGNMENT
+        stop = start + prod(entry["shape"]) * DTYPES[entry["dtype"]].itemsize
+        found[entry["name"]] = start, stop
+    return found
+
+
+def start_of(file: bytes, name: str) -> int:
+    """Return the place of the first byte of an array in a valid file."""
+    return places(parsed(file)[0], PREAMBLE.unpack_from(file)[-1])[name][0]
 
 
 def sealed(described: Any, arrays: list[bytes], *, lie: bool = False, version: int = FORMAT_VERSION) -> bytes:
-    """Return a file with this header and arrays, and correct checksums. Offsets are correct too unless ``lie``."""
+    """Return a file with this header and arrays, and correct checksums. ``lie`` keeps the checksums of the header."""
     entries = described.get("arrays") if isinstance(described, dict) else None
     entries = entries if isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries) else []
     # This spare room keeps changes of the header from moving the arrays in most cases.
@@ -66,7 +83,7 @@ def sealed(described: Any, arrays: list[bytes], *, lie: bool = False, version: i
         places.append((end + 63) // ALIGNMENT * ALIGNMENT)
         end = places[-1] + len(array)
         if i < len(entries) and not lie:
-            entries[i] |= {"offset": places[-1], "bytes": len(array), "crc32": zlib.crc32(array)}
+            entries[i] |= {"crc32": zlib.crc32(array)}
     header = json.dumps(described).encode("ascii").ljust(room)
     file = bytearray(PREAMBLE.pack(MAGIC, version, zlib.crc32(header), len(header)) + header)
     for place, array in zip(places, arrays, strict=True):
@@ -143,7 +160,7 @@ def _forge_header(rng: np.random.Generator, file: bytes, files: list[bytes]) -> 
     described, arrays = parsed(file)
     lie = rng.random() < 0.5
     if lie:
-        sealed(described, arrays)  # the offsets are correct before the following change
+        sealed(described, arrays)  # the checksums are correct before the following change
     for _ in range(rng.integers(1, 3)):
         _forge_value(rng, described)
     return sealed(described, arrays, lie=lie)

@@ -10,7 +10,7 @@ import conftest
 import numpy as np
 import pytest
 from journals import OPTIONS, Opened, crashed, entries_in, execute, same
-from mutations import parsed
+from mutations import start_of
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
@@ -79,9 +79,7 @@ def spoil_array(folder: Path, name: str, at: int, bit: int) -> None:
     """Flip a bit of a byte of an array of the snapshot in a folder."""
     path = next(folder.glob("tree-*.cmt"))
     file = bytearray(path.read_bytes())
-    described, _ = parsed(bytes(file))
-    entry = next(entry for entry in described["arrays"] if entry["name"] == name)
-    file[entry["offset"] + at] ^= bit
+    file[start_of(bytes(file), name) + at] ^= bit
     path.write_bytes(bytes(file))
 
 

@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse
 from conftest import needs_jit
 from kill_saves import kill_saves, new_trees
-from mutations import parsed, sealed
+from mutations import parsed, sealed, start_of
 from saved import dense_rows, load_any, saved, several_labels, sparse_rows
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, InvariantError
@@ -264,7 +264,7 @@ def test_other_values_that_cannot_be_saved(tmp_path: Path):
     with pytest.raises(TypeError, match="values can be saved only as numbers, text"):
         CMTRetriever().fit(dense_rows(2, 3), dates).save(tmp_path / "x")
     with pytest.raises(ValueError, match="the saved parameters must take at most"):
-        write_contents(tmp_path / "x", Contents("of a test", {"long": "x" * (1 << 16)}, {}), {})
+        write_contents(tmp_path / "x", Contents("of a test", {"long": "x" * (1 << 16)}, {}))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -354,9 +354,7 @@ def test_processes_share_a_mapped_file(things: dict[str, Any], tmp_path: Path):
 def test_mapping_reads_no_arrays(things: dict[str, Any], tmp_path: Path):
     path = tmp_path / "tree.cmt"
     file = bytearray(saved(things["dense"], path))
-    described, _ = parsed(bytes(file))
-    entry = next(entry for entry in described["arrays"] if entry["name"] == "members")
-    file[entry["offset"]] ^= 0xFF
+    file[start_of(bytes(file), "members")] ^= 0xFF
     path.write_bytes(file)
     with pytest.raises(FileFormatError, match="'members' is damaged"):
         ContextualMemoryTree.load(path)

@@ -281,11 +281,9 @@ def test_forged_headers_are_refused(things: dict[str, Any], tmp_path: Path):
     refuse("an unknown dtype", lambda header: header["arrays"][0].update(dtype="object"))
     refuse("an unknown dtype", lambda header: header["arrays"][0].update(dtype="|O"))
     refuse("number of axes", lambda header: header["arrays"][0].update(shape=[1] * 9))
-    refuse("invalid size|invalid length|cannot be", lambda header: header["arrays"][0].update(shape=[2**47]), lie=True)
+    refuse("is truncated", lambda header: header["arrays"][0].update(shape=[2**47]), lie=True)
     refuse("length of an axis", lambda header: header["arrays"][0].update(shape=[-1]), lie=True)
     refuse("must be of type int, got bool", lambda header: header["arrays"][0].update(shape=[True]), lie=True)
-    refuse("has an invalid offset:", lambda header: header["arrays"][2].update(offset=0), lie=True)
-    refuse("size of array", lambda header: header["arrays"][2].update(bytes=2**60), lie=True)
 
 
 @needs_jit
