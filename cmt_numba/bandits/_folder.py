@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from .. import journal as journals
-from .._change import ReadWriteLock, changes_in_one_step
+from .._change import changes_in_one_step
 from ..persistence import Contents
 from ._checks import padded
 
@@ -63,17 +63,13 @@ class PolicyFolder(journals.DurableForm):
 
     def __init__(self, policy: Any, options: dict[str, Any]) -> None:
         self.policy, self._options, self.kind = policy, options, type(policy).__name__
+        self.lock = policy._lock
 
     def open(self, path: str | os.PathLike[str], durability: journals.Durability) -> None:
         """Open or create the folder."""
         self.journal = journals.Journal(path, self, durability)
         self._options = {}
         self.policy._folder = self
-
-    @property
-    def lock(self) -> ReadWriteLock:
-        lock: ReadWriteLock = self.policy._lock
-        return lock
 
     def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call a method of the policy, and append its entry to the journal."""

@@ -37,16 +37,16 @@ from ..journal import Durability, InFolder
 from ..persistence import Contents, read_object, refusing, write_object
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._draws import queries_drawn, take_over_draws
-from ._durable import FOLDER, EstimatorFolder, folder_of
+from ._durable import CHECKED, FOLDER, EstimatorFolder, folder_of
 from ._files import LEARNED, check_model, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
 from ._input import DTYPES
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_LOCK, _CHECKED, _DURATIONS = "_own_lock", "_checked_parameters", "_seconds_a_row"
+_LOCK, _DURATIONS = "_own_lock", "_seconds_a_row"
 _NO_TARGETS = object()
 _PLAIN_TARGETS = "biuUS"  # kinds of NumPy dtypes without NaN or other invalid values
-_NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, FOLDER})
+_NOT_COPIED = frozenset({_LOCK, CHECKED, _DURATIONS, FOLDER})
 
 _LONG = 0.02  # maximum time that readers wait, in seconds
 _LONGEST = 1.0  # maximum time that an interrupt waits, in seconds
@@ -119,12 +119,12 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         later call or a replay would reject.
         """
         given = _values_of(*self._constraints)(self)
-        if (checked := vars(self).get(_CHECKED)) is not None and all(map(is_, given, checked)):
+        if (checked := vars(self).get(CHECKED)) is not None and all(map(is_, given, checked)):
             return
         for name, constraint in self._constraints.items():
             constraint.check(name, getattr(self, name))
         self._check_combinations()
-        self.__dict__[_CHECKED] = given
+        self.__dict__[CHECKED] = given
 
     def _check_combinations(self) -> None:
         """Raise ValueError if parameters contradict each other."""

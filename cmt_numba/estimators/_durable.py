@@ -26,7 +26,6 @@ import numpy as np
 import scipy.sparse
 
 from .._arrays import WeightedRows
-from .._change import ReadWriteLock
 from .._validation import check_integer, label_array, unmasked
 from ..journal import (
     Arguments,
@@ -48,6 +47,9 @@ from ._values import as_values
 
 FOLDER = "_folder"
 """The attribute of a durable estimator that holds its :class:`EstimatorFolder`."""
+
+CHECKED = "_checked_parameters"
+"""The attribute of an estimator that holds the values of its parameters at their last check."""
 
 _CALIBRATION, _DRAW = "calibrate", "draw"
 _NAMES, _PARAMETERS, _VALUE, _DRAWN = "feature_names", "parameters", "logits", "drawn"
@@ -100,9 +102,11 @@ class EstimatorFolder(DurableForm):
         self._class, self._options, self.kind = kind, options, kind._kind
         self.estimator: Any = kind(**({"random_state": secrets.randbits(31)} | _given(options)))
         self.estimator._check_parameters()
+        self.lock = self.estimator._lock
         self._is_open = False
         self._calibration = math.nan  # the calibration journaled last
-        self._parameters = ""  # the parameters checked last
+        self._checked: object = None  # the parameters checked last
+        self._parameters = ""  # as JSON
         self._drawn: int | None = None  # the random state journaled last
 
     def open(self, path: str | os.PathLike[str], durability: Durability) -> Any:
@@ -111,11 +115,6 @@ class EstimatorFolder(DurableForm):
         self._is_open = True
         vars(self.estimator)[FOLDER] = self
         return self.estimator
-
-    @property
-    def lock(self) -> ReadWriteLock:
-        lock: ReadWriteLock = self.estimator._lock
-        return lock
 
     # Changes
 
@@ -165,11 +164,14 @@ class EstimatorFolder(DurableForm):
 
     def _checked_parameters(self) -> str:
         """Return the parameters as JSON. Raise TypeError or ValueError if an entry with them could not be replayed."""
-        parameters = _parameters_of(self.estimator)
-        if parameters != self._parameters:
-            _check_parameters(self._class, parameters)
-            self._parameters = parameters
-        return parameters
+        estimator = self.estimator
+        estimator._check_parameters()
+        checked = vars(estimator)[CHECKED]
+        if checked is not self._checked or isinstance(getattr(estimator, "class_weight", None), dict):
+            self._parameters = _parameters_of(estimator)
+            _check_parameters(self._class, self._parameters)
+            self._checked = checked
+        return self._parameters
 
     def enter_notes(self) -> None:
         """Journal the calibration and the random state if queries have changed them since the last change."""
@@ -204,7 +206,7 @@ class EstimatorFolder(DurableForm):
             self.lock.change(partial(self.lock.step, partial(self._take_over, made)))
         else:
             self._set_options(made)
-            self.estimator = made
+            self.estimator, self.lock = made, made._lock
         self._calibration, self._drawn = _calibration_of(self.estimator), _drawn_by(self.estimator)
 
     def _take_over(self, made: Any) -> None:

@@ -202,11 +202,6 @@ class EntryDatabase:
             with translated_errors(self.path):
                 raise
 
-    @property
-    def n_written(self) -> int:
-        """The number of rows written so far."""
-        return self.connection.total_changes
-
     def check_kind(self) -> None:
         """Raise FileFormatError if the database does not say that it is a journal of this version."""
         if self.run("PRAGMA application_id") != _APPLICATION:

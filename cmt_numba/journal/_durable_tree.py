@@ -13,7 +13,6 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from .._change import ReadWriteLock
 from .._engine import enter_returned
 from .._forest import (
     COUNT,
@@ -107,11 +106,7 @@ class _TreeForm(DurableForm):
 
     def _put(self, tree: ContextualMemoryTree) -> None:
         tree._forest.journal = self
-        self.tree, self._owner._forest = tree, tree._forest
-
-    @property
-    def lock(self) -> ReadWriteLock:
-        return self.tree._lock
+        self.tree, self._owner._forest, self.lock = tree, tree._forest, tree._lock
 
     # Changes
 

@@ -80,14 +80,13 @@ class DurableForm(Protocol):
         The type of the object, as named in snapshot files.
     unread : frozenset of str
         The names of snapshot arrays that are mapped when a folder is opened and verified later.
+    lock : ReadWriteLock
+        The lock of the object.
     """
 
     kind: str
     unread: frozenset[str] = frozenset()
-
-    @property
-    def lock(self) -> ReadWriteLock:
-        """The lock of the object."""
+    lock: ReadWriteLock
 
     def contents(self) -> Contents:
         """Return the contents for a snapshot of the object. The caller holds the lock."""
@@ -169,6 +168,8 @@ class Journal:
         The folder. With additional tables, ``folder.database`` executes statements on them.
     sequence : int
         The number of changes since the object was created.
+    is_behind : bool
+        Whether the object differs from the folder because a failed change has not been undone yet.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Journal:
         self._process = os.getpid()
         self._writing, self._refreshing = threading.RLock(), threading.RLock()
         self._is_under_way = False  # True while the thread that holds ``_writing`` makes a change
-        self._is_behind = False  # True if the object must be restored because a change or a refresh failed
+        self.is_behind = False  # True if the object must be restored because a change or a refresh failed
         self._is_exact = True  # whether replayed entries had the fingerprints of the original changes
         self._refusal = READ_ONLY if self._durability.read_only else None  # the reason for rejecting changes
         self._n_unsynced = 0
@@ -281,13 +282,8 @@ class Journal:
         try:
             self.append(entry, counts=False)
         except BaseException:
-            self._is_behind = True  # the object differs from the journal
+            self.is_behind = True  # the object differs from the journal
             raise
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether the object differs from the folder because a failed change has not been undone yet."""
-        return self._is_behind
 
     def catch_up(self) -> None:
         """Restore the object from the folder if a failed change has not been undone yet."""
@@ -308,19 +304,19 @@ class Journal:
     def _all_or_none(self, work: Callable[[], T], counts: bool) -> T:
         """Make changes and, if ``counts``, commit them. Undo them after a failure."""
         started, database, form = perf_counter(), self.folder.database, self._form
-        if self._is_behind:
+        if self.is_behind:
             self._catch_up()
         if counts:
             form.enter_notes()
         before, mark = (self.sequence, self._n_unsynced, self._journal), form.mark()
-        n_written = database.n_written
+        n_written = database.connection.total_changes
         self._is_under_way, keep_earlier = True, True
         try:
             keep_earlier = self._write(database.begin_change)
             answer = work()
             if self.sequence > before[0]:
                 self._journal = self._journal._replace(seconds=self._journal.seconds + perf_counter() - started)
-            elif counts and database.n_written > n_written:
+            elif counts and database.connection.total_changes > n_written:
                 self.append(Entry(_TABLES, {}, form.fingerprint()))
             if counts:
                 self._write(self._commit, before[0])
@@ -345,10 +341,10 @@ class Journal:
     def _undo(self, before: tuple[int, int, _Effort], keep_earlier: bool, is_changed: bool) -> None:
         """Undo the writes of a change and, if ``is_changed``, restore the object."""
         self.sequence, self._n_unsynced, self._journal = before
-        self._is_too_large, self._is_behind = False, True
+        self._is_too_large, self.is_behind = False, True
         with suppress(OSError, FileFormatError, AlreadyOpenError):
             self.folder.database.undo_change(keep_earlier)
-            self._is_behind = is_changed
+            self.is_behind = is_changed
         with suppress(JournalError):  # the next change retries
             self._catch_up()
 
@@ -360,7 +356,7 @@ class Journal:
         except (FileFormatError, MemoryError, OSError, AlreadyOpenError) as error:
             message = f"{self.path}: a failed change could not be undone: {error}; close the folder and open it again"
             raise JournalError(message) from error
-        self._is_behind = False
+        self.is_behind = False
 
     def _write(self, write: Callable[..., T], *arguments: Any) -> T:
         """Call a function that writes to the folder. Turn its errors into JournalError."""
@@ -400,18 +396,18 @@ class Journal:
             return has_changed
 
     def _refresh(self) -> bool:
-        if not self._is_behind:
+        if not self.is_behind:
             view, was_exact = self.folder.read(self.sequence), self._is_exact
             if not view.entries:
                 return False
-            self._is_behind = True
+            self.is_behind = True
             if view.base <= self.sequence:
                 with suppress(FileFormatError, MemoryError):  # if the cause persists, loading everything raises it
                     self._form.follow(partial(self._follow, view))
-                    self._is_behind = self._is_exact != was_exact
-        if self._is_behind:
+                    self.is_behind = self._is_exact != was_exact
+        if self.is_behind:
             self._load()
-            self._is_behind = False
+            self.is_behind = False
         return True
 
     def _follow(self, view: JournalView) -> None:
@@ -468,7 +464,7 @@ class Journal:
         """Write all changes to disk and wait until they are stored."""
         with self._writing:
             self.check_changeable()
-            if self._is_behind:
+            if self.is_behind:
                 self._catch_up()
             self._form.enter_notes()
             self._write(self._sync)
@@ -500,7 +496,7 @@ class Journal:
     def _close(self) -> None:
         with self._writing:
             try:
-                if self._refusal is None and not self._is_behind:
+                if self._refusal is None and not self.is_behind:
                     self.sync()
                     self._take_snapshot_if_due(_AT_THE_END)
             finally:

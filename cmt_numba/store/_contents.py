@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
@@ -15,18 +15,19 @@ import scipy.sparse
 from .._change import ReadWriteLock, uninterrupted
 from .._forest import InvariantError
 from .._jit import switching_soon
-from .._validation import check_matrix
-from ..journal import Durability, Journal, JournalError
+from .._validation import check_entries, check_matrix
+from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from ._checks import Key, as_rows, check_values
-from ._folder import KIND, StoreFolder
 from ._hybrid_search import find_competitors, learn_weights
 from ._others import MemoriesOfOthers
-from ._records import MemoryDatabase, Records
+from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns
-from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState
+from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
 
 T = TypeVar("T")
+
+_OPERATIONS = ("insert", "replace", "remove", "learn", "note_returned")  # those in entries of a journal
 
 
 class MemoryContent(NamedTuple):
@@ -44,8 +45,10 @@ class MemoryContent(NamedTuple):
         return self._replace(X=X, words=words, texts=texts, payloads=payloads)
 
 
-class StoreContents:
+class StoreContents(DurableForm):
     """The contents of a store. Each change is one transaction.
+
+    In a folder, a journal records and repeats the operations of the state.
 
     Parameters
     ----------
@@ -73,8 +76,9 @@ class StoreContents:
         The journal of the folder.
     """
 
+    kind = "MemoryStore"
+    unread = frozenset({"index.vectors"})
     _database: MemoryDatabase | None
-    _folder: StoreFolder | None
     journal: Journal | None
 
     def __init__(
@@ -85,15 +89,15 @@ class StoreContents:
     ) -> None:
         options = StoreOptions.of(given)
         self._begin(StoreState(options))
+        self._given = given
         if path is None:
             durability.checked()
             self._database = MemoryDatabase()
             self.records = Records(self._database)
             self.records.keep_keys()
         else:
-            self._folder = StoreFolder(path, self, given, durability)
-            self.journal = self._folder.journal
-            self.records = Records(self._folder.database)
+            self.journal = Journal(path, self, durability, tables=TABLES)
+            self.records = Records(self.journal.folder.database)
             try:
                 with refusing(self.journal.path):
                     self.check(thorough=False)
@@ -103,38 +107,30 @@ class StoreContents:
 
     def _begin(self, state: StoreState) -> None:
         self.lock = ReadWriteLock(is_outer=True)
-        self._database, self._folder, self.journal = None, None, None
+        self._database, self.journal = None, None
         self.stamp: object | None = object()
         self.unread = UnreadColumns(lambda: self.stamp is None)
         self._is_closed = self._is_sync_due = False
         self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
-        self.use(state)
+        self._put(state)
 
-    def use(self, state: StoreState) -> None:
+    def _put(self, state: StoreState) -> None:
         """Replace the state by another one. Its records may differ, too."""
         state.step = self.lock.step
         self.state, self.stamp = state, object()
         if self.journal is not None:
             self.records.forget()
 
-    def follow(self, apply: Callable[[], None]) -> None:
-        """Call ``apply``, which repeats changes of a writer in another process, while no thread reads."""
-        self.stamp = None
-        with suppress(OSError, FileFormatError):
-            self.unread.read()
-        self.lock.step(apply)
-        self.stamp = object()
-
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
         """Read a file into contents in memory."""
-        contents = read_object(path, (KIND,), mmap=mmap)
+        contents = read_object(path, (cls.kind,), mmap=mmap)
         with refusing(path):
             return cls.read(contents, thorough=not mmap)
 
     @classmethod
     def read(cls, contents: Contents, *, thorough: bool) -> Self:
-        """Return contents in memory from the return value of :meth:`written`."""
+        """Return contents in memory from the contents of a file."""
         arrays = dict(contents.arrays)
         records = arrays.pop("records", None)
         if records is None or records.dtype != np.uint8 or records.ndim != 1:
@@ -165,18 +161,20 @@ class StoreContents:
         if self.journal is not None and self.journal.is_behind:
             self.journal.catch_up()
 
-    def check_vectors(self, X: Any) -> Any:
+    def check_vectors(self, X: Any, others: Sized | None = None) -> Any:
         """Return vectors or queries as float32, dense or sparse like the stored vectors.
 
-        A single vector becomes a row. Raise TypeError or ValueError if a row is unusable.
+        A single vector becomes a row. Raise TypeError or ValueError if a row is unusable, or if there are not as many as
+        ``others``, the words of texts.
         """
-        self.check_open()
         index = self.state.index
         X = X if getattr(X, "ndim", 0) == 2 else as_rows(X)
         X = check_matrix(X, n_features=None if index is None else index.n_features)
         if index is not None and (self.state.form == "dense") != isinstance(X, np.ndarray):
             X = X.toarray() if self.state.form == "dense" else scipy.sparse.csr_array(X)
         check_values(X, self.state.options.metric)
+        if others is not None:
+            check_entries("texts", len(others), X.shape[0])
         return X
 
     def check(self, *, thorough: bool) -> None:
@@ -236,7 +234,8 @@ class StoreContents:
             with switching_soon():
                 if self._database is None:
                     return work()
-                self.lock.step(self.state.note_results)  # a journal enters them before a change
+                if self.state.results:  # a journal enters them before a change
+                    self.lock.step(self.state.note_results)
                 self._database.execute("BEGIN")
                 answer = work()
                 self._database.commit()
@@ -257,9 +256,10 @@ class StoreContents:
 
     def _apply(self, name: str, **arguments: Any) -> Any:
         """Apply an operation of the state, and journal it in a folder."""
-        if self._folder is not None:
-            return self._folder.apply(name, arguments)
-        return getattr(self.state, name)(**arguments)
+        answer = getattr(self.state, name)(**arguments)
+        if self.journal is not None:
+            self.journal.append(Entry(name, arguments, self.fingerprint()), counts=name != "note_returned")
+        return answer
 
     def insert(self, keys: list[Key], content: MemoryContent) -> None:
         """Insert memories, within a change, and evict memories if there are more than ``max_items``."""
@@ -278,7 +278,7 @@ class StoreContents:
         """Replace the vectors, texts and payloads of memories, within a change."""
         state = self.state
         assert self._undo is not None
-        if self._folder is None:
+        if self.journal is None:
             before, learned, index = state.parts_of(ids), state.feedback, state.index
 
             def undo() -> None:
@@ -367,17 +367,17 @@ class StoreContents:
         if self.journal is not None:
             self.journal.close()
 
-    def written(self) -> Contents:
-        """Return the contents for a file."""
-        fields, arrays = self.state.contents()
-        return Contents(KIND, fields, arrays | {"records": np.frombuffer(self.records.packed(), np.uint8)})
+    def _written(self) -> Contents:
+        """Return the contents for a file, which include the records."""
+        contents, records = self.contents(), np.frombuffer(self.records.packed(), np.uint8)
+        return contents._replace(arrays=contents.arrays | {"records": records})
 
     def copy(self) -> Contents:
         """Return copies of the contents for a file."""
 
         def copy() -> Contents:
             self.check_open()
-            contents = self.lock.change(self.written)
+            contents = self.lock.change(self._written)
             return contents._replace(arrays={name: array.copy() for name, array in contents.arrays.items()})
 
         return self.alone(copy)
@@ -388,7 +388,62 @@ class StoreContents:
         def save() -> None:
             self.check_open()
             self.lock.change(
-                lambda: write_object(path, self.written, lambda contents: self.read(contents, thorough=True))
+                lambda: write_object(path, self._written, lambda contents: self.read(contents, thorough=True))
             )
 
         self.alone(save)
+
+    # The interface of the journal
+
+    def contents(self) -> Contents:
+        """Return the contents for a snapshot."""
+        return Contents(self.kind, *self.state.contents())
+
+    def made_of(self, contents: Contents, *, values: bool) -> StoreState:
+        """Return the state in a snapshot."""
+        return StoreState.of_contents(contents.fields, contents.arrays)
+
+    def fingerprint(self, made: StoreState | None = None) -> dict[str, int]:
+        """Return the number of memories and the next id of a state."""
+        state = self.state if made is None else made
+        return {"n_memories": len(state), "next_id": state.next_id}
+
+    def has_fingerprint(self, made: StoreState, after: dict[str, int]) -> bool:
+        """Return True, or raise ValueError if the state of ``made`` has another fingerprint."""
+        if (found := self.fingerprint(made)) != after:
+            raise ValueError(f"replaying it gave {found}, but the original change gave {after!r:.100}")
+        return True
+
+    def enter_notes(self) -> None:
+        """Journal the results of queries, on which the next eviction depends."""
+        if self.state.results and self.journal is not None:
+            ids = self.state.take_results()
+            self.journal.change(partial(self._apply, "note_returned", ids=ids), counts=False)
+
+    def replay(self, made: StoreState, entry: Entry, exact: bool) -> None:
+        """Repeat an operation."""
+        if entry.name not in _OPERATIONS:
+            raise ValueError(f"its operation {entry.name!r:.50} is unknown")
+        check_operation(made, entry.name, entry.arguments)
+        getattr(made, entry.name)(**entry.arguments)
+
+    def twin(self) -> StoreState:
+        """Return the state."""
+        return self.state
+
+    def follow(self, apply: Callable[[], None]) -> None:
+        """Call ``apply``, which repeats changes of a writer in another process, while no thread reads."""
+        self.stamp = None
+        with suppress(OSError, FileFormatError):
+            self.unread.read()
+        self.lock.step(apply)
+        self.stamp = object()
+
+    def use(self, made: StoreState) -> None:
+        """Replace the state. Raise ValueError if it has other options than the user has given."""
+        options = StoreOptions.of(self._given)
+        for name in ("metric", "max_items", "eviction"):
+            if self._given.get(name) is not None and getattr(options, name) != getattr(made.options, name):
+                message = f"{name} must be {getattr(made.options, name)!r}, as for the store in the folder, or omitted"
+                raise ValueError(f"{message}, got {self._given[name]!r}")
+        self._put(made)

@@ -14,7 +14,7 @@ import numpy as np
 from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE
 from .._jit import keeps_interpreter
-from .._validation import check_entries, check_integer, check_real, check_rewards, check_wanted
+from .._validation import check_integer, check_real, check_rewards, check_wanted
 from ..journal import Durability
 from ._checks import (
     Key,
@@ -278,6 +278,12 @@ class MemoryStore:
 
     def _check_queries(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
         """Return the vectors and the words of queries, None if they have none."""
+        X, words = self._encode_queries(X, texts)
+        self._contents.check_open()
+        return None if X is None else self._contents.check_vectors(X, words), words
+
+    def _encode_queries(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
+        """Return the vectors and the words of queries, None if they have none. The vectors must still be checked."""
         words = None
         if texts is not None:
             texts = check_texts(texts)
@@ -286,12 +292,6 @@ class MemoryStore:
                 X = encode_texts(self._encoder, "encode_query", texts)
         elif X is None:
             raise TypeError("pass vectors X, texts, or both")
-        if X is None:
-            self._contents.check_open()
-            return None, words
-        X = self._contents.check_vectors(X)
-        if words is not None:
-            check_entries("texts", len(words), X.shape[0])
         return X, words
 
     def _target(self, target_recall: float | None) -> float:
@@ -333,6 +333,7 @@ class MemoryStore:
             As for :meth:`query`.
         """
         contents = self._contents
+        contents.check_open()
         X, k = contents.check_vectors(X), check_wanted("k", k, len(contents.state))
         target = self._target(target_recall)
 
@@ -426,7 +427,7 @@ class MemoryStore:
         texts : str or list of str, optional
             The texts of the queries. The store then also learns how much words count compared with vectors.
         """
-        X, words = self._check_queries(X, texts)
+        X, words = self._encode_queries(X, texts)
         if X is None:
             raise ValueError("feedback learns from vectors: pass X, or open the store with an encoder")
         self._contents.change(partial(self._feedback, X, keys, rewards, words=words))
@@ -442,7 +443,7 @@ class MemoryStore:
     ) -> None:
         """Learn from rewards. Memories of other shards may be among those with the keys ``known`` and ``vectors``."""
         contents = self._contents
-        X = contents.check_vectors(X)
+        X = contents.check_vectors(X, words)
         given = check_answers(keys, X.shape[0])
         ids = np.full(given.shape, NONE, np.int64)
         others = MemoriesOfOthers(np.empty(0, np.int64), X[:0])

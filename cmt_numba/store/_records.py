@@ -87,7 +87,8 @@ class MemoryDatabase:
 
     def execute(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
         """Execute a statement, and return all rows of its result."""
-        return self._connection.rows(statement, values)
+        with self._connection.turn:
+            return self._connection.execute(statement, values).fetchall()
 
     def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
         """Execute a statement once for each row of values."""

@@ -190,7 +190,9 @@ class StoreState:
         self.eviction.removed(new)
 
     def parts_of(self, ids: np.ndarray) -> tuple[np.ndarray, Any, Any]:
-        """Return which memories have vectors, these vectors, and the words of all."""
+        """Return which memories have vectors, these vectors, and the words of all, None if there are no texts."""
+        if len(self.texts) == 0:
+            return np.ones(ids.size, np.bool_), self.index.vectors(ids), None
         there = self.have_vectors(ids)
         return there, self.index.vectors(ids[there]) if there.any() else None, self.texts.words(ids)
 
@@ -200,7 +202,8 @@ class StoreState:
         if vectors is not None:
             self._replace_vectors(ids[there], vectors)
         self.texts.remove(ids)
-        self.texts.insert(ids, words)
+        if words is not None:
+            self.texts.insert(ids, words)
 
     def to_evict(self, n_new: int) -> np.ndarray:
         """Return the ids of the memories to remove after the insert of ``n_new`` others, which may be among them."""
@@ -266,8 +269,8 @@ class StoreState:
             self.feedback = learned
 
     def _replace_vectors(self, ids: np.ndarray, X: Any) -> None:
-        there = self.have_vectors(ids)
-        if not there.all():
+        if len(self.texts) > 0:  # some memories may have no vectors
+            there = self.have_vectors(ids)
             self._insert_vectors(ids[~there], X[~there])
             ids, X = ids[there], X[there]
         if ids.size <= ROWS_IN_A_STEP:

@@ -44,7 +44,6 @@ def write_memories(contents: StoreContents, keys: Any, X: Any, payloads: Any, te
 
 def _checked(contents: StoreContents, n: int, X: Any, payloads: Any, texts: Any) -> MemoryContent:
     """Return the contents of ``n`` memories."""
-    contents.check_open()
     if X is None and texts is None:
         raise TypeError("pass vectors X, texts, or both")
     words, given = None, check_texts(texts, n, may_be_missing=X is not None)

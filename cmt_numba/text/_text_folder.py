@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from .._change import ReadWriteLock
 from ..journal import CURRENT, Durability, DurableForm, Entry, Journal, Operation, find_operation
 from ..persistence import Contents
 
@@ -34,16 +33,11 @@ class TextFolder(DurableForm):
     kind = "TextClassifier"
 
     def __init__(self, classifier: Any) -> None:
-        self.classifier = classifier
+        self.classifier, self.lock = classifier, classifier._lock
 
     def open(self, path: str | os.PathLike[str], durability: Durability) -> None:
         """Open or create the folder."""
         self.journal = Journal(path, self, durability)
-
-    @property
-    def lock(self) -> ReadWriteLock:
-        lock: ReadWriteLock = self.classifier._lock
-        return lock
 
     def change(self, name: str, arguments: dict[str, Any]) -> None:
         """Change the classifier, and append the entry to the journal."""

@@ -128,7 +128,7 @@ def test_a_failed_change_of_a_policy_has_no_effect(tmp_path: Path, monkeypatch: 
             raise OSError("full")
 
         monkeypatch.setattr(Journal, "_commit", fail)
-        with pytest.raises(OSError, match="full"):
+        with pytest.raises(JournalError, match="full"):
             policy.learn(X[:1], [0], [1.0])
         monkeypatch.undo()
         np.testing.assert_array_equal(policy.probabilities(X), before)
