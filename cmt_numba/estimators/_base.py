@@ -33,7 +33,7 @@ from .._validation import (
     sound,
     unmasked,
 )
-from ..journal import Durability, InFolder
+from ..journal import InFolder
 from ..persistence import Contents, read_object, refusing, write_object
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._draws import queries_drawn, take_over_draws
@@ -106,6 +106,7 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
     old or the new value.
     """
 
+    _form = EstimatorFolder
     _kind: ClassVar[str]  # name of the class in files
     _constraints: ClassVar[dict[str, Constraint]]
     _fit_only: ClassVar[frozenset[str]]  # parameters without effect once the forest exists
@@ -325,75 +326,3 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         with refusing(path):
             estimator: Self = estimator_of(cls, contents, thorough=not mmap)
             return estimator
-
-    # Folders
-
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        sync_every: int = 1,
-        snapshot_bytes: int = 1 << 26,
-        snapshot_seconds: float = 10.0,
-        read_only: bool = False,
-        refresh_every: float | None = None,
-        timeout: float = 0.0,
-        **options: Any,
-    ) -> Self:
-        """Open an estimator in a folder, where its changes survive a crash.
-
-        Every change is on disk before its method returns. The methods that change an estimator are ``fit``,
-        ``partial_fit``, ``remove``, ``remove_classes``, ``calibrate``, ``feedback``, ``replace`` and ``set_values``;
-        each class has some of them. A change that fails or is interrupted has no effect: the model is read again from
-        the folder, which takes about as long as opening it. The estimator is a context manager. Copies of the estimator
-        live in memory only. A retriever rejects values that ``save`` cannot write. The random state of a retriever is
-        written with the next change or on close.
-
-        Parameters
-        ----------
-        path : path-like
-            The folder of an estimator of this class, or an empty folder. A missing folder is created with access for
-            its owner only; its parent must exist.
-        sync_every : int, default 1
-            Number of changes between syncs to disk. With a value above 1, a machine crash may lose the last
-            ``sync_every - 1`` changes; a process crash loses none.
-        snapshot_bytes : int, default 2**26
-            Journal size in bytes above which a snapshot replaces the journal; at least the size of the last snapshot.
-        snapshot_seconds : float, default 10.0
-            Total time of the journaled changes, in seconds, above which a snapshot replaces the journal; at least 4
-            times the time of the last snapshot. Opening the folder takes about this long.
-        read_only : bool, default False
-            Whether to open an existing estimator for queries only and write nothing, for example on a full or read-only
-            disk. This or another process may change it meanwhile; :meth:`refresh` makes the changes visible.
-        refresh_every : float, optional
-            With ``read_only``, the maximum age in seconds: a query refreshes an older estimator first. By default, only
-            :meth:`refresh` does.
-        timeout : float, default 0.0
-            Time to wait for another process that has the folder open for changes, in seconds.
-        **options
-            Parameters of the class. In an existing folder they override the stored ones, as ``set_params`` does, and
-            are stored with the next change. Parameters that take effect only at the first fit must match the stored
-            ones or be omitted. ``random_state`` must be an int, or None to draw one.
-
-        Returns
-        -------
-        estimator
-            The open estimator.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from cmt_numba import CMTClassifier
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> with CMTClassifier.open(folder.name, random_state=0) as classifier:
-        ...     _ = classifier.partial_fit(np.eye(3), ["a", "b", "c"]).remove_classes(["c"])
-        >>> with CMTClassifier.open(folder.name) as classifier:
-        ...     classifier.predict(np.eye(3)[:2]).tolist()
-        ['a', 'b']
-        >>> folder.cleanup()
-        """
-        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
-        estimator: Self = EstimatorFolder(cls, options).open(path, durability)
-        return estimator

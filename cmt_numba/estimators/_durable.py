@@ -15,7 +15,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import os
 import secrets
 import zlib
 from collections.abc import Callable
@@ -29,10 +28,8 @@ from .._arrays import WeightedRows
 from .._validation import check_integer, label_array, unmasked
 from ..journal import (
     Arguments,
-    Durability,
-    DurableForm,
     Entry,
-    Journal,
+    ObjectForm,
     Operation,
     find_operation,
     fingerprint,
@@ -78,43 +75,19 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
 _VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # latest versions only
 
 
-class EstimatorFolder(DurableForm):
-    """An estimator in a folder, with the operations that its journal needs.
-
-    Parameters
-    ----------
-    kind : type
-        The class of the estimator.
-    options : dict of str to object
-        Parameters passed to ``open``.
-
-    Attributes
-    ----------
-    estimator : MemoryEstimator
-        The open estimator.
-    journal : Journal
-        The journal.
-    """
+class EstimatorFolder(ObjectForm):
+    """Adapter between an estimator and its journal."""
 
     def __init__(self, kind: Any, options: dict[str, Any]) -> None:
         if options.get("random_state") is not None:
             check_integer("random_state", options["random_state"], 0, 2**32 - 1)  # a replay cannot restore generators
-        self._class, self._options, self.kind = kind, options, kind._kind
-        self.estimator: Any = kind(**({"random_state": secrets.randbits(31)} | _given(options)))
-        self.estimator._check_parameters()
-        self.lock = self.estimator._lock
-        self._is_open = False
+        super().__init__(kind, {"random_state": secrets.randbits(31)} | _given(options))
+        self.options, self.kind = options, kind._kind
+        self.owner._check_parameters()
         self._calibration = math.nan  # the calibration journaled last
         self._checked: object = None  # the parameters checked last
         self._parameters = ""  # as JSON
         self._drawn: int | None = None  # the random state journaled last
-
-    def open(self, path: str | os.PathLike[str], durability: Durability) -> Any:
-        """Open or create the folder, and return the estimator in it."""
-        self.journal = Journal(path, self, durability)
-        self._is_open = True
-        vars(self.estimator)[FOLDER] = self
-        return self.estimator
 
     # Changes
 
@@ -126,17 +99,17 @@ class EstimatorFolder(DurableForm):
     def note(self, _model: Any) -> None:
         """Record the state of the estimator after a change, before readers can use it."""
         self._noted = _learned_calibration(self._former_calibration)  # readers can no longer change it
-        self._calibrated = _calibration_of(self.estimator)
-        self._after, self._last = self.fingerprint(), _drawn_by(self.estimator)
+        self._calibrated = _calibration_of(self.owner)
+        self._after, self._last = self.fingerprint(), _drawn_by(self.owner)
 
     def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call a method of the estimator as a journaled change."""
-        bound = _signature(method).bind(self.estimator, *args, **kwargs)
+        bound = _signature(method).bind(self.owner, *args, **kwargs)
         bound.apply_defaults()  # journal the defaults too, because later versions may change them
         return self.journal.change(partial(self._make, method, bound.arguments))
 
     def _make(self, method: Callable[..., Any], given: Arguments) -> Any:
-        name, estimator = method.__name__, self.estimator
+        name, estimator = method.__name__, self.owner
         version = _VERSIONS[self.kind, name]
         operation = OPERATIONS[self.kind, name, version]
         journaled = {
@@ -164,19 +137,19 @@ class EstimatorFolder(DurableForm):
 
     def _checked_parameters(self) -> str:
         """Return the parameters as JSON. Raise TypeError or ValueError if an entry with them could not be replayed."""
-        estimator = self.estimator
+        estimator = self.owner
         estimator._check_parameters()
         checked = vars(estimator)[CHECKED]
         if checked is not self._checked or isinstance(getattr(estimator, "class_weight", None), dict):
             self._parameters = _parameters_of(estimator)
-            _check_parameters(self._class, self._parameters)
+            _check_parameters(type(self.owner), self._parameters)
             self._checked = checked
         return self._parameters
 
     def enter_notes(self) -> None:
         """Journal the calibration and the random state if queries have changed them since the last change."""
-        self._enter_calibration(_calibration_of(self.estimator))
-        drawn = _drawn_by(self.estimator)
+        self._enter_calibration(_calibration_of(self.owner))
+        drawn = _drawn_by(self.owner)
         if drawn != self._drawn:
             self.journal.note(Entry(_DRAW, {_DRAWN: drawn}, None))
             self._drawn = drawn
@@ -188,46 +161,41 @@ class EstimatorFolder(DurableForm):
 
     # Files
 
-    def contents(self) -> Contents:
-        """Return the contents of a snapshot."""
-        contents: Contents = self.estimator._contents()
-        return contents
-
     def made_of(self, contents: Contents, *, values: bool) -> Any:
         """Return the estimator from the contents of a snapshot."""
-        return estimator_of(self._class, contents, thorough=True)
+        return estimator_of(type(self.owner), contents, thorough=True)
 
     def use(self, made: Any) -> None:
         """Replace the estimator with one read from the folder.
 
         If the folder is already open, replace only the learned attributes.
         """
-        if self._is_open:
+        if self.is_open:
             self.lock.change(partial(self.lock.step, partial(self._take_over, made)))
         else:
             self._set_options(made)
-            self.estimator, self.lock = made, made._lock
-        self._calibration, self._drawn = _calibration_of(self.estimator), _drawn_by(self.estimator)
+            self.put(made)
+        self._calibration, self._drawn = _calibration_of(self.owner), _drawn_by(self.owner)
 
     def _take_over(self, made: Any) -> None:
-        kept = {name: value for name, value in vars(self.estimator).items() if name not in LEARNED}
-        self.estimator.__dict__ = kept | {name: value for name, value in vars(made).items() if name in LEARNED}
+        kept = {name: value for name, value in vars(self.owner).items() if name not in LEARNED}
+        self.owner.__dict__ = kept | {name: value for name, value in vars(made).items() if name in LEARNED}
 
     def _set_options(self, estimator: Any) -> None:
         """Apply the given parameters, or raise ValueError if one contradicts the stored estimator."""
-        for name, value in self._options.items():
+        for name, value in self.options.items():
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and estimator.__sklearn_is_fitted__())
             if fixed and name not in _ANY and value not in (None, kept):
                 raise ValueError(
                     f"{name} must be {kept!r}, as for the estimator in the folder, or omitted, got {value!r}"
                 )
-        estimator.set_params(**_given(self._options))
+        estimator.set_params(**_given(self.options))
         estimator._check_parameters()
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
         """Return a fingerprint of the state of an estimator, by default the one in use."""
-        estimator = self.estimator if made is None else made
+        estimator = self.owner if made is None else made
         if not estimator.__sklearn_is_fitted__():
             return {}
         model = estimator._model
@@ -247,13 +215,6 @@ class EstimatorFolder(DurableForm):
         return self.fingerprint(made) == after
 
     # Replaying
-
-    def twin(self) -> Any:
-        """Return an estimator in memory that shares the model and the lock of the current one."""
-        twin = self._class.__new__(self._class)
-        vars(twin).update((name, value) for name, value in vars(self.estimator).items() if name != FOLDER)
-        vars(twin)["_own_lock"] = self.lock
-        return twin
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
         """Replay a journal entry on an estimator."""
@@ -277,7 +238,7 @@ class EstimatorFolder(DurableForm):
         names, parameters = arguments.pop(_NAMES, None), arguments.pop(_PARAMETERS, None)
         if not isinstance(parameters, str):
             raise ValueError("its parameters are missing")
-        made.set_params(**_check_parameters(self._class, parameters))
+        made.set_params(**_check_parameters(type(self.owner), parameters))
         kept = vars(made).pop("feature_names_in_", None)  # rows in entries have no feature names
         operation.call(made, operation.called(arguments))
         if names is not None or (kept is not None and operation.method != "fit"):

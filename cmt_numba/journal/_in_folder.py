@@ -1,8 +1,61 @@
-"""``InFolder``, the public methods that all objects in folders share."""
+"""``InFolder``, the public methods that all objects in folders share, and ``ObjectForm``, which a class adapts."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+import os
+from typing import Any, ClassVar, Self
+
+from ..persistence import Contents
+from ._journal import Durability, DurableForm, Journal
+
+
+class ObjectForm(DurableForm):
+    """The form of an object whose class inherits :class:`InFolder` and has ``_contents``, ``_made_of`` and ``_lock``.
+
+    Parameters
+    ----------
+    kind : type
+        The class.
+    options : dict of str to object
+        The options passed to ``open``.
+
+    Attributes
+    ----------
+    owner : object
+        The object in the folder.
+    journal : Journal
+        The journal, once the folder is open.
+    """
+
+    journal: Journal
+
+    def __init__(self, kind: type, options: dict[str, Any]) -> None:
+        self.options, self.kind = options, kind.__name__
+        self.put(kind(**options))
+
+    def put(self, owner: Any) -> None:
+        """Use another object."""
+        self.owner, self.lock = owner, owner._lock
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the folder is open, so that users may have the object."""
+        return self.owner._folder is self
+
+    def contents(self) -> Contents:
+        """Return the contents for a snapshot."""
+        contents: Contents = self.owner._contents()
+        return contents
+
+    def made_of(self, contents: Contents, *, values: bool) -> Any:
+        """Return the object in a snapshot."""
+        return type(self.owner)._made_of(contents)
+
+    def twin(self) -> Any:
+        """Return an object in memory that shares the state and the lock of the current one."""
+        twin = object.__new__(type(self.owner))
+        vars(twin).update(vars(self.owner) | {"_folder": None, "_own_lock": self.lock})
+        return twin
 
 
 class InFolder:
@@ -10,11 +63,86 @@ class InFolder:
 
     Attributes
     ----------
-    _folder : object or None
-        The object's form with its ``journal``; None for an object in memory.
+    _form : type
+        The :class:`ObjectForm` of the class.
+    _folder : ObjectForm or None
+        The form of the object; None for an object in memory.
     """
 
+    _form: ClassVar[type[ObjectForm]]
     _folder: Any = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        sync_every: int = 1,
+        snapshot_bytes: int = 1 << 26,
+        snapshot_seconds: float = 10.0,
+        read_only: bool = False,
+        refresh_every: float | None = None,
+        timeout: float = 0.0,
+        **options: Any,
+    ) -> Self:
+        """Open an object in a folder, where its changes survive a crash.
+
+        Every change is on disk before its method returns. A change that fails or is interrupted has no effect: if
+        necessary, the object is read again from the folder, which takes about as long as opening it. The object is a
+        context manager. Copies of it live in memory only.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder of an object of this class, or an empty folder. A missing folder is created with access for its
+            owner only; its parent must exist.
+        sync_every : int, default 1
+            Number of changes between syncs to disk. With a value above 1, a machine crash may lose the last
+            ``sync_every - 1`` changes; a process crash loses none.
+        snapshot_bytes : int, default 2**26
+            Journal size in bytes above which a snapshot replaces the journal; at least the size of the last snapshot.
+        snapshot_seconds : float, default 10.0
+            Total time of the journaled changes, in seconds, above which a snapshot replaces the journal; at least 4
+            times the time of the last snapshot. Opening the folder takes about this long.
+        read_only : bool, default False
+            Whether to open an existing object for queries only and write nothing, for example on a full or read-only
+            disk. This or another process may change it meanwhile; :meth:`refresh` makes the changes visible.
+        refresh_every : float, optional
+            With ``read_only``, the maximum age in seconds: a query refreshes an older object first. By default, only
+            :meth:`refresh` does.
+        timeout : float, default 0.0
+            Time to wait for another process that has the folder open for changes, in seconds.
+        **options
+            Parameters of the class, for a new object. Omit them for an existing one, or pass the same values, with
+            these exceptions. ``random_state`` of estimators must be an int or None. Parameters of estimators that have
+            an effect after the first fit replace the stored ones, as ``set_params`` does. An ``encoder`` of texts other
+            than "use" must always be passed. ``random_state`` and ``action_features`` of an existing policy are
+            ignored.
+
+        Returns
+        -------
+        object
+            The open object.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with CMTClassifier.open(folder.name, random_state=0) as classifier:
+        ...     _ = classifier.partial_fit(np.eye(3), ["a", "b", "c"]).remove_classes(["c"])
+        >>> with CMTClassifier.open(folder.name) as classifier:
+        ...     classifier.predict(np.eye(3)[:2]).tolist()
+        ['a', 'b']
+        >>> folder.cleanup()
+        """
+        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
+        form = cls._form(cls, options)
+        form.journal = Journal(path, form, durability)
+        opened: Self = form.owner
+        opened._folder = form
+        return opened
 
     def refresh(self) -> bool:
         """Bring a read-only object to the last change of its writer. Return whether it has changed."""

@@ -70,7 +70,7 @@ class StoreContents(DurableForm):
     stamp : object or None
         An object that stands for the current state of the store; None during a change. Data computed from the store is
         valid while ``stamp`` is the same object.
-    unread : UnreadColumns
+    unread_columns : UnreadColumns
         The payloads and texts of results that must be read before the next change.
     journal : Journal or None
         The journal of the folder.
@@ -109,7 +109,7 @@ class StoreContents(DurableForm):
         self.lock = ReadWriteLock(is_outer=True)
         self._database, self.journal = None, None
         self.stamp: object | None = object()
-        self.unread = UnreadColumns(lambda: self.stamp is None)
+        self.unread_columns = UnreadColumns(lambda: self.stamp is None)
         self._is_closed = self._is_sync_due = False
         self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
         self._put(state)
@@ -164,8 +164,8 @@ class StoreContents(DurableForm):
     def check_vectors(self, X: Any, others: Sized | None = None) -> Any:
         """Return vectors or queries as float32, dense or sparse like the stored vectors.
 
-        A single vector becomes a row. Raise TypeError or ValueError if a row is unusable, or if there are not as many as
-        ``others``, the words of texts.
+        A single vector becomes a row. Raise TypeError or ValueError if a row is unusable, or if the number of rows is
+        not that of ``others``, the words of texts.
         """
         index = self.state.index
         X = X if getattr(X, "ndim", 0) == 2 else as_rows(X)
@@ -230,7 +230,7 @@ class StoreContents(DurableForm):
             return work()
         self._undo, self.stamp = [], None
         try:
-            self.unread.read()
+            self.unread_columns.read()
             with switching_soon():
                 if self._database is None:
                     return work()
@@ -360,7 +360,7 @@ class StoreContents(DurableForm):
         if self._is_closed:
             return
         with suppress(OSError, FileFormatError, JournalError):
-            self.unread.read()
+            self.unread_columns.read()
         self._is_closed, self.stamp = True, None  # queries under way read their payloads at once
         if self._database is not None:
             self._database.close()
@@ -435,7 +435,7 @@ class StoreContents(DurableForm):
         """Call ``apply``, which repeats changes of a writer in another process, while no thread reads."""
         self.stamp = None
         with suppress(OSError, FileFormatError):
-            self.unread.read()
+            self.unread_columns.read()
         self.lock.step(apply)
         self.stamp = object()
 

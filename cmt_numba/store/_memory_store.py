@@ -317,7 +317,7 @@ class MemoryStore:
         keys = named.keys
         if not named.are_all_there():
             keys = np.where(named.are_there, keys.astype(object), np.array(None, object))
-        unread = contents.unread
+        unread = contents.unread_columns
         payloads = unread.add(records.payloads, ids) if named.may_have_payloads() else None
         return Results(keys, scores, payloads, unread.add(records.texts, ids) if len(state.texts) > 0 else None)
 

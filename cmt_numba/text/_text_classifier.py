@@ -26,7 +26,7 @@ from .._validation import (
     label_array,
 )
 from ..estimators import check_targets, check_unmixed, in_one_type
-from ..journal import Durability, InFolder
+from ..journal import InFolder
 from ..persistence import Contents, pack_contents, take, unpack_contents
 from ._base import SavableText, check_texts
 from ._class_model import log_softmax
@@ -107,6 +107,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     ['weather', 'sport']
     """
 
+    _form = TextFolder
     _constraints: ClassVar[dict[str, Constraint]] = {
         "encoder": Checked(check_encoder, '"use", callable or object with encode'),
         "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
@@ -650,75 +651,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         if packed is not None:
             contents = unpack_contents("pickle", "classifier", packed)
             self._model = TextModel.of(take(contents.fields, "model", dict), contents.arrays)
-
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        encoder: Any = None,
-        *,
-        random_state: int | None = None,
-        sync_every: int = 1,
-        snapshot_bytes: int = 1 << 26,
-        snapshot_seconds: float = 10.0,
-        read_only: bool = False,
-        refresh_every: float | None = None,
-        timeout: float = 0.0,
-    ) -> Self:
-        """Open or create a classifier in a folder. Its changes survive a crash.
-
-        ``fit``, ``partial_fit``, ``relabel``, ``remove``, ``remove_classes`` and ``calibrate`` write their change to
-        disk before they return. The classifier can be used in a ``with`` statement.
-
-        Parameters
-        ----------
-        path : path-like
-            The folder of a text classifier, or an empty folder. If it does not exist, it is created with access for its
-            owner only; its parent must exist.
-        encoder : "use", callable or object with ``encode``, optional
-            The encoder. Pass any encoder except "use" whenever you open the folder.
-        random_state : int, optional
-            Random seed. By default, the seed with which the folder was created.
-        sync_every : int, default 1
-            Number of changes between waits for the disk. With more than 1, a crash of the machine may lose up to
-            ``sync_every - 1`` of the last changes. A crash of the process loses none.
-        snapshot_bytes : int, default 2**26
-            Maximum size of the journal in bytes. A larger journal is replaced by a snapshot, unless the last snapshot
-            was larger than the journal.
-        snapshot_seconds : float, default 10.0
-            Maximum total time of the journaled changes in seconds. A snapshot then replaces the journal, unless
-            the last snapshot took more than a quarter of that time.
-        read_only : bool, default False
-            Whether to open an existing classifier for queries only, without writing anything. This or another process
-            may change it meanwhile; :meth:`refresh` makes the changes visible.
-        refresh_every : float, optional
-            With ``read_only``, the maximum age in seconds: a query refreshes an older classifier first. By default,
-            only :meth:`refresh` does.
-        timeout : float, default 0.0
-            Time to wait for another process that has the folder open for changes, in seconds.
-
-        Returns
-        -------
-        TextClassifier
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from cmt_numba.text import TextClassifier
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> with TextClassifier.open(folder.name, random_state=0) as classifier:
-        ...     _ = classifier.partial_fit(["rain and wind", "a song"], ["weather", "music"], ids=["r1", "r2"])
-        >>> with TextClassifier.open(folder.name) as classifier:
-        ...     classifier.predict(["the wind"]).tolist()
-        ['weather']
-        >>> folder.cleanup()
-        """
-        classifier = cls(encoder, random_state=random_state)
-        check_parameters(classifier, cls._constraints)
-        folder = TextFolder(classifier)
-        folder.open(path, Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout))
-        classifier._folder = folder
-        return classifier
 
 
 def _objects(values: list[Any]) -> np.ndarray:

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..journal import CURRENT, Durability, DurableForm, Entry, Journal, Operation, find_operation
-from ..persistence import Contents
+from .._validation import check_parameters
+from ..journal import CURRENT, Entry, ObjectForm, Operation, find_operation
 
 _TEXTS = {name: name for name in ("texts", "labels", "ids", "vectors", "seed", "weights")}
 OPERATIONS: dict[tuple[str, int], Operation] = {
@@ -27,42 +26,28 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
 }
 
 
-class TextFolder(DurableForm):
+class TextFolder(ObjectForm):
     """Adapter between a text classifier and its journal."""
 
-    kind = "TextClassifier"
-
-    def __init__(self, classifier: Any) -> None:
-        self.classifier, self.lock = classifier, classifier._lock
-
-    def open(self, path: str | os.PathLike[str], durability: Durability) -> None:
-        """Open or create the folder."""
-        self.journal = Journal(path, self, durability)
+    def __init__(self, kind: Any, options: dict[str, Any]) -> None:
+        super().__init__(kind, options)
+        check_parameters(self.owner, kind._constraints)
 
     def change(self, name: str, arguments: dict[str, Any]) -> None:
         """Change the classifier, and append the entry to the journal."""
         operation = OPERATIONS[name, CURRENT]
 
         def make() -> None:
-            operation.call(self.classifier, operation.called(arguments))
+            operation.call(self.owner, operation.called(arguments))
             self.journal.append(Entry(name, arguments, self.fingerprint()))
 
         self.journal.change(make)
 
     # The interface of the journal
 
-    def contents(self) -> Contents:
-        """Return the contents for a snapshot."""
-        contents: Contents = self.classifier._contents()
-        return contents
-
-    def made_of(self, contents: Contents, *, values: bool) -> Any:
-        """Return the classifier in a snapshot."""
-        return type(self.classifier)._made_of(contents)
-
     def fingerprint(self, made: Any = None) -> dict[str, int]:
         """Return checksums that identify the state of ``made`` (default: the classifier in use)."""
-        model = (self.classifier if made is None else made)._model
+        model = (self.owner if made is None else made)._model
         if model is None:
             return {}
         state = json.dumps(model.generator.bit_generator.state, default=int, sort_keys=True)
@@ -90,18 +75,9 @@ class TextFolder(DurableForm):
         operation = find_operation(OPERATIONS, entry.name, entry.version)
         operation.call(made, operation.called(entry.arguments))
 
-    def twin(self) -> Any:
-        """Return a classifier in memory that shares the model and the lock of the current one."""
-        kind: Any = type(self.classifier)
-        twin = kind.__new__(kind)
-        vars(twin).update(vars(self.classifier))
-        twin._folder = None
-        vars(twin)["_own_lock"] = self.lock
-        return twin
-
     def use(self, made: Any) -> None:
         """Replace the model of the classifier by the model of ``made``, and restore parameters that were not given."""
-        classifier = self.classifier
+        classifier = self.owner
         for name in ("encoder", "random_state"):
             if getattr(classifier, name) is None:
                 setattr(classifier, name, getattr(made, name))
