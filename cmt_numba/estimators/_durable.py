@@ -85,6 +85,7 @@ class EstimatorFolder(ObjectForm):
         self.options, self.kind = options, kind._kind
         self.owner._check_parameters()
         self._calibration = math.nan  # the calibration journaled last
+        self._after: dict[str, int] | None = None  # the fingerprint after the change
         self._checked: object = None  # the parameters checked last
         self._parameters = ""  # as JSON
         self._drawn: int | None = None  # the random state journaled last

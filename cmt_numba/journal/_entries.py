@@ -147,9 +147,8 @@ def entry_contents(sequence: int, entry: Entry) -> Contents:
             arrays |= parts
     if entry.forgotten is not None:
         arrays[_FORGOTTEN] = entry.forgotten
-    fields = {"sequence": sequence, "after": entry.after, "arguments": described}
-    fields |= {"version": entry.version, "journal": entry.journal}
-    return Contents(entry.name, fields, arrays)
+    of_entry = {"sequence": sequence, "version": entry.version, "journal": entry.journal}
+    return Contents(entry.name, of_entry | {"after": entry.after, "arguments": described}, arrays)
 
 
 def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
