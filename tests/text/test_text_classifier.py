@@ -235,14 +235,14 @@ class Counting:
 
 def test_an_encoder_encodes_a_text_once(tmp_path):
     (texts, labels), encoder = labelled(4), Counting()
-    with TextClassifier.open(tmp_path / "folder", encoder, random_state=0) as classifier:
+    with TextClassifier.open(tmp_path / "folder", encoder=encoder, random_state=0) as classifier:
         classifier.partial_fit(texts, labels)
         classifier.partial_fit(sentences(LATER, 4, 0), ["sport"] * 4)
         n = encoder.n_encoded
         assert n <= len(texts) + 4
         assert classifier.predict(texts[:3]).tolist() == labels[:3]
         assert encoder.n_encoded == n
-    with TextClassifier.open(tmp_path / "folder", encoder) as classifier:
+    with TextClassifier.open(tmp_path / "folder", encoder=encoder) as classifier:
         classifier.fit(texts, labels)
         assert encoder.n_encoded == n + 8  # compared with stored vectors
         assert classifier.predict(["stadium ball", *texts[:1]]).tolist()[1:] == labels[:1]
@@ -252,9 +252,9 @@ def test_another_encoder_is_only_used_after_another_fit(tmp_path):
     (texts, labels), changed = labelled(4), lambda texts: encode(texts)[:, ::-1]
     wide = lambda texts: np.hstack([encode(texts), encode(texts)])  # noqa: E731
     expected = TextClassifier(changed, random_state=0).fit(texts, labels).predict_proba(texts)
-    with TextClassifier.open(tmp_path / "folder", encode, random_state=0) as classifier:
+    with TextClassifier.open(tmp_path / "folder", encoder=encode, random_state=0) as classifier:
         classifier.fit(texts, labels)
-    with TextClassifier.open(tmp_path / "folder", changed) as classifier:
+    with TextClassifier.open(tmp_path / "folder", encoder=changed) as classifier:
         for use in (classifier.predict, lambda texts: classifier.partial_fit(texts, labels)):
             with pytest.raises(ValueError, match="same encoder"):
                 use(texts)
