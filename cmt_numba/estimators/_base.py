@@ -20,7 +20,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from .._change import Lockable, ReadWriteLock, changes, reads, undone_by, uninterrupted
-from .._forest import writeable
 from .._validation import (
     MOST_PASSES,
     Checked,
@@ -36,9 +35,10 @@ from .._validation import (
 from ..journal import InFolder
 from ..persistence import Contents, read_object, refusing, write_object
 from ..tree import OPTIONS, ContextualMemoryTree
+from ._checks import check_model
 from ._draws import queries_drawn, take_over_draws
 from ._durable import CHECKED, FOLDER, EstimatorFolder, folder_of
-from ._files import LEARNED, check_model, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
+from ._files import LEARNED, estimator_contents, estimator_of, pickled_model, unpickled_model
 from ._input import DTYPES
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -262,13 +262,6 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
 
     # Files and copies
 
-    def _attributes(self) -> dict[str, Any]:
-        """Return the learned attributes for a file or pickle."""
-        if not hasattr(self, "_model"):
-            return {}
-        names = {name: getattr(self, name) for name in ("n_features_in_", "feature_names_in_") if hasattr(self, name)}
-        return names | self._model.attributes()
-
     @reads
     def check_invariants(self) -> None:
         """Check the invariants of the model."""
@@ -282,13 +275,14 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
     @changes  # only reads, but must not overlap with changes
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
-        state = {name: value for name, value in state.items() if name not in _NOT_COPIED | LEARNED}
         # Copy, because other threads may change the arrays before they are pickled.
-        return pickled_attributes(self._kind, copy.deepcopy(state | self._attributes()))
+        state = copy.deepcopy({name: value for name, value in state.items() if name not in {*_NOT_COPIED, "_model"}})
+        return state | ({"_model": pickled_model(self._model)} if self.__sklearn_is_fitted__() else {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = {name: writeable(value) for name, value in state.items()}
-        super().__setstate__(unpickled_attributes(self._kind, state))
+        if "_model" in state:
+            state = state | {"_model": unpickled_model(self._kind, *state["_model"])}
+        super().__setstate__(state)
 
     @changes  # only reads, but must not overlap with changes
     def _contents(self) -> Contents:

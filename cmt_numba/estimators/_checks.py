@@ -23,8 +23,7 @@ from ._memories import Memories
 from ._multilabel_model import MultilabelModel
 from ._retrieval_model import RetrievalModel
 
-MOST_ROWS = 2**53
-"""Maximum number of rows in a stream."""
+_MOST_ROWS = 2**53  # maximum number of rows in a stream
 
 
 def check_model(estimator: Any, *, thorough: bool) -> None:
@@ -54,7 +53,7 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
     require(index.n_of_label.size <= n_labels, "an example has a label that does not exist")
     _check_weights("labels", index.weight_of_label, n_labels)
     if thorough:
-        require(invariants.all_within(index.n_of_label, 1, MOST_ROWS), "a label has no examples")
+        require(invariants.all_within(index.n_of_label, 1, _MOST_ROWS), "a label has no examples")
         if forest.state is not None:
             ids = forest.state.keys.ids[:n_memories]
             require(np.array_equal(ids, np.arange(n_memories)), "a label and its memory must have the same id")
@@ -75,6 +74,8 @@ def _check_weights(what: str, weights: np.ndarray | None, n: int) -> None:
 
 def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     index, n_labels = model.index, model.class_of_label.size
+    alike = not index.of_sets and not index.without_trees and index.n_rows == 0 and index.weight_of_rows is None
+    require(alike, "the index must be that of a classifier")
     _check_index(index, n_labels, d, thorough)
     head, examples, classes = index.head, index.examples, model.classes
     require(index.n_of_label.size == n_labels, "every label must have a count of examples")
@@ -116,6 +117,8 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
 
 def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     index = model.index
+    others = (index.examples, index.example_lengths, index.feature_weights, index.scales)
+    require(index.of_sets and all(part is None for part in others), "the index must be one of label sets")
     _check_index(index, model.column_of_label.size, d, thorough)
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
     require(model.label_of_column.size == n_columns, "every column must have at most one label")

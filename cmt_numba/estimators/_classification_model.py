@@ -14,11 +14,12 @@ from __future__ import annotations
 import copy
 import logging
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from .. import _heads as heads
+from .. import persistence as files
 from .._display import warn
 from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, no_hits, rescaled
@@ -39,7 +40,8 @@ from ._feature_scales import (
     move_scorers,
 )
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
-from ._input import ExampleBatch, filled, joined_weights, taken, total_weights, weighted
+from ._fields import CalibrationField, ChoiceField
+from ._input import ExampleBatch, filled, joined_weights, taken, total_weights, trim_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, means_of
 from ._neighbors import NeighborTable, nearest, new_table
 from ._replay import is_due, n_times_grown, replayed
@@ -62,7 +64,7 @@ _WORTH_A_WORD = 20_000  # minimum number of examples for a log message, because 
 logger = logging.getLogger("cmt_numba")
 
 
-class ClassificationModel:
+class ClassificationModel(files.WithFields):
     """Classes, an index of their labels, and the stored examples.
 
     Attributes
@@ -93,6 +95,23 @@ class ClassificationModel:
         Whether the model has warned that rows of new classes seem to lack features.
     """
 
+    FIELDS = files.FieldTable(
+        index=files.PartField(LabelIndex),
+        classes=files.LabelsField(),
+        label_of_class=files.ArrayField(np.int64),
+        class_of_label=files.ArrayField(np.int64),
+        example_weights=files.OptionalField(files.ArrayField(np.float32, trim_weights)),
+        duals=files.OptionalField(files.StructureField(heads.StoredDuals, heads.trim_duals)),
+        n_measured=files.NumberField(),
+        n_relearned=files.NumberField(),
+        calibration=CalibrationField(),
+        choice=files.OptionalField(ChoiceField()),
+        names_of_examples=files.OptionalField(files.LabelsField()),
+    )
+    has_warned = False
+    example_names: ExampleNames | None = None
+    _table: tuple[heads.StoredExamples, NeighborTable] | None = None
+
     def __init__(
         self, index: LabelIndex, classes: np.ndarray, label_of_class: np.ndarray, class_of_label: np.ndarray
     ) -> None:
@@ -103,9 +122,6 @@ class ClassificationModel:
         self.n_measured = self.n_relearned = 0
         self.calibration = np.full(1, np.nan)
         self.choice: Choice | None = None
-        self.has_warned = False
-        self.example_names: ExampleNames | None = None
-        self._table: tuple[heads.StoredExamples, NeighborTable] | None = None
 
     @classmethod
     def new(cls, options: ClassificationOptions, batch: ExampleBatch, n_classes: int) -> ClassificationModel:
@@ -121,38 +137,18 @@ class ClassificationModel:
         return model
 
     @classmethod
-    def of_attributes(cls, known: dict[str, Any]) -> ClassificationModel:
-        """Return the model from the attributes in a file or pickle."""
-        index = LabelIndex.of_attributes(known, of_sets=False)
-        index.examples = known["examples_"]
-        model = cls(index, known["classes_"], known["_label_of_class"], known["_class_of_label"])
-        model.example_weights, model.duals = known.get("_example_weights"), known.get("_duals")
-        model.n_measured, model.n_relearned = known["_n_measured"], known.get("_n_relearned", 0)
-        model.calibration = known.get("_calibration", model.calibration)
-        index.feature_weights, index.scales = known.get("_feature_weights"), known.get("_scales")
-        index.example_lengths, model.choice = known.get("_example_lengths"), known.get("_choice")
-        if known.get("_example_names") is not None:
-            model.example_names = ExampleNames(known["_example_names"].tolist(), model.example_ids().tolist())
+    def of_fields(cls, values: dict[str, Any]) -> Self:
+        """Return the model with these attributes."""
+        names = values.pop("names_of_examples")
+        model = super().of_fields(values)
+        if names is not None:
+            model.example_names = ExampleNames(names.tolist(), model.example_ids().tolist())
         return model
 
-    def attributes(self) -> dict[str, Any]:
-        """Return the attributes for a file or pickle."""
-        return self.index.attributes() | {
-            "classes_": self.classes,
-            "examples_": self.index.examples,
-            "_n_measured": self.n_measured,
-            "_n_relearned": self.n_relearned,
-            "_example_weights": self.example_weights,
-            "_duals": self.duals,
-            "_calibration": self.calibration,
-            "_feature_weights": self.index.feature_weights,
-            "_scales": self.index.scales,
-            "_example_lengths": self.index.example_lengths,
-            "_choice": self.choice,
-            "_example_names": None if self.example_names is None else self.example_names.of_ids(self.example_ids()),
-            "_label_of_class": self.label_of_class,
-            "_class_of_label": self.class_of_label,
-        }
+    @property
+    def names_of_examples(self) -> np.ndarray | None:
+        """The string ids of the stored examples, in the order of :meth:`example_ids`; None if ids are integers."""
+        return None if self.example_names is None else self.example_names.of_ids(self.example_ids())
 
     @property
     def tree(self) -> ContextualMemoryTree:

@@ -16,6 +16,7 @@ import scipy.sparse
 from sklearn.utils import check_random_state
 
 from .. import _heads as heads
+from .. import persistence as files
 from .._change import share_rows, with_progress
 from .._engine import Forest, insert_rows, roll_back, teach_rows
 from .._forest import (
@@ -36,7 +37,8 @@ from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
 from ._feature_scales import FeatureScales, standardize, standardize_unscaled
 from ._feature_weights import FeatureWeights, weigh
-from ._input import filled
+from ._fields import FeatureWeightsField, TreeField
+from ._input import filled, trim_weights
 from ._neighbors import row_lengths
 
 MOST_SCORED = 8192
@@ -108,7 +110,7 @@ class LabelOptions(Protocol):
     verbose: bool
 
 
-class LabelIndex:
+class LabelIndex(files.WithFields):
     """Linear scorers of labels, with trees and indexes that find labels to score.
 
     Labels are numbered in the order of their insertion. Label ``l`` is memory ``l`` of the trees.
@@ -148,6 +150,30 @@ class LabelIndex:
         The scales of features of dense rows. Methods that take ``Rows`` expect the result of :meth:`prepared`.
     """
 
+    FIELDS = files.FieldTable(
+        tree=TreeField(),
+        head=files.StructureField(heads.Head, files.trim_head),
+        seed=files.NumberField(),
+        orders=files.GeneratorField(),
+        of_sets=files.FlagField(),
+        without_trees=files.FlagField(),
+        scores_all=files.FlagField(),
+        n_of_label=files.ArrayField(np.int64),
+        weight_of_label=files.OptionalField(files.ArrayField(np.float64)),
+        n_rows=files.NumberField(),
+        weight_of_rows=files.OptionalField(files.RealField()),
+        n_cells_pruned=files.NumberField(),
+        n_unlisted=files.NumberField(),
+        examples=files.OptionalField(files.StructureField(heads.StoredExamples, files.trim_examples)),
+        example_lengths=files.OptionalField(files.ArrayField(np.float32, trim_weights)),
+        feature_weights=files.OptionalField(FeatureWeightsField()),
+        scales=files.OptionalField(files.StructureField(FeatureScales, FeatureScales._make)),
+    )
+    _layout: tuple[heads.Digest, heads.AllScorers | DenseIndex | None] | None = None
+    _bounds: tuple[heads.Digest, heads.LabelBounds] | None = None
+    _n_asked: tuple[heads.Digest, int] | None = None
+    _grown: tuple[heads.Digest, ContextualMemoryTree] | None = None
+
     def __init__(
         self, tree: ContextualMemoryTree, head: heads.Head, seed: int, orders: np.random.Generator, *, of_sets: bool
     ) -> None:
@@ -162,10 +188,6 @@ class LabelIndex:
         self.example_lengths: np.ndarray | None = None
         self.feature_weights: FeatureWeights | None = None
         self.scales: FeatureScales | None = None
-        self._layout: tuple[heads.Digest, heads.AllScorers | DenseIndex | None] | None = None
-        self._bounds: tuple[heads.Digest, heads.LabelBounds] | None = None
-        self._n_asked: tuple[heads.Digest, int] | None = None
-        self._grown: tuple[heads.Digest, ContextualMemoryTree] | None = None
 
     @classmethod
     def new(
@@ -188,28 +210,6 @@ class LabelIndex:
         index.without_trees = without_trees
         index.scores_all = by_default and not of_sets and n_labels <= index.most_scored
         return index
-
-    @classmethod
-    def of_attributes(cls, known: dict[str, Any], *, of_sets: bool) -> LabelIndex:
-        """Return the index from the attributes in a file or pickle."""
-        index = cls(known["forest_"], known["head_"], known["_seed"], known["_orders"], of_sets=of_sets)
-        index.n_of_label, index.weight_of_label = known["_n_of_label"], known.get("_weight_of_label")
-        index.n_cells_pruned, index.n_unlisted = known["_cells_pruned"], known["_n_unlisted"]
-        index.scores_all = index.tree.n_memories < index.n_labels
-        return index
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the attributes for a file or pickle."""
-        return {
-            "forest_": self.tree,
-            "head_": self.head,
-            "_seed": self.seed,
-            "_orders": self.orders,
-            "_n_of_label": self.n_of_label,
-            "_weight_of_label": self.weight_of_label,
-            "_cells_pruned": self.n_cells_pruned,
-            "_n_unlisted": self.n_unlisted,
-        }
 
     def copied(self) -> LabelIndex:
         """Return a copy that can learn without changing this index."""

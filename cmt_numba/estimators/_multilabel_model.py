@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse
 
 from .. import _heads as heads
+from .. import persistence as files
 from .._change import map_threads, spans, with_progress
 from .._engine import insert_rows, query_forest, roll_back
 from .._forest import NONE, Rows, rescaled
 from .._validation import check_jobs
 from ..tree import ContextualMemoryTree
+from ._fields import TreeField
 from ._input import filled, taken, total_weights
 from ._label_index import LabelIndex, LabelOptions, routed
 
@@ -54,7 +56,7 @@ class LabelledRows(NamedTuple):
         return np.repeat(np.arange(self.rows.n_rows), np.diff(self.answers.indptr))
 
 
-class MultilabelModel:
+class MultilabelModel(files.WithFields):
     """Label columns, an index of the labels with examples, and trees of the stored examples.
 
     Attributes
@@ -76,6 +78,18 @@ class MultilabelModel:
     threshold : float or None
         The score above which labels are predicted, or None if it was not learned.
     """
+
+    FIELDS = files.FieldTable(
+        index=files.PartField(LabelIndex),
+        examples=files.OptionalField(TreeField()),
+        n_columns=files.NumberField(),
+        label_of_column=files.ArrayField(np.int64),
+        column_of_label=files.ArrayField(np.int64),
+        names=files.OptionalField(files.LabelsField()),
+        pair=files.OptionalField(files.LabelsField()),
+        is_output_sparse=files.FlagField(),
+        threshold=files.OptionalField(files.RealField()),
+    )
 
     def __init__(
         self,
@@ -104,40 +118,6 @@ class MultilabelModel:
             seed = np.random.SeedSequence([index.seed, 1])
             examples = ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(options.n_jobs), random_state=seed)
         return cls(index, examples, None, pair, is_output_sparse=is_output_sparse)
-
-    @classmethod
-    def of_attributes(cls, known: dict[str, Any]) -> MultilabelModel:
-        """Return the model from the attributes in a file or pickle."""
-        index = LabelIndex.of_attributes(known, of_sets=True)
-        index.n_rows, index.weight_of_rows = known["_n_rows"], known.get("_weight_of_rows")
-        index.without_trees = known.get("_without_trees", False)
-        sparse = known["_sparse_output"]
-        model = cls(index, known["examples_"], known.get("_names"), known["_pair"], is_output_sparse=sparse)
-        model.n_columns, model.threshold = known["n_labels_"], known.get("threshold_")
-        model.label_of_column, model.column_of_label = known["_label_of_column"], known["_column_of_label"]
-        return model
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the attributes for a file or pickle."""
-        index = self.index
-        learned = {} if self.threshold is None else {"threshold_": self.threshold}
-        return (
-            index.attributes()
-            | learned
-            | {
-                "classes_": self.classes,
-                "examples_": self.examples,
-                "n_labels_": self.n_columns,
-                "_n_rows": index.n_rows,
-                "_weight_of_rows": index.weight_of_rows,
-                "_without_trees": index.without_trees,
-                "_sparse_output": self.is_output_sparse,
-                "_pair": self.pair,
-                "_names": self.names,
-                "_label_of_column": self.label_of_column,
-                "_column_of_label": self.column_of_label,
-            }
-        )
 
     @property
     def tree(self) -> ContextualMemoryTree:

@@ -12,10 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.utils import check_random_state
 
+from .. import persistence as files
 from .._change import share_rows, with_progress
 from .._engine import Forest, insert_rows, query_forest, remove_ids, replace_rows, roll_back, teach_rows
 from .._feedback import LearnedSearch
-from .._forest import NONE, WORTH_KEEPING, Hits, Rows, as_matrix, no_hits, require, rescaled
+from .._forest import NONE, WORTH_KEEPING, Hits, Rows, as_matrix, no_hits, rescaled
 from .._heads import (
     Expectation,
     ExpectationParameters,
@@ -27,6 +28,7 @@ from .._heads import (
 )
 from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
+from ._fields import ComponentsField, DistinctField, LearnedField, MemoriesField, TreeField
 from ._input import filled
 from ._key_index import KeyIndex
 from ._memories import Memories
@@ -55,7 +57,7 @@ class RetrievalOptions(Protocol):
     verbose: bool
 
 
-class ValueExpectation:
+class ValueExpectation(files.WithFields):
     """A linear map from keys to the components of values, learned by ridge regression.
 
     Attributes
@@ -65,6 +67,10 @@ class ValueExpectation:
     map : Expectation
         The map from a key to its expected value.
     """
+
+    FIELDS = files.FieldTable(
+        components=ComponentsField(), map=files.StructureField(Expectation, files.trim_expectation)
+    )
 
     def __init__(self, components: Components, learned: Expectation) -> None:
         self.components, self.map = components, learned
@@ -108,7 +114,7 @@ class ValueExpectation:
         learn_rewards(self.map, rows, of_rows, vectors, rewards, float(options.regularization))
 
 
-class RetrievalModel:
+class RetrievalModel(files.WithFields):
     """The memories of a retriever, and the forest that finds them.
 
     Attributes
@@ -128,6 +134,16 @@ class RetrievalModel:
     learned : LearnedSearch or None
         What a search by key has learned from rewards; None if there were none.
     """
+
+    FIELDS = files.FieldTable(
+        tree=TreeField(),
+        memories=MemoriesField(),
+        orders=files.GeneratorField(),
+        sparse=files.FlagField(),
+        by_value=files.OptionalField(files.PartField(ValueExpectation)),
+        distinct=DistinctField(),
+        learned=files.OptionalField(LearnedField()),
+    )
 
     def __init__(
         self,
@@ -163,33 +179,6 @@ class RetrievalModel:
             parameters = ExpectationParameters(rows.n_features, rows.sparse)
             by_value = ValueExpectation(components, new_expectation(parameters, components.n_components))
         return cls(tree, np.random.default_rng(seed), memories, by_value, sparse=rows.sparse)
-
-    @classmethod
-    def of_attributes(cls, known: dict[str, Any]) -> RetrievalModel:
-        """Return the model from the attributes in a file or pickle."""
-        by_value = None
-        if known["search_"] == "value":
-            for name in ("_components", "expectation_"):
-                require(name in known, f"{name} is missing")
-            by_value = ValueExpectation(known["_components"], known["expectation_"])
-        model = cls(known["forest_"], known["_orders"], known["_memories"], by_value, sparse=known["_sparse"])
-        model.distinct, model.learned = known["_distinct"], known.get("_learned")
-        return model
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the attributes for a file or pickle."""
-        by_value = self.by_value
-        learned = {} if by_value is None else {"_components": by_value.components, "expectation_": by_value.map}
-        if self.learned is not None:
-            learned["_learned"] = self.learned
-        return learned | {
-            "search_": self.search,
-            "forest_": self.tree,
-            "_orders": self.orders,
-            "_sparse": self.sparse,
-            "_memories": self.memories,
-            "_distinct": self.distinct,
-        }
 
     @property
     def forest(self) -> Forest:

@@ -51,6 +51,22 @@ from ._container import (
     unpack_contents,
     verify_arrays,
 )
+from ._fields import (
+    ArrayField,
+    Field,
+    FieldTable,
+    FlagField,
+    GeneratorField,
+    LabelsField,
+    NumberField,
+    OptionalField,
+    PartField,
+    PickledArrays,
+    RealField,
+    StructureField,
+    WithFields,
+    as_mapping,
+)
 from ._objects import (
     Saved,
     as_part,

@@ -42,7 +42,7 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
     values : ndarray of numbers, bool, str or bytes, or of objects that JSON can express
         A one- or two-dimensional array.
     """
-    what = name.strip("_")
+    what = name.rpartition(".")[-1]
     if values.dtype.kind == "O":
         for i, value in enumerate(values):
             _check_json(value, f"entry {i} of {what}")

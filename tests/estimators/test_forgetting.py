@@ -191,7 +191,7 @@ def test_it_stays_valid_over_many_removals_and_additions(form: Any, rng: np.rand
             del stored[example]
         if step % 10 == 9:
             classifier.check_invariants()
-            sizes.append(len(classifier.__getstate__()["examples_"]["as in a file"][1]["examples_.keys.values"]))
+            sizes.append(len(classifier.__getstate__()["_model"][1]["index.examples.keys.values"]))
         assert set(classifier.classes_) == set(stored.values())
     assert max(sizes[6:]) <= max(sizes[:6])
     assert classifier.score(form(X), y) > 0.7

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 from saved import dense_rows, objects, sparse_rows
-from sklearn.base import BaseEstimator
-
-from cmt_numba import ContextualMemoryTree
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +32,3 @@ def predicted(estimator: Any) -> Any:
     d = estimator.n_features_in_
     found = estimator.predict(dense_rows(9, d) if d == 5 else sparse_rows(9, d))
     return found.toarray().tolist() if scipy.sparse.issparse(found) else found.tolist()
-
-
-def test_pickles_of_earlier_versions_load(things: dict[str, Any]):
-    """These had the attributes of objects in memory."""
-    for thing in things.values():
-        if isinstance(thing, ContextualMemoryTree):
-            continue
-        again = type(thing).__new__(type(thing))
-        state = BaseEstimator.__getstate__(thing)
-        state = {name: value for name, value in state.items() if not name.startswith("_")} | thing._attributes()
-        again.__setstate__(pickle.loads(pickle.dumps(state)))
-        assert predicted(again) == predicted(thing) == predicted(pickle.loads(pickle.dumps(thing)))

@@ -1,0 +1,175 @@
+"""Kinds of fields in the tables of models; see :class:`~cmt_numba.persistence.FieldTable`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .. import persistence as files
+from .._feedback import LearnedSearch
+from .._forest import invariants, require
+from .._validation import MOST_WANTED
+from ..tree import ContextualMemoryTree
+from ._choice import METHODS, Choice
+from ._feature_weights import MOST_WEIGHTED, FeatureWeights
+from ._memories import Memories
+from ._neighbors import METRICS
+from ._values import Components, DistinctVectors, ValueStore
+
+Arrays = dict[str, np.ndarray]
+
+
+class TreeField:
+    """A tree, whose invariants are checked on reading."""
+
+    def put(self, name: str, value: ContextualMemoryTree, arrays: Arrays) -> Any:
+        fields, own = value._contents()
+        arrays |= files.as_part(name, own)
+        return fields
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ContextualMemoryTree:
+        own = files.of_part(name, arrays)
+        return ContextualMemoryTree._made_of(files.as_mapping(name, field), own, thorough=thorough)
+
+
+class LearnedField:
+    """What a search has learned from rewards."""
+
+    _of_model = files.FieldTable(n_features=files.NumberField(), is_sparse=files.FlagField())
+
+    def put(self, name: str, value: LearnedSearch, arrays: Arrays) -> Any:
+        arrays |= files.as_part(name, value.arrays())
+        return self._of_model.put(name, value.model, arrays)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> LearnedSearch:
+        form = self._of_model.get(name, field, arrays, thorough=thorough)
+        return LearnedSearch.of_arrays(form["n_features"], form["is_sparse"], files.of_part(name, arrays))
+
+
+class FeatureWeightsField:
+    """Counts of the features that occur."""
+
+    _others = files.FieldTable(n_rows=files.RealField(), is_used=files.FlagField(), are_weighted=files.FlagField())
+
+    def put(self, name: str, value: FeatureWeights, arrays: Arrays) -> Any:
+        features = np.flatnonzero(value.counts)
+        arrays |= {f"{name}.features": features, f"{name}.counts": value.counts[features]}
+        return self._others.put(name, value, arrays) | {"width": value.counts.size}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> FeatureWeights:
+        others = self._others.get(name, field, arrays, thorough=thorough)
+        width = files.NumberField().get(f"{name}.width", field.get("width"), arrays, thorough=thorough)
+        features = files.read_array(f"{name}.features", arrays, np.int64)
+        found = files.read_array(f"{name}.counts", arrays, np.float32)
+        require(
+            width <= MOST_WEIGHTED and features.size == found.size and others["n_rows"] >= 0.0,
+            f"{name} must have one count for each feature",
+        )
+        require(
+            bool(np.all((features >= 0) & (features < width))), f"{name} must have features between 0 and {width - 1}"
+        )
+        require(bool(np.all((found >= 0.0) & np.isfinite(found))), f"{name} must be finite and not negative")
+        counts = np.zeros(width, np.float32)
+        counts[features] = found
+        return FeatureWeights(counts, **others)
+
+
+class ChoiceField:
+    """A method, a metric and a number of neighbors."""
+
+    def put(self, name: str, value: Choice, arrays: Arrays) -> Any:
+        return list(value)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Choice:
+        known = type(field) is list and len(field) == 3 and field[0] in METHODS and field[1] in METRICS
+        if not known or type(field[2]) is not int or not 1 <= field[2] <= MOST_WANTED:
+            raise ValueError(f"{name} must be a method, a metric and a number of neighbors, got {field!r:.50}")
+        return Choice(*field)
+
+
+class CalibrationField:
+    """An array of one number: positive, or NaN if it has not been learned."""
+
+    def put(self, name: str, value: np.ndarray, arrays: Arrays) -> Any:
+        return None if np.isnan(value[0]) else float(value[0])
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
+        if field is not None and not (type(field) is float and 0.0 < field < np.inf):
+            raise ValueError(f"{name} has an invalid value: {field!r:.50}")
+        return np.array([np.nan if field is None else field])
+
+
+class ValuesField:
+    """The values of a retriever's memories: any objects in pickles, but only some types in files."""
+
+    def put(self, name: str, value: ValueStore, arrays: Arrays) -> Any:
+        values = value.all()
+        if isinstance(arrays, files.PickledArrays):
+            arrays[name] = values
+            return "pickled"
+        if scipy.sparse.issparse(values):
+            shape, own = files.sparse_matrix(name, values)
+            arrays |= own
+            return {"sparse": shape}
+        how, own = files.column(name, values)
+        arrays |= own
+        return {"dense": how}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ValueStore:
+        if field == "pickled" and isinstance(arrays, files.PickledArrays):
+            return ValueStore(arrays[name])
+        field = files.as_mapping(name, field)
+        if "sparse" in field:
+            return ValueStore(files.read_sparse_matrix(field["sparse"], name, arrays, thorough=thorough))
+        values = files.read_column(field.get("dense"), name, arrays)
+        if values.ndim > 2:
+            raise ValueError(f"{name} must have one or two dimensions")
+        return ValueStore(values)
+
+
+class MemoriesField:
+    """The tables of a retriever, packed so that value ``i`` belongs to memory ``i``."""
+
+    _of_all = files.FieldTable(
+        **dict.fromkeys(("ids", "entries", "keys", "owners"), files.ArrayField(np.int64)),
+        next_id=files.NumberField(),
+        values=ValuesField(),
+    )
+
+    def put(self, name: str, value: Memories, arrays: Arrays) -> Any:
+        return self._of_all.put(name, value.packed(), arrays)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Memories:
+        found = self._of_all.get(name, field, arrays, thorough=thorough)
+        return Memories.of(places=np.arange(found["ids"].size), **found)
+
+
+class ComponentsField:
+    """The basis for comparing values in a retriever."""
+
+    def put(self, name: str, value: Components, arrays: Arrays) -> Any:
+        if value.basis is not None:
+            arrays[name] = value.basis
+        return value.n_components
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Components:
+        n_components = files.NumberField().get(name, field, arrays, thorough=thorough)
+        basis = files.read_array(name, arrays, np.float32, n_axes=2) if name in arrays else None
+        require(basis is None or basis.shape[1] == n_components, f"{name} must have a vector for each component")
+        require(basis is None or not thorough or invariants.all_finite(basis), f"{name} must be finite")
+        return Components.of(basis, n_components)
+
+
+class DistinctField:
+    """The numbers and digests of distinct vectors."""
+
+    def put(self, name: str, value: DistinctVectors, arrays: Arrays) -> Any:
+        arrays[f"{name}.numbers"], arrays[f"{name}.digests"] = value.as_arrays()
+        return {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> DistinctVectors:
+        numbers = files.read_array(f"{name}.numbers", arrays, np.int64)
+        digests = files.read_array(f"{name}.digests", arrays, np.uint8, n_axes=2)
+        return DistinctVectors.of(numbers, digests)
