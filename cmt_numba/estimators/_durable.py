@@ -35,7 +35,7 @@ from ..journal import (
     fingerprint,
     plain_arguments,
 )
-from ..persistence import Contents
+from ..persistence import NUMBERS, Contents
 from ._draws import queries_drawn, streams_of
 from ._files import LEARNED, _plain, estimator_of, read_parameters
 from ._indicators import lists_of_names
@@ -51,6 +51,7 @@ CHECKED = "_checked_parameters"
 _CALIBRATION, _DRAW = "calibrate", "draw"
 _NAMES, _PARAMETERS, _VALUE, _DRAWN = "feature_names", "parameters", "logits", "drawn"
 _WEIGHTED = "weighted"  # whether the rows are marked as weighted already
+_NUMBERS = frozenset(NUMBERS.values())
 _ANY = frozenset({"n_jobs"})  # parameters that take effect only at `fit`, but may differ from the stored ones
 
 
@@ -322,9 +323,11 @@ def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation)
     """Return an argument as it is journaled and passed to the method."""
     if value is None:
         return None
-    unmasked(name, value)
     if name == "y" and estimator._kind == "CMTRetriever":
-        return _plain_values(estimator, value, operation)
+        return _plain_values(estimator, unmasked(name, value), operation)
+    if type(value) is np.ndarray and value.ndim > 0 and value.dtype in _NUMBERS:
+        return value
+    unmasked(name, value)
     if scipy.sparse.issparse(value):
         return scipy.sparse.csr_array(value)
     lists = lists_of_names(value, expected=True) if name == "Y" else None

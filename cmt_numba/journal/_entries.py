@@ -86,6 +86,7 @@ _HITS = {
 """The fields of :class:`Hits` that ``update`` uses, by their permanent names in entries. Scores are not stored."""
 
 _LIKE = arrays_of(no_hits(0, 1))  # arrays with the dtype and number of axes of each attribute
+_SCALARS = (bool, int, float, str, type(None))
 _FORGOTTEN = "forgotten"  # an array of an entry that is not an argument
 
 
@@ -140,8 +141,8 @@ def entry_contents(sequence: int, entry: Entry) -> Contents:
     described: dict[str, Any] = {}
     arrays: Arrays = {}
     for name, value in entry.arguments.items():
-        if value is None:
-            described[name] = ["value", None]
+        if type(value) in _SCALARS:
+            described[name] = ["value", value]
         else:
             described[name], parts = _as_arrays(name, value)
             arrays |= parts
@@ -190,6 +191,6 @@ def _read_argument(name: str, how: Any, arrays: Arrays) -> Any:
         return read_column(how[1], name, arrays)
     if len(how) == 2 and how[0] == "sparse":
         return read_sparse_matrix(how[1], name, arrays, thorough=True)
-    if len(how) == 2 and how[0] == "value" and type(how[1]) in (bool, int, float, str, type(None)):
+    if len(how) == 2 and how[0] == "value" and type(how[1]) in _SCALARS:
         return how[1]
     raise ValueError(f"{name} has an unknown encoding")

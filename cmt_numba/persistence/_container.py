@@ -131,7 +131,7 @@ def _write(file: BinaryIO, contents: Contents) -> None:
     described: list[dict[str, Any]] = []
     blocks = []
     for name, array in contents.arrays.items():
-        block = _bytes_of(np.ascontiguousarray(array, _little(array.dtype)))
+        block = _stored_bytes(array)
         checksum = zlib.crc32(block)
         described.append({"name": name, "dtype": _NAMES[array.dtype], "shape": array.shape, "crc32": checksum})
         blocks.append(block)
@@ -225,7 +225,7 @@ def verify_arrays(path: str | os.PathLike[str], names: Collection[str]) -> None:
             entries = [entry for entry in _entries(described, file.tell(), size) if entry.name in names]
             arrays = _mapped(file, entries) if entries else {}
             for entry in entries:
-                _check_sum(entry, _bytes_of(np.ascontiguousarray(arrays[entry.name], _little(entry.dtype))))
+                _check_sum(entry, _stored_bytes(arrays[entry.name]))
         except _DamagedError as error:
             raise FileFormatError(path, str(error)) from error
 
@@ -380,7 +380,7 @@ def _entry(given: dict[str, Any], offset: int) -> _Entry:
 def _read_array(file: BinaryIO, entry: _Entry) -> np.ndarray:
     array = np.empty(entry.shape, _little(entry.dtype))
     file.seek(entry.offset)
-    target = _bytes_of(array)
+    target = array.reshape(-1).view(np.uint8).data if array.size else bytearray()
     if file.readinto(target) != entry.n_bytes:  # type: ignore[attr-defined]
         raise _DamagedError(_TRUNCATED)
     _check_sum(entry, target)
@@ -415,7 +415,9 @@ def _mapped(file: BinaryIO, entries: list[_Entry]) -> dict[str, np.ndarray]:
 # Helpers
 
 
-def _bytes_of(array: np.ndarray) -> Any:
+def _stored_bytes(array: np.ndarray) -> Any:
+    """Return the bytes of an array as in a file."""
+    array = np.ascontiguousarray(array if sys.byteorder == "little" else array.astype(_little(array.dtype)))
     return array.reshape(-1).view(np.uint8).data if array.size else bytearray()
 
 
