@@ -58,19 +58,13 @@ class SharedConnection(sqlite3.Connection):
     """A connection that several threads can use.
 
     ``sqlite3`` caches prepared statements by their text, so two threads that execute the same text concurrently can
-    share one statement. A lock therefore makes each thread execute a statement and read all rows before the next
-    thread starts.
+    share one statement. Threads must therefore hold the lock ``turn`` until they have read all rows of a statement.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.turn = threading.RLock()
         _connections.add(self)
-
-    def rows(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
-        """Execute a statement and return all result rows."""
-        with self.turn:
-            return self.execute(statement, values).fetchall()
 
     def __del__(self) -> None:
         # Python 3.13 warns of connections that are open. Only the connection itself can prevent that, because in a

@@ -6,10 +6,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from cmt_numba.journal import SharedConnection
+from cmt_numba.journal._database import EntryDatabase
 
 
 @pytest.fixture
@@ -20,10 +22,12 @@ def connection() -> Iterator[SharedConnection]:
 
 
 def test_threads_that_execute_the_same_statement_get_their_own_rows(connection: SharedConnection):
+    database = EntryDatabase(Path(":memory:"), connection)
+
     def ask(thread: int) -> None:
         for i in range(2000):
             number = thread * 10_000 + i
-            assert connection.rows("SELECT ?, ? UNION ALL SELECT ?, 0", (number, -number, i)) == [
+            assert database.execute("SELECT ?, ? UNION ALL SELECT ?, 0", (number, -number, i)) == [
                 (number, -number),
                 (i, 0),
             ]
