@@ -17,7 +17,7 @@ from ._skipgram import FeatureVectors
 
 _N_ROWS, _N_COMPONENTS = (4_000, 18_000), 128
 _FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # weights of words, n-grams and pairs
-_RATE, _LIVE_RATE = 0.3, 0.15  # step sizes at the start of fit and in partial_fit
+_RATE = 0.3  # step size at the start of fit
 _FEW_TEXTS = 1_500  # with fewer texts, steps are up to twice as long
 _FEW, _LEAD = 5, 0.6  # for classes with at most _FEW texts: margin of a new text over all other classes
 _STEPS, _EPOCHS = 50_000, (5, 16)
@@ -53,15 +53,13 @@ class LearnedVectors:
             made._learn(weighed, labels, texts.importance, generator.permutation(n), rate - fall * epoch * n, fall)
         return made
 
-    def learn_further(self, texts: LabelledTexts, order: np.ndarray, n_new: int) -> None:
-        """Learn the stored texts at the positions ``order``. The first ``n_new`` positions are new texts."""
-        weighed = self._weighed(texts.hashed, texts.frequencies, order)
-        labels = texts.labels[order]
-        self._introduce(weighed, labels[:n_new], np.bincount(texts.labels))
-        self._learn(weighed, labels, texts.importance[order], np.arange(order.size), _LIVE_RATE, 0.0)
+    def introduce(self, stored: LabelledTexts, new: np.ndarray) -> None:
+        """Change the vector of each class with few texts so that its texts at the positions ``new`` score highest.
 
-    def _introduce(self, texts: WeighedTexts, labels: np.ndarray, counts: np.ndarray) -> None:
-        """Change the vector of each class with few texts so that its new texts score highest for the class."""
+        All other vectors stay as they are, because steps for a few texts would make them worse for the other texts.
+        """
+        texts = self._weighed(stored.hashed, stored.frequencies, new)
+        labels, counts = stored.labels[new], np.bincount(stored.labels)
         inputs, outputs = self.vectors
         for i in np.flatnonzero(counts[labels] <= _FEW):
             rows = slice(texts.starts[i], texts.starts[i + 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable
 from functools import partial
@@ -144,8 +145,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         """Learn from additional texts, whose classes may be new.
 
         Afterwards, each of these texts is classified as given. The texts are learned together with some stored texts,
-        in about a millisecond for each new text. If the number of new texts exceeds a quarter of the stored texts, all
-        texts are learned again.
+        in about a millisecond for each new text. Each time the number of texts has grown by a quarter, all texts are
+        learned again.
 
         Parameters
         ----------
@@ -239,7 +240,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
         y = np.concatenate([names[stored.labels], labels])
         stored.append(listed, checked, np.zeros(len(listed), np.int64), weights, hashed, vectors)
-        self._swap_in(model.learned_again(stored, y))
+        self._swap_in(model.learned_again(stored, y, np.arange(len(model.stored), len(stored))))
 
     def relabel(self, ids: Any, labels: Any) -> Self:
         """Change the classes of stored texts in one step. Classes that have no texts left are forgotten.
@@ -269,7 +270,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
         y = names[stored.labels]
         y[positions] = labels
-        self._swap_in(model.learned_again(stored, y))
+        self._swap_in(model.learned_again(stored, y, positions))
 
     def remove(self, ids: Any) -> Self:
         """Forget texts, and classes that have no texts left.
@@ -306,7 +307,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         kept = np.delete(np.arange(len(model.stored)), positions)
         y = model.names[model.stored.labels[kept]]
         stored = model.stored.only(kept, model.stored.labels[kept])
-        self._swap_in(model.learned_again(stored, y))
+        self._swap_in(model.learned_again(stored, y, np.empty(0, np.int64)))
 
     def remove_classes(self, labels: Any) -> Self:
         """Forget classes and their texts.
@@ -364,7 +365,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         if texts is None:
             stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
             y = model.names[stored.labels]
-            self._swap_in(model.learned_again(stored, y))
+            self._swap_in(TextModel.learned(stored, y, copy.deepcopy(model.generator)))
             return
         classes, y = in_one_type("y", model.classes, labels)
         if not np.isin(y, classes).all():

@@ -35,7 +35,9 @@ from ._stored_texts import MOST_IDS, StoredTexts
 _MOST_CLASSES = 500  # maximum number of classes for which vectors are learned
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
 _MANY = 0.25  # relearn all texts if a larger fraction is new or has been removed
-_REPLAYED, _REPLAYED_BY_VECTORS = 8, 6  # number of stored texts that are relearned with each new text
+_FEWEST = 16  # number of new texts below which texts that come singly are not relearned
+_GROWTH = 2  # learn the weights of the scorers again when the number of texts has grown by this factor
+_REPLAYED = 16  # number of stored texts that are relearned with each new text
 _REPLAYED_FEATURES = 3_000  # approximate maximum of features of the relearned texts
 _FADING = 4.0  # a larger value reduces the weight of learned vectors faster as texts are added
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
@@ -74,6 +76,8 @@ class TextModel:
         Parameters of the probability that the best class is correct (see ``learn_confidence``).
     n_removed, n_since : int
         The numbers of texts removed and added since all texts were last learned.
+    n_weighed : int
+        The number of texts when the weights of the scorers were last learned.
     """
 
     sums: ClassSums
@@ -85,7 +89,7 @@ class TextModel:
         self.vectors: LearnedVectors | None = None
         self.dense: Any = None
         self.weights, self.leads, self.confidence = np.empty(0), np.ones(SHARES.size), np.zeros(3)
-        self.n_removed = self.n_since = 0
+        self.n_removed = self.n_since = self.n_weighed = 0
         self._name(names)
 
     def _name(self, names: np.ndarray) -> None:
@@ -93,17 +97,27 @@ class TextModel:
         self.classes = names[self.order]
 
     @classmethod
-    def learned(cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator) -> TextModel:
-        """Return a model trained on the stored texts, whose classes are ``y``."""
+    def learned(
+        cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator, former: TextModel | None = None
+    ) -> TextModel:
+        """Return a model trained on the stored texts, whose classes are ``y``.
+
+        It keeps the weights of the ``former`` model until the number of texts has doubled.
+        """
         classes, labels = np.unique(y, return_inverse=True)
         model = cls(generator, classes)
         stored.labels[:] = labels  # in place: StoredTexts owns the array
         model.stored, model.frequencies = stored, DocumentFrequencies.of(stored.hashed)
         if classes.size > _MOST_CLASSES and stored.encoded is None:
             model._learn_sums()
+            return model
+        has_vectors = classes.size <= _MOST_CLASSES
+        if former is not None and len(stored) < _GROWTH * former.n_weighed and has_vectors == (former.vectors is not None):
+            model.weights, model.leads, model.confidence = former.weights, former.leads, former.confidence
+            model.n_weighed = former.n_weighed
         else:
             model._learn_weights()
-            model._learn_scorers(stored.hashed, np.arange(len(stored)), stored)
+        model._learn_scorers(stored.hashed, np.arange(len(stored)), stored)
         return model
 
     def _learn_sums(self) -> None:
@@ -157,18 +171,30 @@ class TextModel:
             joined, right = [np.concatenate(parts) for parts in zip(*scores, strict=True)], np.concatenate(held_out)
         self.weights = learn_weights_of_scores(joined, right, np.array(first))
         self.confidence = learn_confidence(weighted_sum(joined, self.weights), right, joined[0], self.weights[0])
+        self.n_weighed = labels.size
         if 1 < n_labels <= _MOST_CLASSES and right.size:
             self.leads = leads_of_shares(joined, self.weights)
 
     # Additional texts
 
     def is_due(self, n_more: int) -> bool:
-        """Return whether all texts must be learned again after ``n_more`` texts are added."""
-        return n_more > _MANY * len(self.stored)
+        """Return whether all texts must be learned again after ``n_more`` texts are added.
 
-    def learned_again(self, stored: StoredTexts, y: np.ndarray) -> TextModel:
-        """Return a new model trained from scratch."""
-        return TextModel.learned(stored, y, copy.deepcopy(self.generator))
+        Vectors that learn new texts become worse for old ones, so they are learned again even if texts come singly.
+        """
+        n_all, n_since = len(self.stored), self.n_since + n_more
+        is_stale = self.vectors is not None and n_since >= max(_FEWEST, _MANY * (n_all - self.n_since))
+        return is_stale or n_more > _MANY * n_all
+
+    def learned_again(self, stored: StoredTexts, y: np.ndarray, new: np.ndarray) -> TextModel:
+        """Return a new model trained from scratch, except for the weights of its scorers.
+
+        The classes of the texts at the positions ``new`` are their best classes.
+        """
+        made = TextModel.learned(stored, y, copy.deepcopy(self.generator), self)
+        encoded = None if stored.encoded is None else stored.encoded[new]
+        made._put_first(stored.features_at(new), stored.labels[new], encoded)
+        return made
 
     def learn_further(
         self,
@@ -204,20 +230,18 @@ class TextModel:
             stored.append(texts, ids, labels, importance, hashed, encoded)
         self.frequencies.add(hashed)
         self.n_since += n
-        self._learn_again_some(n)
+        self._learn_last(n)
         self._put_first(hashed, labels, encoded)
 
-    def _learn_again_some(self, n: int) -> None:
+    def _learn_last(self, n: int) -> None:
         """Learn the last ``n`` texts together with a random sample of earlier texts."""
         texts, n_all = self._labelled(), len(self.stored)
         new, n_old = np.arange(n_all - n, n_all), n_all - n
         mean_size = max(1, self.stored.hashed.columns.size // n_all)
         n_again = n * min(_REPLAYED, 1 + n_old // 10, 1 + _REPLAYED_FEATURES // mean_size) if n_old else 0
-        again = self.generator.integers(0, max(1, n_old), n_again)
-        self.sums.learn_further(texts, new, again)
+        self.sums.learn_further(texts, new, self.generator.integers(0, max(1, n_old), n_again))
         if self.vectors is not None:
-            order = np.concatenate([new, again[: _REPLAYED_BY_VECTORS * n]])
-            self.vectors.learn_further(texts, order, n)
+            self.vectors.introduce(texts, new)
 
     def _put_first(self, hashed: HashedTexts, labels: np.ndarray, encoded: np.ndarray | None) -> None:
         """Correct the class sums so that the class of each new text is its best class."""
@@ -261,6 +285,7 @@ class TextModel:
         made = TextModel(self.generator, self.names[left])
         made.weights, made.leads, made.confidence = self.weights, self.leads, self.confidence
         made.n_since, made.n_removed = self.n_since, self.n_removed + gone.size
+        made.n_weighed = self.n_weighed
         made.stored = stored.only(kept, places[stored.labels[kept]])
         is_kept = np.repeat(np.isin(np.arange(len(stored)), kept), np.diff(stored.hashed.starts))
         made.sums = self.sums.without(made.stored.hashed, is_kept, made.stored.labels, places)
@@ -347,6 +372,7 @@ class TextModel:
             "next_slot": self.stored.next_slot,
             "n_removed": self.n_removed,
             "n_since": self.n_since,
+            "n_weighed": self.n_weighed,
             "generator": generator_fields(self.generator),
         }
         arrays |= {"columns": columns, "frequencies": counts[columns], "weights": self.weights}
@@ -386,8 +412,9 @@ class TextModel:
             require(sound, "the scorer of the encoder's vectors must have learned the stored texts")
             sound = stored.encoded is not None and stored.encoded.shape[1] == model.dense.n_features_in_
             require(sound, "the encoder's vectors must have the width that their scorer expects")
-        model.n_removed, model.n_since = (take(fields, name, int) for name in ("n_removed", "n_since"))
-        require(all(0 <= n < MOST_IDS for n in (model.n_removed, model.n_since)), "counts must not be negative")
+        counts = [take(fields, name, int) for name in ("n_removed", "n_since", "n_weighed")]
+        require(all(0 <= n < MOST_IDS for n in counts), "counts must not be negative")
+        model.n_removed, model.n_since, model.n_weighed = counts
         columns = read_array("columns", arrays, np.int32)
         require(bool(np.all((columns >= 0) & (columns < N_KINDS * N_COLUMNS))), "columns must be feature columns")
         found, frequencies = read_array("frequencies", arrays, np.int32), np.zeros(N_KINDS * N_COLUMNS, np.int32)

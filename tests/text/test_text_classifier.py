@@ -325,6 +325,31 @@ def test_a_corrected_text_is_classified_as_corrected():
     assert np.mean(classifier.predict(asked[60:]) != right[60:]) <= before + 0.03
 
 
+def test_texts_that_come_singly_are_as_good_as_one_fit():
+    texts, labels = shared_words(20, 500, 0)
+    asked, right = shared_words(20, 300, 1)
+    live = TextClassifier(random_state=0).fit(texts[:200], labels[:200])
+    weights = live._model.weights
+    for n, text, label in zip(range(201, 501), texts[200:], labels[200:], strict=True):
+        assert live.partial_fit([text], [label]).predict([text])[0] == label  # also when all texts are learned again
+        assert live._model.n_since <= 0.25 * n
+        assert (live._model.weights is weights) == (n < 490)  # the first retraining with twice as many texts
+    fitted = TextClassifier(random_state=0).fit(texts, labels)
+    errors = [np.mean(one.predict(asked) != right) for one in (live, fitted)]
+    assert errors[0] <= errors[1] + 0.03
+
+
+def test_new_texts_leave_the_vectors_of_known_classes_as_they_are():
+    texts, labels = shared_words(10, 200, 0)
+    classifier = TextClassifier(random_state=0).fit(texts[:180], labels[:180])
+    before = classifier._model.vectors.copy().vectors
+    classifier.partial_fit(texts[180:], labels[180:]).partial_fit(texts[:2], [10, 10])
+    after = classifier._model.vectors.vectors
+    np.testing.assert_array_equal(after.inputs, before.inputs)
+    np.testing.assert_array_equal(after.outputs[:10], before.outputs)
+    assert np.any(after.outputs[10] != 0.0)
+
+
 def test_the_same_text_may_change_its_class(classifier):
     text = sentences(WORDS["food"], 1, 3)
     for label in ("music", "food", "new", "music"):
