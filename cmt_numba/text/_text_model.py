@@ -112,7 +112,8 @@ class TextModel:
             model._learn_sums()
             return model
         has_vectors = classes.size <= _MOST_CLASSES
-        if former is not None and len(stored) < _GROWTH * former.n_weighed and has_vectors == (former.vectors is not None):
+        is_weighed = former is not None and len(stored) < _GROWTH * former.n_weighed
+        if is_weighed and has_vectors == (former.vectors is not None):
             model.weights, model.leads, model.confidence = former.weights, former.leads, former.confidence
             model.n_weighed = former.n_weighed
         else:
