@@ -73,11 +73,16 @@ def keyed(folder: Path, name: str, rng: np.random.Generator) -> Task:
 
 
 def bilinear(n_actions: int, same: bool, rng: np.random.Generator, n_rounds: int = 20_000, d: int = 20) -> Task:
-    """Return rewards of a logistic function of ``x' M y``, where ``M`` is the identity if spaces are the ``same``."""
+    """Return rewards of a logistic function of ``x' M y``, where ``M`` is the identity if spaces are the ``same``.
+
+    Keys of another space have a further feature, which is constant, because keys and contexts with the same number of
+    features are assumed to have the same features.
+    """
     X, Y = (normalize(rng.normal(size=(n, d))) for n in (n_rounds, n_actions))
     products = X @ (np.eye(d) if same else rng.normal(size=(d, d))) @ Y.T
     chances = 1 / (1 + np.exp(4 - 2.4 * products / products.std()))
-    return Task(X, n_actions, Y, None, chances.astype(np.float32), 100, same)
+    keys = Y if same else np.hstack([Y, np.ones((n_actions, 1))])
+    return Task(X, n_actions, keys, None, chances.astype(np.float32), 100, same)
 
 
 TASKS: dict[str, Callable[[Path, np.random.Generator], Task]] = {

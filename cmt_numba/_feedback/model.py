@@ -16,6 +16,7 @@ from .state import (
     GAIN,
     N_PARTS,
     PART_NAMES,
+    SHOWN,
     SIMILAR,
     SQUARED_GAIN,
     TRIALS,
@@ -30,6 +31,7 @@ WIDEST = 1024
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
 _DEVIATIONS = 2.0  # a model that is worse than static ranking by this number of standard errors is not used
+_LARGEST = 1e12  # limit of saved values; learned values are smaller because queries and keys have unit length
 _ROW_ARRAYS = ("memories", "figures", "past_of", "n_past")
 _PLACE_ARRAYS = ("past", "past_rewards", "past_rows")
 
@@ -234,6 +236,18 @@ class FeedbackModel:
         state = self._state
         self._state = state._replace(**{name: resized(getattr(state, name), size, fill=0) for name in names})
 
+    def chances(self, scores: np.ndarray) -> np.ndarray:
+        """Return the probability of a reward of 1 for scores of :meth:`rank`."""
+        odds = scores * self._state.weights[SIMILAR] + self._state.weights[CONSTANT]
+        chances: np.ndarray = 1.0 / (1.0 + np.exp(-np.clip(odds, -30.0, 30.0)))
+        return chances
+
+    def counts(self, ids: np.ndarray) -> np.ndarray:
+        """Return the number of rewards of each memory."""
+        rows = [self._rows.get(i, NONE) for i in ids.ravel().tolist()]
+        counts: np.ndarray = np.append(self._state.figures[: len(self), SHOWN], 0.0)[rows].reshape(ids.shape)
+        return counts
+
     def has_any(self, ids: np.ndarray) -> bool:
         """Return whether one of the memories has rewards."""
         return not self._rows.keys().isdisjoint(ids.tolist())
@@ -283,7 +297,8 @@ class FeedbackModel:
                 raise InvariantError(f"the model has the unknown array {name}")
             length = n if name in _ROW_ARRAYS else p if name in _PLACE_ARRAYS else len(like)
             require(array.dtype == like.dtype and array.shape == (length, *like.shape[1:]), f"{name} does not fit")
-            require(bool(np.isfinite(array).all()), f"{name} must be finite")
+            sound = array.size == 0 or (array.max() <= _LARGEST and array.min() >= -_LARGEST)  # false for NaN
+            require(bool(sound), f"{name} must be at most {_LARGEST:g} in absolute value")
         require(ids.dtype == np.int64 and np.unique(ids).size == n, "ids of the model must be distinct")
         require(bool(((arrays["past_rows"] >= NONE) & (arrays["past_rows"] < n)).all()), "past_rows must be rows")
         require(bool(((arrays["past_of"] >= NONE) & (arrays["past_of"] < p)).all()), "past_of must be places")

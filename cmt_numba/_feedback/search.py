@@ -79,6 +79,21 @@ class LearnedSearch:
     def _rank(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray) -> np.ndarray:
         return self.model.rank(queries, ids, *self._described(index, Q, queries, ids))
 
+    def candidates(self, index: Any, Q: Any, k: int) -> np.ndarray:
+        """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
+        if not self.model.is_used:
+            ids: np.ndarray = index.search(Q, k, 1.0)[0]
+            return ids
+        return self._candidates(index, Q, self.model.prepare(Q), k, 1.0, None, 1)
+
+    def chances(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
+        """Return the probability that each candidate is rewarded, shape (n, m)."""
+        queries = self.model.prepare(Q)
+        scores, keys = self._described(index, Q, queries, ids)
+        if self.model.is_used:
+            scores = self.model.rank(queries, ids, scores, keys)
+        return self.model.chances(scores)
+
     def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]]:
         """Return the parts of the similarity of each result of one query that are not 0, by name."""
         queries = self.model.prepare(Q)

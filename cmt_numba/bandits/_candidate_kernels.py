@@ -4,20 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, clear_probe, keep_best, probe_at
-from .._jit import by_reference, by_value, empty, inner, inner_called, inner_fastmath, kernel, release, zeros
+from .._forest import NONE
+from .._jit import by_reference, by_value, inner, inner_called, kernel, release, zeros
 from ._reward_kernels import (
-    OF_MAP,
-    OF_SIMILARITY,
     ActionKeyTable,
     KnownActions,
     RewardState,
     aim,
-    aim_map,
     doubt,
     expected,
     learn_reward,
-    new_context_probe,
     new_room,
     place_of,
     predict,
@@ -146,20 +142,20 @@ def _list_candidates(known, offered, by_key, by_context, row, found):
 
 
 @inner_called
-def _predict_row(state, keys, known, rows, row, actions, n_further, probe, room):
+def _predict_row(state, keys, known, rows, row, actions, n_further, room):
     state = by_reference(state)
     keys = by_reference(keys)
     known = by_reference(known)
     rows = by_reference(rows)
-    aim(state, keys, rows, row, probe, room)
-    predict(state, keys, known, rows, row, actions, n_further, probe, room)
+    aim(state, rows, row, room)
+    predict(state, keys, known, rows, row, actions, n_further, room)
 
 
 @kernel
-def find_candidates(model, rows, exploration, sources, probe_room, found):
+def find_candidates(model, rows, exploration, sources, found):
     """Write the candidates of all rows and their estimated rewards to ``found``. Return the number of candidates.
 
-    ``found`` must have room for all candidates. ``probe_room`` comes from ``room_for_probe``.
+    ``found`` must have room for all candidates.
     """
     state = by_reference(model.learned)
     keys = by_reference(model.keys)
@@ -169,8 +165,7 @@ def find_candidates(model, rows, exploration, sources, probe_room, found):
     by_key = by_reference(sources.by_key)
     by_context = by_reference(sources.by_context)
     most = sources.most
-    probes, room = new_context_probe(rows, keys, probe_room), new_room(state, most)
-    probe = probe_at(probes, 0)
+    room = new_room(state, most)
     solve_stack(state, room)
     alpha, beta, end = exploration.alpha, exploration.beta, 0
     for row in range(rows.offsets.size - 1):
@@ -178,9 +173,7 @@ def find_candidates(model, rows, exploration, sources, probe_room, found):
         actions = found.actions[end : end + most]
         n, n_allowed = _list_candidates(known, offered, by_key, by_context, row, actions)
         n_further = n_allowed - n if keys.ordered.size == 0 else 0
-        _predict_row(
-            by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions[:n], n_further, probe, room
-        )
+        _predict_row(by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions[:n], n_further, room)
         for i in range(n):
             mean = expected(room, i)
             of_stack, of_models = alpha * spread(room, i), beta * doubt(room, i, mean)
@@ -189,14 +182,12 @@ def find_candidates(model, rows, exploration, sources, probe_room, found):
             found.bounds[end + i] = mean + of_stack + of_models
         end += n
     found.offsets[rows.offsets.size - 1] = end
-    if probe_room.shape[0] == 1:
-        clear_probe(probe, rows.indices)
-    release((probes, room))
+    release(room)
     return end
 
 
 @kernel
-def learn_rewards(model, rows, chosen, rewards, sources, probe_room):
+def learn_rewards(model, rows, chosen, rewards, sources):
     """Update the model with the reward of the action chosen in each row. All chosen actions must be known."""
     state = by_reference(model.learned)
     keys = by_reference(model.keys)
@@ -206,12 +197,7 @@ def learn_rewards(model, rows, chosen, rewards, sources, probe_room):
     by_key = by_reference(sources.by_key)
     by_context = by_reference(sources.by_context)
     most = sources.most
-    probes, room, found = (
-        new_context_probe(rows, keys, probe_room),
-        new_room(state, most + 1),
-        zeros(most + 1, np.int64),
-    )
-    probe = probe_at(probes, 0)
+    room, found = new_room(state, most + 1), zeros(most + 1, np.int64)
     for row in range(rows.offsets.size - 1):
         n, n_allowed = _list_candidates(known, offered, by_key, by_context, row, found)
         found[n] = chosen[row]
@@ -219,71 +205,10 @@ def learn_rewards(model, rows, chosen, rewards, sources, probe_room):
         n_further = n_allowed - n if keys.ordered.size == 0 else 0
         solve_stack(state, room)
         actions = found[:n]
-        _predict_row(
-            by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions, n_further, probe, room
-        )
+        _predict_row(by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions, n_further, room)
         place = place_of(actions, 0, n, chosen[row])
-        learn_reward(state, keys, known, rows, row, actions, place, rewards[row], probe, room)
-    if probe_room.shape[0] == 1:
-        clear_probe(probe, rows.indices)
-    release((probes, room, found))
-
-
-@inner_fastmath
-def _add_scaled(total, values, factor):
-    """Add ``factor * values`` to a vector."""
-    for i in range(total.size):
-        total[i] += factor * values[i]
-
-
-@inner_called
-def _scan_blocks(blocks, n, query, scores, best, items):
-    """Score ``n`` dense keys block by block, and keep the best."""
-    size = scores.size
-    for block in range(blocks.shape[0]):
-        scores[:] = np.float32(0.0)
-        for j in range(query.size):
-            _add_scaled(scores, blocks[block, j], query[j])
-        for i in range(min(size, n - block * size)):
-            keep_best(best, items, scores[i], block * size + i)
-
-
-@kernel
-def scan_keys(learned, keys, rows, first_key, hits):
-    """Write the keys with the largest sums of similarity and mapped reward for each row, in no particular order.
-
-    ``hits``, int64 (rows, k), must be filled with NONE. Only sparse keys from ``first_key`` on are scanned. Dense keys
-    are always scanned completely.
-    """
-    learned = by_reference(learned)
-    keys = by_reference(keys)
-    rows = by_reference(rows)
-    rows_of_keys, k = keys.rows, hits.shape[1]
-    d, n = rows_of_keys.n_features, rows_of_keys.offsets.size - 1
-    room, query, best = new_room(learned, 0), zeros(d, np.float32), empty(k, np.float32)
-    scores = empty(keys.blocks.shape[2], np.float32)
-    width = max(1, learned.map.shape[2])
-    similarity, mapped = np.float32(learned.scales[OF_SIMILARITY]), np.float32(learned.scales[OF_MAP])
-    for row in range(rows.offsets.size - 1):
-        aim_map(learned, rows, row, room)
-        for j in range(d):
-            query[j] = mapped * room.mapped[0, j % width] if learned.map.size > 0 else np.float32(0.0)
-        first = rows.offsets[row]
-        if keys.comparable:
-            for place in range(first, rows.offsets[row + 1]):
-                query[np.int64(rows.indices[place]) if rows.sparse else place - first] += (
-                    similarity * rows.values[place]
-                )
-        best[:] = -np.inf
-        if not rows_of_keys.sparse:
-            _scan_blocks(keys.blocks, n, query, scores, best, hits[row])
-            continue
-        for key in range(first_key, n):
-            score = np.float32(0.0)
-            for place in range(rows_of_keys.offsets[key], rows_of_keys.offsets[key + 1]):
-                score += rows_of_keys.values[place] * query[rows_of_keys.indices[place]]
-            keep_best(best, hits[row], score, key)
-    release((room, query, scores, best))
+        learn_reward(state, keys, known, rows, row, actions, place, rewards[row], room)
+    release((room, found))
 
 
 @kernel

@@ -7,10 +7,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._forest import MOST_FEATURES, NO_ROOM, NONE, WORTH_KEEPING, Rows, require, room_for_probe
+from .._change import reads
+from .._feedback import LearnedSearch, LearnedSummary
+from .._forest import MOST_FEATURES, NO_ROOM, NONE, WORTH_KEEPING, Rows, as_matrix, require, room_for_probe
 from .._jit import keeps_interpreter
 from .._validation import Constraint, Integer, OneOf, Optional, Real, check_entries, check_range, check_rows
-from ..persistence import Contents, as_part, take
+from ..persistence import Contents, as_part, of_part, take
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import OF_ALL, Chosen, Policy, distinct
 from ._candidate_kernels import (
@@ -29,11 +31,10 @@ from ._memory import ActionKeys, ContextMemory, Pending
 from ._models import Means, check_definite, checked
 from ._policies import RIDGE, SCALE
 from ._reward_kernels import (
-    FIRST_SCALES,
+    FIRST_SCALE,
     MAP_WIDTH,
     N_PREDICTIONS,
     STACK_RIDGE,
-    ActionKeyTable,
     KnownActions,
     RewardState,
 )
@@ -55,9 +56,15 @@ class CMTBandit(InFolders, Policy):
 
     With at most ``4 * n_candidates`` actions, every action is a candidate in each decision. With more actions, the
     candidates are the actions whose keys best match the context, actions that were rewarded in similar contexts, and a
-    few actions that are tried in turn. A model estimates the reward of each candidate from
+    few actions that are tried in turn.
 
-    - the similarity of the context and the action's key,
+    If keys have the features of contexts, the feedback model estimates the reward of each candidate, as for
+    :class:`~cmt_numba.MemoryStore`. It combines the similarity of context and key with what was learned from rewards,
+    and is used unless the most similar key earns more. An action without a key gets the first context with a reward of
+    at least 0.5 as its key.
+
+    Otherwise, a regression estimates the reward from
+
     - linear models of the context for each action,
     - a bilinear map from contexts to keys,
     - the mean reward of the action and the number of its rewards.
@@ -66,14 +73,15 @@ class CMTBandit(InFolders, Policy):
     probability ``epsilon`` it chooses uniformly among all allowed actions instead. Candidates depend only on earlier
     calls, so propensities are exact.
 
-    Contexts with a reward of at least 0.5 are stored in trees, which find similar contexts later.
+    The regression stores contexts with a reward of at least 0.5 in trees, which find similar contexts later.
 
     Parameters
     ----------
     n_actions : int, optional
         Number of initial actions, 0 to n_actions - 1, without keys. By default there are no initial actions.
     n_candidates : int, default 64
-        Number of candidates in each decision. Keys propose one half and rewarded contexts the other half.
+        Number of candidates in each decision. With the regression, keys propose one half and rewarded contexts the
+        other half.
     n_tried : int, default 4
         Number of additional candidates in each decision, taken in turn from all actions. Not used if every action has a
         key with the features of contexts.
@@ -83,7 +91,7 @@ class CMTBandit(InFolders, Policy):
     alpha : float, default 0.1
         Weight of the uncertainty of the ridge regression.
     beta : float, default 0.12
-        Weight of the uncertainty of the linear models and the map.
+        Weight of the uncertainty of the linear models and the map, or of the feedback model.
     epsilon : float in [0, 1], default 0.0
         Probability of a uniform choice. Logs for off-policy evaluation need a value above 0.
     regularization : float, default 0.1
@@ -176,14 +184,14 @@ class CMTBandit(InFolders, Policy):
         self._state = RewardState(
             np.zeros((1 << options["n_bits"], len(_OF_CELLS)), np.float32),
             np.array([float(options["regularization"])]),
-            FIRST_SCALES.copy(),
-            np.zeros((2, 0), np.float32),
+            np.array([FIRST_SCALE]),
             np.zeros((2, 0, 0), np.float32),
             np.eye(N_PREDICTIONS) * STACK_RIDGE,
             np.zeros(N_PREDICTIONS),
         )
         seed = self._generator.integers(0, 2**63, 2).tolist()[1]
         self._keys = ActionKeys()
+        self._feedback: LearnedSearch | None = None
         most = options["max_memories"]
         tree = ContextualMemoryTree(
             options["n_trees"], max_memories=most, eviction="oldest", n_threads=1, random_state=seed
@@ -217,7 +225,8 @@ class CMTBandit(InFolders, Policy):
             Distinct new actions, as non-negative integers.
         keys : array-like or sparse matrix, shape (k, n_features), optional
             The key of each action. If keys and contexts have the same features, an action is proposed in contexts that
-            are similar to its key. Otherwise a map that is learned from rewards relates contexts to keys.
+            are similar to its key, and rewards that were learned before the first key are not used any more. Otherwise
+            a map that is learned from rewards relates contexts to keys.
 
         Returns
         -------
@@ -234,8 +243,21 @@ class CMTBandit(InFolders, Policy):
     def _forget(self, gone: np.ndarray, slots: np.ndarray) -> None:
         super()._forget(gone, slots)
         self._keys.forget(gone)
+        if self._feedback is not None:
+            self._feedback.model.forget(gone)
         self._by_context.forget(gone)
         self._pending.forget(gone)
+
+    @reads
+    def learned(self) -> LearnedSummary | None:
+        """Return what the feedback model has learned, or None if it is not used.
+
+        Returns
+        -------
+        LearnedSummary or None
+            The weight of each part of the estimates, and the gain over the most similar key.
+        """
+        return None if self._feedback is None else self._feedback.model.learned()
 
     # Choosing
 
@@ -333,21 +355,17 @@ class CMTBandit(InFolders, Policy):
         """Record the width and sparsity of contexts, and allocate the models that depend on them."""
         if self._width is None:
             self._width, self._sparse = rows.n_features, rows.sparse
-        self._state, self._keys.table = self._fitted(rows)
+        self._state, self._feedback = self._fitted(rows)
 
-    def _fitted(self, rows: Rows) -> tuple[RewardState, ActionKeyTable]:
-        """Return the models and the key table, allocated for the first contexts if necessary."""
-        state, keys = self._state, self._keys.table
-        if len(self._keys) == 0 or state.map.size + state.similarity.size > 0:
-            return state, keys
-        comparable = _share_features(rows, keys.rows)
-        d, width = rows.n_features, keys.rows.n_features
-        n_mapped = 0 if comparable and rows.sparse else min(width, MAP_WIDTH)
-        state = state._replace(
-            map=np.zeros((2, min(d, MAP_WIDTH) if n_mapped > 0 else 0, n_mapped), np.float32),
-            similarity=np.zeros((2, width if comparable else 0), np.float32),
-        )
-        return state, keys._replace(comparable=comparable)
+    def _fitted(self, rows: Rows) -> tuple[RewardState, LearnedSearch | None]:
+        """Return the models, allocated for the first contexts if necessary. Without the second, the first is used."""
+        state, feedback = self._state, self._feedback
+        if len(self._keys) == 0 or state.map.size > 0 or feedback is not None:
+            return state, feedback
+        if _share_features(rows, self._keys.rows):
+            return state, LearnedSearch(self._keys, rows.sparse)
+        shape = 2, min(rows.n_features, MAP_WIDTH), min(self._keys.n_features, MAP_WIDTH)
+        return state._replace(map=np.zeros(shape, np.float32)), None
 
     def _mixed(self, probabilities: Any, sizes: Any) -> Any:
         """Mix probabilities with the uniform distribution, which has weight ``epsilon``."""
@@ -382,9 +400,9 @@ class CMTBandit(InFolders, Policy):
 
     @property
     def _n_tried(self) -> int:
-        """Number of candidates taken in turn, or 0 if every action has a comparable key."""
-        keys = self._keys
-        return 0 if keys.table.comparable and len(keys) == self._ids.size else int(self._options["n_tried"])
+        """Number of candidates taken in turn, or 0 if every action has a key with the features of contexts."""
+        has_all = self._feedback is not None and len(self._keys) == self._ids.size
+        return 0 if has_all else int(self._options["n_tried"])
 
     @property
     def _n_proposed(self) -> int:
@@ -393,6 +411,9 @@ class CMTBandit(InFolders, Policy):
 
     def _candidates(self, rows: Rows, choices: Choices | None) -> ActionCandidates:
         """Return candidates and their estimated rewards for each row. By default, all known actions are allowed."""
+        state, feedback = self._fitted(rows)
+        if feedback is not None:
+            return self._compared(feedback, rows, choices)
         most = self._most_candidates(choices)
         found = ActionCandidates(
             np.empty(rows.n_rows + 1, np.int64),
@@ -401,13 +422,52 @@ class CMTBandit(InFolders, Policy):
         )
         options = self._options
         offered, room = self._offered(choices), self._take_room(rows)
-        state, keys = self._fitted(rows)
-        proposed = self._proposed(state, keys, rows, choices, room)
+        proposed = self._proposed(state, rows, choices, room)
         exploration = ExplorationWeights(float(options["alpha"]), float(options["beta"]))
-        model = RewardModel(state, keys, self._known())
-        n = find_candidates(model, rows, exploration, CandidateSources(offered, *proposed[:2], most), room, found)
+        model = RewardModel(state, self._keys.table, self._known())
+        n = find_candidates(model, rows, exploration, CandidateSources(offered, *proposed[:2], most), found)
         self._give_room(room)
         return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
+
+    def _compared(self, feedback: LearnedSearch, rows: Rows, choices: Choices | None) -> ActionCandidates:
+        """Return candidates and their estimated rewards by the feedback model."""
+        X = as_matrix(rows)
+        actions = self._listed(feedback, X, choices)
+        actions.sort(axis=1)
+        actions[:, 1:][actions[:, 1:] == actions[:, :-1]] = NONE
+        there = actions != NONE
+        means = feedback.chances(self._keys, X, actions)[there]
+        counts = feedback.model.counts(actions[there])
+        deviations = float(self._options["beta"]) * np.sqrt(means * (1.0 - means) / (1.0 + counts))
+        offsets = np.append(0, there.sum(axis=1).cumsum())
+        return ActionCandidates(offsets, actions[there], means, deviations, means + deviations)
+
+    def _listed(self, feedback: LearnedSearch, X: Any, choices: Choices | None) -> np.ndarray:
+        """Return the candidates of each row: int64, padded with NONE. They may repeat."""
+        n, most = X.shape[0], self._few(choices)
+        found = np.empty((n, 0), np.int64)
+        if self._widest(choices) > most:
+            found = feedback.candidates(self._keys, X, int(self._options["n_candidates"]))
+        if choices is None:
+            if found.size == 0:
+                return np.tile(self._ordered, (n, 1))
+            return np.concatenate([found, np.tile(self._in_turn(self._ordered), (n, 1))], axis=1)
+        listed = []
+        for i in range(n):
+            own = choices.actions[slice(*choices.offsets[i : i + 2])]
+            if own.size > most:
+                closest = self._keys.search(X[[i]], found.shape[1], among=own)[0][0]
+                own = np.concatenate([found[i, np.isin(found[i], own)], closest, self._in_turn(own)])
+            listed.append(own)
+        padded = np.full((n, max(own.size for own in listed)), NONE, np.int64)
+        for row, own in zip(padded, listed, strict=True):
+            row[: own.size] = own
+        return padded
+
+    def _in_turn(self, actions: np.ndarray) -> np.ndarray:
+        """Return the actions that are tried in turn."""
+        tried: np.ndarray = actions[(self._turn + np.arange(self._n_tried)) % actions.size]
+        return tried
 
     def _take_room(self, rows: Rows) -> np.ndarray:
         """Return reusable scratch memory for a single row, because clearing new memory takes longer than the search."""
@@ -423,14 +483,14 @@ class CMTBandit(InFolders, Policy):
             self._rooms.append(room)
 
     def _proposed(
-        self, state: RewardState, keys: ActionKeyTable, rows: Rows, choices: Choices | None, room: np.ndarray
+        self, state: RewardState, rows: Rows, choices: Choices | None, room: np.ndarray
     ) -> tuple[ProposedActions, ProposedActions, np.ndarray | None]:
         """Return the proposals of keys, the proposals of rewarded contexts, and the scores of these contexts."""
         if self._widest(choices) <= self._few(choices):
             return _NOTHING, _NOTHING, None
         k = self._n_proposed
         by_context, scores = self._by_context.propose(rows, k, self._options["n_probes"], room)
-        return self._keys.propose(state, keys, rows, k), by_context, scores
+        return self._keys.propose(state, rows, k), by_context, scores
 
     def _offered(self, choices: Choices | None) -> OfferedActions:
         """Return the actions that are candidates without a search."""
@@ -519,23 +579,36 @@ class CMTBandit(InFolders, Policy):
         new = distinct(actions[self._slots_of(actions) == NONE])
         if new.size > 0:
             self._enter(new, None)
+        if self._feedback is not None:
+            self._learn_feedback(self._feedback, rows, actions, rewards)
+        else:
+            self._regress(rows, actions, rewards)
+        self._n_rewards += rows.n_rows
+
+    def _learn_feedback(self, feedback: LearnedSearch, rows: Rows, actions: np.ndarray, rewards: np.ndarray) -> None:
+        """Learn rewards by the feedback model."""
+        if len(self._keys) < self._ids.size:
+            kept = np.flatnonzero((rewards >= WORTH_KEEPING) & ~np.isin(actions, self._keys.actions))
+            new, first = np.unique(actions[kept], return_index=True)
+            if new.size > 0:
+                self._keys.store(rows.take(kept[first]), new)
+        feedback.feedback(self._keys, as_matrix(rows), actions[:, None], rewards[:, None], is_shared=False)
+
+    def _regress(self, rows: Rows, actions: np.ndarray, rewards: np.ndarray) -> None:
+        """Learn rewards by regression."""
         most, room = self._most_candidates(None), self._take_room(rows)
         known, best = self._known(), rewards >= WORTH_KEEPING
         for first in range(0, rows.n_rows, _ROWS_AT_ONCE):
             span = slice(first, min(first + _ROWS_AT_ONCE, rows.n_rows))
             some = rows if rows.n_rows <= _ROWS_AT_ONCE else rows.between(span.start, span.stop)
-            by_key, by_context, scores = self._proposed(self._state, self._keys.table, some, None, room)
+            by_key, by_context, scores = self._proposed(self._state, some, None, room)
             sources = CandidateSources(self._offered(None), by_key, by_context, most)
             model = RewardModel(self._state, self._keys.table, known)
-            learn_rewards(model, some, actions[span], rewards[span], sources, room)
+            learn_rewards(model, some, actions[span], rewards[span], sources)
             if scores is not None and scores.size > 0:
                 same = self._by_context.actions_of(by_context.hits) == actions[span, None]
                 best[span] &= ~(same & (scores >= _KNOWN)).any(axis=1)
-            if self._keys.table.comparable and by_key.hits.size > 0:
-                same = (by_key.hits != NONE) & (by_key.actions[by_key.hits] == actions[span, None])
-                best[span] &= ~same.any(axis=1)  # do not store contexts for which the key already proposes the action
         self._give_room(room)
-        self._n_rewards += rows.n_rows
         if best.all():
             self._by_context.store(rows, actions)
         elif best.any():
@@ -545,7 +618,8 @@ class CMTBandit(InFolders, Policy):
     # Files, pickles and folders
 
     def _fingerprint(self) -> dict[str, int]:
-        learned = zlib.crc32(self._state.matrix.tobytes() + self._state.target.tobytes())
+        weights = b"" if self._feedback is None else self._feedback.model.weights.tobytes()
+        learned = zlib.crc32(self._state.matrix.tobytes() + self._state.target.tobytes() + weights)
         waiting = {"next_id": self._pending.next_id, "n_pending": len(self._pending)}
         return super()._fingerprint() | waiting | {"turn": self._turn, "learned": learned}
 
@@ -562,20 +636,20 @@ class CMTBandit(InFolders, Policy):
             "next_id": next_id,
             "sparse": self._sparse,
             "width": self._width,
-            "keys": {"width": keys.n_features, "sparse": keys.sparse, "comparable": self._keys.table.comparable}
-            | {"indexed": self._keys.n_indexed},
+            "keys": {"width": keys.n_features, "sparse": keys.sparse, "indexed": self._keys.n_indexed},
             "turn": self._turn,
             "n_features": None,
         }
         arrays = plain.arrays | self._keys.put() | context_arrays | pending_arrays
         arrays |= as_part("table", {name: self._state.cells[:, i] for i, name in enumerate(_OF_CELLS)})
-        return Contents(plain.kind, fields, arrays | as_part("model of keys", self._models_of_keys()))
+        if self._feedback is not None:
+            arrays |= as_part("feedback", self._feedback.arrays())
+        return Contents(plain.kind, fields, arrays | as_part("regression", self._regression()))
 
-    def _models_of_keys(self) -> dict[str, np.ndarray]:
+    def _regression(self) -> dict[str, np.ndarray]:
         state = self._state
         return {
-            "scales": state.scales,
-            "similarity": state.similarity,
+            "scale": state.scale,
             "map": state.map,
             "matrix": state.matrix,
             "target": state.target,
@@ -617,28 +691,25 @@ class CMTBandit(InFolders, Policy):
         self._keys.restore(arrays, self._ids, width, sparse)
         self._keys.n_indexed = take(form, "indexed", int)
         require(0 <= self._keys.n_indexed <= len(self._keys), "the index of keys must hold stored keys")
-        comparable = take(form, "comparable", bool)
-        require(
-            not comparable or (width, sparse) == (self._width, self._sparse),
-            "comparable keys must have the same width and format as contexts",
-        )
-        self._keys.table = self._keys.table._replace(comparable=comparable)
-        shapes = {name: array.shape for name, array in self._models_of_keys().items()}
-        for name in ("map", "similarity"):
-            require(f"model of keys.{name}" in arrays, f"the array model of keys.{name} is missing")
-            shapes[name] = arrays[f"model of keys.{name}"].shape
+        learned = of_part("feedback", arrays)
+        if learned:
+            same = (width, sparse) == (self._width, self._sparse)
+            require(same, "keys must have the width and format of contexts")
+            self._feedback = LearnedSearch.of_arrays(width, sparse, learned)
+        shapes = {name: array.shape for name, array in self._regression().items()}
+        require("regression.map" in arrays, "the array regression.map is missing")
+        shapes["map"] = arrays["regression.map"].shape
         d = min(self._width or 0, MAP_WIDTH), min(width, MAP_WIDTH)
         require(shapes["map"] in ((2, 0, 0), (2, *d)), "the map must match the widths of contexts and keys")
-        require(shapes["similarity"] == (2, width if comparable else 0), "similarities must match the width of keys")
         self._state = self._state._replace(
             **{
-                name: checked(arrays, f"model of keys.{name}", shapes[name], own.dtype, _LARGEST_CELL)
-                for name, own in self._models_of_keys().items()
+                name: checked(arrays, f"regression.{name}", shapes[name], own.dtype, _LARGEST_CELL)
+                for name, own in self._regression().items()
             }
         )
         state = self._state
-        require(bool(np.all(state.map[1:] >= 0) and np.all(state.similarity[1:] >= 0)), "squares must not be negative")
-        require(bool(np.all(state.scales >= 1.0)), "scales must be at least 1")
+        require(bool(np.all(state.map[1:] >= 0)), "squares must not be negative")
+        require(bool(np.all(state.scale >= 1.0)), "scale must be at least 1")
         check_definite("matrix", state.matrix[None] - 0.5 * STACK_RIDGE * np.eye(N_PREDICTIONS))
 
 

@@ -6,16 +6,18 @@ import threading
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from .._engine import insert_rows
-from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, query_rows, require
+from .._feedback import score_sparse
+from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, as_matrix, query_rows, require
 from .._heads import Digest, LabelAnswers, all_of, label_bounds, list_by_feature, rank_listed
 from ..persistence import as_part, of_part, read_array
 from ..tree import ContextualMemoryTree
-from ._candidate_kernels import ProposedActions, scan_keys
+from ._candidate_kernels import ProposedActions
 from ._checks import MOST_ACTIONS
 from ._models import Arrays
-from ._reward_kernels import KEYS_OF_A_BLOCK, ActionKeyTable, RewardState
+from ._reward_kernels import ActionKeyTable, RewardState
 
 _EMPTY = np.empty(0, np.int32)
 _NO_SEED = np.uint64(0)  # unused, because these queries do not explore
@@ -67,26 +69,18 @@ def joined_rows(parts: list[Rows], n_features: int, sparse: bool) -> Rows:
     )
 
 
-def _blocks_of(rows: Rows) -> np.ndarray:
-    """Return dense keys as float32 blocks of shape (blocks, features, KEYS_OF_A_BLOCK), padded with zeros.
-
-    Sparse keys have no blocks.
-    """
-    d = 0 if rows.sparse else rows.n_features
-    n_blocks = -(-rows.n_rows // KEYS_OF_A_BLOCK) if d > 0 else 0
-    padded = np.zeros((n_blocks * KEYS_OF_A_BLOCK, d), np.float32)
-    if d > 0:
-        padded[: rows.n_rows] = rows.values.reshape(-1, d)
-    return np.ascontiguousarray(padded.reshape(n_blocks, KEYS_OF_A_BLOCK, d).transpose(0, 2, 1))
-
-
 class ActionKeys:
-    """Action keys, and searches for the keys that match a context."""
+    """Action keys, and searches for the keys that match a context.
+
+    If keys and contexts have the same features, this is the index of a :class:`~cmt_numba._feedback.LearnedSearch`,
+    with actions as ids. The key of an action without a key is zero.
+    """
+
+    metric = "inner_product"  # not "cosine", by which an action with the context as its key always comes first
 
     def __init__(self) -> None:
-        none, rows = np.empty(0, np.int64), Rows(np.empty(0, np.float32), _EMPTY, np.zeros(1, np.int64), 0, False)
-        self.table = ActionKeyTable(rows, none, none, _blocks_of(rows), False)
-        self._set(none, rows)
+        none = np.empty(0, np.int64)
+        self._set(none, Rows(np.empty(0, np.float32), _EMPTY, np.zeros(1, np.int64), 0, False))
 
     def _set(self, actions: np.ndarray, rows: Rows) -> None:
         self._replace(actions, rows)
@@ -94,9 +88,13 @@ class ActionKeys:
 
     def _replace(self, actions: np.ndarray, rows: Rows) -> None:
         places = np.argsort(actions)
-        self.table = ActionKeyTable(rows, actions[places], places, _blocks_of(rows), self.table.comparable)
+        self.table = ActionKeyTable(rows, actions[places], places)
         self.actions = actions
         self._all = np.arange(actions.size)
+        offsets = np.append(rows.offsets, rows.offsets[-1])
+        values = rows.values if rows.sparse else np.append(rows.values, np.zeros(rows.n_features, np.float32))
+        self._matrix = as_matrix(rows._replace(values=values, offsets=offsets))  # the last row is zero
+        self._folded: Any = None
 
     def __len__(self) -> int:
         return int(self.actions.size)
@@ -116,8 +114,23 @@ class ActionKeys:
         self._n_indexed = n
         self._index: Any = None
 
+    @property
+    def n_features(self) -> int:
+        """The number of features of keys."""
+        return self.rows.n_features
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The actions with keys, in insertion order."""
+        return self.actions
+
+    @property
+    def next_id(self) -> int:
+        """A number above all actions with keys."""
+        return int(self.actions.max(initial=-1)) + 1
+
     def store(self, rows: Rows, actions: np.ndarray) -> None:
-        """Store keys of new actions."""
+        """Store keys of actions without keys."""
         parts = [self.rows, rows] if len(self) > 0 else [rows]
         self._replace(np.concatenate([self.actions, actions]), joined_rows(parts, rows.n_features, rows.sparse))
         if len(self) - self._n_indexed > self._n_indexed // _SHARE_OF_INDEX:
@@ -129,47 +142,65 @@ class ActionKeys:
         if gone.any():
             self._set(self.actions[~gone], self.rows.take(np.flatnonzero(~gone)))
 
-    def propose(self, state: RewardState, keys: ActionKeyTable, rows: Rows, k: int) -> ProposedActions:
-        """Return the ``k`` actions whose keys best match each row.
+    def vectors(self, actions: np.ndarray) -> Any:
+        """Return the keys of actions, as an array or CSR array."""
+        ordered, places = np.append(self.table.ordered, NONE), np.append(self.table.places, len(self))
+        found = np.searchsorted(self.table.ordered, actions)
+        return self._matrix[np.where(ordered[found] == actions, places[found], len(self))]
 
-        An inverted index finds sparse keys that have the features of contexts. All other keys are scanned.
+    def scores(self, Q: Any, actions: np.ndarray) -> np.ndarray:
+        """Return the products of sparse contexts with the keys of actions, shape (n, m)."""
+        return score_sparse(self.metric, Q, self.vectors(actions.reshape(-1)))
+
+    def search(
+        self, Q: Any, k: int, _target_recall: float = 1.0, among: np.ndarray | None = None, _n_threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ``k`` actions whose keys have the largest products with each context, and the products.
+
+        With ``among``, only these actions are searched. Missing results are -1. An inverted index finds sparse keys.
         """
-        k = min(k, len(self))
-        hits = np.full((rows.n_rows, k), NONE, np.int64)
-        if k > 0:
-            if keys.comparable and keys.rows.sparse:
-                n_indexed = self._rank(rows, hits)
-                hits = self._with_recent(state, keys, rows, hits, n_indexed)
-            else:
-                scan_keys(state, keys, rows, 0, hits)
-        return ProposedActions(self._all, self.actions, hits)
+        if among is not None:
+            return _best(Q @ self.vectors(among).T, among, k)
+        if not self.rows.sparse:
+            return _best(Q @ self._matrix[:-1].T, self.actions, k)
+        hits, n = np.full((Q.shape[0], k), NONE, np.int64), self._n_indexed
+        scores = np.full(hits.shape, -np.inf, np.float32)
+        self._rank(Q, hits[:, : min(k, n)], scores[:, : min(k, n)])
+        missed = np.flatnonzero((hits == NONE).all(axis=1))
+        if missed.size > 0:
+            hits[missed], scores[missed] = _best(Q[missed] @ self._matrix[:n].T, self._all[:n], k)
+        if n < len(self):
+            later, of_later = _best(Q @ self._matrix[n:-1].T, self._all[n:], k)
+            hits, scores = np.concatenate([hits, later], axis=1), np.concatenate([scores, of_later], axis=1)
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+            hits, scores = (np.take_along_axis(part, order, axis=1) for part in (hits, scores))
+        return np.append(self.actions, NONE)[hits], scores
 
-    def _rank(self, rows: Rows, hits: np.ndarray) -> int:
-        """Write the indexed keys that are most similar to each row. Return the number of indexed keys."""
+    def _rank(self, Q: Any, hits: np.ndarray, scores: np.ndarray) -> None:
+        """Write the indexed keys that are most similar to each row, and their scores."""
         if self._index is None:
             keys = self.rows.take(np.arange(self._n_indexed))
             digest = Digest(keys.offsets, keys.indices, keys.values, np.empty((0, 0), np.uint16))
             postings = list_by_feature(digest, np.ones(keys.values.size, np.bool_), keys.n_features)
             self._index = postings, digest, label_bounds(postings, np.zeros(self._n_indexed, np.float32))
-        n_rows = rows.n_rows
-        scores, counts = np.empty(hits.shape, np.float32), np.empty((2, n_rows), np.int64)
-        rank_listed(*self._index, all_of(rows, rows), LabelAnswers(hits, scores, counts[0], counts[1]))
-        return self._n_indexed
+        rows = Rows(Q.data, Q.indices, Q.indptr.astype(np.int64, copy=False), *Q.shape[1:], True)
+        counts, shape = np.empty((2, rows.n_rows), np.int64), hits.shape
+        answers = LabelAnswers(np.full(shape, NONE, np.int64), np.empty(shape, np.float32), *counts)
+        rank_listed(*self._index, all_of(rows, rows), answers)
+        hits[:] = answers[0]
+        scores[:] = np.where(hits == NONE, -np.inf, answers[1])
 
-    def _with_recent(
-        self, state: RewardState, keys: ActionKeyTable, rows: Rows, hits: np.ndarray, n_indexed: int
-    ) -> np.ndarray:
-        """Add hits among keys that are not indexed. For rows without hits, scan all keys."""
-        if n_indexed < len(self):
-            recent = np.full((rows.n_rows, min(hits.shape[1], len(self) - n_indexed)), NONE, np.int64)
-            scan_keys(state, keys, rows, n_indexed, recent)
-            hits = np.concatenate([hits, recent], axis=1)
-        missed = np.flatnonzero((hits == NONE).all(axis=1))
-        if missed.size > 0:
-            found = np.full((missed.size, hits.shape[1]), NONE, np.int64)
-            scan_keys(state, keys, rows.take(missed), 0, found)
-            hits[missed] = found
-        return hits
+    def propose(self, state: RewardState, rows: Rows, k: int) -> ProposedActions:
+        """Return the ``k`` actions whose keys have the largest mapped reward for each row."""
+        k = min(k, len(self))
+        hits = np.full((rows.n_rows, k), NONE, np.int64)
+        if k > 0:
+            _, d, width = state.map.shape
+            if self._folded is None:
+                self._folded = _folded(as_matrix(self.rows), width)
+            mapped = _folded(as_matrix(rows), d) @ state.map[0]
+            hits[:] = _best((self._folded @ mapped.T).T, self._all, k)[0]
+        return ProposedActions(self._all, self.actions, hits)
 
     def put(self) -> Arrays:
         """Return the arrays to save."""
@@ -183,6 +214,28 @@ class ActionKeys:
         require(np.unique(actions).size == actions.size, "every action must have at most one key")
         require(bool(np.all(np.isin(actions, known))), "the actions of keys must be known")
         self._set(actions, rows)
+
+
+def _best(scores: Any, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids with the ``k`` largest scores of each row, largest first, and the scores. Missing ids are NONE."""
+    if scipy.sparse.issparse(scores):
+        scores = scores.toarray()
+    n, m = len(scores), min(k, ids.size)
+    found, values = np.full((n, k), NONE, np.int64), np.full((n, k), -np.inf, np.float32)
+    places = np.argpartition(-scores, m - 1, axis=1)[:, :m] if m < ids.size else np.tile(np.arange(m), (n, 1))
+    own = np.take_along_axis(scores, places, axis=1)
+    order = np.lexsort((places, -own), axis=1)
+    found[:, :m], values[:, :m] = ids[np.take_along_axis(places, order, axis=1)], np.take_along_axis(own, order, axis=1)
+    return found, values
+
+
+def _folded(X: Any, width: int) -> Any:
+    """Return rows with the sums of the features that have the same index modulo ``width``."""
+    n, n_features = X.shape
+    if scipy.sparse.issparse(X):
+        return scipy.sparse.csr_array((X.data, X.indices % width, X.indptr), (n, width))
+    padded = np.pad(X, ((0, 0), (0, -n_features % width)))
+    return np.ascontiguousarray(padded.reshape(n, -1, width).sum(axis=1))
 
 
 class ContextMemory:

@@ -3,9 +3,10 @@
 The expected reward of an action in a context combines several predictions:
 
 - The *choice probability* is a softmax over the candidates, which assumes that exactly one candidate is correct. Its
-  logits combine the similarity of context and key with a linear model of the context for each action.
+  logits combine a linear model of the context for each action with the map.
 - The *value* is a linear model of each action's rewards, for actions that are correct in many contexts.
-- The *map* is a bilinear form of context and key, which generalizes to actions with similar keys.
+- The *map* is a bilinear form of context and key, which generalizes to actions with similar keys. Only keys with
+  features of their own have it: the feedback model learns about keys with the features of contexts.
 
 The value and the map learn the residuals of the other predictions. A ridge regression weights all predictions, together
 with the mean reward of the action. Predictions are made before their reward is learned, so the weights reflect the
@@ -20,27 +21,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import Rows, aim_probe, mix, new_probes, row_of, value_of
+from .._forest import Rows, mix
 from .._jit import empty, inner, inner_allocating
 
 VALUE, VALUE_SQUARES, CHOICE, CHOICE_SQUARES = range(4)
 """Columns of the table: a weight of the value model and its gained precision, then the same for the choice model."""
 
-N_PREDICTIONS = 7
-PROBABILITY, EXPECTED_VALUE, SIMILARITY, MEAN, NOVELTY, CONSTANT, MAPPED = range(N_PREDICTIONS)
-PRIOR = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+N_PREDICTIONS = 6
+PROBABILITY, EXPECTED_VALUE, MEAN, NOVELTY, CONSTANT, MAPPED = range(N_PREDICTIONS)
+PRIOR = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 """Weights of the predictions before the first reward."""
 
 STACK_RIDGE = 50.0
 MAP_WIDTH = 256
 """Maximum number of rows and columns of the map. Feature indices are taken modulo these numbers."""
 
-KEYS_OF_A_BLOCK = 256
-"""Number of dense keys in a block, which are compared with a context together."""
-
-OF_SIMILARITY, OF_MAP = range(2)
-FIRST_SCALES = np.array([8.0, 4.0])
-"""Initial factors of the similarity and the mapped reward in the logits."""
+FIRST_SCALE = 4.0
+"""Initial factor of the mapped reward in the logits."""
 
 _MOST_FEATURES, _LEAST_SHARE = 12.0, 0.4
 """The ridge of the linear models is divided by ``n / _MOST_FEATURES`` for contexts with more than ``_MOST_FEATURES``
@@ -49,8 +46,7 @@ little in common, so their weights are learned in larger steps.
 """
 
 _PRECISION_WITH_KEY = 3.0  # factor of the ridge for actions with keys, because keys also predict the choice
-_STEP_OF_SCALES = 0.1
-_STEP_OF_SIMILARITY = 1.0
+_STEP_OF_SCALE = 0.1
 _LEAST_CURVATURE, _LEAST_GRADIENT = 1e-4, 1e-3
 _LEAST_DOUBT = 0.02  # lower limit of ``1 - p`` as a divisor, where ``p`` is the probability of the chosen action
 _LARGEST = 8.0  # maximum magnitude of a prediction
@@ -62,8 +58,7 @@ class RewardState(NamedTuple):
 
     cells: np.ndarray  # float32 (2 ** n_bits, 4), the table of the linear models
     ridge: np.ndarray  # float64 (1,), precision of a weight before the first reward
-    scales: np.ndarray  # float64 (2,), factors of the similarity and the mapped reward in the logits
-    similarity: np.ndarray  # float32 (2, key features or 0), weights of feature products and squared gradients
+    scale: np.ndarray  # float64 (1,), factor of the mapped reward in the logits
     map: np.ndarray  # float32 (2, context width, key width), weights and gained precisions; empty without keys
     matrix: np.ndarray  # float64 (N_PREDICTIONS, N_PREDICTIONS), matrix of the ridge regression
     target: np.ndarray  # float64 (N_PREDICTIONS,), right-hand side of the ridge regression
@@ -84,8 +79,6 @@ class ActionKeyTable(NamedTuple):
     rows: Rows
     ordered: np.ndarray  # int64 (keys,), actions with keys in ascending order
     places: np.ndarray  # int64 (keys,), index in ``rows`` of each action's key
-    blocks: np.ndarray  # float32 (blocks, features, KEYS_OF_A_BLOCK), a copy of dense keys; empty for sparse keys
-    comparable: bool  # whether keys and contexts have the same features
 
 
 class PredictionRoom(NamedTuple):
@@ -114,15 +107,6 @@ def new_room(state, most):
         empty((N_PREDICTIONS, N_PREDICTIONS), np.float64),
         empty(1, np.float64),
     )
-
-
-@inner_allocating
-def new_context_probe(rows, keys, room):
-    """Return a probe for contexts. The probe is empty if keys are not compared with contexts."""
-    if keys.comparable:
-        return new_probes(rows, 0, rows.offsets.size - 1, 1, room)
-    nothing = Rows(rows.values, rows.indices, rows.offsets, 0, False)
-    return new_probes(nothing, 0, 0, 1, room)
 
 
 @inner
@@ -195,10 +179,8 @@ def aim_map(state, rows, row, room):
 
 
 @inner
-def aim(state, keys, rows, row, probe, room):
-    """Prepare ``probe`` and ``room`` for predictions in the context of a row."""
-    if keys.comparable:
-        aim_probe(probe, row_of(rows, row))
+def aim(state, rows, row, room):
+    """Prepare ``room`` for predictions in the context of a row."""
     aim_map(state, rows, row, room)
     fourth_powers = 0.0  # equals ``1 / n`` for ``n`` equally large features
     for place in range(rows.offsets[row], rows.offsets[row + 1]):
@@ -208,29 +190,23 @@ def aim(state, keys, rows, row, probe, room):
 
 
 @inner
-def _compare(state, keys, probe, room, i):
-    """Write the similarity and mapped reward of candidate ``i``. Return the contribution of its key to the logit."""
-    rows, similarity, tuned, mapped, variance = keys.rows, 0.0, 0.0, 0.0, 0.0
+def _map_key(state, keys, room, i):
+    """Write the mapped reward of candidate ``i``. Return the contribution of its key to the logit."""
+    rows, mapped, variance, width = keys.rows, 0.0, 0.0, room.mapped.shape[1]
     first, stop = rows.offsets[room.keys[i]], rows.offsets[room.keys[i] + 1]
-    width = room.mapped.shape[1]
-    for place in range(first, stop):
-        feature, z = feature_of(rows, place, first), np.float64(rows.values[place])
-        if keys.comparable:
-            product = z * np.float64(value_of(probe, feature))
-            similarity += product
-            tuned += product * np.float64(state.similarity[0, feature])
-        if width > 0:
-            j = feature % width
+    if width > 0:
+        for place in range(first, stop):
+            j, z = feature_of(rows, place, first) % width, np.float64(rows.values[place])
             mapped += z * np.float64(room.mapped[0, j])
             variance += z * z * np.float64(room.mapped[1, j])
     mapped = min(max(mapped, -_LARGEST), _LARGEST)
-    room.predictions[i, SIMILARITY], room.predictions[i, MAPPED] = similarity, mapped
+    room.predictions[i, MAPPED] = mapped
     room.map_variances[i] = variance
-    return state.scales[OF_SIMILARITY] * similarity + tuned + state.scales[OF_MAP] * mapped
+    return state.scale[0] * mapped
 
 
 @inner
-def predict(state, keys, known, rows, row, actions, n_further, probe, room):
+def predict(state, keys, known, rows, row, actions, n_further, room):
     """Write the predictions for actions in the context that :func:`aim` has prepared.
 
     The softmax includes ``n_further`` other actions with logit 0. Unknown actions are treated like known actions
@@ -247,9 +223,9 @@ def predict(state, keys, known, rows, row, actions, n_further, probe, room):
             variance += x * x / (ridge + state.cells[cell, VALUE_SQUARES])
         place = place_of(keys.ordered, 0, keys.ordered.size, actions[i])
         room.keys[i] = keys.places[place] if place < keys.ordered.size else -1
-        room.map_variances[i] = predictions[i, SIMILARITY] = predictions[i, MAPPED] = 0.0
+        room.map_variances[i] = predictions[i, MAPPED] = 0.0
         if room.keys[i] >= 0:
-            choice += _compare(state, keys, probe, room, i)
+            choice += _map_key(state, keys, room, i)
         place = place_of(known.ordered, 0, known.ordered.size, actions[i])
         slot = known.slots[place] if place < known.ordered.size else known.ordered.size
         count = np.float64(1 + known.counts[slot])
@@ -341,19 +317,6 @@ def _learn_map(state, keys, rows, row, key, left, variance):
 
 
 @inner
-def _learn_similarity(state, keys, probe, key, gradient):
-    """Update the weights of feature products in the similarity of context and key (AdaGrad)."""
-    first = keys.rows.offsets[key]
-    for place in range(first, keys.rows.offsets[key + 1]):
-        feature = feature_of(keys.rows, place, first)
-        slope = np.float32(gradient) * keys.rows.values[place] * value_of(probe, feature)
-        if slope != 0.0:
-            state.similarity[1, feature] += slope * slope
-            step = np.float32(_STEP_OF_SIMILARITY) * slope / np.sqrt(np.float32(1e-3) + state.similarity[1, feature])
-            state.similarity[0, feature] += step
-
-
-@inner
 def _learn_choice(state, rows, row, action, gradient, curvature, ridge):
     """Update the linear model of an action's logit by one step of an extended Kalman filter."""
     base, mask, first = mix(np.uint64(action)), np.uint64(state.cells.shape[0] - 1), rows.offsets[row]
@@ -369,11 +332,11 @@ def _learn_choice(state, rows, row, action, gradient, curvature, ridge):
 
 
 @inner
-def _learn_choices(state, keys, rows, row, actions, chosen, reward, probe, room):
+def _learn_choices(state, rows, row, actions, chosen, reward, room):
     """Update the logits. A reward of 1 favours the chosen action, and a reward of 0 the other candidates."""
     own = room.predictions[chosen, PROBABILITY]
     of_others = own / max(1.0 - own, _LEAST_DOUBT)
-    of_similarity = of_map = 0.0
+    of_map = 0.0
     for i in range(actions.size):
         p = room.predictions[i, PROBABILITY]
         gradient = 1.0 - p if i == chosen else -p
@@ -382,16 +345,12 @@ def _learn_choices(state, keys, rows, row, actions, chosen, reward, probe, room)
             curvature = max(p * (1.0 - p), _LEAST_CURVATURE) * (1.0 if i == chosen else reward)
             ridge = room.ridge[0] * (_PRECISION_WITH_KEY if room.keys[i] >= 0 else 1.0)
             _learn_choice(state, rows, row, actions[i], gradient, curvature, ridge)
-            of_similarity += gradient * room.predictions[i, SIMILARITY]
             of_map += gradient * room.predictions[i, MAPPED]
-            if keys.comparable and room.keys[i] >= 0:
-                _learn_similarity(state, keys, probe, room.keys[i], gradient)
-    state.scales[OF_SIMILARITY] = max(1.0, state.scales[OF_SIMILARITY] + _STEP_OF_SCALES * of_similarity)
-    state.scales[OF_MAP] = max(1.0, state.scales[OF_MAP] + _STEP_OF_SCALES * of_map)
+    state.scale[0] = max(1.0, state.scale[0] + _STEP_OF_SCALE * of_map)
 
 
 @inner
-def learn_reward(state, keys, known, rows, row, actions, chosen, reward, probe, room):
+def learn_reward(state, keys, known, rows, row, actions, chosen, reward, room):
     """Update the model with the reward of candidate ``chosen``. The predictions must be in ``room``."""
     left, weights = reward - expected(room, chosen), room.weights
     value, mapped = room.predictions[chosen, EXPECTED_VALUE], room.predictions[chosen, MAPPED]
@@ -402,7 +361,7 @@ def learn_reward(state, keys, known, rows, row, actions, chosen, reward, probe, 
         left_by_others = left + (weights[MAPPED] - 1.0) * mapped
         _learn_map(state, keys, rows, row, room.keys[chosen], left_by_others, room.map_variances[chosen])
     if actions.size > 1:
-        _learn_choices(state, keys, rows, row, actions, chosen, reward, probe, room)
+        _learn_choices(state, rows, row, actions, chosen, reward, room)
     place = place_of(known.ordered, 0, known.ordered.size, actions[chosen])
     known.counts[known.slots[place]] += 1
     known.sums[known.slots[place]] += reward

@@ -46,23 +46,41 @@ def run(bandit: CMTBandit, n_rounds: int, seed: int = 0, sparse: bool = True, n_
 
 @pytest.fixture(scope="module")
 def experienced() -> CMTBandit:
-    bandit = bandit_of(epsilon=0.1, exploration="thompson")
+    bandit = bandit_of(epsilon=0.1, exploration="thompson", beta=1.0)
     run(bandit, 30)
+    return bandit
+
+
+@pytest.fixture(scope="module")
+def without_keys() -> CMTBandit:
+    bandit = bandit_of(with_keys=False, epsilon=0.1, exploration="thompson")
+    run(bandit, 60)
     return bandit
 
 
 # Candidates
 
 
-def test_candidates_are_those_that_keys_and_rewarded_contexts_propose(experienced: CMTBandit):
-    bandit = copy.deepcopy(experienced)
-    rows, similarities = bandit._rows(keys()[:12]), keys()[:12] @ keys().T
+@pytest.mark.parametrize("sparse", [True, False])
+def test_candidates_are_the_actions_with_the_most_similar_keys(sparse: bool):
+    bandit = CMTBandit(n_candidates=8, n_bits=10, random_state=0).add_actions(np.arange(200), keys(sparse, 200))
+    similarities = keys(n=200).toarray()[:12] @ keys(n=200).toarray().T
+    found = bandit._candidates(bandit._rows(keys(sparse, 200)[:12]), None)
+    for i in range(12):
+        own = found.actions[slice(*found.offsets[i : i + 2])]
+        assert own.size == 8
+        np.testing.assert_allclose(np.sort(similarities[i, own]), np.sort(similarities[i])[-8:], atol=1e-6)
+
+
+def test_rewarded_contexts_propose_actions_without_keys(without_keys: CMTBandit):
+    bandit = copy.deepcopy(without_keys)
+    rows = bandit._rows(keys()[:12])
     found = bandit._candidates(rows, None)
     by_context, _ = bandit._by_context.propose(rows, 2, None)
     for i in range(12):
-        best = np.argsort(-similarities.toarray()[i], kind="stable")[:2].tolist()
+        tried = bandit.actions[(bandit._turn + np.arange(4)) % N_ACTIONS].tolist()
         rewarded = bandit._by_context.actions_of(by_context.hits[i]).tolist()
-        assert found.actions[slice(*found.offsets[i : i + 2])].tolist() == sorted({*best, *rewarded} - {-1})
+        assert found.actions[slice(*found.offsets[i : i + 2])].tolist() == sorted({*tried, *rewarded} - {-1})
 
 
 def test_all_actions_offered_are_candidates(experienced: CMTBandit):
@@ -126,15 +144,16 @@ def test_keys_may_have_features_of_their_own(sparse: bool, tmp_path: Path):
     np.testing.assert_array_equal(loaded.probabilities(X[:20]), bandit.probabilities(X[:20]))
 
 
-def test_rows_one_by_one_have_the_probabilities_of_a_batch(experienced: CMTBandit):
-    bandit = copy.deepcopy(experienced)
+@pytest.mark.parametrize("name", ["experienced", "without_keys"])
+def test_rows_one_by_one_have_the_probabilities_of_a_batch(name: str, request: pytest.FixtureRequest):
+    bandit = copy.deepcopy(request.getfixturevalue(name))
     whole = bandit.probabilities(keys())
     for _ in range(2):
         np.testing.assert_array_equal(
             np.concatenate([bandit.probabilities(keys()[[i]]) for i in range(12)]), whole[:12]
         )
-    assert len(bandit._rooms) == 1
-    assert not bandit._rooms[0].any()
+    assert len(bandit._rooms) == (name == "without_keys")
+    assert not any(room.any() for room in bandit._rooms)
 
 
 # Propensities
@@ -250,7 +269,7 @@ def test_all_actions_are_tried_in_turn():
 
 
 def test_memory_is_bounded():
-    bandit = bandit_of(max_memories=20, max_pending=10)
+    bandit = bandit_of(with_keys=False, max_memories=20, max_pending=10)
     X = np.random.default_rng(0).normal(size=(60, N_FEATURES)) ** 2
     bandit.learn(scipy.sparse.csr_array(X), np.arange(60) % N_ACTIONS, np.ones(60))
     bandit._by_context.settle()
@@ -315,7 +334,6 @@ def test_a_loaded_bandit_goes_on_as_the_one_saved(sparse: bool, tmp_path: Path):
 def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
     bandit = copy.deepcopy(experienced)
     bandit.act(keys()[:4])
-    bandit.learn(keys()[:5], np.arange(15, 20), np.ones(5))  # their keys do not propose these actions
     contents = bandit._contents()
     arrays = contents.arrays
     for name, value, message in (
@@ -326,8 +344,8 @@ def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
         ("table.weights", arrays["table.weights"][:-1], "weights must have dtype"),
         ("table.squares", arrays["table.squares"] - 1, "negative"),
         ("keys.actions", arrays["keys.actions"][1:].copy(), "every key must have an action"),
-        ("by_context actions", arrays["by_context actions"][1:].copy(), "action for each memory"),
-        ("model of keys.target", arrays["model of keys.target"][1:].copy(), "target must have"),
+        ("regression.target", arrays["regression.target"][1:].copy(), "target must have"),
+        ("feedback.weights", arrays["feedback.weights"][1:].copy(), "weights does not fit"),
     ):
         with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError), match=message):
             CMTBandit._made_of(contents._replace(arrays=arrays | {name: value}))

@@ -92,7 +92,8 @@ def test_decisions_before_a_crash_are_rewarded_after_it(tmp_path: Path, monkeypa
         monkeypatch.undo()
         assert bandit.n_pending == 3
         bandit.reward(decision.ids[::-1], [1.0, 0.0, 1.0])
-        assert bandit._means.counts[bandit._slots_of(decision.actions)].tolist() == [
+        assert bandit._feedback is not None
+        assert bandit._feedback.model.counts(decision.actions).tolist() == [
             np.sum(decision.actions == action) for action in decision.actions
         ]
 

@@ -1,7 +1,6 @@
 """The reward model of CMTBandit agrees with a plain implementation of its formulas."""
 
 import numpy as np
-import pytest
 import scipy.sparse
 
 from cmt_numba.bandits import CMTBandit
@@ -13,7 +12,6 @@ from cmt_numba.bandits._reward_kernels import (
     NOVELTY,
     PRIOR,
     PROBABILITY,
-    SIMILARITY,
     STACK_RIDGE,
 )
 
@@ -21,14 +19,12 @@ N_ACTIONS, N_FEATURES, RIDGE = 5, 6, 0.1
 
 
 class PlainModel:
-    """The model without a hash table or a map, and with keys in the space of contexts or none."""
+    """The model without a hash table, and without keys."""
 
-    def __init__(self, keys: np.ndarray | None) -> None:
+    def __init__(self) -> None:
         shape = N_ACTIONS, N_FEATURES
-        self.keys, self.scale = keys, 8.0
         self.value, self.value_precision = np.zeros(shape), np.full(shape, RIDGE)
-        self.choice, self.choice_precision = np.zeros(shape), np.full(shape, RIDGE * (1 if keys is None else 3))
-        self.tuned, self.squares = np.zeros(N_FEATURES), np.zeros(N_FEATURES)
+        self.choice, self.choice_precision = np.zeros(shape), np.full(shape, RIDGE)
         self.counts, self.sums = np.zeros(N_ACTIONS), np.zeros(N_ACTIONS)
         self.matrix, self.target = np.eye(N_PREDICTIONS) * STACK_RIDGE, np.zeros(N_PREDICTIONS)
 
@@ -39,9 +35,6 @@ class PlainModel:
         predictions[:, NOVELTY] = 1 / np.sqrt(1 + self.counts)
         predictions[:, CONSTANT] = 1
         logits = self.choice @ x
-        if self.keys is not None:
-            predictions[:, SIMILARITY] = self.keys @ x
-            logits += self.scale * predictions[:, SIMILARITY] + (self.keys * x) @ self.tuned
         predictions[:, PROBABILITY] = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
         return predictions
 
@@ -71,12 +64,6 @@ class PlainModel:
             step = gradients[a] / (1 + curvature * (x / self.choice_precision[a] @ x))
             self.choice[a] += step * x / self.choice_precision[a]
             self.choice_precision[a] += curvature * x * x
-            if self.keys is not None:
-                slopes = gradients[a] * self.keys[a] * x
-                self.squares += slopes * slopes
-                self.tuned += np.where(slopes != 0, slopes / np.sqrt(1e-3 + self.squares), 0.0)
-        of_similarity = gradients[np.abs(gradients) >= 1e-3] @ predictions[np.abs(gradients) >= 1e-3, SIMILARITY]
-        self.scale = max(1.0, self.scale + 0.1 * of_similarity)
         self.counts[action] += 1
         self.sums[action] += reward
 
@@ -88,13 +75,9 @@ def unit_rows(n: int, seed: int) -> np.ndarray:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.mark.parametrize("with_keys", [False, True])
-def test_sparse_rows_are_learned_as_by_a_plain_implementation(with_keys: bool):
-    keys, X, rng = unit_rows(N_ACTIONS, 0), unit_rows(60, 1), np.random.default_rng(2)
-    bandit, plain = CMTBandit(N_ACTIONS, n_bits=16, random_state=0), PlainModel(keys if with_keys else None)
-    if with_keys:
-        bandit = CMTBandit(n_bits=16, random_state=0)
-        bandit.add_actions(np.arange(N_ACTIONS), scipy.sparse.csr_array(keys))
+def test_sparse_rows_are_learned_as_by_a_plain_implementation():
+    X, rng = unit_rows(60, 1), np.random.default_rng(2)
+    bandit, plain = CMTBandit(N_ACTIONS, n_bits=16, random_state=0), PlainModel()
     actions, rewards = rng.integers(0, N_ACTIONS, 60), rng.random(60).round()
     sparse = scipy.sparse.csr_array(X)
     bandit.learn(sparse, actions, rewards)
