@@ -206,11 +206,12 @@ def _bandit(X: Any) -> None:
 
     from .bandits import CMTBandit, LinUCB
 
-    bandit = CMTBandit(n_candidates=8, n_trees=2, n_bits=8, random_state=0).add_actions(np.arange(_FEW), X)
-    for _ in range(2):
-        decisions = bandit.act(X)
-        bandit.reward(decisions.ids, np.ones(_FEW))
-    bandit.remove_actions([0])
+    for keys in (None, X):
+        bandit = CMTBandit(n_candidates=8, n_trees=2, n_bits=8, random_state=0).add_actions(np.arange(_FEW), keys)
+        for _ in range(2):
+            decisions = bandit.act(X)
+            bandit.reward(decisions.ids, np.ones(_FEW))
+        bandit.remove_actions([0])
     policy = LinUCB(3, random_state=0)
     policy.learn(X, policy.act(X).actions, np.ones(_FEW))
     policy.act(X)

@@ -31,7 +31,6 @@ WIDEST = 1024
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
 _DEVIATIONS = 2.0  # a model that is worse than static ranking by this number of standard errors is not used
-_LARGEST = 1e12  # limit of saved values; learned values are smaller because queries and keys have unit length
 _ROW_ARRAYS = ("memories", "figures", "past_of", "n_past")
 _PLACE_ARRAYS = ("past", "past_rewards", "past_rows")
 
@@ -297,8 +296,7 @@ class FeedbackModel:
                 raise InvariantError(f"the model has the unknown array {name}")
             length = n if name in _ROW_ARRAYS else p if name in _PLACE_ARRAYS else len(like)
             require(array.dtype == like.dtype and array.shape == (length, *like.shape[1:]), f"{name} does not fit")
-            sound = array.size == 0 or (array.max() <= _LARGEST and array.min() >= -_LARGEST)  # false for NaN
-            require(bool(sound), f"{name} must be at most {_LARGEST:g} in absolute value")
+            require(bool(np.isfinite(array).all()), f"{name} must be finite")
         require(ids.dtype == np.int64 and np.unique(ids).size == n, "ids of the model must be distinct")
         require(bool(((arrays["past_rows"] >= NONE) & (arrays["past_rows"] < n)).all()), "past_rows must be rows")
         require(bool(((arrays["past_of"] >= NONE) & (arrays["past_of"] < p)).all()), "past_of must be places")

@@ -173,7 +173,9 @@ def find_candidates(model, rows, exploration, sources, found):
         actions = found.actions[end : end + most]
         n, n_allowed = _list_candidates(known, offered, by_key, by_context, row, actions)
         n_further = n_allowed - n if keys.ordered.size == 0 else 0
-        _predict_row(by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions[:n], n_further, room)
+        _predict_row(
+            by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions[:n], n_further, room
+        )
         for i in range(n):
             mean = expected(room, i)
             of_stack, of_models = alpha * spread(room, i), beta * doubt(room, i, mean)

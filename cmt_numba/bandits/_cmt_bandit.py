@@ -392,17 +392,11 @@ class CMTBandit(InFolders, Policy):
     def _most_candidates(self, choices: Choices | None) -> int:
         """Return the maximum number of candidates per row."""
         few, widest = self._few(choices), self._widest(choices)
-        return widest if widest <= few else max(few, self._n_tried + 3 * self._n_proposed)
+        return widest if widest <= few else max(few, int(self._options["n_tried"]) + 3 * self._n_proposed)
 
     def _widest(self, choices: Choices | None) -> int:
         """Return the maximum number of allowed actions per row."""
         return self._ids.size if choices is None else int(choices.sizes.max())
-
-    @property
-    def _n_tried(self) -> int:
-        """Number of candidates taken in turn, or 0 if every action has a key with the features of contexts."""
-        has_all = self._feedback is not None and len(self._keys) == self._ids.size
-        return 0 if has_all else int(self._options["n_tried"])
 
     @property
     def _n_proposed(self) -> int:
@@ -465,8 +459,9 @@ class CMTBandit(InFolders, Policy):
         return padded
 
     def _in_turn(self, actions: np.ndarray) -> np.ndarray:
-        """Return the actions that are tried in turn."""
-        tried: np.ndarray = actions[(self._turn + np.arange(self._n_tried)) % actions.size]
+        """Return the actions that are tried in turn. There are none if every action has a key."""
+        n = 0 if len(self._keys) == self._ids.size else self._options["n_tried"]
+        tried: np.ndarray = actions[(self._turn + np.arange(n)) % actions.size]
         return tried
 
     def _take_room(self, rows: Rows) -> np.ndarray:
@@ -494,11 +489,12 @@ class CMTBandit(InFolders, Policy):
 
     def _offered(self, choices: Choices | None) -> OfferedActions:
         """Return the actions that are candidates without a search."""
+        n_tried = int(self._options["n_tried"])
         if choices is None:
-            return OfferedActions(self._few(None), self._turn, self._n_tried, _ALL, _ALL, _ALL)
+            return OfferedActions(self._few(None), self._turn, n_tried, _ALL, _ALL, _ALL)
         offsets = choices.offsets
         ascending = np.sort(codes_of(rows_of(offsets), choices.actions)) & 0xFFFFFFFF
-        return OfferedActions(self._few(choices), self._turn, self._n_tried, offsets, choices.actions, ascending)
+        return OfferedActions(self._few(choices), self._turn, n_tried, offsets, choices.actions, ascending)
 
     def _known(self) -> KnownActions:
         return KnownActions(self._ordered, self._order, self._means.counts, self._means.sums)
