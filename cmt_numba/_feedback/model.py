@@ -243,7 +243,7 @@ class FeedbackModel:
 
     def counts(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of rewards of each memory."""
-        rows = [self._rows.get(i, NONE) for i in ids.ravel().tolist()]
+        rows = np.array([self._rows.get(i, NONE) for i in ids.ravel().tolist()], np.int64)
         counts: np.ndarray = np.append(self._state.figures[: len(self), SHOWN], 0.0)[rows].reshape(ids.shape)
         return counts
 

@@ -183,7 +183,7 @@ class ActionKeys:
             digest = Digest(keys.offsets, keys.indices, keys.values, np.empty((0, 0), np.uint16))
             postings = list_by_feature(digest, np.ones(keys.values.size, np.bool_), keys.n_features)
             self._index = postings, digest, label_bounds(postings, np.zeros(self._n_indexed, np.float32))
-        rows = Rows(Q.data, Q.indices, Q.indptr.astype(np.int64, copy=False), *Q.shape[1:], True)
+        rows = Rows(Q.data, Q.indices, Q.indptr.astype(np.int64, copy=False), self.n_features, True)
         counts, shape = np.empty((2, rows.n_rows), np.int64), hits.shape
         answers = LabelAnswers(np.full(shape, NONE, np.int64), np.empty(shape, np.float32), *counts)
         rank_listed(*self._index, all_of(rows, rows), answers)
