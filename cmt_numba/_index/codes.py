@@ -27,6 +27,7 @@ from .._jit import (
     inner_called,
     inner_fastmath,
     plane_of,
+    score_tile,
     signs_of,
     transform_block,
 )
@@ -278,9 +279,21 @@ def error_of(apart, step, width, epsilon):
 
 
 @inner
-def estimate(added, factors, at, base, step, total, error, sums, upper):
-    """Write upper bounds of the scores of a tile's vectors to ``upper``."""
-    doubled = np.float32(2.0) * step
-    less = error - step * total
-    for i in range(TILE):
-        upper[i] = base + added[at + i] + factors[at + i] * (doubled * np.float32(sums[i]) + less)
+def score_codes(coded, tile, queries, m, base, error, least, upper, at):
+    """Write upper bounds of the scores of a tile of members or of routes; return marks of those of at least ``least``."""
+    step, n_words = queries.steps[m], queries.rotated.shape[1] // BITS_OF_A_WORD
+    return score_tile(
+        coded.bits,
+        tile,
+        n_words,
+        queries.planes,
+        m * n_words * PLANES,
+        coded.factors,
+        coded.added,
+        base,
+        np.float32(2.0) * step,
+        error - step * queries.totals[m],
+        least,
+        upper,
+        at,
+    )

@@ -12,7 +12,7 @@ from .._jit import TILE, held, keeping_interpreter
 from .changes import derive, insert_slots, read_slots, refresh_lists, remove_ids, replace_slots
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
-from .search import ListEffort, Mask, compare_slots, count_allowed, find_gaps, search_block, search_rows
+from .search import ListEffort, Mask, compare_slots, count_allowed, find_gaps, search_rows
 from .state import (
     COSINE,
     EUCLIDEAN,
@@ -34,7 +34,6 @@ from .state import (
 METRICS = {"cosine": COSINE, "inner_product": INNER_PRODUCT, "euclidean": EUCLIDEAN}
 
 _FEW = 1024  # up to so many vectors are compared directly
-_FEW_ROWS = 4  # up to so many rows are searched one by one
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 _EVERYWHERE = np.full(24, 1e30, np.float32)
@@ -231,7 +230,7 @@ class DenseIndex:
         """Return samples for :class:`Gaps`. Row ``i`` of ``X`` is the vector in slot ``own_slots[i]``, or NONE."""
         n, k = len(X), min(N_NEAREST + 1, len(self))
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
-        search_block(self._held, X, 0, n, ListEffort(_EVERYWHERE, _SURE, 1.0), _ALL, scores, ids)
+        search_rows(self._held, X, 0, n, ListEffort(_EVERYWHERE, _SURE, 1.0), _ALL, scores, ids)
         own = ids == own_ids[:, None]
         own[~own.any(axis=1), -1] = True
         others = self._slots_of(ids[~own]).reshape(n, k - 1)
@@ -295,10 +294,9 @@ class DenseIndex:
         else:
             gaps, epsilon, apart = self._gaps.effort(target_recall)
             effort = ListEffort(gaps, epsilon * (1.0 + _CORRELATED / self.n_features), apart)
-            kernel = search_rows if n_rows <= _FEW_ROWS else search_block
 
             def answer(first: int, stop: int) -> None:
-                kernel(self._held, Q, first, stop, effort, mask, scores, ids)
+                search_rows(self._held, Q, first, stop, effort, mask, scores, ids)
 
         with keeping_interpreter(n_rows, _MICROSECONDS):
             share_rows(answer, n_rows, n_threads)

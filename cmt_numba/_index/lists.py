@@ -14,11 +14,12 @@ from .._jit import (
     BITS_OF_A_WORD,
     TILE,
     by_reference,
-    count_bits,
     empty,
+    first_of,
     inner,
     inner_allocating,
     inner_called,
+    marks_of,
 )
 from .codes import (
     Queries,
@@ -29,9 +30,9 @@ from .codes import (
     encode_bytes,
     encode_signs,
     error_of,
-    estimate,
     prepare,
     rotate,
+    score_codes,
 )
 from .state import (
     FREE_TILE,
@@ -62,7 +63,6 @@ class Work(NamedTuple):
 
     queries: Queries  # for one vector
     near: np.ndarray  # float32 (room for routes,)
-    sums: np.ndarray  # int32 (32,)
     rest: np.ndarray  # float32 (width,)
     rotated: np.ndarray  # float32 (members, width)
     slots: np.ndarray  # int64 (members,)
@@ -105,7 +105,6 @@ def new_work(d, width, n_routes):
     return Work(
         new_queries(1, d, width),
         empty(n_routes, np.float32),
-        empty(TILE, np.int32),
         empty(width, np.float32),
         empty((n, width), np.float32),
         empty(n, np.int64),
@@ -123,25 +122,24 @@ def new_work(d, width, n_routes):
 
 
 @inner
-def estimate_near(state, queries, m, weight, epsilon, sums, near):
+def estimate_near(state, queries, m, weight, epsilon, near):
     """Write an upper bound of ``-|c - q|^2 / 2 + weight * added`` for each list; return the best list."""
-    routes, n_lists = state.routes, state.totals[N_LISTS]
-    width = routes.mean.size
-    words = width // BITS_OF_A_WORD
+    routes = state.routes
     apart = distance32(routes.mean, queries.rotated[m])
-    step = queries.steps[m]
     base = (ROUNDING - _HALF) * apart
-    error = error_of(apart, step, width, epsilon)
+    error = error_of(apart, queries.steps[m], routes.mean.size, epsilon)
     best, value = np.int64(0), -np.float32(np.inf)
-    for at in range(0, n_lists, TILE):
-        count_bits(routes.bits, at * words, words, queries.planes, m * words * 4, sums)
-        upper = near[at : at + TILE]
-        estimate(routes.added, routes.factors, at, base, step, queries.totals[m], error, sums, upper)
-        for i in range(TILE):
-            upper[i] += weight * state.clusters.added[at + i]
-        for i in range(min(TILE, n_lists - at)):
-            if upper[i] > value:
-                best, value = np.int64(at + i), upper[i]
+    for at in range(0, state.totals[N_LISTS], TILE):
+        marks = score_codes(routes, at // TILE, queries, m, base, error, value, near, at)
+        if state.totals[METRIC] == INNER_PRODUCT and weight != np.float32(0.0):
+            for i in range(at, at + TILE):
+                near[i] += weight * state.clusters.added[i]
+            marks = marks_of(near, at, value)
+        while marks != 0:
+            i = at + first_of(marks)
+            marks &= marks - 1
+            if near[i] > value:
+                best, value = np.int64(i), near[i]
     return best
 
 
@@ -156,7 +154,7 @@ def nearest_list(state, work):
     """Return the list whose center is nearest to the current vector."""
     queries = work.queries
     y = queries.rotated[0]
-    j = estimate_near(state, queries, 0, np.float32(0.0), np.float32(1.0), work.sums, work.near)
+    j = estimate_near(state, queries, 0, np.float32(0.0), np.float32(1.0), work.near)
     value = _nearness(state, j, y)
     best = j
     for i in range(state.totals[N_LISTS]):
@@ -419,7 +417,7 @@ def _find_around(state, j, center, work):
     queries = work.queries
     copy_values(center, queries.rotated[0])
     code_rotated(queries, 0)
-    estimate_near(state, queries, 0, np.float32(0.0), np.float32(0.0), work.sums, work.near)
+    estimate_near(state, queries, 0, np.float32(0.0), np.float32(0.0), work.near)
     work.around[:] = NONE
     work.scores[:] = -np.float32(np.inf)
     for i in range(state.totals[N_LISTS]):

@@ -13,11 +13,9 @@ import numpy as np
 from .._forest import NONE, keep_best, sort_best_first
 from .._jit import (
     BITS_OF_A_WORD,
-    PLANES,
     TILE,
     by_reference,
     by_value,
-    count_bits,
     empty,
     first_of,
     inner,
@@ -29,12 +27,15 @@ from .._jit import (
     prefetch,
     release,
 )
-from .codes import code_query, distance32, dot_codes, error_of, estimate
+from .codes import code_query, distance32, dot_codes, error_of, score_codes
 from .lists import ROUNDING, estimate_near, new_queries, vector_of
 from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS, SCALE
 
 _WAITING = 64  # number of members that wait for the comparison of their 8-bit codes
 _MOST_ROWS = 1024  # number of rows in a block
+_FEW_ROWS = 4  # up to so many rows are searched one by one
+_STEPS = 64  # number of steps of nearness by which lists are sorted
+_TURNS = (1, 8, 1 << 62)  # the ends of the positions of lists that a block searches together
 _KEPT_AT_ONCE = 1 << 18  # number of rows in a block, times results of each
 _REACHED_AT_ONCE = 1 << 20  # number of lists that the rows of a block reach
 _LEAST = np.float32(-3e38)
@@ -42,6 +43,7 @@ _SURE = np.float32(1.9)  # standard errors of the estimates for centers
 _WORDS_IN_A_LINE, _FLOATS_IN_A_LINE, _BYTES_IN_A_LINE = 8, 16, 64
 _PREFETCHED = 256  # number of features of a vector to prefetch
 _TWO, _HALF = np.float32(2.0), np.float32(0.5)
+_SHORTEST = np.float32(1e-30)
 _FARTHER = np.float32(0.5)  # growth of a gap with the squared distance of all allowed members
 _WIDER, _LEAST_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
 
@@ -78,10 +80,9 @@ class ListReach(NamedTuple):
     """Lists that rows reach."""
 
     near: np.ndarray  # float32 (room for routes,)
-    chosen: np.ndarray  # int64 (lists,): lists that the current row reaches, nearest first
+    chosen: np.ndarray  # int64 (lists,): lists that the current row reaches, in any order
     values: np.ndarray  # float32 (lists,): their nearness
-    sums: np.ndarray  # int32 (32,)
-    upper: np.ndarray  # float32 (32,)
+    stops: np.ndarray  # int64 (64,): scratch space
 
 
 @inner_allocating
@@ -105,8 +106,7 @@ def _new_reach(n_lists, n_routes):
         empty(n_routes, np.float32),
         empty(n_lists, np.int64),
         empty(n_lists, np.float32),
-        empty(TILE, np.int32),
-        empty(TILE, np.float32),
+        empty(_STEPS, np.int64),
     )
 
 
@@ -246,14 +246,11 @@ def _is_allowed(mask, slot):
 
 
 @inner
-def _scan_tile(state, x, queries, m, ranking, reach, tile, base, error, mask, scores, ids):
+def _scan_tile(state, x, queries, m, ranking, upper, tile, base, error, mask, scores, ids):
     """Estimate the scores of a tile's members; those that may be among the best wait for their 8-bit codes."""
-    members, upper = state.members, reach.upper
-    words = queries.rotated.shape[1] // BITS_OF_A_WORD
-    at, step = tile * TILE, queries.steps[m]
-    count_bits(members.bits, at * words, words, queries.planes, m * words * PLANES, reach.sums)
-    estimate(members.added, members.factors, at, base, step, queries.totals[m], error, reach.sums, upper)
-    marks = marks_of(upper, 0, ranking.bars[m])
+    members = state.members
+    at = tile * TILE
+    marks = score_codes(members, tile, queries, m, base, error, ranking.bars[m], upper, 0)
     while marks != 0:
         i = first_of(marks)
         marks &= marks - 1
@@ -273,14 +270,13 @@ def _scan_tile(state, x, queries, m, ranking, reach, tile, base, error, mask, sc
 
 
 @inner
-def _prefetch_tile(state, tile, words):
-    members = state.members
-    for i in range(tile * TILE * words, (tile + 1) * TILE * words, _WORDS_IN_A_LINE):
-        prefetch(members.bits, i)
-    for i in range(tile * TILE, (tile + 1) * TILE, _FLOATS_IN_A_LINE):
-        prefetch(members.factors, i)
-        prefetch(members.added, i)
-        prefetch(members.slots, i)
+def _prefetch_tile(members, tile, words):
+    if tile != NONE:
+        for i in range(tile * TILE * words, (tile + 1) * TILE * words, _WORDS_IN_A_LINE):
+            prefetch(members.bits, i)
+        for i in range(tile * TILE, (tile + 1) * TILE, _FLOATS_IN_A_LINE):
+            prefetch(members.factors, i)
+            prefetch(members.added, i)
 
 
 @inner
@@ -314,9 +310,13 @@ def _within_gap(state, queries, m, reach, best, gap):
     most = _nearness(state, queries, m, best)
     gap += ROUNDING * _apart(state, best, most)
     n = np.int64(0)
-    for j in range(state.totals[N_LISTS]):
-        if near[j] >= most - gap or j == best:  # the estimate for the best list may be too low
-            value = _nearness(state, queries, m, np.int64(j))
+    near[best] = np.float32(np.inf)  # its estimate may be too low
+    for at in range(0, state.totals[N_LISTS], TILE):
+        marks = marks_of(near, at, most - gap)
+        while marks != 0:
+            j = at + first_of(marks)
+            marks &= marks - 1
+            value = _nearness(state, queries, m, j)
             most = max(most, value)
             reach.chosen[n], reach.values[n] = j, value
             n += 1
@@ -329,22 +329,6 @@ def _within_gap(state, queries, m, reach, best, gap):
 
 
 @inner
-def _sort_lists(reach, n):
-    """Sort the chosen lists, nearest first (Shell's method)."""
-    chosen, values, step = reach.chosen, reach.values, np.int64(1)
-    while 3 * step + 1 < n:
-        step = 3 * step + 1
-    while step > 0:
-        for i in range(step, n):
-            j, value, at = chosen[i], values[i], np.int64(i)
-            while at >= step and (values[at - step] < value or (values[at - step] == value and chosen[at - step] > j)):
-                chosen[at], values[at] = chosen[at - step], values[at - step]
-                at -= step
-            chosen[at], values[at] = j, value
-        step //= 3
-
-
-@inner
 def _n_candidates(reach, n, counts):
     total = np.int64(0)
     for i in range(n):
@@ -354,7 +338,7 @@ def _n_candidates(reach, n, counts):
 
 @inner_called
 def _reach_lists(arrays, queries, m, reach, effort, mask, k):
-    """Write the lists that a row reaches, nearest first; return their number.
+    """Write the lists that a row reaches, in any order; return their number.
 
     They have at least ``k`` members. With a mask, lists without allowed members are left out. If few members of the
     nearest lists are allowed, the best ``k`` of them are as far away as the best ``k / share`` members, and the gap is
@@ -362,18 +346,19 @@ def _reach_lists(arrays, queries, m, reach, effort, mask, k):
     """
     state = by_reference(arrays)
     clusters, near, n_lists = state.clusters, reach.near, state.totals[N_LISTS]
-    best = estimate_near(state, queries, m, np.float32(1.0), _SURE, reach.sums, near)
-    is_masked = mask.words.size > 0
-    best_near, n_possible = -np.float32(np.inf), np.int64(0)
-    for j in range(n_lists):
-        if clusters.sizes[j] == 0 or (is_masked and mask.counts[j] == 0):
-            near[j] = -np.float32(np.inf)
-            continue
-        n_possible += 1
-        if near[j] > best_near:
-            best, best_near = np.int64(j), near[j]
-    if n_possible == 0:
-        return np.int64(0)
+    best = estimate_near(state, queries, m, np.float32(1.0), _SURE, near)
+    is_masked, best_near, n_possible = mask.words.size > 0, near[best], n_lists
+    if is_masked:
+        best_near, n_possible = -np.float32(np.inf), np.int64(0)
+        for j in range(n_lists):
+            if mask.counts[j] == 0:
+                near[j] = -np.float32(np.inf)
+                continue
+            n_possible += 1
+            if near[j] > best_near:
+                best, best_near = np.int64(j), near[j]
+        if n_possible == 0:
+            return np.int64(0)
     gap = _gap_for(effort.gaps, np.float32(k))
     n = _within_gap(state, queries, m, reach, best, gap)
     if is_masked:
@@ -387,13 +372,7 @@ def _reach_lists(arrays, queries, m, reach, effort, mask, k):
     while n < n_possible and _n_candidates(reach, n, mask.counts if is_masked else clusters.sizes) < k:
         gap = _WIDER * gap + _LEAST_GAP
         n = _within_gap(state, queries, m, reach, best, gap)
-    _sort_lists(reach, n)
     return n
-
-
-@inner
-def _error_in(queries, m, apart, epsilon):
-    return error_of(apart, queries.steps[m], queries.rotated.shape[1], np.float32(epsilon))
 
 
 @inner
@@ -404,55 +383,16 @@ def _query_length(state):
     return np.float32(np.sqrt(max(2.0 * state.numbers[MASS] / np.float64(state.totals[N_VECTORS]), 1e-30)))
 
 
-@inner
-def _search_alone(state, x, queries, ranking, reach, effort, mask, scores, ids):
-    """Search for one row."""
-    clusters, members = state.clusters, state.members
-    words = queries.rotated.shape[1] // BITS_OF_A_WORD
-    n = _reach_lists(by_value(state), queries, 0, reach, effort, mask, ids.size)
-    for i in range(n):
-        j = reach.chosen[i]
-        apart = _apart(state, j, reach.values[i])
-        base, error = (ROUNDING - _HALF) * apart, _error_in(queries, 0, apart, effort.epsilon)
-        tile = clusters.heads[j]
-        while tile != NONE:
-            following = members.nexts[tile]
-            ahead = following
-            if ahead == NONE and i + 1 < n:
-                ahead = clusters.heads[reach.chosen[i + 1]]
-            if ahead != NONE:
-                _prefetch_tile(state, ahead, words)
-            _scan_tile(state, x, queries, 0, ranking, reach, tile, base, error, mask, scores, ids)
-            tile = following
-
-
-@kernel
-def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
-    """Write the best vectors for rows ``first:stop``, searching row by row."""
-    state = by_reference(arrays)
-    k = ids.shape[1]
-    queries = new_queries(1, Q.shape[1], state.signs.shape[1])
-    ranking = _new_ranking(1, k)
-    reach = _new_reach(state.totals[N_LISTS], state.routes.factors.size)
-    for row in range(first, stop):
-        x = Q[row]
-        _begin(ranking, 0)
-        ids[row, :], scores[row, :] = NONE, -np.inf
-        code_query(state, x, queries, 0, _query_length(state))
-        _search_alone(state, x, queries, ranking, reach, effort, mask, scores[row], ids[row])
-        _finish(state, x, queries, 0, ranking, scores[row], ids[row])
-    release((queries, ranking, reach))
-
-
 class Block(NamedTuple):
     """The lists that the rows of a block reach."""
 
     lists: np.ndarray  # int32: the lists of each row, row by row, nearest first
     apart: np.ndarray  # float32: squared distances of the row from their centers
+    rows: np.ndarray  # int32: the row of each entry of ``lists``
     ends: np.ndarray  # int64 (rows + 1,)
-    by_list: np.ndarray  # int32: entries of ``lists``, list by list
-    rows: np.ndarray  # int32: the row of each entry
-    stops: np.ndarray  # int64 (lists + 1,)
+    order: np.ndarray  # int32: entries of ``lists``, in the order of the search
+    stops: np.ndarray  # int64 (lists + 1,): scratch space
+    upper: np.ndarray  # float32 (32,): scratch space
 
 
 @inner_allocating
@@ -460,88 +400,120 @@ def _new_block(n_rows, n_lists, n_reached):
     return Block(
         empty(n_reached, np.int32),
         empty(n_reached, np.float32),
+        empty(n_reached, np.int32),
         empty(n_rows + 1, np.int64),
         empty(n_reached, np.int32),
-        empty(n_reached, np.int32),
         empty(n_lists + 1, np.int64),
+        empty(TILE, np.float32),
     )
 
 
 @inner_called
-def _group_by_list(block, n_rows, is_first_turn):
-    """Group the entries of a turn by list: first those of the nearest list of each row, then all others."""
-    stops = block.stops
+def _add_lists(arrays, reach, n, block, m):
+    """Add the chosen lists of a row to the block, sorted by their nearness in equal steps."""
+    state = by_reference(arrays)
+    begin, stops = block.ends[m], reach.stops
+    most, least = -np.float32(np.inf), np.float32(np.inf)
+    for i in range(n):
+        most, least = max(most, reach.values[i]), min(least, reach.values[i])
+    factor = np.float32(_STEPS - 1) / max(most - least, _SHORTEST)
     stops[:] = 0
     for turn in range(2):  # count, then place
-        for row in range(n_rows):
-            begin, end = block.ends[row], block.ends[row + 1]
-            begin, end = (begin, min(begin + 1, end)) if is_first_turn else (begin + 1, end)
-            for entry in range(begin, end):
-                j = block.lists[entry]
-                if turn == 0:
-                    stops[j + 1] += 1
-                else:
-                    block.by_list[stops[j]] = entry
-                    stops[j] += 1
+        for i in range(n):
+            step = np.int64((most - reach.values[i]) * factor)
+            if turn == 0:
+                stops[step] += 1
+            else:
+                entry = begin + stops[step]
+                stops[step] += 1
+                block.lists[entry] = reach.chosen[i]
+                block.apart[entry] = _apart(state, reach.chosen[i], reach.values[i])
+                block.rows[entry] = m
         if turn == 0:
-            for j in range(1, stops.size):
-                stops[j] += stops[j - 1]
+            total = np.int64(0)
+            for step in range(_STEPS):
+                total += stops[step]
+                stops[step] = total - stops[step]
+    block.ends[m + 1] = begin + n
+
+
+@inner_called
+def _order_by_list(block, n_rows):
+    """Order the entries of each turn by list: first those of the nearest list of each row, and so on."""
+    n, stops, first = np.int64(0), block.stops, np.int64(0)
+    for stop in _TURNS:
+        stops[:] = 0
+        for turn in range(2):  # count, then place
+            for row in range(n_rows):
+                begin, end = block.ends[row], block.ends[row + 1]
+                for entry in range(begin + first, min(begin + stop, end)):
+                    j = block.lists[entry]
+                    if turn == 0:
+                        stops[j + 1] += 1
+                    else:
+                        block.order[stops[j]] = entry
+                        stops[j] += 1
+            if turn == 0:
+                stops[0] = n
+                for j in range(1, stops.size):
+                    stops[j] += stops[j - 1]
+                n = stops[stops.size - 1]
+        first = stop
 
 
 @inner
-def _search_together(state, Q, first, n_rows, queries, ranking, reach, block, effort, mask, scores, ids):
-    """Search list by list for the rows of a block."""
-    clusters, members = state.clusters, state.members
-    words = queries.rotated.shape[1] // BITS_OF_A_WORD
-    begin = np.int64(0)
-    for j in range(state.totals[N_LISTS]):
-        end = block.stops[j]
-        tile = clusters.heads[j] if end > begin else np.int64(NONE)
+def _search_lists(state, Q, first, n_rows, queries, ranking, block, epsilon, mask, scores, ids):
+    """Search the lists that the rows of a block reach."""
+    clusters, members, n = state.clusters, state.members, block.ends[n_rows]
+    width = queries.rotated.shape[1]
+    words, before = width // BITS_OF_A_WORD, np.int64(NONE)
+    for i in range(n):
+        entry = block.order[i]
+        j, m, apart = np.int64(block.lists[entry]), np.int64(block.rows[entry]), block.apart[entry]
+        base, error = (ROUNDING - _HALF) * apart, error_of(apart, queries.steps[m], width, np.float32(epsilon))
+        following = np.int64(block.lists[block.order[i + 1]]) if i + 1 < n else j
+        row, tile = first + m, clusters.heads[j]
         while tile != NONE:
-            following = members.nexts[tile]
-            if following != NONE:
-                _prefetch_tile(state, following, words)
-            for i in range(begin, end):
-                entry = block.by_list[i]
-                m = np.int64(block.rows[entry])
-                apart = block.apart[entry]
-                base, error = (ROUNDING - _HALF) * apart, _error_in(queries, m, apart, effort.epsilon)
-                row = first + m
-                _scan_tile(state, Q[row], queries, m, ranking, reach, tile, base, error, mask, scores[row], ids[row])
-            tile = following
-        begin = end
+            after = members.nexts[tile]
+            if j != before:  # otherwise the row before has loaded the list
+                _prefetch_tile(members, after, words)
+            if after == NONE and following != j:
+                _prefetch_tile(members, clusters.heads[following], words)
+            _scan_tile(state, Q[row], queries, m, ranking, block.upper, tile, base, error, mask, scores[row], ids[row])
+            tile = after
+        before = j
 
 
 @kernel
-def search_block(arrays, Q, first, stop, effort, mask, scores, ids):
-    """Write the best vectors for rows ``first:stop``; rows that reach the same list scan it together."""
+def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
+    """Write the best vectors for rows ``first:stop``. Many rows are searched list by list."""
     state = by_reference(arrays)
     n_lists, k = state.totals[N_LISTS], ids.shape[1]
     most = max(1, min(stop - first, _MOST_ROWS, _KEPT_AT_ONCE // k))
+    if stop - first <= _FEW_ROWS:
+        most = 1
     queries = new_queries(most, Q.shape[1], state.signs.shape[1])
     ranking = _new_ranking(most, k)
     reach = _new_reach(n_lists, state.routes.factors.size)
     n_reached = max(min(_REACHED_AT_ONCE, most * n_lists), n_lists)
     block = _new_block(most, n_lists, n_reached)
     while first < stop:
-        n_rows, end = np.int64(0), np.int64(0)
+        n_rows = np.int64(0)
         block.ends[0] = 0
-        while n_rows < min(most, stop - first) and end + n_lists <= n_reached:
+        while n_rows < min(most, stop - first) and block.ends[n_rows] + n_lists <= n_reached:
             row = first + n_rows
             _begin(ranking, n_rows)
             ids[row, :], scores[row, :] = NONE, -np.inf
             code_query(state, Q[row], queries, n_rows, _query_length(state))
             n = _reach_lists(by_value(state), queries, n_rows, reach, effort, mask, k)
-            for i in range(n):
-                j = reach.chosen[i]
-                block.lists[end + i], block.apart[end + i] = j, _apart(state, j, reach.values[i])
-                block.rows[end + i] = n_rows
-            end += n
+            _add_lists(by_value(state), reach, n, block, n_rows)
             n_rows += 1
-            block.ends[n_rows] = end
-        for turn in range(2):
-            _group_by_list(block, n_rows, turn == 0)
-            _search_together(state, Q, first, n_rows, queries, ranking, reach, block, effort, mask, scores, ids)
+        if most > 1:
+            _order_by_list(block, n_rows)
+        else:
+            for entry in range(block.ends[1]):
+                block.order[entry] = entry
+        _search_lists(state, Q, first, n_rows, queries, ranking, block, effort.epsilon, mask, scores, ids)
         for m in range(n_rows):
             row = first + m
             _finish(state, Q[row], queries, m, ranking, scores[row], ids[row])
@@ -587,7 +559,7 @@ def find_gaps(arrays, own, Q, slots, gaps, apart):
     reach = _new_reach(state.totals[N_LISTS], state.routes.factors.size)
     for row in range(Q.shape[0]):
         code_query(state, Q[row], queries, 0, _query_length(state))
-        best = estimate_near(state, queries, 0, np.float32(1.0), _SURE, reach.sums, reach.near)
+        best = estimate_near(state, queries, 0, np.float32(1.0), _SURE, reach.near)
         of_own, less = np.int64(NONE), np.float32(0.0)
         if own[row] != NONE:
             of_own = np.int64(state.members.list_of[state.vectors.places[own[row]] // TILE])

@@ -9,10 +9,10 @@ from .bits import (
     PLANES,
     TILE,
     add_and_subtract,
-    count_bits,
     first_of,
     marks_of,
     plane_of,
+    score_tile,
     signs_of,
     transform_block,
 )

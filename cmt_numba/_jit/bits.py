@@ -33,16 +33,33 @@ _WEIGHTS = (1, 2, 4, -8)
 _BYTE, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
-def count_bits_slowly(bits: Any, at: Any, n_words: Any, planes: Any, first: Any, sums: Any) -> None:
-    """Write the sum of a query's values over the set bits of each of 32 codes to ``sums``.
+def score_tile_slowly(
+    bits: Any,
+    tile: Any,
+    n_words: Any,
+    planes: Any,
+    first: Any,
+    factors: Any,
+    added: Any,
+    base: Any,
+    step: Any,
+    less: Any,
+    least: Any,
+    scores: Any,
+    at: Any,
+) -> Any:
+    """Write ``base + added + factors * (step * sums + less)`` of a tile's 32 codes to ``scores[at : at + 32]``.
 
-    Word ``w`` of code ``i`` is ``bits[at + w * 32 + i]``, and plane ``p`` of the query's word ``w`` is
-    ``planes[first + 4 * w + p]``. ``n_words`` must be at least 1.
+    ``sums`` are the sums of a query's 4-bit values over the set bits of each code. Word ``w`` of code ``i`` is
+    ``bits[(tile * n_words + w) * 32 + i]``, and plane ``p`` of the query's word ``w`` is ``planes[first + 4 * w + p]``.
+    ``n_words`` must be at least 1. Return an int64 whose bit ``i`` is set if ``scores[at + i] >= least``.
     """
-    codes = bits[at : at + n_words * TILE].reshape(n_words, 1, TILE)
+    codes = bits[tile * n_words * TILE : (tile + 1) * n_words * TILE].reshape(n_words, 1, TILE)
     masks = planes[first : first + n_words * PLANES].reshape(n_words, PLANES, 1)
     counts = np.bitwise_count(codes & masks).astype(np.int64).sum(axis=0)
-    sums[:TILE] = np.array(_WEIGHTS) @ counts
+    sums, own = (np.array(_WEIGHTS) @ counts).astype(np.float32), slice(tile * TILE, (tile + 1) * TILE)
+    scores[at : at + TILE] = base + added[own] + factors[own] * (step * sums + less)
+    return marks_of_slowly(scores, at, least)
 
 
 def signs_of_slowly(x: Any, at: Any) -> Any:
@@ -100,14 +117,33 @@ def _everywhere(builder: Any, value: Any, lanes: int) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _count_bits(_context: Any, bits: Any, at: Any, n_words: Any, planes: Any, first: Any, sums: Any) -> Any:
+def _score_tile(
+    _context: Any,
+    bits: Any,
+    tile: Any,
+    n_words: Any,
+    planes: Any,
+    first: Any,
+    factors: Any,
+    added: Any,
+    base: Any,
+    step: Any,
+    less: Any,
+    least: Any,
+    scores: Any,
+    at: Any,
+) -> Any:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        bits, planes, sums = (_data(context, builder, signature, arguments, i) for i in (0, 3, 5))
-        at, n_words, first = (arguments[i] for i in (1, 2, 4))
+        bits, planes, factors, added, scores = (
+            _data(context, builder, signature, arguments, i) for i in (0, 3, 5, 6, 11)
+        )
+        tile, n_words, first, at = (arguments[i] for i in (1, 2, 4, 12))
         kind, groups = ir.VectorType(_WORD, _LANES), TILE // _LANES
         count = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(kind, [kind]), f"llvm.ctpop.v{_LANES}i64"
         )
+        own = builder.mul(tile, _WORD(TILE))
+        start = builder.mul(own, n_words)
         before, loop, end = builder.block, builder.append_basic_block("words"), builder.append_basic_block("counted")
         builder.branch(loop)
         builder.position_at_end(loop)
@@ -118,7 +154,7 @@ def _count_bits(_context: Any, bits: Any, at: Any, n_words: Any, planes: Any, fi
         for p in range(PLANES):
             place = builder.add(first, builder.add(builder.mul(word, _WORD(PLANES)), _WORD(p)))
             masks.append(_everywhere(builder, builder.load(builder.gep(planes, [place])), _LANES))
-        begin = builder.add(at, builder.mul(word, _WORD(TILE)))
+        begin = builder.add(start, builder.mul(word, _WORD(TILE)))
         more = []
         for group in range(groups):
             codes = _read(builder, bits, builder.add(begin, _WORD(group * _LANES)), kind, 8)
@@ -136,15 +172,24 @@ def _count_bits(_context: Any, bits: Any, at: Any, n_words: Any, planes: Any, fi
                 totals[group][p].add_incoming(more[group][p], loop)
         builder.cbranch(builder.icmp_signed("<", following, n_words), loop, end)
         builder.position_at_end(end)
-        narrow = ir.VectorType(_INT, _LANES)
+        floats, marks = ir.VectorType(_FLOAT, _LANES), _WORD(0)
+        base, step, less, least = (_everywhere(builder, arguments[i], _LANES) for i in (7, 8, 9, 10))
         for group in range(groups):
             total = ir.Constant(kind, None)
             for counts, weight in zip(more[group], _WEIGHTS, strict=True):
                 total = builder.add(total, builder.mul(counts, ir.Constant(kind, [weight] * _LANES)))
-            builder.store(builder.trunc(total, narrow), _at(builder, sums, _WORD(group * _LANES), narrow)).align = 4
-        return context.get_dummy_value()
+            sums = builder.sitofp(builder.trunc(total, ir.VectorType(_INT, _LANES)), floats)
+            place, offset = builder.add(own, _WORD(group * _LANES)), _WORD(group * _LANES)
+            value = builder.fadd(builder.fmul(sums, step), less)
+            value = builder.fmul(_read(builder, factors, place, floats, 4), value)
+            value = builder.fadd(builder.fadd(base, _read(builder, added, place, floats, 4)), value)
+            builder.store(value, _at(builder, scores, builder.add(at, offset), floats)).align = 4
+            above = builder.bitcast(builder.fcmp_ordered(">=", value, least), ir.IntType(_LANES))
+            marks = builder.or_(marks, builder.shl(builder.zext(above, _WORD), offset))
+        return marks
 
-    return types.void(bits, types.int64, types.int64, planes, types.int64, sums), lower
+    i8, f4 = types.int64, types.float32
+    return i8(bits, i8, i8, planes, i8, factors, added, f4, f4, f4, f4, scores, i8), lower
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -219,7 +264,7 @@ def _first_of(_context: Any, marks: Any) -> Any:
     return types.int64(types.int64), lower
 
 
-count_bits: Any = count_bits_slowly if config.DISABLE_JIT else _count_bits  # type: ignore[attr-defined]
+score_tile: Any = score_tile_slowly if config.DISABLE_JIT else _score_tile  # type: ignore[attr-defined]
 signs_of: Any = signs_of_slowly if config.DISABLE_JIT else _signs_of  # type: ignore[attr-defined]
 plane_of: Any = plane_of_slowly if config.DISABLE_JIT else _plane_of  # type: ignore[attr-defined]
 add_and_subtract: Any = add_and_subtract_slowly if config.DISABLE_JIT else _add_and_subtract  # type: ignore[attr-defined]

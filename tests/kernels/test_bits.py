@@ -13,24 +13,32 @@ from cmt_numba._jit.bits import BITS_OF_A_WORD, PLANES, TILE
 @needs_jit
 @pytest.mark.parametrize("n_words", [1, 2, 7])
 @pytest.mark.parametrize("kind", ["any", "all set", "none set"])
-def test_counts_of_bits(kind: str, n_words: int):
+def test_scores_of_a_tile(kind: str, n_words: int):
     from numba import njit
 
-    count_bits = bits.count_bits
+    score_tile = bits.score_tile
 
     @njit  # type: ignore[untyped-decorator]
-    def compiled(codes: Any, at: Any, n_words: Any, planes: Any, first: Any, sums: Any) -> None:
-        count_bits(codes, at, n_words, planes, first, sums)
+    def compiled(codes: Any, planes: Any, factors: Any, added: Any, least: Any, scores: Any) -> Any:
+        numbers = np.float32(0.5), np.float32(2.0), np.float32(-3.0)
+        return score_tile(codes, 1, codes.size // 64, planes, 3, factors, added, *numbers, least, scores, 7)
 
     rng, most = np.random.default_rng(0), np.iinfo(np.uint64).max
-    words = {"any": rng.integers(most, size=5 + n_words * TILE, dtype=np.uint64, endpoint=True)}
-    words["all set"], words["none set"] = np.full(5 + n_words * TILE, most), np.zeros(5 + n_words * TILE, np.uint64)
+    words = {"any": rng.integers(most, size=2 * n_words * TILE, dtype=np.uint64, endpoint=True)}
+    words["all set"], words["none set"] = np.full(2 * n_words * TILE, most), np.zeros(2 * n_words * TILE, np.uint64)
     planes = rng.integers(most, size=3 + n_words * PLANES, dtype=np.uint64, endpoint=True)
-    sums = np.zeros((2, TILE), np.int32)
-    compiled(words[kind], 5, n_words, planes, 3, sums[0])
-    bits.count_bits_slowly(words[kind], 5, n_words, planes, 3, sums[1])
-    np.testing.assert_array_equal(sums[0], sums[1])
-    assert (sums[1] != 0).any() == (kind != "none set")
+    factors, added = rng.integers(-2, 3, size=(2, 2 * TILE)).astype(np.float32)  # whole numbers, so that sums are exact
+    added[TILE + 4] = -np.inf
+    scores = np.zeros((2, 50), np.float32)
+    for least in (np.float32(0.0), np.float32(-np.inf)):
+        marks = compiled(words[kind], planes, factors, added, least, scores[0])
+        numbers = np.float32(0.5), np.float32(2.0), np.float32(-3.0)
+        expected = bits.score_tile_slowly(
+            words[kind], 1, n_words, planes, 3, factors, added, *numbers, least, scores[1], 7
+        )
+        np.testing.assert_array_equal(scores[0], scores[1])
+        assert marks == expected
+        assert not scores[0, :7].any() and not scores[0, 7 + TILE :].any()
 
 
 @needs_jit
