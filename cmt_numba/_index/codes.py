@@ -280,7 +280,7 @@ def error_of(apart, step, width, epsilon):
 
 @inner
 def score_codes(coded, tile, queries, m, base, error, least, upper, at):
-    """Write upper bounds of the scores of a tile of members or of routes; return marks of those of at least ``least``."""
+    """Write upper bounds of the scores of a tile of members or routes; return marks of those of at least ``least``."""
     step, n_words = queries.steps[m], queries.rotated.shape[1] // BITS_OF_A_WORD
     return score_tile(
         coded.bits,

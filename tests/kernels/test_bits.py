@@ -38,7 +38,8 @@ def test_scores_of_a_tile(kind: str, n_words: int):
         )
         np.testing.assert_array_equal(scores[0], scores[1])
         assert marks == expected
-        assert not scores[0, :7].any() and not scores[0, 7 + TILE :].any()
+        assert not scores[0, :7].any()
+        assert not scores[0, 7 + TILE :].any()
 
 
 @needs_jit
