@@ -13,7 +13,7 @@ from .._validation import MOST_WANTED
 from ..store import Key, MemoryStore, Results
 from ._moves import Moves
 from ._schema import Schema
-from ._store_access import alone, ids_of, keys_after, keys_where, learn_from_all, schema_of
+from ._store_access import alone, ids_of, keys_after, keys_where, learn_from_all, query, schema_of, statistics_of
 from ._topology import MoveProgress, Topology
 
 Position = tuple[int, int]
@@ -77,9 +77,9 @@ def _are_stored(store: MemoryStore, keys: list[Key]) -> np.ndarray:
     return ids_of(store, keys) >= 0
 
 
-def _query(store: MemoryStore, X: Any, k: int, where: Any, target_recall: float | None) -> Results:
+def _query(store: MemoryStore, X: Any, words: Any, k: int, *options: Any) -> Results:
     # The client limits k to the size of the whole store, which may exceed the size of this shard.
-    return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall)
+    return query(store, X, words, min(k, max(MOST_WANTED, len(store))), *options)
 
 
 def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
@@ -91,6 +91,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
     "facts": _count,
     "are_stored": _are_stored,
     "query": _query,
+    "statistics": statistics_of,
     "get": lambda store, keys: store.get(keys),
     "keys_after": _next_keys,
     "keys_where": keys_where,

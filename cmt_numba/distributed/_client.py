@@ -137,7 +137,7 @@ class Client:
                 return
             found.check(new)
             undecided = Schema(metric=found.metric)  # the schema of an empty store
-            self.decide(survey.topology, survey.topology.with_schema(undecided if schema.is_complete else found | new))
+            self.decide(survey.topology, survey.topology.with_schema(undecided if schema.key_type else found | new))
 
     def settled(self, keys: list[Key], new: Schema | None = None) -> Topology:
         """Return a topology that admits memories with schema ``new``, after finishing the move of ``keys``."""
@@ -380,9 +380,8 @@ def _in_rounds(changes: list[ShardChange]) -> list[list[ShardChange]]:
     return rounds
 
 
-def blocks_of_rows(X: Any) -> Iterator[slice]:
-    """Yield slices of rows that are small enough to send in one call."""
-    n = X.shape[0]
-    n_bytes = X.data.nbytes if hasattr(X, "indptr") else X.nbytes
+def blocks_of_rows(X: Any, n: int) -> Iterator[slice]:
+    """Yield slices of ``n`` rows that are small enough to send in one call. ``X`` are their vectors, or None."""
+    n_bytes = 0 if X is None else X.data.nbytes if hasattr(X, "indptr") else X.nbytes
     size = max(1, min(_ROWS_AT_ONCE, int(_BYTES_AT_ONCE / max(1.0, n_bytes / n))))
     yield from (slice(first, min(first + size, n)) for first in range(0, n, size))

@@ -12,22 +12,22 @@ import json
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..store import Items, Key, MemoryStore
 from ._schema import Schema
-from ._store_access import alone, change_and_note, facts_of, ids_of, keys_after, write_facts
+from ._store_access import alone, change_and_note, facts_of, have_vectors, ids_of, keys_after, write_facts
 from ._topology import MoveProgress, Topology, pick
 
 _TOPOLOGY, _GIVEN, _RECEIVED, _BATCH = "topology", "batches given", "batches received", "batch under way"
 _AT_ONCE = 2048  # maximum number of memories in a batch
 
-Send = Callable[[Topology, str, str, int, list[Key], Any, list[Any]], None]
+Send = Callable[[Topology, str, str, int, Items], None]
 """A function that sends a batch to another shard.
 
-The arguments are the topology, the receiver, the giver, the batch number, keys, vectors and payloads.
+The arguments are the topology, the receiver, the giver, the batch number and the memories.
 """
 
 Publish = Callable[..., None]
@@ -131,11 +131,13 @@ class Moves:
         keys = self._stored(keys)
         for to, part in self.topology.divided(keys).items() if keys else ():
             if to != self._name:
-                for first in range(0, part.size, _AT_ONCE):
-                    own = pick(keys, part[first : first + _AT_ONCE])
-                    self._under_way = MoveBatch(self._given.get(to, 0) + 1, to, own)
-                    write_facts(self._store, {_BATCH: json.dumps(self._under_way)})
-                    self._complete()
+                mask = have_vectors(self._store, pick(keys, part))  # all memories of a batch have vectors, or none has
+                for same in (part[mask], part[~mask]):
+                    for first in range(0, same.size, _AT_ONCE):
+                        own = pick(keys, same[first : first + _AT_ONCE])
+                        self._under_way = MoveBatch(self._given.get(to, 0) + 1, to, own)
+                        write_facts(self._store, {_BATCH: json.dumps(self._under_way)})
+                        self._complete()
 
     def _complete(self) -> None:
         """Send the unfinished batch, if any, and delete its memories."""
@@ -149,7 +151,7 @@ class Moves:
 
         items = alone(self._store, find)
         if items is not None:
-            self._send(self.topology, batch.to, self._name, batch.number, items.keys, items.vectors, items.payloads)
+            self._send(self.topology, batch.to, self._name, batch.number, items)
         self.forget(batch)
         self._under_way = None
 
@@ -173,7 +175,7 @@ class Moves:
 
     # Receiving
 
-    def receive(self, move: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
+    def receive(self, move: int, giver: str, number: int, items: Items) -> bool:
         """Add a batch of memories. Return False if this shard's topology has another move.
 
         A repeated call has no effect. If a move is undone, memories of a batch may already be stored.
@@ -183,12 +185,13 @@ class Moves:
             if self.topology.move != move:
                 return False
             if number > self._received.get(giver, [0])[0]:
-                received = self._received | {giver: [number, len(keys)]}
-                self.topology.schema.check(Schema.of(keys, X))
-                add = partial(self._store.upsert, keys, X, payloads)
+                received = self._received | {giver: [number, len(items.keys)]}
+                self.topology.schema.check(Schema.of(items.keys, items.vectors))
+                texts = items.texts if any(items.texts) else None
+                add = partial(self._store.upsert, items.keys, items.vectors, items.payloads, texts)
                 change_and_note(self._store, add, {_RECEIVED: json.dumps(received)})
                 self._received = received
-                self._publish("receive", move, giver, number, keys, X, payloads)
+                self._publish("receive", move, giver, number, items)
             return True
 
         return alone(self._store, receive)

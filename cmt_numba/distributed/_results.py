@@ -20,15 +20,21 @@ class ShardedResults(Results):
     """
 
     def __init__(
-        self, keys: np.ndarray, scores: np.ndarray, payloads: np.ndarray, missing_shards: tuple[str, ...] = ()
+        self,
+        keys: np.ndarray,
+        scores: np.ndarray,
+        payloads: np.ndarray,
+        texts: np.ndarray,
+        missing_shards: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(keys, scores, payloads)
+        super().__init__(keys, scores, payloads, texts)
         self.missing_shards = missing_shards
 
     def __getitem__(self, rows: Any) -> Any:
         selected = super().__getitem__(rows)
         if isinstance(selected, Results):
-            return ShardedResults(selected.keys, selected.scores, selected._payloads, self.missing_shards)
+            columns = selected._payloads, selected._texts
+            return ShardedResults(selected.keys, selected.scores, *columns, self.missing_shards)
         return selected
 
     def __repr__(self) -> str:
@@ -43,17 +49,21 @@ def merge_results(answers: Sequence[Results], k: int, *, are_distinct: bool = Tr
     """
     keys = np.concatenate([answer.keys for answer in answers], axis=1)  # int64 if all parts are int64, else object
     payloads = np.concatenate([answer._payloads for answer in answers], axis=1)
+    texts = np.concatenate([answer._texts for answer in answers], axis=1)
     scores = np.concatenate([answer.scores for answer in answers], axis=1)
     if not are_distinct:
         repeated, keys = _find_repeated(keys), keys.astype(object)
-        keys[repeated], scores[repeated], payloads[repeated] = None, -np.inf, None
+        keys[repeated], scores[repeated], payloads[repeated], texts[repeated] = None, -np.inf, None, None
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    shape = scores.shape[0], k
-    best = ShardedResults(np.full(shape, None, object), np.full(shape, -np.inf, scores.dtype), np.full(shape, None))
-    there = slice(order.shape[1])
-    best.keys[:, there] = np.take_along_axis(keys, order, axis=1)
-    best.scores[:, there] = np.take_along_axis(scores, order, axis=1)
-    best._payloads[:, there] = np.take_along_axis(payloads, order, axis=1)
+
+    def choose(values: np.ndarray, missing: Any, dtype: Any = object) -> np.ndarray:
+        chosen = np.full((len(values), k), missing, dtype)
+        chosen[:, : order.shape[1]] = np.take_along_axis(values, order, axis=1)
+        return chosen
+
+    best = ShardedResults(
+        choose(keys, None), choose(scores, -np.inf, scores.dtype), choose(payloads, None), choose(texts, None)
+    )
     if best.keys.size > 0 and isinstance(best.keys[0, 0], int) and not are_none(best.keys).any():
         best.keys = best.keys.astype(np.int64)
     return best
@@ -80,4 +90,5 @@ def stack_results(blocks: Sequence[ShardedResults]) -> ShardedResults:
     if len({part.dtype for part in keys}) > 1:
         keys = [part.astype(object) for part in keys]
     scores, payloads = [block.scores for block in blocks], [block._payloads for block in blocks]
-    return ShardedResults(np.concatenate(keys), np.concatenate(scores), np.concatenate(payloads), tuple(missing))
+    texts = np.concatenate([block._texts for block in blocks])
+    return ShardedResults(np.concatenate(keys), np.concatenate(scores), np.concatenate(payloads), texts, tuple(missing))

@@ -29,13 +29,9 @@ class Schema(NamedTuple):
 
     @classmethod
     def of(cls, keys: list[Key], X: Any) -> Self:
-        """Return the schema of new memories, without a metric."""
-        return cls(None, X.shape[1], scipy.sparse.issparse(X), type(keys[0]).__name__)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all fields are decided."""
-        return None not in self
+        """Return the schema of new memories, without a metric. Without vectors, their width and form are undecided."""
+        width, is_sparse = (None, None) if X is None else (X.shape[1], scipy.sparse.issparse(X))
+        return cls(None, width, is_sparse, type(keys[0]).__name__)
 
     def __or__(self, other: Self) -> Self:
         """Return this schema with its undecided fields taken from ``other``."""
@@ -44,11 +40,12 @@ class Schema(NamedTuple):
 
     def admits(self, other: Self) -> bool:
         """Return whether memories with the schema ``other`` can be added. Their vectors may be sparse or dense."""
-        return self.is_complete and (self.n_features, self.key_type) == (other.n_features, other.key_type)
+        fits = other.n_features is None or (self.is_sparse is not None and self.n_features == other.n_features)
+        return fits and self.key_type == other.key_type
 
     def check(self, other: Self) -> None:
         """Raise TypeError or ValueError if memories with the schema ``other`` cannot be added."""
-        if self.n_features not in (None, other.n_features):
+        if None not in (self.n_features, other.n_features) and self.n_features != other.n_features:
             raise ValueError(
                 f"X must have {self.n_features} features, like the vectors in the store, got {other.n_features}"
             )
@@ -58,7 +55,7 @@ class Schema(NamedTuple):
 
     def to_form(self, X: Any) -> Any:
         """Convert vectors to a sparse or dense array, as the schema requires."""
-        if self.is_sparse is None or self.is_sparse == scipy.sparse.issparse(X):
+        if X is None or self.is_sparse == scipy.sparse.issparse(X):
             return X
         return scipy.sparse.csr_array(X) if self.is_sparse else np.asarray(X.toarray())
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..journal import AlreadyOpenError
 from ..persistence import FileFormatError
-from ..store import Key, MemoryStore
+from ..store import Items, Key, MemoryStore
 from ._calls import OtherTopology, Position, Reply, ShardPlan, answer, make_change
 from ._cluster import actor_of, running
 from ._errors import ClusterError, MoveError
@@ -134,17 +134,15 @@ class Shard:
         is_done = moves.give(move, keys)
         return OtherTopology(moves.topology) if is_done is None else is_done
 
-    def receive(self, move: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
+    def receive(self, move: int, giver: str, number: int, items: Items) -> bool:
         """Add a batch of memories; see :meth:`Moves.receive`."""
-        return self._open().moves.receive(move, giver, number, keys, X, payloads)
+        return self._open().moves.receive(move, giver, number, items)
 
-    def _send(
-        self, topology: Topology, to: str, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]
-    ) -> None:
+    def _send(self, topology: Topology, to: str, giver: str, number: int, items: Items) -> None:
         """Send a batch to another shard and wait until it is stored there."""
         module, other = running(), actor_of(self._plan.cluster, to)
         try:
-            while not module.get(other.receive.remote(topology.move, giver, number, keys, X, payloads)):
+            while not module.get(other.receive.remote(topology.move, giver, number, items)):
                 known = module.get(other.adopt.remote(topology))
                 if known.move != topology.move:
                     raise ClusterError(f"{to} has a later topology than {giver}: {known}")
@@ -218,9 +216,10 @@ def open_when_free(open_it: Callable[[], T], seconds: float) -> T:
             time.sleep(0.1)
 
 
-def _admit(schema: Schema, keys: list[Key], X: Any, payloads: Any) -> tuple[Any, ...]:
+def _admit(schema: Schema, keys: list[Key], X: Any, payloads: Any, texts: Any = None) -> tuple[Any, ...]:
     """Check new memories, and make their vectors sparse or dense, as the schema requires."""
-    if not schema.is_complete:
+    own = Schema.of(keys, X)
+    schema.check(own)
+    if not schema.admits(own):
         raise RuntimeError(f"the shards must agree on a schema before memories are added, got {schema}")
-    schema.check(Schema.of(keys, X))
-    return keys, schema.to_form(X), payloads
+    return keys, schema.to_form(X), payloads, texts

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -17,6 +19,7 @@ from .. import store as stores
 from .._display import warn
 from .._validation import (
     MOST_WANTED,
+    check_entries,
     check_integer,
     check_matrix,
     check_real,
@@ -79,6 +82,8 @@ class ShardedStore:
         The maximum number of pending calls from a client to a shard. More calls wait.
     actor_options : dict, optional
         Ray options for the actors, such as ``{"num_cpus": 2}``.
+    encoder : object, optional
+        Computes the vectors of texts in the calling process; see :class:`~cmt_numba.MemoryStore`.
     **options
         Options of the :class:`~cmt_numba.MemoryStore` of each shard. ``n_threads`` is 1 by default, and ``max_items``
         is divided by the number of shards.
@@ -105,9 +110,11 @@ class ShardedStore:
         timeout: float = 60.0,
         max_pending: int = 8,
         actor_options: dict[str, Any] | None = None,
+        encoder: Any = None,
         **options: Any,
     ) -> None:
         metric = None if metric is None else stores.check_metric(metric)
+        encoder = stores.check_encoder(encoder)
         _check_options(options, metric)
         _check_limits(n_replicas, timeout, max_pending)
         if n_replicas > 0:
@@ -131,7 +138,7 @@ class ShardedStore:
             return ShardPlan(name, name_of_cluster, own_folder, may_be_new, None, own, n_replicas)
 
         self._cluster = cluster = resizing.Cluster(shards, folder, plan, actor_options or {})
-        self._begin(cluster.start(address, timeout, max_pending), folder)
+        self._begin(cluster.start(address, timeout, max_pending), folder, encoder)
         try:
             if n_replicas > 0:
                 _check_eviction(self._client.call_one(self.shards[0], "options")[0])
@@ -143,11 +150,11 @@ class ShardedStore:
         except Exception as error:  # open the folder anyway, so that the user can undo the move
             warn(f"{self}: {error}", RuntimeWarning)
 
-    def _begin(self, client: Client, folder: Path | None) -> None:
-        self._client, self._folder = client, folder
+    def _begin(self, client: Client, folder: Path | None, encoder: Any) -> None:
+        self._client, self._folder, self._encoder = client, folder, encoder
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"client": self._client, "folder": self._folder}
+        return {"client": self._client, "folder": self._folder, "encoder": self._encoder}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._begin(**state)
@@ -161,36 +168,57 @@ class ShardedStore:
 
     def query(
         self,
-        X: Any,
+        X: Any = None,
         k: int = 10,
         where: Any = None,
         target_recall: float | None = None,
+        texts: Any = None,
     ) -> ShardedResults:
-        """Return the nearest memories for each row; see :meth:`cmt_numba.MemoryStore.query`.
+        """Return the best memories for each row; see :meth:`cmt_numba.MemoryStore.query`.
 
         If ``where`` is a function, it is sent to the shards, so ``pickle`` or Ray must be able to pickle it. The
         attribute ``missing_shards`` of the results names the shards that did not answer in time.
         """
-        X = self._check_vectors(X)
+        X, words = self._check_queries(X, texts)
         k = check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > MOST_WANTED else 0)
         if target_recall is not None:
             check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         keys = self._filtering_keys(where)
-        kind = scipy.sparse.issparse(X), where is None
+        statistics = None if words is None else self._statistics(words)
+        kind = scipy.sparse.issparse(X), where is None, X is None, words is None
         under_way: deque[SentQuestion] = deque()
         blocks: list[ShardedResults] = []
-        for rows in blocks_of_rows(X):
-            block = self._shared(X[rows])
+        for rows in blocks_of_rows(X, len(words) if X is None else X.shape[0]):  # type: ignore[arg-type]
+            block = None if X is None else self._shared(X[rows]), None if words is None else words[rows]
 
-            def calls(topology: Topology, block: Any = block) -> dict[str, tuple[Any, ...]]:
+            def calls(topology: Topology, block: tuple[Any, Any] = block) -> dict[str, tuple[Any, ...]]:
                 filters = _filters_of_shards(topology, where, keys)
-                return {name: (block, k, own, target_recall) for name, own in filters.items()}
+                return {name: (*block, k, own, target_recall, statistics) for name, own in filters.items()}
 
             under_way.append(self._client.send(Question("query", calls, keys, kind)))
             if len(under_way) > BLOCKS_AHEAD:
                 blocks.append(self._merge(under_way.popleft(), k))
         blocks += [self._merge(asked, k) for asked in under_way]
         return stack_results(blocks)
+
+    def _check_queries(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
+        """Return the vectors and the words of queries, None if they have none."""
+        X, words = stores.read_queries(X, texts, self._encoder)
+        X = None if X is None else self._check_vectors(X)
+        if X is not None and words is not None:
+            check_entries("texts", len(words), X.shape[0])
+        return X, words
+
+    def _statistics(self, words: list[Counter[int]]) -> stores.WordStatistics:
+        """Return the statistics of the texts in all shards, for the words of queries."""
+        distinct = list(set[int]().union(*words))
+
+        def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
+            return dict.fromkeys(topology.names, (distinct,))
+
+        _, answers = self._client.gather(self._client.send(Question("statistics", calls, [])))
+        parts = [reply.value for reply in answers.all_values().values()]
+        return reduce(or_, parts, stores.WordStatistics(0, 0.0, dict.fromkeys(distinct, 0)))
 
     def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
         """Measure the recall of queries, averaged over the shards; see :meth:`cmt_numba.MemoryStore.recall`."""
@@ -262,10 +290,10 @@ class ShardedStore:
         checked = stores.check_keys(keys, distinct=False)
         parts = self._client.ask_owners("get", checked)
         order = np.argsort(np.concatenate([part for part, _ in parts]), kind="stable")
-        stack = scipy.sparse.vstack if any(scipy.sparse.issparse(items.vectors) for _, items in parts) else np.vstack
         payloads = [payload for _, items in parts for payload in items.payloads]
         texts = [text for _, items in parts for text in items.texts]
-        vectors = stack([items.vectors for _, items in parts])[order]
+        vectors = _stack([items for _, items in parts])
+        vectors = None if vectors is None else vectors[order]
         return stores.Items(checked, vectors, [payloads[i] for i in order], [texts[i] for i in order])
 
     def __getitem__(self, key: stores.Key) -> stores.Item:
@@ -356,19 +384,24 @@ class ShardedStore:
 
     # Changes
 
-    def add(self, keys: Any, X: Any, payloads: Any = None) -> None:
+    def add(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None) -> None:
         """Add new memories; see :meth:`cmt_numba.MemoryStore.add`."""
-        self._write("add", keys, X, payloads)
+        self._write("add", keys, X, payloads, texts)
 
-    def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
+    def upsert(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None) -> None:
         """Add or replace memories; see :meth:`cmt_numba.MemoryStore.upsert`."""
-        self._write("upsert", keys, X, payloads)
+        self._write("upsert", keys, X, payloads, texts)
 
-    def _write(self, name: str, keys: Any, X: Any, payloads: Any) -> None:
+    def _write(self, name: str, keys: Any, X: Any, payloads: Any, texts: Any) -> None:
         self._client.check_open()
-        checked, X = stores.check_keys(keys), check_matrix(stores.as_rows(X))
-        stores.check_values(X, self.metric)
-        stores.check_one_for_each_row(checked, X.shape[0])
+        checked = stores.check_keys(keys)
+        given = stores.check_new_texts(len(checked), X, texts)
+        if self._encoder is not None and X is None:
+            X = stores.encode_texts(self._encoder, "encode_document", given)
+        if X is not None:
+            X = check_matrix(stores.as_rows(X))
+            stores.check_values(X, self.metric)
+            stores.check_one_for_each_row(checked, X.shape[0])
         if isinstance(payloads, dict) and len(checked) == 1:
             payloads = [payloads]
         payloads = payloads if payloads is None or isinstance(payloads, str | bytes | dict) else list(payloads)
@@ -377,10 +410,13 @@ class ShardedStore:
         self._client.agree(new)
 
         def arguments(part: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[Any, ...]]]:
-            for rows in blocks_of_rows(X[part]):
+            for rows in blocks_of_rows(None if X is None else X[part], part.size):
                 block = part[rows]
-                own = None if payloads is None else [payloads[i] for i in block]
-                yield block, (pick(checked, block), X[block], own)
+                own, own_texts = (
+                    None if column is None else [values[i] for i in block]
+                    for column, values in ((payloads, payloads), (texts, given))
+                )
+                yield block, (pick(checked, block), None if X is None else X[block], own, own_texts)
 
         if name == "add" and len(self._topology.divided(checked)) > 1:
             stored = np.flatnonzero(self._are_stored(checked))
@@ -389,7 +425,7 @@ class ShardedStore:
                     f"keys must not be in the store yet, but {checked[stored[0]]!r:.100} is; use upsert to replace it"
                 )
                 raise stores.DuplicateKeyError(message)
-        self._client.change(name, checked, arguments, (hasattr(X, "indptr"),), new)
+        self._client.change(name, checked, arguments, (hasattr(X, "indptr"), X is None, texts is None), new)
 
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
         """Delete memories and return their number; see :meth:`cmt_numba.MemoryStore.delete`."""
@@ -425,15 +461,20 @@ class ShardedStore:
         """Learn from the rewards of results; see :meth:`cmt_numba.MemoryStore.feedback`.
 
         Every shard learns from all rewards, also of the memories of other shards. A shard that is added later has not
-        learned from earlier rewards.
+        learned from earlier rewards. How much words count is not learned.
         """
         X = self._check_vectors(X)
         given = stores.check_answers(keys, X.shape[0])
         there = ~stores.are_none(given)
         rewards = check_rewards(rewards, np.where(there, 0, -1), may_be_unknown=True)
         if there.any():
-            known = list(dict.fromkeys(stores.check_keys(given[there].tolist(), distinct=False)))
-            self._client.change_all("feedback", X, given, rewards, known, self.get(known).vectors)
+            items = self.get(list(dict.fromkeys(stores.check_keys(given[there].tolist(), distinct=False))))
+            have_vectors = _have_vectors(items)
+            without = {key for key, has_vector in zip(items.keys, have_vectors, strict=True) if not has_vector}
+            given[[[key in without for key in row] for row in given]] = None
+            if have_vectors.any():
+                known = pick(items.keys, np.flatnonzero(have_vectors))
+                self._client.change_all("feedback", X, given, rewards, known, items.vectors[have_vectors])
 
     # Shards
 
@@ -539,12 +580,14 @@ class ShardedStore:
         timeout: float = 60.0,
         max_pending: int = 8,
         actor_options: dict[str, Any] | None = None,
+        encoder: Any = None,
     ) -> Self:
         """Load a store into memory from a folder that :meth:`save` has written.
 
         See the constructor for the parameters, and :meth:`cmt_numba.MemoryStore.load` for the errors.
         """
         _check_limits(n_replicas, timeout, max_pending)
+        encoder = stores.check_encoder(encoder)
         folder = Path(path).absolute()
         shards = read_list(folder)
         if shards is None or not shards.complete:
@@ -556,7 +599,7 @@ class ShardedStore:
             return ShardPlan(name, name_of_cluster, None, False, str(folder / f"{name}.cmt"), options, n_replicas)
 
         store._cluster = cluster = resizing.Cluster(shards, None, plan, actor_options or {})
-        store._begin(cluster.start(address, timeout, max_pending), None)
+        store._begin(cluster.start(address, timeout, max_pending), None, encoder)
         return store
 
     def close(self) -> None:
@@ -585,6 +628,28 @@ class ShardedStore:
     def __repr__(self) -> str:
         place = "in memory" if self._folder is None else f"in {self._folder}"
         return f"ShardedStore({place}, metric={self.metric!r}) of {len(self.shards)} shards"
+
+
+def _have_vectors(items: stores.Items) -> np.ndarray:
+    """Return whether each item has a vector: bool, shape (n,)."""
+    if items.vectors is None:
+        return np.zeros(len(items.keys), np.bool_)
+    if scipy.sparse.issparse(items.vectors):
+        return np.asarray(np.diff(items.vectors.indptr) > 0)
+    return np.asarray(~np.isnan(items.vectors[:, 0]))
+
+
+def _stack(parts: list[stores.Items]) -> Any:
+    """Return the vectors of all items as one matrix, or None if there are none."""
+    some = next((items.vectors for items in parts if items.vectors is not None), None)
+    if some is None or len(parts) == 1:
+        return some
+    is_sparse, blocks = scipy.sparse.issparse(some), []
+    for items in parts:
+        shape = len(items.keys), some.shape[1]
+        nothing = scipy.sparse.csr_array(shape, dtype=np.float32) if is_sparse else np.full(shape, np.nan, np.float32)
+        blocks.append(nothing if items.vectors is None else items.vectors)
+    return scipy.sparse.vstack(blocks) if is_sparse else np.vstack(blocks)
 
 
 def _filters_of_shards(topology: Topology, where: Any, keys: list[stores.Key]) -> dict[str, Any]:

@@ -6,12 +6,13 @@ as facts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..store import Key, MemoryStore
+from ..store import Key, MemoryStore, Results, WordStatistics
 from ._schema import Schema
 
 T = TypeVar("T")
@@ -67,6 +68,31 @@ def keys_where(store: MemoryStore, where: Any) -> list[Key]:
     contents = store._contents
     among = store._filters.find(where, contents)
     return [] if among is None else [record.key for record in contents.records.of(among.ids).values()]
+
+
+def have_vectors(store: MemoryStore, keys: list[Key]) -> np.ndarray:
+    """Return whether each stored key has a vector: bool, shape (n,)."""
+    return store._contents.state.have_vectors(ids_of(store, keys))
+
+
+def statistics_of(store: MemoryStore, words: list[int]) -> WordStatistics:
+    """Return the statistics of the texts of a store for some words."""
+    contents = store._contents
+    return contents.lock.read(lambda: contents.state.texts.statistics.of(words))
+
+
+def query(
+    store: MemoryStore,
+    X: Any,
+    words: list[Counter[int]] | None,
+    k: int,
+    where: Any,
+    target_recall: float | None,
+    statistics: WordStatistics | None,
+) -> Results:
+    """Answer queries with vectors, words or both. ``statistics`` are those of the texts in all shards."""
+    X = None if X is None else store._contents.check_vectors(X)
+    return store._query(X, words, k, where, target_recall, statistics)
 
 
 def schema_of(store: MemoryStore) -> Schema:

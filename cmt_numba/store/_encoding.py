@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .._validation import check_matrix
+from ._checks import check_texts
+from ._words import hash_words
 
 
 def check_encoder(encoder: Any) -> Any:
@@ -20,6 +23,18 @@ def check_encoder(encoder: Any) -> Any:
 def _function_of(encoder: Any, name: str) -> Callable[[list[str]], Any]:
     function: Callable[[list[str]], Any] = getattr(encoder, name, None) or getattr(encoder, "encode", encoder)
     return function
+
+
+def read_queries(X: Any, texts: Any, encoder: Any) -> tuple[Any, list[Counter[int]] | None]:
+    """Return the vectors and the words of queries, None if they have none. The caller checks the vectors."""
+    if texts is None:
+        if X is None:
+            raise TypeError("pass vectors X, texts, or both")
+        return X, None
+    texts = check_texts(texts)
+    if X is None and encoder is not None:
+        X = encode_texts(encoder, "encode_query", texts)
+    return X, [hash_words(text) for text in texts]
 
 
 def encode_texts(encoder: Any, name: str, texts: list[Any]) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._forest import NONE
 from ._state import AllowedMemories, StoreState
+from ._text_index import WordStatistics
 from ._text_search import WeighedWords
 
 _DEPTH = 20  # at least this number of the best memories by vectors, and by words, are candidates
@@ -26,16 +27,21 @@ def search(
     target_recall: float,
     among: AllowedMemories | None,
     n_threads: int,
+    statistics: WordStatistics | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids and scores of the best ``k`` memories for queries with vectors, with words, or with both."""
+    """Return the ids and scores of the best ``k`` memories for queries with vectors, with words, or with both.
+
+    ``statistics`` weigh the words (default: those of the texts in the store).
+    """
     vectors, texts = among or _ALL
     if words is None:
         if state.index is None:
             return np.full((Q.shape[0], k), NONE), np.full((Q.shape[0], k), -np.inf)
         return state.search(Q, k, target_recall, vectors, n_threads)
-    queries = [state.texts.weigh(own) for own in words]
+    queries = [state.texts.weigh(own, statistics) for own in words]
     if Q is None or state.index is None:
-        return state.texts.search(queries, k, texts, n_threads)
+        ids, scores = state.texts.search(queries, k, texts, n_threads)
+        return ids, scores if Q is None else scores * (_relative_weights(state)[1] / _most(queries)[:, None])
     depth = max(k, _DEPTH)
     similar = state.search(Q, depth, target_recall, vectors, n_threads)[0]
     if len(state.texts) == 0:
@@ -49,7 +55,7 @@ def search(
     for first in range(0, len(queries), size):
         rows = slice(first, first + size)
         own = candidates[rows]
-        both = _parts(state, Q[rows], queries[rows], own) @ (state.part_weights[0] / state.part_weights[0, 0])
+        both = _parts(state, Q[rows], queries[rows], own) @ _relative_weights(state)
         both[own == NONE] = -np.inf
         order = np.lexsort((own, -both), axis=1)[:, :k]
         ids[rows], scores[rows] = np.take_along_axis(own, order, axis=1), np.take_along_axis(both, order, axis=1)
@@ -64,13 +70,23 @@ def _parts(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarr
     """
     parts = np.zeros((*ids.shape, 3))
     parts[:, :, 0] = _cosines(state, Q, ids)
-    most = np.array([max(float(query.weights.sum()), 1e-30) for query in queries])
-    parts[:, :, 1] = state.texts.scores(queries, ids) / most[:, None]
+    parts[:, :, 1] = state.texts.scores(queries, ids) / _most(queries)[:, None]
     if state.feedback is not None and state.feedback.model.is_used:
         there = state.have_vectors(ids.reshape(-1)).reshape(ids.shape)
         similar = state.feedback.similarities(state.index, Q, np.where(there, ids, NONE))
         np.subtract(similar, parts[:, :, 0], out=parts[:, :, 2], where=there)
     return parts
+
+
+def _relative_weights(state: StoreState) -> np.ndarray:
+    """Return the weight of each part of a score, relative to the cosine."""
+    weights: np.ndarray = state.part_weights[0] / state.part_weights[0, 0]
+    return weights
+
+
+def _most(queries: list[WeighedWords]) -> np.ndarray:
+    """Return an upper bound of the score of BM25 for each query."""
+    return np.array([max(float(query.weights.sum()), 1e-30) for query in queries])
 
 
 def find_competitors(

@@ -27,12 +27,12 @@ from ._checks import (
     check_texts,
 )
 from ._contents import StoreContents
-from ._encoding import check_encoder, encode_texts
+from ._encoding import check_encoder, encode_texts, read_queries
 from ._filters import FilterCache, FilteredIds, PreparedFilter, check_filter, warn_if_mistaken
 from ._hybrid_search import search
 from ._others import MemoriesOfOthers, other_ids
 from ._results import Item, Items, Results, read_payload
-from ._words import hash_words
+from ._text_index import WordStatistics
 from ._writing import set_fields, write_memories
 
 
@@ -269,30 +269,30 @@ class MemoryStore:
             and memories that share no word with the query are not found. With both, the score is the cosine plus the
             score of BM25 divided by its upper bound for the query; what a memory lacks counts 0.
         """
-        contents = self._contents
         X, words = self._check_queries(X, texts)
+        return self._query(X, words, k, where, target_recall)
+
+    def _query(
+        self,
+        X: Any,
+        words: list[Counter[int]] | None,
+        k: int,
+        where: Any,
+        target_recall: float | None,
+        statistics: WordStatistics | None = None,
+    ) -> Results:
+        """Answer checked queries. In a shard, ``statistics`` are those of the texts in all shards."""
+        contents = self._contents
         k = check_wanted("k", k, len(contents.state))
         target = self._target(target_recall)
         among = None if where is None else self._filters.find(where, contents)
-        return contents.lock.read(partial(self._answer, X, words, k, target, among))
+        return contents.lock.read(partial(self._answer, X, words, k, target, among, statistics))
 
     def _check_queries(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
         """Return the vectors and the words of queries, None if they have none."""
-        X, words = self._encode_queries(X, texts)
+        X, words = read_queries(X, texts, self._encoder)
         self._contents.check_open()
         return None if X is None else self._contents.check_vectors(X, words), words
-
-    def _encode_queries(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
-        """Return the vectors and the words of queries, None if they have none. The vectors must still be checked."""
-        words = None
-        if texts is not None:
-            texts = check_texts(texts)
-            words = [hash_words(text) for text in texts]
-            if X is None and self._encoder is not None:
-                X = encode_texts(self._encoder, "encode_query", texts)
-        elif X is None:
-            raise TypeError("pass vectors X, texts, or both")
-        return X, words
 
     def _target(self, target_recall: float | None) -> float:
         if target_recall is None:
@@ -300,7 +300,13 @@ class MemoryStore:
         return check_real("target_recall", target_recall, 0.0, 1.0, above=True)
 
     def _answer(
-        self, X: Any, words: list[Counter[int]] | None, k: int, target: float, among: FilteredIds | None
+        self,
+        X: Any,
+        words: list[Counter[int]] | None,
+        k: int,
+        target: float,
+        among: FilteredIds | None,
+        statistics: WordStatistics | None = None,
     ) -> Results:
         """Return the nearest memories. The caller must hold the lock."""
         contents = self._contents
@@ -310,7 +316,7 @@ class MemoryStore:
             nothing = np.full((n_rows, k), None, object)
             return Results(nothing, np.full(nothing.shape, -np.inf))
         allowed = None if among is None else among.allowed(contents)
-        ids, scores = search(state, X, words, k, target, allowed, min(self._n_threads, n_rows))
+        ids, scores = search(state, X, words, k, target, allowed, min(self._n_threads, n_rows), statistics)
         if state.eviction.minds_queries:
             state.results.append(ids)
         named = records.named(ids)
@@ -427,7 +433,7 @@ class MemoryStore:
         texts : str or list of str, optional
             The texts of the queries. The store then also learns how much words count compared with vectors.
         """
-        X, words = self._encode_queries(X, texts)
+        X, words = read_queries(X, texts, self._encoder)
         if X is None:
             raise ValueError("feedback learns from vectors: pass X, or open the store with an encoder")
         self._contents.change(partial(self._feedback, X, keys, rewards, words=words))

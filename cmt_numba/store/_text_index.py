@@ -8,6 +8,7 @@ and the mean length are those of the stored texts at the time of the query.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -25,6 +26,23 @@ _MOST_RECENT = 256  # number of texts compared with every query before they are 
 _RECENT_SHARE = 1 / 16  # or their fraction of the other texts, if that is more
 _FEW = 1 / 64  # up to this fraction of the texts, allowed texts are compared
 _NO_MASK = np.empty(0, np.bool_)
+
+
+class WordStatistics(NamedTuple):
+    """The statistics of texts by which BM25 weighs words."""
+
+    n_texts: int
+    length: float  # total number of words
+    frequencies: Mapping[int, int]  # the number of texts with each word
+
+    def of(self, words: list[int]) -> WordStatistics:
+        """Return the statistics with the frequencies of these words only."""
+        return self._replace(frequencies={word: self.frequencies.get(word, 0) for word in words})
+
+    def __or__(self, other: WordStatistics) -> WordStatistics:
+        """Return the statistics of these texts and of other texts, for the same words."""
+        frequencies = {word: n + other.frequencies[word] for word, n in self.frequencies.items()}
+        return WordStatistics(self.n_texts + other.n_texts, self.length + other.length, frequencies)
 
 
 class AllowedTexts(NamedTuple):
@@ -161,10 +179,16 @@ class TextIndex:
         mask[slots] = True
         return AllowedTexts(slots, mask)
 
-    def weigh(self, words: Counter[int]) -> WeighedWords:
-        """Return the words of a query with their weights."""
-        n, mean = len(self), max(self._length, 1.0) / max(len(self), 1)
-        there = [(self._frequencies[word], word) for word in words if word in self._frequencies]
+    @property
+    def statistics(self) -> WordStatistics:
+        """The statistics of all texts, valid until the next change."""
+        return WordStatistics(len(self), self._length, self._frequencies)
+
+    def weigh(self, words: Counter[int], statistics: WordStatistics | None = None) -> WeighedWords:
+        """Return the words of a query with their weights, by the statistics of these texts or of a larger set."""
+        n, length, known = statistics or self.statistics
+        mean = max(length, 1.0) / max(n, 1)
+        there = [(known[word], word) for word in words if known.get(word, 0) > 0]
         there.sort()
         frequencies = np.array([frequency for frequency, _ in there], np.float64)
         hashes = np.array([word for _, word in there], np.int32)

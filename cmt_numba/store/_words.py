@@ -21,6 +21,11 @@ N_WORDS = 2**31 - 1
 """The number of hashes."""
 
 
+def has_words(text: str) -> bool:
+    """Return whether a text contains a word."""
+    return _WORD.search(text) is not None
+
+
 def hash_words(text: str) -> Counter[int]:
     """Return the hash of each word of a text, with the number of its occurrences."""
     return Counter([crc32(word.encode()) % N_WORDS for word in _WORD.findall(text.lower())])

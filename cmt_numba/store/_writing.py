@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .._validation import check_entries
 from ._checks import (
     DuplicateKeyError,
@@ -18,7 +16,7 @@ from ._checks import (
 )
 from ._contents import MemoryContent, StoreContents
 from ._results import read_payload
-from ._words import count_words
+from ._words import count_words, has_words
 
 
 def write_memories(contents: StoreContents, keys: Any, X: Any, payloads: Any, texts: Any, replace: bool) -> None:
@@ -44,18 +42,23 @@ def write_memories(contents: StoreContents, keys: Any, X: Any, payloads: Any, te
 
 def _checked(contents: StoreContents, n: int, X: Any, payloads: Any, texts: Any) -> MemoryContent:
     """Return the contents of ``n`` memories."""
-    if X is None and texts is None:
-        raise TypeError("pass vectors X, texts, or both")
-    words, given = None, check_texts(texts, n, may_be_missing=X is not None)
-    if texts is not None:
-        words = count_words(given)
-        without = [i for i in np.flatnonzero(np.diff(words.indptr) == 0) if given[i] is not None]
-        if without:
-            raise ValueError(f"texts must contain words, but texts[{without[0]}] is {given[without[0]]!r:.50}")
+    given = check_new_texts(n, X, texts)
+    words = None if texts is None else count_words(given)
     if X is not None:
         X = contents.check_vectors(X)
         check_entries("keys", n, X.shape[0])
     return MemoryContent(X, words, given, check_payloads(payloads, n))
+
+
+def check_new_texts(n: int, X: Any, texts: Any) -> list[str | None]:
+    """Return the texts of ``n`` new memories, with None for no text."""
+    if X is None and texts is None:
+        raise TypeError("pass vectors X, texts, or both")
+    given = check_texts(texts, n, may_be_missing=X is not None)
+    for i, text in enumerate(given):
+        if text is not None and not has_words(text):
+            raise ValueError(f"texts must contain words, but texts[{i}] is {text!r:.50}")
+    return given
 
 
 def set_fields(contents: StoreContents, keys: list[Key], fields: list[dict[str, Any]]) -> None:

@@ -19,6 +19,7 @@ from cmt_numba.distributed._schema import Schema, common_schema
 from cmt_numba.distributed._shard import ChangeReceipt, Shard
 from cmt_numba.distributed._store_access import schema_of
 from cmt_numba.distributed._topology import Topology
+from cmt_numba.store import Items
 
 NAMES = ("shard-000", "shard-001")
 EMPTY = Topology(1, NAMES, NAMES, Schema("cosine"), 1)
@@ -73,14 +74,14 @@ def test_a_shard_accepts_only_what_was_agreed_on():
     assert isinstance(made, ChangeReceipt)
     assert schema_of(shard._open().store) == COMPLETE.schema  # dense, as agreed
     with pytest.raises(ValueError, match="4 features"):
-        shard.receive(COMPLETE.move, "shard-001", 1, keys[1:2], X[:1, :3], [None])
-    assert shard.receive(COMPLETE.move, "shard-001", 1, keys[1:2], X[1:2], [None])
+        shard.receive(COMPLETE.move, "shard-001", 1, Items(keys[1:2], X[:1, :3], [None], [None]))
+    assert shard.receive(COMPLETE.move, "shard-001", 1, Items(keys[1:2], X[1:2], [None], [None]))
 
 
 def test_a_new_schema_leaves_a_move_under_way_as_it_is():
     moving = COMPLETE.next(NAMES[1:])
     shard = new_shard(moving)
-    assert shard.receive(moving.move, "shard-001", 1, ["a"], X[:1], [None])
+    assert shard.receive(moving.move, "shard-001", 1, Items(["a"], X[:1], [None], [None]))
     received = shard._open().moves.progress.received
     moving = moving.with_schema(Schema("cosine"))
     assert shard.adopt(moving) == moving
@@ -94,7 +95,7 @@ def test_returning_memories_replace_leftover_copies():
     shard.change(COMPLETE.version, "a", "add", keys, X[:3], None)
     back = COMPLETE.next(NAMES[1:]).reversed()
     shard.adopt(back)
-    assert shard.receive(back.move, "shard-001", 1, keys[:2], X[:2], [{"n": 1}, None])
+    assert shard.receive(back.move, "shard-001", 1, Items(keys[:2], X[:2], [{"n": 1}, None], [None, None]))
     assert len(shard._open().store) == 3
     assert shard._open().store.get(keys).payloads == [{"n": 1}, None, None]
 

@@ -22,7 +22,7 @@ from cmt_numba.distributed._shard import Requests, Shard
 from cmt_numba.distributed._store_access import facts_of
 from cmt_numba.distributed._topology import MoveProgress, Ring, Topology, count_duplicates, hash_keys, shards_behind
 from cmt_numba.journal import JournalError
-from cmt_numba.store import Results
+from cmt_numba.store import Items, Results
 
 X = np.eye(4, dtype=np.float32)
 
@@ -166,11 +166,10 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     items = stores["shard-001"].get(there)
     np.testing.assert_allclose(items.vectors, vectors[[keys.index(key) for key in there]], rtol=1e-5, atol=1e-6)
     assert items.payloads == [{"n": keys.index(key)} for key in there]
-    assert opened("shard-001").receive(
-        after.version, "shard-000", 1, [there[0]], vectors[:1], [None]
-    )  # a late repetition
+    late = Items([there[0]], vectors[:1], [None], [None])
+    assert opened("shard-001").receive(after.version, "shard-000", 1, late)  # a repetition
     assert stores["shard-001"].get(there[0]).payloads == items.payloads[:1]
-    assert not opened("shard-001").receive(before.version, "shard-000", 9, ["x"], vectors[:1], [None])
+    assert not opened("shard-001").receive(before.version, "shard-000", 9, Items(["x"], vectors[:1], [None], [None]))
 
 
 def test_moves_are_recorded_before_they_begin(tmp_path: Path):
@@ -203,7 +202,7 @@ def test_a_move_goes_on_without_memories_that_were_evicted():
 
     def send(topology: Topology, to: str, *batch: Any) -> None:
         stores[0].upsert([1000, 1001], X[:2])  # evicts two of the batch
-        stores[1].add(*batch[2:])
+        stores[1].add(*batch[2])
         raise ConnectionError
 
     stores[0].add(keys, X)
@@ -215,7 +214,7 @@ def test_a_move_goes_on_without_memories_that_were_evicted():
     moves = Moves("shard-000", stores[0], lambda *given: received.append(given), lambda *_: None)
     assert moves.give(after.version, keys)
     assert [given[3] for given in received] == [1]  # the number of the same batch
-    assert set(received[0][4]) < set(keys)
+    assert set(received[0][4].keys) < set(keys)
     assert set(stores[0]) == {1000, 1001}
     assert set(stores[1]) == set(keys)
 
@@ -226,14 +225,14 @@ def test_memories_added_during_a_query_displace_no_others(monkeypatch: pytest.Mo
     shard.adopt(topology)
     shard.change(topology.version, "one", "add", ["far"], np.float32([[0.0, 1.0]]), None)
     store = shard._open().store
-    query = store.query
+    query = store._query
 
     def query_later(*arguments: Any, **options: Any) -> Results:
-        assert shard.receive(topology.move, "shard-001", 1, ["near"], np.float32([[1.0, 0.0]]), [None])
+        assert shard.receive(topology.move, "shard-001", 1, Items(["near"], np.float32([[1.0, 0.0]]), [None], [None]))
         return query(*arguments, **options)
 
-    monkeypatch.setattr(store, "query", query_later)
-    read = shard.read(topology.version, (0, 0), "query", np.float32([[1.0, 0.1]]), 10, None, None)
+    monkeypatch.setattr(store, "_query", query_later)
+    read = shard.read(topology.version, (0, 0), "query", np.float32([[1.0, 0.1]]), None, 10, None, None, None)
     assert isinstance(read, Reply)
     assert read.progress.received == {}
     assert "far" in read.value.keys

@@ -359,7 +359,7 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
         def of_replica(rows: slice) -> list[int]:
             """Return the answer of the replica itself."""
             while not isinstance(
-                read := get(replica.read.remote(version, (0, 0), "query", X[rows], 1, None, 1.0)), Reply
+                read := get(replica.read.remote(version, (0, 0), "query", X[rows], None, 1, None, 1.0, None)), Reply
             ):
                 get(replica.wait.remote())
             return read.value.keys[:, 0].tolist()
@@ -395,3 +395,77 @@ def test_killed_shards_lose_and_duplicate_nothing():
     told, n_moves = kill_shards(3, seed=0, n_clients=2, n_shards=2, mean_seconds=0.3, resizing=True)
     assert all(client.n_changes > 0 for client in told)
     assert n_moves > 0
+
+
+# Texts
+
+WORDS = ["red", "green", "blue", "apple", "pear", "car", "house", "door", "window", "E17"]
+
+
+def notes(n: int) -> list[str]:
+    rng = np.random.default_rng(5)
+    return [" ".join(rng.choice(WORDS, rng.integers(1, 7))) for _ in range(n)]
+
+
+def add_notes(store: Any) -> Any:
+    """Add memories with vectors and texts, with texts only, and with vectors only."""
+    texts, X = notes(60), vectors(60)
+    store.add([f"both{i}" for i in range(30)], X[:30], [{"n": i} for i in range(30)], texts[:30])
+    store.add([f"text{i}" for i in range(30)], texts=texts[30:])
+    store.upsert([f"vector{i}" for i in range(30)], X[30:])
+    return store
+
+
+def assert_same_answers(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+    scores = np.round(expected.scores, 4)
+    for row in range(len(expected)):  # memories with equal scores may be in any order
+        for score in np.unique(scores[row, :-1]):
+            same = scores[row] == score
+            if not same[-1]:
+                assert set(found.keys[row, same]) == set(expected.keys[row, same])
+
+
+def test_texts_in_shards_are_found_as_in_one_store(tmp_path: Path):
+    one, Q = add_notes(MemoryStore(random_state=0)), vectors(5, 2)
+    queries = ["red apple", "E17", "a house", "pear", "?"]
+    with ShardedStore(2, tmp_path / "notes", random_state=0) as store:
+        add_notes(store)
+        for shards in (2, 3):
+            for X, texts, where in ((None, queries, None), (Q, queries, None), (None, queries, {"n": {"lt": 20}})):
+                expected = one.query(X, 6, where, 1.0, texts)
+                found = store.query(X, 6, where, 1.0, texts)
+                assert_same_answers(found, expected)
+                given = {result.key: result.text for row in expected for result in row}
+                assert all(result.text == given.get(result.key, result.text) for row in found for result in row)
+            if shards == 2:
+                store.add_shard()  # moves texts and memories without vectors
+        assert_same_answers(store.query(Q, 6, target_recall=1.0), one.query(Q, 6, target_recall=1.0))
+        keys = ["text3", "both4", "vector5"]
+        found, expected = store.get(keys), one.get(keys)
+        np.testing.assert_array_equal(found.vectors, expected.vectors)
+        assert (found.texts, found.payloads) == (expected.texts, expected.payloads)
+        assert store.get(["text1"]).vectors is None
+        store.feedback(Q[:1], [["both1", "text1", None]], [[1.0, 0.0, np.nan]])
+        store.feedback(Q[:1], ["text1"], [1.0])  # learns nothing
+        for call, words in (
+            (lambda: store.add(["x"]), "pass vectors X, texts, or both"),
+            (lambda: store.query(k=1), "pass vectors X, texts, or both"),
+            (lambda: store.add(["x"], texts=["!"]), "texts must contain words"),
+            (lambda: store.query(Q[:1], texts=["a", "b"]), "texts"),
+        ):
+            with pytest.raises((TypeError, ValueError), match=words):
+                call()
+
+
+def test_an_encoder_computes_the_vectors_of_shards():
+    def encode(texts: list[str]) -> np.ndarray:
+        return np.array([[len(text), text.count("e") + 1.0] for text in texts], np.float32)
+
+    texts = notes(12)
+    with ShardedStore(2, random_state=0, encoder=encode) as store:
+        store.add(range(12), texts=texts)
+        np.testing.assert_array_equal(store.get([7]).vectors, encode(texts[7:8]))
+        one = MemoryStore(encoder=encode, random_state=0)
+        one.add(range(12), texts=texts)
+        assert_same_answers(store.query(texts=texts[:4], k=3), one.query(texts=texts[:4], k=3))
