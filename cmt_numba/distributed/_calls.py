@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._validation import MOST_WANTED
-from ..store import Key, MemoryStore, Results
+from ..store import ExplainedResult, Key, MemoryStore, Results
 from ._moves import Moves
 from ._schema import Schema
 from ._store_access import alone, ids_of, keys_after, keys_where, learn_from_all, query, schema_of, statistics_of
@@ -82,6 +82,10 @@ def _query(store: MemoryStore, X: Any, words: Any, k: int, *options: Any) -> Res
     return query(store, X, words, min(k, max(MOST_WANTED, len(store))), *options)
 
 
+def _explain(store: MemoryStore, X: Any, k: int) -> list[ExplainedResult]:
+    return store.explain(X, min(k, max(MOST_WANTED, len(store))))
+
+
 def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
     keys, ids = keys_after(store, last)
     return keys, ids[-1] if ids else last
@@ -91,7 +95,12 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
     "facts": _count,
     "are_stored": _are_stored,
     "query": _query,
+<<<<<<< HEAD
     "statistics": statistics_of,
+=======
+    "explain": _explain,
+    "learned": MemoryStore.learned,
+>>>>>>> 4733a585 (Show what sharded stores learned, and explain their results)
     "get": lambda store, keys: store.get(keys),
     "keys_after": _next_keys,
     "keys_where": keys_where,

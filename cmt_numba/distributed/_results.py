@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from ..store import Results, are_none
+from ..store import ExplainedResult, Key, LearnedSummary, Results, are_none
 
 
 class ShardedResults(Results):
@@ -90,5 +91,28 @@ def stack_results(blocks: Sequence[ShardedResults]) -> ShardedResults:
     if len({part.dtype for part in keys}) > 1:
         keys = [part.astype(object) for part in keys]
     scores, payloads = [block.scores for block in blocks], [block._payloads for block in blocks]
+<<<<<<< HEAD
     texts = np.concatenate([block._texts for block in blocks])
     return ShardedResults(np.concatenate(keys), np.concatenate(scores), np.concatenate(payloads), texts, tuple(missing))
+=======
+    return ShardedResults(np.concatenate(keys), np.concatenate(scores), np.concatenate(payloads), tuple(missing))
+
+
+def merge_explained(parts: list[list[ExplainedResult]], k: int) -> list[ExplainedResult]:
+    """Return the ``k`` best of the results that shards explain. A memory that is moving may be in two shards."""
+    best: dict[Key, ExplainedResult] = {}
+    for result in sorted(chain.from_iterable(parts), key=lambda result: -result.score):
+        best.setdefault(result.key, result)
+    return list(best.values())[:k]
+
+
+def mean_summary(summaries: list[LearnedSummary]) -> LearnedSummary | None:
+    """Return the means of the figures of shards, or None if there are none."""
+    if not summaries:
+        return None
+    weights = np.mean([[part.weight for part in each.parts] for each in summaries], axis=0).tolist()
+    parts = [part._replace(weight=weight) for part, weight in zip(summaries[0].parts, weights, strict=True)]
+    figures = [(each.n_rewards, each.gain, *each.interval) for each in summaries]
+    n, gain, low, high = np.mean(figures, axis=0).tolist()
+    return LearnedSummary(parts, n, gain, (low, high))
+>>>>>>> 4733a585 (Show what sharded stores learned, and explain their results)

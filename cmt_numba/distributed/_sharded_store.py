@@ -33,7 +33,7 @@ from ._client import BLOCKS_AHEAD, Client, Question, SentQuestion, blocks_of_row
 from ._cluster import running
 from ._errors import ClusterError, NoAnswerError
 from ._folder import ShardList, number_of, read_list, shard_name, write_list
-from ._results import ShardedResults, merge_results, stack_results
+from ._results import ShardedResults, mean_summary, merge_explained, merge_results, stack_results
 from ._schema import Schema
 from ._topology import Topology, pick
 
@@ -475,6 +475,25 @@ class ShardedStore:
             if have_vectors.any():
                 known = pick(items.keys, np.flatnonzero(have_vectors))
                 self._client.change_all("feedback", X, given, rewards, known, items.vectors[have_vectors])
+
+    def learned(self) -> stores.LearnedSummary | None:
+        """Return what the shards have learned from rewards; see :meth:`cmt_numba.MemoryStore.learned`.
+
+        All shards learn from the same rewards, so the figures are means over the shards that have learned.
+        """
+        found = self._ask_filtered("learned", None, lambda _: ())
+        return mean_summary([summary for summary in found if summary is not None])
+
+    def explain(self, X: Any, k: int = 10) -> list[stores.ExplainedResult]:
+        """Explain the results of one query by the parts of their scores; see :meth:`cmt_numba.MemoryStore.explain`.
+
+        Each shard explains its own results.
+        """
+        X = self._check_vectors(X)
+        if X.shape[0] != 1:
+            raise ValueError(f"explain takes a single query, got {X.shape[0]}")
+        k = check_wanted("k", k, len(self))
+        return merge_explained(self._ask_filtered("explain", None, lambda _: (X, k)), k)
 
     # Shards
 

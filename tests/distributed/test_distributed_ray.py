@@ -200,7 +200,13 @@ def test_changes_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             each.create_index("n")
             each.upsert(np.arange(190, 250), X[240:300])
             each.delete(np.arange(30))
+            assert each.learned() is None
             each.feedback(X[100:103], [[100, 101], [None, 102], [103, None]], np.ones((3, 2)))
+            learned = each.learned()
+            assert learned is not None
+            assert learned.n_rewards == pytest.approx(3.0, abs=0.1)
+            explained = [(result.key, result.score) for result in each.explain(X[[120]], 4)]
+            assert explained == [(result.key, result.score) for result in each.query(X[[120]], 4)[0]]
         assert sorted(store) == sorted(one)
         expected, found = one.get(range(30, 250)), store.get(range(30, 250))
         np.testing.assert_allclose(found.vectors.toarray(), expected.vectors.toarray(), rtol=1e-4, atol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 from cmt_numba import MemoryStore
-from cmt_numba.distributed._results import merge_results
+from cmt_numba.distributed._results import mean_summary, merge_explained, merge_results
 from cmt_numba.distributed._store_access import learn_from_all
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
@@ -48,6 +48,15 @@ def test_two_shards_learn_like_one_store(form: str, tmp_path: Path):
     shared = np.mean(found(Q, 1)[:, 0] == wanted)
     assert after > before + 0.1
     assert shared > after - 0.05
+    for i in range(5):
+        explained = merge_explained([shard.explain(Q[[i]], 4) for shard in shards], 4)
+        assert [result.key for result in explained] == found(Q[[i]], 4)[0].tolist()
+        assert all(result.parts["similarity"] < 1.0 for result in explained)
+    learned = [shard.learned() for shard in shards]
+    mean = mean_summary([summary for summary in learned if summary is not None])
+    assert mean is not None
+    assert 0.0 < mean.gain == pytest.approx(np.mean([summary.gain for summary in learned if summary is not None]))
+    assert [part.name for part in mean.parts][:1] == ["similarity"]
     for i, shard in enumerate(shards):
         expected = shard.query(Q[:20], 5)
         shard.close()
