@@ -95,12 +95,9 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
     "facts": _count,
     "are_stored": _are_stored,
     "query": _query,
-<<<<<<< HEAD
     "statistics": statistics_of,
-=======
     "explain": _explain,
     "learned": MemoryStore.learned,
->>>>>>> 4733a585 (Show what sharded stores learned, and explain their results)
     "get": lambda store, keys: store.get(keys),
     "keys_after": _next_keys,
     "keys_where": keys_where,

@@ -91,11 +91,8 @@ def stack_results(blocks: Sequence[ShardedResults]) -> ShardedResults:
     if len({part.dtype for part in keys}) > 1:
         keys = [part.astype(object) for part in keys]
     scores, payloads = [block.scores for block in blocks], [block._payloads for block in blocks]
-<<<<<<< HEAD
     texts = np.concatenate([block._texts for block in blocks])
     return ShardedResults(np.concatenate(keys), np.concatenate(scores), np.concatenate(payloads), texts, tuple(missing))
-=======
-    return ShardedResults(np.concatenate(keys), np.concatenate(scores), np.concatenate(payloads), tuple(missing))
 
 
 def merge_explained(parts: list[list[ExplainedResult]], k: int) -> list[ExplainedResult]:
@@ -115,4 +112,3 @@ def mean_summary(summaries: list[LearnedSummary]) -> LearnedSummary | None:
     figures = [(each.n_rewards, each.gain, *each.interval) for each in summaries]
     n, gain, low, high = np.mean(figures, axis=0).tolist()
     return LearnedSummary(parts, n, gain, (low, high))
->>>>>>> 4733a585 (Show what sharded stores learned, and explain their results)
