@@ -487,7 +487,7 @@ class ShardedStore:
     def explain(self, X: Any, k: int = 10) -> list[stores.ExplainedResult]:
         """Explain the results of one query by the parts of their scores; see :meth:`cmt_numba.MemoryStore.explain`.
 
-        Each shard explains its own results.
+        Each shard explains its own results. The query has a vector, but no text.
         """
         X = self._check_vectors(X)
         if X.shape[0] != 1:
