@@ -19,6 +19,7 @@ from .allocation import (
     with_spare_room,
     with_tables,
 )
+from .bisection import lower_bound
 from .columns import GrowingColumns, resized, with_room
 from .compaction import compacted
 from .eviction import EVICTIONS, Eviction, new_eviction

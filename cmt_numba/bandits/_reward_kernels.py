@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import Rows, mix
+from .._forest import Rows, lower_bound, mix
 from .._jit import empty, inner, inner_allocating
 
 VALUE, VALUE_SQUARES, CHOICE, CHOICE_SQUARES = range(4)
@@ -112,18 +112,12 @@ def new_room(state, most):
 @inner
 def place_of(ordered, first, stop, value):
     """Return the index of ``value`` in the ascending values ``ordered[first:stop]``, or ``stop`` if it is missing."""
-    low, high = first, stop
     if first < stop:
         near = first + value - ordered[first]  # index of the value if there are no gaps
         if first <= near < stop and ordered[near] == value:
             return near
-    while low < high:
-        middle = (low + high) // 2
-        if ordered[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < stop and ordered[low] == value else stop
+    place = lower_bound(ordered, first, stop, value)
+    return place if place < stop and ordered[place] == value else stop
 
 
 @inner

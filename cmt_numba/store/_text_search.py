@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, keep_best, sort_best_first
+from .._forest import NONE, keep_best, lower_bound, sort_best_first
 from .._jit import by_reference, empty, inner, kernel, release, zeros
 
 _MOST_ID = np.int64(2**62)  # above all ids
@@ -44,14 +44,8 @@ class WeighedWords(NamedTuple):
 @inner
 def _place_of(words, first, stop, word):
     """Return the position of a word among ascending ones, or -1."""
-    low, high = first, stop
-    while low < high:
-        middle = (low + high) // 2
-        if words[middle] < word:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < stop and words[low] == word else NONE
+    place = lower_bound(words, first, stop, word)
+    return place if place < stop and words[place] == word else NONE
 
 
 @inner

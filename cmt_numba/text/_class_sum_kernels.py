@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._forest import lower_bound
 from .._jit import empty, inner, inner_called, kernel, release
 from ._hash_kernels import weigh_text
 
@@ -55,23 +56,11 @@ class MarginSettings(NamedTuple):
 
 
 @inner
-def _lower_bound(labels, first, stop, label):
-    """Return the first position from ``first`` to ``stop`` whose label is at least ``label``."""
-    while first < stop:
-        middle = (first + stop) >> 1
-        if labels[middle] < label:
-            first = middle + 1
-        else:
-            stop = middle
-    return first
-
-
-@inner
 def _find(postings, column, label):
     """Return the position of the entry of a feature and a label, or -1 if there is none."""
     first = postings.starts[column]
     stop = first + postings.sizes[column]
-    at = _lower_bound(postings.labels, first, stop, label)
+    at = lower_bound(postings.labels, first, stop, label)
     return at if at < stop and postings.labels[at] == label else np.int64(-1)
 
 
@@ -86,7 +75,7 @@ def add_postings(postings, columns, label):
     for i in range(columns.size):
         column = np.int64(columns[i])
         first, size = postings.starts[column], np.int64(postings.sizes[column])
-        at = _lower_bound(labels, first, first + size, label)
+        at = lower_bound(labels, first, first + size, label)
         if at < first + size and labels[at] == label:
             continue
         if size == postings.capacities[column]:

@@ -14,8 +14,7 @@ from structure import MODULES, room_of
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 NOT_ROOMS = {"__init__", "__main__", "_version"}
-# Another test runs the tour, see `tests/examples`.
-WITH_CODE = [ROOT / "README.md", *(path for path in PAGES if path.stem != "tour")]
+WITH_CODE = [ROOT / "README.md", *PAGES]
 BLOCKS = {path: re.findall(r"^```python\n(.*?)^```", path.read_text("utf-8"), re.M | re.S) for path in WITH_CODE}
 
 

@@ -2,11 +2,8 @@
 
 import gzip
 import json
-import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from conftest import ROOT, load_script, needs_jit
 
@@ -86,48 +83,3 @@ def test_search_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         search.main()
         found = [line.split()[1].split("-")[0] for line in capsys.readouterr().out.splitlines()]
         assert found == ["mail" if "mail" in more else "maps"] * 5
-
-
-@needs_jit
-def test_tour(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """The code of the tour runs and does what its comments say."""
-    monkeypatch.chdir(tmp_path)  # it writes a file
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/tour.md").read_text(), re.DOTALL)
-    names: dict[str, Any] = {}
-    blocks.reverse()
-    exec(blocks.pop(), names)
-    assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)
-    assert len(names["tree"]) == 9900
-    exec(blocks.pop(), names)
-    assert len(names["kept"]) == 5000
-    exec(blocks.pop(), names)
-    assert [sorted(row) for row in names["results"].keys] == [["ant", "red fox"]] * 2
-    assert sorted(names["store"]) == ["blue whale", "red fox"]
-    exec(blocks.pop(), names)
-    classifier = names["classifier"]
-    np.testing.assert_array_equal(classifier.predict(names["objects"][1:5]), [1, 2, 3, 4])
-    assert classifier.classes_.size == 1999
-    assert not np.isin([7, 8], classifier.classes_).any()
-    exec(blocks.pop(), names)
-    has = names["objects"] > 1
-    assert np.mean((names["tagger"].predict(names["objects"]) > 0) != has) < 0.8 * has.mean()
-    exec(blocks.pop(), names)
-    assert names["ids"].min() >= 0
-    exec(blocks.pop(), names)
-    assert names["finder"].predict(names["vectorizer"].transform(["Which planet is red?"])) == ["the red planet"]
-    exec(blocks.pop(), names)
-    assert names["vectors"].transform(["the redder fox"]).any()
-    exec(blocks.pop(), names)
-    assert names["linear"].predict(["the redder fox"]) == ["animals"]
-    exec(blocks.pop(), names)
-    assert names["words"].query(["definate"]).ids.tolist() == [[2]]
-    exec(blocks.pop(), names)
-    assert len(names["index"]) == 5990
-    exec(blocks.pop(), names)
-    assert names["rewards"].mean() > 0.3  # 1 / 2000 is chance
-    assert names["result"].estimates["ips"].value < 0.01
-    assert names["result"].advice
-    exec(blocks.pop(), names)
-    best = names["reranker"].rerank(["red"], names["documents"], ([[0, 1]], [[0.9, 0.8]]))
-    assert best.ids.tolist() == [[1, 0]]
-    assert not blocks
