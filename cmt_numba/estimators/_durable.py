@@ -35,7 +35,7 @@ from ..journal import (
     fingerprint,
     plain_arguments,
 )
-from ..persistence import NUMBERS, Contents
+from ..persistence import NUMBERS, Contents, generator_digest
 from ._draws import queries_drawn, streams_of
 from ._files import LEARNED, _plain, estimator_of, read_parameters
 from ._indicators import lists_of_names
@@ -203,13 +203,13 @@ class EstimatorFolder(ObjectForm):
         model = estimator._model
         if self.kind == "CMTRetriever":
             found = fingerprint(model.tree, with_draws=False) | _fingerprint_of_memories(model)
-            return found | {"generator": _digest_of(model.orders)}
+            return found | {"generator": generator_digest(model.orders)}
         index = model.index
         return fingerprint(model.tree) | {
             "n_examples": int(index.n_of_label.sum()),
             "biases": zlib.crc32(np.ascontiguousarray(index.head.nodes[0, : index.n_labels]["bias"]).tobytes()),
             "gaps": zlib.crc32(index.head.gaps.tobytes()),
-            "generator": _digest_of(index.orders),
+            "generator": generator_digest(index.orders),
         }
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
@@ -291,10 +291,6 @@ def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
     check_integer("random_state", given.get("random_state"), 0, 2**32 - 1)  # a replay cannot restore generators
     kind(**given)._check_parameters()
     return given
-
-
-def _digest_of(generator: np.random.Generator) -> int:
-    return zlib.crc32(json.dumps(generator.bit_generator.state, default=int, sort_keys=True).encode())
 
 
 def _fingerprint_of_memories(model: Any) -> dict[str, int]:

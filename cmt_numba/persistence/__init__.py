@@ -70,6 +70,7 @@ from ._fields import (
 from ._objects import (
     Saved,
     as_part,
+    generator_digest,
     generator_fields,
     object_of,
     of_part,

@@ -28,6 +28,7 @@ FORMAT_VERSION = 5
 
 _PREAMBLE = struct.Struct("<16sIIQ")
 _LONGEST_HEADER = 1 << 16
+_IS_LITTLE = sys.byteorder == "little"
 _ALIGNMENT = 64  # bytes in a cache line, enough for every vector instruction
 _MOST_AXES = 4
 _LONGEST_AXIS = 1 << 48
@@ -131,7 +132,7 @@ def _write(file: BinaryIO, contents: Contents) -> None:
     described: list[dict[str, Any]] = []
     blocks = []
     for name, array in contents.arrays.items():
-        block = _stored_bytes(array)
+        block = np.ascontiguousarray(array, _little(array.dtype))
         checksum = zlib.crc32(block)
         described.append({"name": name, "dtype": _NAMES[array.dtype], "shape": array.shape, "crc32": checksum})
         blocks.append(block)
@@ -225,7 +226,7 @@ def verify_arrays(path: str | os.PathLike[str], names: Collection[str]) -> None:
             entries = [entry for entry in _entries(described, file.tell(), size) if entry.name in names]
             arrays = _mapped(file, entries) if entries else {}
             for entry in entries:
-                _check_sum(entry, _stored_bytes(arrays[entry.name]))
+                _check_sum(entry, np.ascontiguousarray(arrays[entry.name], _little(entry.dtype)))
         except _DamagedError as error:
             raise FileFormatError(path, str(error)) from error
 
@@ -380,10 +381,9 @@ def _entry(given: dict[str, Any], offset: int) -> _Entry:
 def _read_array(file: BinaryIO, entry: _Entry) -> np.ndarray:
     array = np.empty(entry.shape, _little(entry.dtype))
     file.seek(entry.offset)
-    target = array.reshape(-1).view(np.uint8).data if array.size else bytearray()
-    if file.readinto(target) != entry.n_bytes:  # type: ignore[attr-defined]
+    if file.readinto(array) != entry.n_bytes:  # type: ignore[attr-defined]
         raise _DamagedError(_TRUNCATED)
-    _check_sum(entry, target)
+    _check_sum(entry, array)
     return _native(array, entry.dtype)
 
 
@@ -415,16 +415,10 @@ def _mapped(file: BinaryIO, entries: list[_Entry]) -> dict[str, np.ndarray]:
 # Helpers
 
 
-def _stored_bytes(array: np.ndarray) -> Any:
-    """Return the bytes of an array as in a file."""
-    array = np.ascontiguousarray(array if sys.byteorder == "little" else array.astype(_little(array.dtype)))
-    return array.reshape(-1).view(np.uint8).data if array.size else bytearray()
-
-
 def _little(dtype: np.dtype) -> np.dtype:
     """Return a dtype in little-endian byte order: ``dtype`` itself on little-endian machines."""
-    return dtype if sys.byteorder == "little" else dtype.newbyteorder("<")
+    return dtype if _IS_LITTLE else dtype.newbyteorder("<")
 
 
 def _native(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return array if sys.byteorder == "little" else array.astype(dtype)
+    return array if _IS_LITTLE else array.astype(dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -146,6 +147,11 @@ def generator_fields(generator: np.random.Generator) -> dict[str, int]:
     state = generator.bit_generator.state
     numbers = state["state"] | {"has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
     return {key: int(numbers[key]) for key in _MOST}
+
+
+def generator_digest(generator: np.random.Generator) -> int:
+    """Return a checksum of the state of a random number generator."""
+    return zlib.crc32(repr(generator_fields(generator)).encode())
 
 
 def read_generator(name: str, fields: Any) -> np.random.Generator:

@@ -418,13 +418,13 @@ class Records:
     def set_texts(self, ids: np.ndarray, texts: Sequence[str | None]) -> None:
         """Replace the texts of records."""
         rows = zip(texts, ids.tolist(), strict=True)
-        self._database.execute_many("UPDATE records SET text = ? WHERE id = ?", rows)
+        self._database.execute_many("UPDATE records SET text = ?1 WHERE id = ?2 AND text IS NOT ?1", rows)
 
     def set_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Replace the payloads of records."""
         with self._reading:
             rows = zip(payloads, ids.tolist(), strict=True)
-            self._database.execute_many("UPDATE records SET payload = ? WHERE id = ?", rows)
+            self._database.execute_many("UPDATE records SET payload = ?1 WHERE id = ?2 AND payload IS NOT ?1", rows)
             if self._table is not None:
                 self._table.mark(ids, payloads)
 

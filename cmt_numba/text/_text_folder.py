@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from .._validation import check_parameters
 from ..journal import CURRENT, Entry, ObjectForm, Operation, find_operation
+from ..persistence import generator_digest
 
 _TEXTS = {name: name for name in ("texts", "labels", "ids", "vectors", "seed", "weights")}
 OPERATIONS: dict[tuple[str, int], Operation] = {
@@ -50,12 +50,11 @@ class TextFolder(ObjectForm):
         model = (self.owner if made is None else made)._model
         if model is None:
             return {}
-        state = json.dumps(model.generator.bit_generator.state, default=int, sort_keys=True)
         outputs = np.empty(0) if model.vectors is None else model.vectors.vectors.outputs
         return {
             "n_texts": len(model.stored),
             "next_slot": model.stored.next_slot,
-            "generator": zlib.crc32(state.encode()),
+            "generator": generator_digest(model.generator),
             "sums": zlib.crc32(model.sums.totals.squares.tobytes()),
             "outputs": zlib.crc32(np.ascontiguousarray(outputs).tobytes()),
             "weights": zlib.crc32(model.weights.tobytes()),
