@@ -43,6 +43,7 @@ from cmt_numba import (
 )
 from cmt_numba.bandits import CMTBandit, LinUCB
 from cmt_numba.journal import JournalError
+from cmt_numba.text import TextClassifier
 
 WIDTH = 4
 PROBES = np.random.default_rng(11).normal(size=(12, WIDTH)).astype(np.float32)
@@ -322,6 +323,51 @@ def state_of_policy(policy: Any) -> State:
     return {"actions": policy.actions, "file": saved(policy), "answers": policy.probabilities(PROBES)}
 
 
+# Changes of text classifiers
+
+WORDS = ["rain", "wind", "snow", "song", "drum", "flute", "bread", "soup", "plum", "goal", "ball", "net"]
+QUESTIONS = ["rain and wind", "a song on a flute", "bread", "a goal"]
+
+
+def some_texts(n: int, random: Random) -> list[str]:
+    return [" ".join(random.choice(WORDS, int(random.integers(1, 6)))) for _ in range(n)]
+
+
+def learn_texts(name: str, n: int) -> Change:
+    """Return the change that learns ``n`` texts by a method."""
+
+    def change(classifier: Any, random: Random) -> None:
+        ids = [f"{random.integers(10**9)}.{i}" for i in range(n)]
+        given = np.abs(random.normal(size=n)) if random.random() < 0.5 else None
+        getattr(classifier, name)(some_texts(n, random), one_class(n, random), ids, sample_weight=given)
+
+    return change
+
+
+def ids_of_texts(classifier: Any, random: Random) -> list[Any]:
+    ids = classifier.ids_ if hasattr(classifier, "classes_") else ["nowhere"]
+    return [ids[i] for i in random.choice(len(ids), min(3, len(ids)), replace=False)]
+
+
+def relabel(classifier: Any, random: Random) -> None:
+    ids = ids_of_texts(classifier, random)
+    classifier.relabel(ids, one_class(len(ids), random))
+
+
+def remove_texts(classifier: Any, random: Random) -> None:
+    classifier.remove(ids_of_texts(classifier, random))
+
+
+def calibrate_texts(classifier: Any, random: Random) -> None:
+    classifier.calibrate(some_texts(30, random), one_class(30, random))
+
+
+def state_of_texts(classifier: Any) -> State:
+    if not hasattr(classifier, "classes_"):
+        return {"ids": []}
+    return {"ids": classifier.ids_, "answers": classifier.predict_proba(QUESTIONS), "file": saved(classifier)}
+
+
 # Durable classes
 
 
@@ -451,6 +497,30 @@ KINDS = {
     ),
     "bandit": kind_of_policy(CMTBandit, {"n_bits": 8}, {"n_bits": 8, "n_candidates": 2, "epsilon": 0.2}),
     "policy": kind_of_policy(LinUCB, {}, {"alpha": 0.1}),
+    "texts": Kind(
+        new_twin=TextClassifier,
+        opened=TextClassifier.open,
+        changes={
+            "first partial_fit": learn_texts("partial_fit", 20),
+            "partial_fit": learn_texts("partial_fit", 3),
+            "another partial_fit": learn_texts("partial_fit", 1),
+            "fit": learn_texts("fit", 20),
+            "relabel": relabel,
+            "remove": remove_texts,
+            "remove_classes": remove_a_class,
+            "calibrate": calibrate_texts,
+        },
+        upkeep={"checkpoint": lambda classifier: classifier.checkpoint()},
+        invalid={
+            "lengths": lambda classifier: classifier.partial_fit(["rain"], ["a", "b"]),
+            "texts": lambda classifier: classifier.partial_fit([3], ["a"]),
+            "weights": lambda classifier: classifier.partial_fit(["rain"], ["a"], sample_weight=[-1.0]),
+            "ids": lambda classifier: classifier.remove(["nowhere"]),
+        },
+        ask=lambda classifier: classifier.predict(QUESTIONS),
+        state=state_of_texts,
+        variants=({"random_state": 7},),
+    ),
     "store": Kind(
         new_twin=MemoryStore,
         opened=MemoryStore,
