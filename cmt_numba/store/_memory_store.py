@@ -269,7 +269,7 @@ class MemoryStore:
             and memories that share no word with the query are not found. With both, the score is the cosine plus the
             score of BM25 divided by its upper bound for the query; what a memory lacks counts 0.
         """
-        X, words = self._check_queries(X, texts)
+        X, words = read_queries(X, texts, self._encoder)
         return self._query(X, words, k, where, target_recall)
 
     def _query(
@@ -281,18 +281,13 @@ class MemoryStore:
         target_recall: float | None,
         statistics: WordStatistics | None = None,
     ) -> Results:
-        """Answer checked queries. In a shard, ``statistics`` are those of the texts in all shards."""
+        """Answer queries. In a shard, ``statistics`` are those of the texts in all shards."""
         contents = self._contents
+        contents.check_open()
         k = check_wanted("k", k, len(contents.state))
         target = self._target(target_recall)
         among = None if where is None else self._filters.find(where, contents)
         return contents.lock.read(partial(self._answer, X, words, k, target, among, statistics))
-
-    def _check_queries(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
-        """Return the vectors and the words of queries, None if they have none."""
-        X, words = read_queries(X, texts, self._encoder)
-        self._contents.check_open()
-        return None if X is None else self._contents.check_vectors(X, words), words
 
     def _target(self, target_recall: float | None) -> float:
         if target_recall is None:
@@ -311,6 +306,7 @@ class MemoryStore:
         """Return the nearest memories. The caller must hold the lock."""
         contents = self._contents
         state, records = contents.state, contents.records
+        X = None if X is None else contents.check_vectors(X, words)
         n_rows = len(words) if X is None else X.shape[0]  # type: ignore[arg-type]
         if len(state) == 0:
             nothing = np.full((n_rows, k), None, object)
@@ -340,12 +336,12 @@ class MemoryStore:
         """
         contents = self._contents
         contents.check_open()
-        X, k = contents.check_vectors(X), check_wanted("k", k, len(contents.state))
+        k = check_wanted("k", k, len(contents.state))
         target = self._target(target_recall)
 
         def measure() -> float:
-            index = contents.state.index
-            return 1.0 if index is None else float(index.recall(X, k, target))
+            index, Q = contents.state.index, contents.check_vectors(X)
+            return 1.0 if index is None else float(index.recall(Q, k, target))
 
         return contents.lock.read(measure)
 
@@ -494,18 +490,19 @@ class MemoryStore:
             The key, the score and its parts for each result, best first. With the cosine, their sum is the score, apart
             from the advantage of a memory with the key of the query.
         """
-        X, _ = self._check_queries(X, texts)
-        if X is None or X.shape[0] != 1:
-            raise ValueError("explain takes a single query with a vector")
+        X, _ = read_queries(X, texts, self._encoder)
 
         def explain() -> list[ExplainedResult]:
-            found = self.query(X, k, texts=texts)[0]
+            Q = None if X is None else self._contents.check_vectors(X)
+            if Q is None or Q.shape[0] != 1:
+                raise ValueError("explain takes a single query with a vector")
+            found = self.query(Q, k, texts=texts)[0]
             state = self._contents.state
             ids = self._contents.records.find([result.key for result in found])
             parts = [{"similarity": result.score} for result in found]
             if state.feedback is not None and state.feedback.model.is_used and ids.size > 0:
                 ids = np.where(state.have_vectors(ids), ids, NONE)
-                parts = state.feedback.explain(state.index, X, ids, self._target_recall)
+                parts = state.feedback.explain(state.index, Q, ids, self._target_recall)
             return [ExplainedResult(result.key, result.score, own) for result, own in zip(found, parts, strict=True)]
 
         return self._contents.alone(explain)

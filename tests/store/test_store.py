@@ -597,3 +597,17 @@ def test_a_new_store_in_memory_does_not_query_its_database(monkeypatch: pytest.M
     store.upsert(["k5", "new"], np.eye(40)[[3, 20]])
     assert store.query(np.eye(40)[[3, 4, 20]], 1).keys[:, 0].tolist() == ["k5", "k4", "new"]
     assert store.query(np.eye(40)[[3, 4]], 1).payloads == [[None], [{"i": 0}]]
+
+
+def test_queries_must_fit_vectors_that_another_thread_adds_first(monkeypatch: pytest.MonkeyPatch):
+    store = MemoryStore(random_state=0)
+    read = store._contents.lock.read
+
+    def read_later(work: Any) -> Any:
+        monkeypatch.undo()
+        store.add([1, 2], np.eye(2, 7))
+        return read(work)
+
+    monkeypatch.setattr(store._contents.lock, "read", read_later)
+    with pytest.raises(ValueError, match="must have 7 features"):
+        store.query(np.ones((1, 3)), 1)
