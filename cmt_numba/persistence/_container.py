@@ -130,7 +130,7 @@ def pack_contents(contents: Contents) -> bytes:
 def _write(file: BinaryIO, contents: Contents) -> None:
     """Write contents to an empty file."""
     described: list[dict[str, Any]] = []
-    blocks = []
+    blocks: list[Any] = []
     for name, array in contents.arrays.items():
         block = np.ascontiguousarray(array, _little(array.dtype))
         checksum = zlib.crc32(block)
