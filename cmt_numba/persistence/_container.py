@@ -130,9 +130,9 @@ def pack_contents(contents: Contents) -> bytes:
 def _write(file: BinaryIO, contents: Contents) -> None:
     """Write contents to an empty file."""
     described: list[dict[str, Any]] = []
-    blocks: list[Any] = []
+    blocks = []
     for name, array in contents.arrays.items():
-        block = np.ascontiguousarray(array, _little(array.dtype))
+        block: Any = np.ascontiguousarray(array, _little(array.dtype))
         checksum = zlib.crc32(block)
         described.append({"name": name, "dtype": _NAMES[array.dtype], "shape": array.shape, "crc32": checksum})
         blocks.append(block)
