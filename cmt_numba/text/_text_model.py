@@ -111,13 +111,12 @@ class TextModel:
         if classes.size > _MOST_CLASSES and stored.encoded is None:
             model._learn_sums()
             return model
-        has_vectors = classes.size <= _MOST_CLASSES
-        is_weighed = former is not None and len(stored) < _GROWTH * former.n_weighed
-        if is_weighed and has_vectors == (former.vectors is not None):
+        has_vectors, n_texts = classes.size <= _MOST_CLASSES, len(stored)
+        if former is None or n_texts >= _GROWTH * former.n_weighed or has_vectors != (former.vectors is not None):
+            model._learn_weights()
+        else:
             model.weights, model.leads, model.confidence = former.weights, former.leads, former.confidence
             model.n_weighed = former.n_weighed
-        else:
-            model._learn_weights()
         model._learn_scorers(stored.hashed, np.arange(len(stored)), stored)
         return model
 

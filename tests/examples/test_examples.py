@@ -34,16 +34,17 @@ def test_natural_questions_are_understood(home):
     requests = home.read_requests()
     natural = {template for _, _, template in home.natural_templates()}
     assert not {text for _, text, _ in questions} & {r.text for r in requests if r.template in natural}
-    classifier = home.TextClassifier(random_state=0).fit([r.text for r in requests], [r.intent for r in requests])
+    classifier = home.TextClassifier(random_state=0)
+    home.learn(classifier, requests)
     n_right = 0
     for _, text, intents in questions:
         (best,), (chance,) = (row[0] for row in classifier.top_classes([text], k=1))
         if intents == "not sure":
-            assert not home.is_sure(classifier, text) or chance < 0.9
+            assert not home.is_sure(classifier, text) or chance < 0.8
         elif home.is_sure(classifier, text) and classifier.classes_[best] in intents.split("|"):
             n_right += 1
         else:
-            assert chance < 0.9, text
+            assert chance < 0.8, text
     assert n_right >= 34
 
 
