@@ -145,6 +145,17 @@ class FeedbackModel:
         transform_queries(self._state, queries, transformed)
         return transformed
 
+    def find_moved(self, queries: np.ndarray, n: int) -> np.ndarray:
+        """Return the ids of the ``n`` memories whose moved keys are most similar to each query, or of all if fewer."""
+        similarities = queries @ self._state.memories[: len(self), 0].T
+        if n < len(self):
+            places = np.argpartition(similarities, -n, axis=1)[:, -n:]
+            places.sort(axis=1)
+        else:
+            places = np.tile(np.arange(len(self)), (len(queries), 1))
+        own = self._ids
+        return np.array([own[place] for place in places.ravel().tolist()], np.int64).reshape(places.shape)
+
     def _candidates(self, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray) -> Candidates:
         get = self._rows.get
         rows = np.array([get(i, NONE) for i in ids.ravel().tolist()], np.int32).reshape(ids.shape)

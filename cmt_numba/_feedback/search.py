@@ -14,6 +14,7 @@ from .state import MOST_CANDIDATES
 
 _N_COMPETITORS = 10  # number of candidates with which rewarded memories are compared
 _CELLS_AT_ONCE = 1 << 21  # numbers in the keys of candidates that are ranked together
+_N_MOVED = 25  # number of candidates by moved keys
 _N_SAMPLES = 256
 _FEW_PAIRS = 1 << 12
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
@@ -49,7 +50,8 @@ class LearnedSearch:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and the scores of the best ``k`` memories for each query.
 
-        Candidates are the most similar memories, and those that are most similar to the transformed query.
+        Candidates are the most similar memories, those that are most similar to the transformed query, and those whose
+        moved keys are most similar.
         """
         if not self.model.is_used:
             found: tuple[np.ndarray, np.ndarray] = index.search(Q, k, target_recall, among, n_threads)
@@ -107,18 +109,22 @@ class LearnedSearch:
         self, index: Any, Q: Any, queries: np.ndarray, k: int, target_recall: float, among: Any, n_threads: int
     ) -> np.ndarray:
         """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
+        moved = self._moved(index, queries, _N_MOVED, among)
         if self.model.is_hashed:
             ids: np.ndarray = index.search(Q, max(k, MOST_CANDIDATES), target_recall, among, n_threads)[0]
-            return ids
+            return _joined(index, ids, moved)
         similar = index.search(Q, k, target_recall, among, n_threads)[0]
         transformed = self.model.transform(queries) * np.linalg.norm(Q, axis=1)[:, None]
         ids = index.search(transformed, max(k, MOST_CANDIDATES), target_recall, among, n_threads)[0]
-        if similar.size * ids.shape[1] <= _FEW_PAIRS:
-            similar[(similar[:, :, None] == ids[:, None]).any(axis=2)] = NONE
-        else:
-            of_row = index.next_id * np.arange(len(ids))[:, None]
-            similar[np.isin(similar + of_row, ids + of_row)] = NONE
-        return np.concatenate([ids, similar], axis=1)
+        return _joined(index, _joined(index, ids, similar), moved)
+
+    def _moved(self, index: Any, queries: np.ndarray, n: int, among: Any) -> np.ndarray:
+        """Return the ids of the memories whose moved keys are most similar to each query, -1 for none."""
+        ids = self.model.find_moved(queries, n)
+        ids[ids < 0] = NONE  # others' memories, see WithOthers
+        if among is not None:
+            ids[~index.allows(among, ids.reshape(-1)).reshape(ids.shape)] = NONE
+        return ids
 
     def _described(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the similarities of candidates, and their keys for the model."""
@@ -151,12 +157,12 @@ class LearnedSearch:
 
     def with_competitors(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> np.ndarray:
         """Return ids with further candidates for each query, with which rewarded memories are compared."""
-        queries = Q
+        queries, prepared = Q, self.model.prepare(Q)
         if self.model.is_used and not self.model.is_hashed:
-            queries = self.model.transform(self.model.prepare(Q)) * np.linalg.norm(Q, axis=1)[:, None]
+            queries = self.model.transform(prepared) * np.linalg.norm(Q, axis=1)[:, None]
         found = index.search(queries, _N_COMPETITORS, target_recall)[0]
-        found[(found[:, :, None] == ids[:, None]).any(axis=2)] = NONE
-        return np.concatenate([ids, found], axis=1)
+        moved = self._moved(index, prepared, _N_COMPETITORS, None)
+        return _joined(index, _joined(index, ids, found), moved)
 
     def feedback(self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool) -> None:
         """Learn from rewards of shown memories, arrays of shape (n, k), compared with further candidates."""
@@ -195,6 +201,16 @@ class LearnedSearch:
     def copy(self) -> Self:
         """Return an independent copy."""
         return self.of_arrays(self.model.n_features, self.model.is_sparse, self.arrays())
+
+
+def _joined(index: Any, ids: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return ids and others that are not among them, row by row; others that are become -1."""
+    if ids.size * others.shape[1] <= _FEW_PAIRS:
+        others[(others[:, :, None] == ids[:, None]).any(axis=2)] = NONE
+    else:
+        of_row = (index.next_id + 1) * np.arange(len(ids))[:, None]
+        others[np.isin(others + of_row, ids + of_row)] = NONE
+    return np.concatenate([ids, others], axis=1)
 
 
 class WithOthers:

@@ -244,6 +244,14 @@ class DenseIndex:
         """Return the set of stored vectors that a search may return. It is valid until the next change."""
         return Allowed(self, self.version, self._slots_of(ids))
 
+    def allows(self, among: Allowed, ids: np.ndarray) -> np.ndarray:
+        """Return whether a search may return each id. Other ids than those of stored vectors are not allowed."""
+        there = self.contains(ids)
+        slots = self._slots_of(ids[there])
+        bits = among.mask(self._state).words[slots >> 6] >> (slots & 63).astype(np.uint64)
+        there[there] = (bits & np.uint64(1)).astype(np.bool_)
+        return there
+
     def search(
         self,
         Q: np.ndarray,

@@ -214,6 +214,12 @@ class SparseIndex:
         slots = np.flatnonzero(is_allowed)
         return AllowedRows(slots, is_allowed, slots.size)
 
+    def allows(self, among: AllowedRows, ids: np.ndarray) -> np.ndarray:
+        """Return whether a search may return each id. Other ids than those of stored vectors are not allowed."""
+        there = self.contains(ids)
+        there[there] = among.is_allowed[self._slots[ids[there]]]
+        return there
+
     def search(
         self,
         Q: Any,

@@ -207,3 +207,19 @@ def test_what_was_learned_is_shown(form: str, tmp_path: Path):
     write_report(tmp_path / "page.html", learned, explained=explained)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert all(text in page for text in ("moved key", f"{learned.gain:+.3f}", f"{explained[0].score:.3f}"))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_moved_keys_find_memories_that_are_not_similar(form: str):
+    rng, to, store = np.random.default_rng(3), FORMS[form], MemoryStore(random_state=0)
+    X = rows(400)
+    store.add(np.arange(400), to(X), [{"even": i % 2 == 0} for i in range(400)])
+    wanted = np.argsort(X @ rows(1, 5)[0], kind="stable")[[150, 151]]  # not among the 50 most similar memories
+    near = rows(1, 5) + 0.05 * rng.normal(size=(20, X.shape[1]))
+    Q = to(near.astype(np.float32))
+    for _ in range(10):
+        store.feedback(Q, np.tile(wanted, (20, 1)), np.ones((20, 2)))
+    assert np.isin(wanted, store.query(Q[:1], 5).keys[0].astype(np.int64)).all()
+    kept = store.query(Q[:1], 5, where={"even": bool(wanted[0] % 2 == 0)}).keys[0].astype(np.int64)
+    assert wanted[0] in kept
+    assert (kept % 2 == wanted[0] % 2).all()
