@@ -1,29 +1,26 @@
-"""Measure how costs and memory grow, whether memory stays bounded, shards, and write large files."""
+"""Measure how costs and memory grow, and shards, and write large files."""
 
 from shared.commands import Commands, argument, timed  # before libraries that read the number of threads
 
 # isort: split
 import argparse
-import gc
 import math
 import multiprocessing
-import pickle
 import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
 from benchmarks.keys import FORMS, Matrix, draw_words, noisy, reworded, rows_of_words
 from tabulate import tabulate
 from topics import shards
 from tqdm import tqdm
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
+from cmt_numba import ContextualMemoryTree
 
 commands = Commands(__doc__)
 
@@ -208,109 +205,6 @@ def growth(options: argparse.Namespace) -> None:
         print(f"\n{name}: {fit} microseconds")
         print(growth_table(sizes, values, fit))
     print("\nThe invariants held at every size.")
-
-
-POOL = 5000
-Step = Callable[[int], Any]
-
-
-def cases(n: int, n_features: int) -> dict[str, Callable[[], tuple[Any, Step]]]:
-    """Return objects with about ``n`` memories by name, and a function that makes one step of changes to each.
-
-    Sparse keys have ``n_features`` features, 10 of them in each row.
-    """
-    random = np.random.default_rng(0)
-    rows = random.normal(size=(POOL, 16)).astype(np.float32)
-    density = min(1.0, 10 / n_features)
-    words = scipy.sparse.random_array(
-        (POOL, n_features), density=density, random_state=random, format="csr", dtype=np.float32
-    )
-    vectors = random.normal(size=(POOL, 64)).astype(np.float32)
-    names = [f"object {i}" for i in range(POOL)]
-
-    def tree(X: Any, **options: Any) -> tuple[Any, Step]:
-        grown = ContextualMemoryTree(random_state=0, **options)
-        grown.insert(X[:n])
-        if options:
-            return grown, lambda i: grown.insert(X[[i % POOL]])
-        return grown, lambda i: (grown.remove(grown.ids[:1]), grown.insert(X[[i % POOL]]))
-
-    def retriever(X: Any, values: Any, *, feedback: bool = False) -> tuple[Any, Step]:
-        found = CMTRetriever(random_state=0, n_value_passes=1).fit(X[:n], values[:n])
-
-        def step(i: int) -> None:
-            found.remove(i)
-            at = (n + i) % POOL
-            found.partial_fit(X[at : at + 1], values[at : at + 1])
-            if feedback:
-                found.feedback(X[:1], [i + 2], [1.0])
-
-        return found, step
-
-    def classifier(X: Any, kind: Any, y: Any) -> tuple[Any, Step]:
-        learner = kind(random_state=0, store_examples=False, n_trees=2).fit(X[:n], y[:n])
-        return learner, lambda i: learner.partial_fit(X[i % n : i % n + 1], y[i % n : i % n + 1])
-
-    several = (random.random((POOL, 50)) < 0.05).astype(int)
-    one = np.arange(POOL) % 50
-    return {
-        "tree": lambda: tree(rows),
-        "sparse tree": lambda: tree(words),
-        "bounded tree": lambda: tree(rows, max_memories=n),
-        "bounded sparse tree": lambda: tree(words, max_memories=n, eviction="oldest"),
-        "retriever by key": lambda: retriever(rows, names),
-        "sparse retriever by key, with feedback": lambda: retriever(words, names, feedback=True),
-        "retriever by value": lambda: retriever(words, vectors),
-        "retriever by sparse value": lambda: retriever(rows, words),
-        "classifier": lambda: classifier(rows, CMTClassifier, one),
-        "sparse classifier": lambda: classifier(words, CMTClassifier, one),
-        "multilabel classifier": lambda: classifier(words, CMTMultilabelClassifier, several),
-    }
-
-
-def measure_steps(name: str, make: Callable[[], tuple[Any, Step]], steps: int) -> None:
-    """Print the size of an object after several numbers of steps."""
-    thing, step = make()
-    began, shown, before = time.perf_counter(), [], 0.0
-    first = min(steps // 5, 2000)
-    for i in range(steps):
-        if i == first:
-            pickle.dumps(thing)
-            began, before = time.perf_counter(), _peak()
-        step(i)
-        if i + 1 > first and (i + 1) % (steps // 4) == 0:
-            gc.collect()
-            shown.append(f"{len(pickle.dumps(thing)) / 1e3:.0f} kB, {_peak() - before:+.1f} MB")
-    seconds = (time.perf_counter() - began) / (steps - first)
-    thing.check_invariants()
-    print(f"{name}: {' | '.join(shown)}; {1e6 * seconds:.0f} us/step", flush=True)
-
-
-def _peak() -> float:
-    """Return the peak memory of this process, in MB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)  # in bytes on macOS, in kilobytes elsewhere
-
-
-@commands.add(
-    argument("--memories", type=float, default=500),
-    argument("--steps", type=float, default=1e5),
-    argument("--features", type=float, default=2000, help="features of sparse keys"),
-    argument("--only", default="", help="run only cases whose names contain this"),
-)
-def churn(options: argparse.Namespace) -> None:
-    """Measure the memory use of estimators, bounded trees and their files under inserts and removals.
-
-    Each step adds a memory and removes one. Classifiers never forget a label, so they learn an example of a known class
-    without storing it. Prints the size of the pickled object after several numbers of steps, and the growth of the
-    peak memory of the process since the first steps. POSIX only.
-
-    A router for sparse keys has a weight for each feature that it has seen. Trees with sparse keys therefore grow until
-    their oldest routers have seen all features: soon with ``--features 200``, slowly with 2,000.
-    """
-    for name, make in cases(int(options.memories), int(options.features)).items():
-        if options.only in name:
-            measure_steps(name, make, int(options.steps))
 
 
 ROWS_AT_ONCE = 10_000

@@ -1,10 +1,9 @@
-"""Compare ``MemoryStore`` with hnswlib, faiss and nmslib; time threads, opening and first queries."""
+"""Compare ``MemoryStore`` with hnswlib, faiss and nmslib; time threads and first queries."""
 
 from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
 # isort: split
 import argparse
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -333,71 +332,6 @@ def hybrid(options: argparse.Namespace) -> None:
     optional.
     """
     hybrid_searches.compare(options.data, options.sets, options.vectors)
-
-
-def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
-    """Return the seconds to look up one key in the database, and the seconds per key to read all keys."""
-    records, ids = store._contents.records, np.random.default_rng(0).permutation(n)[: 100 * K].reshape(-1, 1, K)
-    begun = perf_counter()
-    for some in ids:
-        records._look_up(some)
-    looked_up = (perf_counter() - begun) / ids.size
-    begun = perf_counter()
-    records.keep_keys()
-    return looked_up, (perf_counter() - begun) / n
-
-
-@commands.add(
-    argument("--n", type=int, default=200_000, help="number of clustered vectors"),
-    argument("--features", type=int, default=128),
-)
-def opening(options: argparse.Namespace) -> None:
-    """Measure the time to close and open a store, and to answer the first queries.
-
-    Uses clustered vectors in a folder that was closed, a folder whose process was killed after changes, and a file.
-    Times are wall times.
-    """
-    n, n_features = options.n, options.features
-    data = clustered(n, n_features)
-    warm = MemoryStore(random_state=0)
-    warm.add(range(300), data.stored[:300])  # compile all kernels
-    warm.upsert(0, data.stored[:1])
-    warm.query(data.asked, K)
-    rows: list[list[Any]] = []
-
-    def note(how: str, open_it: Callable[[], MemoryStore]) -> None:
-        begun = perf_counter()
-        opened = open_it()
-        rows.append([how, perf_counter() - begun])
-        for row in data.asked[:2]:
-            begun = perf_counter()
-            opened.query(row[None], K)
-            rows[-1].append(perf_counter() - begun)
-        opened.close()
-
-    with tempfile.TemporaryDirectory() as folder:
-        path, killed, file = (Path(folder) / name for name in ("store", "killed", "file"))
-        with MemoryStore(path, random_state=0) as store:
-            store.add(range(n), data.stored)
-        note("folder, closed", lambda: MemoryStore(path))
-        store = MemoryStore(path)
-        looked_up, read = seconds_a_key(store, n)
-        begun = perf_counter()
-        for i in range(N_ASKED):
-            store.upsert(i, data.asked[i : i + 1])
-        changed = perf_counter() - begun
-        shutil.copytree(path, killed)
-        store.save(file)
-        begun = perf_counter()
-        store.close()
-        closed = perf_counter() - begun
-        note(f"folder, killed after {N_ASKED} upserts", lambda: MemoryStore(killed))
-        note("file, read", lambda: MemoryStore.load(file))
-        note("file, mapped", lambda: MemoryStore.load(file, mmap=True))
-    print(f"\nopening, {n} x {n_features}: wall time in s\n")
-    print(f"per key: look-up {1e6 * looked_up:.1f} us; read of all keys at once {1e6 * read:.1f} us")
-    print(f"{N_ASKED} upserts: {changed:.2f} s; close afterwards: {closed:.2f} s\n")
-    print(tabulate(rows, ["store", "open", "first query", "second query"], floatfmt=".4f"))
 
 
 N_THREADS = 1, 2, 8, 32

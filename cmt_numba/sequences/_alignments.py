@@ -16,7 +16,7 @@ class Counts(NamedTuple):
     """Weighted numbers of edits, in float64."""
 
     pairs: np.ndarray  # (n_symbols + 1, n_symbols + 1), substitutions
-    of_asked: np.ndarray  # (query symbols,), deletions of each symbol
+    of_queries: np.ndarray  # (query symbols,), deletions of each symbol
     of_stored: np.ndarray  # (stored symbols,), insertions of each symbol
     swaps: np.ndarray  # exchanges, with the shape of ``Costs.swaps``
     openings: np.ndarray  # gap openings, with the shape of ``Costs.openings``
@@ -98,19 +98,19 @@ def _end_of(table, m, n, edits):
 
 
 @kernel
-def count_edits(asked, stored, of_asked, of_stored, weights, counts, steps):
+def count_edits(queries, stored, of_queries, of_stored, weights, counts, steps):
     """Count the edits in the optimal alignment of each pair, multiplied by the weight of the pair.
 
     ``steps``, int64 of shape (most, 2), receives the steps of the last pair in reverse order. A step is the position of
     a symbol in each sequence, or -1 for a gap. An exchange of neighbours is two steps. Return the number of steps.
     """
-    edits = asked.edits
+    edits = queries.edits
     opened, local = edits.openings.size > 0, edits.ends.size > 0
-    table = empty((3 if opened else 1, asked.longest + 1, stored.longest + 1), np.float32)
+    table = empty((3 if opened else 1, queries.longest + 1, stored.longest + 1), np.float32)
     n_steps = np.int64(0)
-    for pair in range(of_asked.size):
-        start, stop = asked.offsets[of_asked[pair]], asked.offsets[of_asked[pair] + 1]
-        x, x_gaps, x_counts = asked.symbols[start:stop], asked.gaps[start:stop], counts.of_asked[start:stop]
+    for pair in range(of_queries.size):
+        start, stop = queries.offsets[of_queries[pair]], queries.offsets[of_queries[pair] + 1]
+        x, x_gaps, x_counts = queries.symbols[start:stop], queries.gaps[start:stop], counts.of_queries[start:stop]
         start, stop = stored.offsets[of_stored[pair]], stored.offsets[of_stored[pair] + 1]
         y, y_gaps, y_counts = stored.symbols[start:stop], stored.gaps[start:stop], counts.of_stored[start:stop]
         _fill(x, y, x_gaps, y_gaps, edits, table)

@@ -95,9 +95,9 @@ class Costs(NamedTuple):
         turned = self.gaps(sequences, ASKED + STORED - side) if self.both else np.empty(0, np.float32)
         return Space(int(SpaceKind.EDIT), longest, *sequences, gaps, turned, self.both, self.normalized, edits, rows)
 
-    def no_counts(self, asked: Sequences, stored: Sequences) -> Counts:
+    def no_counts(self, queries: Sequences, stored: Sequences) -> Counts:
         """Return zero counts for all edits."""
-        sizes = asked.symbols.size, stored.symbols.size
+        sizes = queries.symbols.size, stored.symbols.size
         shapes = self.pairs.shape, *sizes, self.swaps.shape, self.openings.shape, self.ends.shape
         return Counts(*(np.zeros(shape) for shape in shapes))
 
@@ -109,7 +109,7 @@ class Tally(NamedTuple):
     """Weighted counts of the edits between queries and stored sequences."""
 
     counts: Counts
-    asked: Sequences
+    queries: Sequences
     stored: Sequences
 
 
@@ -129,15 +129,16 @@ class Learner:
     def step(self, tallies: list[Tally]) -> None:
         """Update costs from weighted counts of edits. Edits with positive counts become cheaper."""
         costs, gradients = self.costs, [np.zeros(array.shape) for array in self.costs.arrays.values()]
-        for counts, asked, stored in tallies:
+        for counts, queries, stored in tallies:
             gradients[0] += counts.pairs
             gradients[1] += counts.swaps
             gradients[3] += counts.openings
             gradients[4] += counts.ends
-            np.add.at(gradients[0][:, -1], asked.symbols, counts.of_asked)
+            np.add.at(gradients[0][:, -1], queries.symbols, counts.of_queries)
             np.add.at(gradients[0][-1], stored.symbols, counts.of_stored)
             if costs.factors.size > 0:
-                for side, sequences, of_gaps in ((ASKED, asked, counts.of_asked), (STORED, stored, counts.of_stored)):
+                sides = (ASKED, queries, counts.of_queries), (STORED, stored, counts.of_stored)
+                for side, sequences, of_gaps in sides:
                     np.add.at(gradients[2][side], (costs.before(sequences), sequences.symbols), of_gaps)
         if self._symmetric:
             gradients = [

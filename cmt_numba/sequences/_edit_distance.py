@@ -218,26 +218,26 @@ class EditDistance(Saved, BaseEstimator):
         -------
         self
         """
-        listed, asked = check_sequences("targets", targets), check_sequences("queries", queries)
-        alphabet = self._new_alphabet() or Alphabet.of(listed, asked)
+        target_list, query_list = check_sequences("targets", targets), check_sequences("queries", queries)
+        alphabet = self._new_alphabet() or Alphabet.of(target_list, query_list)
         meant = np.asarray(answers)
-        if meant.ndim != 1 or meant.size != len(asked) or meant.dtype.kind not in "iu":
-            raise ValueError(f"answers must have one integer for each of the {len(asked)} queries")
-        if len(listed) < 2:
-            raise ValueError(f"targets must have at least two sequences, got {len(listed)}")
-        if meant.min() < 0 or meant.max() >= len(listed):
-            wrong = meant[(meant < 0) | (meant >= len(listed))][0]
-            raise ValueError(f"answers must be positions in targets, from 0 to {len(listed) - 1}, got {wrong}")
+        if meant.ndim != 1 or meant.size != len(query_list) or meant.dtype.kind not in "iu":
+            raise ValueError(f"answers must have one integer for each of the {len(query_list)} queries")
+        if len(target_list) < 2:
+            raise ValueError(f"targets must have at least two sequences, got {len(target_list)}")
+        if meant.min() < 0 or meant.max() >= len(target_list):
+            wrong = meant[(meant < 0) | (meant >= len(target_list))][0]
+            raise ValueError(f"answers must be positions in targets, from 0 to {len(target_list) - 1}, got {wrong}")
         if self.n_efficient_rounds > 0 and not (self.symmetric or self.both_directions):
             raise ValueError("n_efficient_rounds requires symmetric=True or both_directions=True")
         features = features_of(alphabet.symbols) if self.featured else None
         costs = self._first_costs(len(alphabet.symbols))
         prior = _PRIOR_OF_GROUPS if self.featured else _PRIOR
         learner = Learner(costs, bool(self.symmetric), self.learning_rate, prior, features)
-        examples = QueryExamples(alphabet.encode("queries", asked), meant.astype(np.int64))
+        examples = QueryExamples(alphabet.encode("queries", query_list), meant.astype(np.int64))
         rounds = Rounds(self.n_rounds, self.n_efficient_rounds, self.efficiency, self.n_examples, bool(self.verbose))
         random = check_random_state(self.random_state)
-        learned = learn(learner, alphabet.encode("targets", listed), examples, rounds, random)
+        learned = learn(learner, alphabet.encode("targets", target_list), examples, rounds, random)
         errors, pruned = learned.errors, learned.pruned
         self.__dict__.update(_alphabet=alphabet, _costs=learned.costs, errors_=errors, pruned_=pruned)
         return self
@@ -287,9 +287,9 @@ class EditDistance(Saved, BaseEstimator):
         -------
         ndarray of float32, shape (n_queries, n_targets)
         """
-        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        distances = np.empty((asked.offsets.size - 1, stored.offsets.size - 1), np.float32)
-        all_distances(asked, stored, blocks_of(stored), distances)
+        query_points, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
+        distances = np.empty((query_points.offsets.size - 1, stored.offsets.size - 1), np.float32)
+        all_distances(query_points, stored, blocks_of(stored), distances)
         return distances
 
     def paired(self, queries: Any, targets: Any) -> np.ndarray:
@@ -309,9 +309,12 @@ class EditDistance(Saved, BaseEstimator):
         distances = np.empty(len(listed), np.float32)
         for first in range(0, distances.size, _PAIRS_AT_ONCE):
             span = slice(first, first + _PAIRS_AT_ONCE)
-            asked, stored = self._as_points("queries", listed[span]), self._as_points("targets", others[span], STORED)
-            rows = np.arange(asked.offsets.size - 1)
-            distances[span] = distances_between(asked, stored, rows, rows)
+            query_points, stored = (
+                self._as_points("queries", listed[span]),
+                self._as_points("targets", others[span], STORED),
+            )
+            rows = np.arange(query_points.offsets.size - 1)
+            distances[span] = distances_between(query_points, stored, rows, rows)
         return distances
 
     def nearest(self, queries: Any, targets: Any, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -331,10 +334,10 @@ class EditDistance(Saved, BaseEstimator):
         distances : ndarray of float32, shape (n_queries, k)
             Distances of these targets, padded with infinity.
         """
-        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        found = nothing_found(asked, check_wanted("k", k, stored.offsets.size - 1))
-        n_asked, n_stored = asked.offsets.size - 1, stored.offsets.size - 1
-        search(asked, stored, blocks_of(stored), np.arange(n_stored), np.full(n_asked, -1, np.int64), 0, found)
+        query_points, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
+        found = nothing_found(query_points, check_wanted("k", k, stored.offsets.size - 1))
+        n_queries, n_stored = query_points.offsets.size - 1, stored.offsets.size - 1
+        search(query_points, stored, blocks_of(stored), np.arange(n_stored), np.full(n_queries, -1, np.int64), 0, found)
         return found.points, found.lengths
 
     def align(self, query: Symbols, target: Symbols) -> Alignment:
@@ -357,16 +360,16 @@ class EditDistance(Saved, BaseEstimator):
             If an argument is invalid, or the sequences are too long: there may be at most 2**28 pairs of symbols, or a
             third of this number with ``gap_opening``.
         """
-        asked, stored = self._as_points("query", [query]), self._as_points("target", [target], STORED)
+        query_points, stored = self._as_points("query", [query]), self._as_points("target", [target], STORED)
         n_tables = 3 if self._costs.openings.size > 0 else 1
-        lengths = asked.symbols.size, stored.symbols.size
+        lengths = query_points.symbols.size, stored.symbols.size
         if n_tables * (lengths[0] + 1) * (lengths[1] + 1) > _MOST_CELLS:
             raise ValueError(
                 f"sequences of {lengths[0]:,} and {lengths[1]:,} symbols are too long to align: use pairwise to get "
                 "their distance"
             )
         first, one_way = np.zeros(1, np.int64), self._costs._replace(both=False)
-        codes = Sequences(asked.symbols, asked.offsets), Sequences(stored.symbols, stored.offsets)
+        codes = Sequences(query_points.symbols, query_points.offsets), Sequences(stored.symbols, stored.offsets)
         found: list[tuple[float, np.ndarray]] = []
         for old, new in (codes, codes[::-1])[: 1 + self.both_directions]:
             points = one_way.points(old, ASKED), one_way.points(new, STORED)

@@ -35,14 +35,14 @@ class GramTrees:
         """Remove sequences by id."""
         self.retriever.remove(self._memories(ids))
 
-    def feedback(self, asked: Sequences, shown: np.ndarray, rewards: Any) -> None:
+    def feedback(self, queries: Sequences, shown: np.ndarray, rewards: Any) -> None:
         """Learn the rewards of sequence ids ``shown``, which are padded with -1."""
         memories = np.where(shown >= 0, self._memories(shown), -1)
-        self.retriever.feedback(self._keys(asked), memories, rewards)
+        self.retriever.feedback(self._keys(queries), memories, rewards)
 
-    def candidates(self, asked: Sequences, n: int) -> np.ndarray:
+    def candidates(self, queries: Sequences, n: int) -> np.ndarray:
         """Return candidate ids for each query, padded with -1: int64, shape (queries, n)."""
-        found = self.retriever.query(self._keys(asked), n).ids
+        found = self.retriever.query(self._keys(queries), n).ids
         return np.where((found >= 0) & (found < self.ids.size), self.ids[np.minimum(found, self.ids.size - 1)], -1)
 
     def _memories(self, ids: np.ndarray) -> np.ndarray:

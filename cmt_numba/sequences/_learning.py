@@ -83,10 +83,10 @@ def learn(
         if some.size > rounds.n_examples:
             some = np.sort(random.permutation(some.size)[: rounds.n_examples])
         costs, (queries, answers) = learner.costs, examples.take(some)
-        asked, stored = costs.points(queries, ASKED), costs.points(targets, STORED)
+        query_points, stored = costs.points(queries, ASKED), costs.points(targets, STORED)
         rows = np.arange(some.size)
         wrong, lengths = wrongs.nearest(costs, queries, stored, answers)
-        right = distances_between(asked, stored, rows, answers)
+        right = distances_between(query_points, stored, rows, answers)
         margins = lengths - right
         errors.append(float(np.mean(margins <= 0.0)))
         scale = scale or float(np.mean(np.abs(margins))) + 1e-9
@@ -96,7 +96,7 @@ def learn(
         if number >= rounds.accurate:
             generator = np.random.default_rng(seed)
             ways, power = paths(stored, generator).take(answers), power_for(stored, _TOLERANCE, generator)
-            lengths = distances_between(asked, stored, ways.owners, ways.vantages)
+            lengths = distances_between(query_points, stored, ways.owners, ways.vantages)
             unit = float(np.concatenate([right[ways.owners], lengths, ways.lengths, [1e-9]]).mean()) or 1.0
             margins, slopes = ways.margins(lengths, right, power, unit)
             pruned.append(float(np.average(margins > 0.0, weights=ways.weights)) if margins.size else 0.0)
@@ -140,9 +140,9 @@ class WrongTargets:
     def _search(
         self, costs: Costs, queries: Sequences, stored: Space, answers: np.ndarray, n_candidates: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        asked = costs.points(queries, ASKED)
-        found = nothing_found(asked, 1)
-        search(asked, stored, self._blocks, self._owners, answers, n_candidates, found)
+        query_points = costs.points(queries, ASKED)
+        found = nothing_found(query_points, 1)
+        search(query_points, stored, self._blocks, self._owners, answers, n_candidates, found)
         return found.points[:, 0], found.lengths[:, 0]
 
 
@@ -152,20 +152,20 @@ def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> li
     ways = [(first, second, pulls)]
     if costs.both:
         ways.append((second, first, Pulls(pulls.second, pulls.first, pulls.weights)))
-    spaces = [(one_way.points(asked, ASKED), one_way.points(stored, STORED)) for asked, stored, _ in ways]
+    spaces = [(one_way.points(queries, ASKED), one_way.points(stored, STORED)) for queries, stored, _ in ways]
     lengths = [
         distances_between(*points, one.first, one.second)
         for points, (_, _, one) in zip(spaces, ways, strict=True)
         if costs.both
     ]
     tallies = []
-    for i, (points, (asked, stored, one)) in enumerate(zip(spaces, ways, strict=True)):
+    for i, (points, (queries, stored, one)) in enumerate(zip(spaces, ways, strict=True)):
         if costs.both:
             shorter = lengths[0] <= lengths[1]
             one = Pulls(*(part[shorter if i == 0 else ~shorter] for part in one))
-        counts = one_way.no_counts(asked, stored)
+        counts = one_way.no_counts(queries, stored)
         count_edits(*points, one.first, one.second, one.weights, counts, no_steps)
-        tallies.append(Tally(counts, asked, stored))
+        tallies.append(Tally(counts, queries, stored))
     return tallies
 
 

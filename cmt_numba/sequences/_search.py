@@ -51,9 +51,9 @@ class NearestForms(NamedTuple):
     n_computed: np.ndarray  # int64 (queries,), number of computed distances
 
 
-def nothing_found(asked: Space, k: int) -> NearestForms:
+def nothing_found(queries: Space, k: int) -> NearestForms:
     """Return empty results for the ``k`` nearest sequences of each query."""
-    n = asked.offsets.size - 1
+    n = queries.offsets.size - 1
     return NearestForms(np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32), np.zeros(n, np.int64))
 
 
@@ -115,13 +115,13 @@ def _first_block(blocks, m):
 
 
 @inner
-def _is_counted(asked, blocks):
+def _is_counted(queries, blocks):
     """Return whether the distance is the number of edits times a common cost."""
-    return asked.edits.unit > 0.0 and blocks.narrow.masks.shape[1] == asked.edits.pairs.shape[0] - 1
+    return queries.edits.unit > 0.0 and blocks.narrow.masks.shape[1] == queries.edits.pairs.shape[0] - 1
 
 
 @kernel
-def search(asked, stored, blocks, owners, excluded, n_candidates, found):
+def search(queries, stored, blocks, owners, excluded, n_candidates, found):
     """Write the owners of the nearest stored sequences of each query to ``found``, nearest first.
 
     ``owners[j]`` is the owner of stored sequence ``j``, or -1 to skip the sequence. Each owner is found at most once,
@@ -130,16 +130,16 @@ def search(asked, stored, blocks, owners, excluded, n_candidates, found):
     Ties go to the smaller owner.
     """
     points, lengths, n_computed = found.points, found.lengths, found.n_computed
-    room, lanes, edits = new_room(asked, stored), new_lanes_room(), asked.edits
-    in_part, swapped, counted = edits.ends.size > 0, edits.swaps.size > 0, _is_counted(asked, blocks)
+    room, lanes, edits = new_room(queries, stored), new_lanes_room(), queries.edits
+    in_part, swapped, counted = edits.ends.size > 0, edits.swaps.size > 0, _is_counted(queries, blocks)
     exact, wanted = n_candidates == 0, max(n_candidates, 2 * points.shape[1])
-    least = 0.0 if asked.both and in_part else np.float64(edits.least) / _SLACK
+    least = 0.0 if queries.both and in_part else np.float64(edits.least) / _SLACK
     last, n_sequences = points.shape[1] - 1, blocks.order.size
     n_edits, near = empty(blocks.n, np.int64), empty(blocks.n, np.int64)
     counts, seen = empty(_LEVELS, np.int64), empty(blocks.n // LANES + 2, np.int64)
     for i in range(points.shape[0]):
-        x = asked.symbols[asked.offsets[i] : asked.offsets[i + 1]]
-        prepare(asked, i, np.int64(i - 1), room)
+        x = queries.symbols[queries.offsets[i] : queries.offsets[i + 1]]
+        prepare(queries, i, np.int64(i - 1), room)
         counts[:] = 0
         cutoff, n_near, n_within, n_seen = np.int64(_LEVELS - 1), np.int64(0), np.int64(0), np.int64(0)
         high = _first_block(blocks, x.size)
@@ -175,64 +175,64 @@ def search(asked, stored, blocks, owners, excluded, n_candidates, found):
                     continue
                 point = blocks.order[position]
                 if counted:
-                    length = np.float32(level * edits.unit / divisor(asked, x.size, blocks.lengths[position]))
+                    length = np.float32(level * edits.unit / divisor(queries, x.size, blocks.lengths[position]))
                 else:
-                    length = np.float32(distance(asked, i, stored, point, lengths[i, last], room))
+                    length = np.float32(distance(queries, i, stored, point, lengths[i, last], room))
                 n_left -= 1
                 n_computed[i] += 1
                 _offer_form(owners[point], length, points[i], lengths[i])
-        if exact and (not counted or asked.normalized):
+        if exact and (not counted or queries.normalized):
             for number in range(n_seen):
                 first = seen[number] * LANES
                 for position in range(first, min(first + LANES, blocks.n)):
-                    bound = lengths[i, last] * divisor(asked, x.size, blocks.lengths[position])
+                    bound = lengths[i, last] * divisor(queries, x.size, blocks.lengths[position])
                     if n_edits[position] > cutoff and least * n_edits[position] <= bound:
-                        _compare_with(asked, i, stored, blocks.order[position], owners, excluded[i], room, found)
+                        _compare_with(queries, i, stored, blocks.order[position], owners, excluded[i], room, found)
             while True:
                 block, apart = _nearest_block(blocks, x.size, low, high, in_part)
                 if block < 0:
                     break
                 low, high = (low - 1, high) if block == low else (low, high + 1)
                 stop = min(LANES * (block + 1), blocks.n)
-                if least * apart > lengths[i, last] * divisor(asked, x.size, blocks.lengths[stop - 1]):
+                if least * apart > lengths[i, last] * divisor(queries, x.size, blocks.lengths[stop - 1]):
                     continue
                 first = edits_of_block(x, blocks, block, swapped, in_part, lanes)
                 for position in range(first, stop):
-                    bound = lengths[i, last] * divisor(asked, x.size, blocks.lengths[position])
+                    bound = lengths[i, last] * divisor(queries, x.size, blocks.lengths[position])
                     if least * lanes.n_edits[position - first] <= bound:
-                        _compare_with(asked, i, stored, blocks.order[position], owners, excluded[i], room, found)
+                        _compare_with(queries, i, stored, blocks.order[position], owners, excluded[i], room, found)
         for position in range(blocks.n, n_sequences):
-            _compare_with(asked, i, stored, blocks.order[position], owners, excluded[i], room, found)
+            _compare_with(queries, i, stored, blocks.order[position], owners, excluded[i], room, found)
     release((room, lanes, n_edits, near, counts, seen))
 
 
 @inner
-def _compare_with(asked, i, stored, point, owners, excluded, room, found):
+def _compare_with(queries, i, stored, point, owners, excluded, room, found):
     """Compute a distance, and insert the owner of the sequence if the distance is small enough."""
     owner, last = owners[point], found.points.shape[1] - 1
     if owner < 0 or owner == excluded:
         return
-    length = np.float32(distance(asked, i, stored, point, found.lengths[i, last], room))
+    length = np.float32(distance(queries, i, stored, point, found.lengths[i, last], room))
     found.n_computed[i] += 1
     _offer_form(owner, length, found.points[i], found.lengths[i])
 
 
 @kernel
-def all_distances(asked, stored, blocks, distances):
+def all_distances(queries, stored, blocks, distances):
     """Write the distance between each query and each stored sequence: float32, shape (queries, stored)."""
-    room, lanes, edits = new_room(asked, stored), new_lanes_room(), asked.edits
-    n_counted = blocks.n if _is_counted(asked, blocks) else np.int64(0)
+    room, lanes, edits = new_room(queries, stored), new_lanes_room(), queries.edits
+    n_counted = blocks.n if _is_counted(queries, blocks) else np.int64(0)
     for i in range(distances.shape[0]):
-        x = asked.symbols[asked.offsets[i] : asked.offsets[i + 1]]
-        prepare(asked, i, np.int64(i - 1), room)
+        x = queries.symbols[queries.offsets[i] : queries.offsets[i + 1]]
+        prepare(queries, i, np.int64(i - 1), room)
         for start in range(0, n_counted, LANES):
             first = edits_of_block(x, blocks, np.int64(start // LANES), edits.swaps.size > 0, False, lanes)
             for position in range(first, min(first + LANES, blocks.n)):
-                divided = divisor(asked, x.size, blocks.lengths[position])
+                divided = divisor(queries, x.size, blocks.lengths[position])
                 distances[i, blocks.order[position]] = np.float32(
                     lanes.n_edits[position - first] * edits.unit / divided
                 )
         for position in range(n_counted, blocks.order.size):
             j = blocks.order[position]
-            distances[i, j] = distance(asked, i, stored, j, np.inf, room)
+            distances[i, j] = distance(queries, i, stored, j, np.inf, room)
     release((room, lanes))

@@ -175,20 +175,20 @@ class SequenceMemory(Saved):
         rewards : array-like, same shape
             Rewards in [0, 1].
         """
-        asked = self._encoded("X", X)
+        queries = self._encoded("X", X)
         shown = check_memory_ids(np.ravel(ids), np.size(ids))
-        if np.ndim(ids) not in (1, 2) or len(ids) != asked.n:
-            raise ValueError(f"ids must have one row for each of the {asked.n} queries, got shape {np.shape(ids)}")
+        if np.ndim(ids) not in (1, 2) or len(ids) != queries.n:
+            raise ValueError(f"ids must have one row for each of the {queries.n} queries, got shape {np.shape(ids)}")
         check_known(shown[shown >= 0], self._places(shown[shown >= 0]))
-        shown = shown.reshape(asked.n, -1)
+        shown = shown.reshape(queries.n, -1)
         worth = check_rewards(rewards, shown)
         if self._trees is not None:
-            self._trees.feedback(asked, shown, worth)
+            self._trees.feedback(queries, shown, worth)
         worth = np.where(shown >= 0, worth, 0.0)
         best = worth.argmax(axis=1)
-        kept = np.flatnonzero(worth[np.arange(asked.n), best] >= WORTH_KEEPING)
+        kept = np.flatnonzero(worth[np.arange(queries.n), best] >= WORTH_KEEPING)
         if kept.size > 0:
-            self._append(asked.take(kept), shown[kept, best[kept]])
+            self._append(queries.take(kept), shown[kept, best[kept]])
 
     # Queries
 
@@ -207,18 +207,18 @@ class SequenceMemory(Saved):
         Neighbors
             Ids, distances of the nearest forms, and numbers of computed distances.
         """
-        asked, k = self._encoded("X", X), check_wanted("k", k, self.n_candidates)
+        queries, k = self._encoded("X", X), check_wanted("k", k, self.n_candidates)
         if k > self.n_candidates:
             raise ValueError(f"k must be at most n_candidates={self.n_candidates}, got {k}")
         costs = self.distance._prepared(self._alphabet)[1]
-        points = costs.points(asked, ASKED)
+        points = costs.points(queries, ASKED)
         found = nothing_found(points, k)
         if len(self) == 0:
             return Neighbors(*found)
         forms = self._up_to_date(costs)
         if self._uses_trees(forms):
-            return self._among_candidates(asked, points, forms, k)
-        excluded = np.full(asked.n, -1, np.int64)
+            return self._among_candidates(queries, points, forms, k)
+        excluded = np.full(queries.n, -1, np.int64)
         search(points, forms.view(), self._current_blocks(forms), self._owners, excluded, self.n_candidates, found)
         return Neighbors(*found)
 
@@ -248,11 +248,11 @@ class SequenceMemory(Saved):
         order, lengths = np.append(self._blocks.order, tail), np.append(self._blocks.lengths, lengths)
         return self._blocks._replace(order=order, lengths=lengths)
 
-    def _among_candidates(self, asked: Sequences, points: Any, forms: PointStore, k: int) -> Neighbors:
+    def _among_candidates(self, queries: Sequences, points: Any, forms: PointStore, k: int) -> Neighbors:
         """Return the nearest candidates found by the trees."""
         assert self._trees is not None
-        ids, lengths = np.full((asked.n, k), -1, np.int64), np.full((asked.n, k), np.inf, np.float32)
-        found = self._trees.candidates(asked, self.n_candidates)
+        ids, lengths = np.full((queries.n, k), -1, np.int64), np.full((queries.n, k), np.inf, np.float32)
+        found = self._trees.candidates(queries, self.n_candidates)
         rows, columns = np.nonzero(found >= 0)
         of_owner = np.argsort(self._owners, kind="stable")  # forms sorted by owner
         owners = self._owners[of_owner]
@@ -270,7 +270,7 @@ class SequenceMemory(Saved):
         shown = rank < k
         ids[of_row[shown], rank[shown]] = owners[nearest[shown]]
         lengths[of_row[shown], rank[shown]] = distances[nearest[shown]]
-        return Neighbors(ids, lengths, np.bincount(rows, minlength=asked.n))
+        return Neighbors(ids, lengths, np.bincount(rows, minlength=queries.n))
 
     # Sequences
 

@@ -62,30 +62,30 @@ def _is_plain(edits):
 
 
 @inner_allocating
-def new_room(asked, stored):
+def new_room(queries, stored):
     """Return scratch arrays for the distances between points of two spaces."""
-    n_cells = (1 if _is_plain(asked.edits) else N_ROWS) * (max(asked.longest, stored.longest) + 2)
+    n_cells = (1 if _is_plain(queries.edits) else N_ROWS) * (max(queries.longest, stored.longest) + 2)
     n_words = np.int64(0)  # words with a bit for each symbol of a query
-    if min(asked.edits.unit, stored.edits.unit) > 0.0:
-        n_words = np.int64((asked.longest + WORD - 1) // WORD)
-    n_masks = n_words * asked.edits.pairs.shape[0]
+    if min(queries.edits.unit, stored.edits.unit) > 0.0:
+        n_words = np.int64((queries.longest + WORD - 1) // WORD)
+    n_masks = n_words * queries.edits.pairs.shape[0]
     return DistanceRoom(empty(n_cells, np.float32), zeros(n_masks, np.uint64), empty(4 * n_words, np.uint64))
 
 
 @inner
-def prepare(asked, i, before, room):
+def prepare(queries, i, before, room):
     """Load the position bits of query ``i`` into ``room``. Clear those of query ``before`` first, unless it is -1."""
     n_words = room.columns.size // 4
     if n_words > 0 and i != before:
         if before >= 0:
-            set_bits(asked.symbols[asked.offsets[before] : asked.offsets[before + 1]], room.masks, n_words, False)
-        set_bits(asked.symbols[asked.offsets[i] : asked.offsets[i + 1]], room.masks, n_words, True)
+            set_bits(queries.symbols[queries.offsets[before] : queries.offsets[before + 1]], room.masks, n_words, False)
+        set_bits(queries.symbols[queries.offsets[i] : queries.offsets[i + 1]], room.masks, n_words, True)
 
 
 @inner
-def by_bits(asked, i, stored, j, bound, room):
+def by_bits(queries, i, stored, j, bound, room):
     """Return the distance of two sequences if all edits cost the same, or infinity if it is above ``bound``."""
-    edits, n = asked.edits, asked.offsets[i + 1] - asked.offsets[i]
+    edits, n = queries.edits, queries.offsets[i + 1] - queries.offsets[i]
     y = stored.symbols[stored.offsets[j] : stored.offsets[j + 1]]
     limit, n_words, swapped = limit_of(bound, edits.unit), room.columns.size // 4, edits.swaps.size > 0
     if abs(n - y.size) > limit:
@@ -100,37 +100,37 @@ def by_bits(asked, i, stored, j, bound, room):
 
 
 @inner
-def divisor(asked, m, n):
+def divisor(queries, m, n):
     """Return the divisor that normalizes the distance of sequences of ``m`` and ``n`` symbols."""
-    if not asked.normalized:
+    if not queries.normalized:
         return 1.0
-    return np.float64(max(m if asked.edits.ends.size > 0 else max(m, n), 1))
+    return np.float64(max(m if queries.edits.ends.size > 0 else max(m, n), 1))
 
 
 @inner
-def distance(asked, i, stored, j, bound, room):
+def distance(queries, i, stored, j, bound, room):
     """Return the distance of two points, or infinity if it is above ``bound``.
 
     Call ``prepare`` for point ``i`` first.
     """
-    if asked.kind != _EDIT:
-        length = np.sqrt(_squared(asked.rows[i], stored.rows[j]))
-        if asked.kind == _ANGULAR:
+    if queries.kind != _EDIT:
+        length = np.sqrt(_squared(queries.rows[i], stored.rows[j]))
+        if queries.kind == _ANGULAR:
             return 2.0 * np.arcsin(min(1.0, 0.5 * length))
         return length
-    m, n = asked.offsets[i + 1] - asked.offsets[i], stored.offsets[j + 1] - stored.offsets[j]
-    divided, bound = divisor(asked, m, n), np.float64(bound)
-    if asked.normalized:
+    m, n = queries.offsets[i + 1] - queries.offsets[i], stored.offsets[j + 1] - stored.offsets[j]
+    divided, bound = divisor(queries, m, n), np.float64(bound)
+    if queries.normalized:
         bound *= divided * _ROUNDING
     if room.columns.size > 0:
-        return np.float64(by_bits(asked, i, stored, j, bound, room)) / divided
-    first, stop = asked.offsets[i], asked.offsets[i + 1]
-    x, x_gaps, x_turned = asked.symbols[first:stop], asked.gaps[first:stop], asked.turned_gaps[first:stop]
+        return np.float64(by_bits(queries, i, stored, j, bound, room)) / divided
+    first, stop = queries.offsets[i], queries.offsets[i + 1]
+    x, x_gaps, x_turned = queries.symbols[first:stop], queries.gaps[first:stop], queries.turned_gaps[first:stop]
     first, stop = stored.offsets[j], stored.offsets[j + 1]
     y, y_gaps, y_turned = stored.symbols[first:stop], stored.gaps[first:stop], stored.turned_gaps[first:stop]
-    edits = asked.edits
+    edits = queries.edits
     plain, least = _is_plain(edits), np.inf
-    for _ in range(2 if asked.both else 1):
+    for _ in range(2 if queries.both else 1):
         if plain:
             least = min(least, plain_edits(x, y, x_gaps, y_gaps, edits, bound, room.row))
         else:
@@ -141,16 +141,16 @@ def distance(asked, i, stored, j, bound, room):
 
 
 @kernel
-def distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances):
+def distances_of_pairs(queries, stored, of_queries, of_stored, bounds, distances):
     """Write the distance of each pair of points, or infinity if it is above the pair's bound: float64.
 
-    ``of_asked`` and ``of_stored``, int64 of shape (pairs,), contain the positions of the points.
+    ``of_queries`` and ``of_stored``, int64 of shape (pairs,), contain the positions of the points.
     """
-    room = new_room(asked, stored)
+    room = new_room(queries, stored)
     before = np.int64(-1)
     for pair in range(distances.size):
-        i = of_asked[pair]
-        prepare(asked, i, before, room)
+        i = of_queries[pair]
+        prepare(queries, i, before, room)
         before = i
-        distances[pair] = distance(asked, i, stored, of_stored[pair], bounds[pair], room)
+        distances[pair] = distance(queries, i, stored, of_stored[pair], bounds[pair], room)
     release(room)

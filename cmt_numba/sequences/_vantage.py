@@ -35,14 +35,14 @@ class VantageSplit(NamedTuple):
 
 def distances_from(space: Space, point: int, others: np.ndarray) -> np.ndarray:
     """Return the distances between a stored point and other stored points: float64."""
-    asked = space._replace(gaps=space.turned_gaps, turned_gaps=space.gaps) if space.both else space
-    return distances_between(asked, space, np.full(others.size, point), others)
+    queries = space._replace(gaps=space.turned_gaps, turned_gaps=space.gaps) if space.both else space
+    return distances_between(queries, space, np.full(others.size, point), others)
 
 
-def distances_between(asked: Space, stored: Space, of_asked: np.ndarray, of_stored: np.ndarray) -> np.ndarray:
+def distances_between(queries: Space, stored: Space, of_queries: np.ndarray, of_stored: np.ndarray) -> np.ndarray:
     """Return the distance of each pair of points: float64."""
-    distances, bounds = np.empty(of_asked.size), np.full(of_asked.size, np.inf)
-    distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances)
+    distances, bounds = np.empty(of_queries.size), np.full(of_queries.size, np.inf)
+    distances_of_pairs(queries, stored, of_queries, of_stored, bounds, distances)
     return distances
 
 

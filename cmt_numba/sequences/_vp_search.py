@@ -47,19 +47,19 @@ def _raised(length, power):
 
 
 @kernel
-def search_nodes(nodes, asked, stored, there, share, found):
+def search_nodes(nodes, queries, stored, there, share, found):
     """Write the nearest points of each query to ``found``, nearest first. Points not marked in ``there`` are ignored.
 
     The search skips subtrees without points closer than ``share`` times the distance of the current last result. With a
     ``share`` of 1, the results are exact.
     """
-    room = new_room(asked, stored)
+    room = new_room(queries, stored)
     n_places = 2 * nodes.depth + 2
     waiting, bounds = empty(n_places, np.int64), empty(n_places, np.float64)
     points, lengths, n_computed = found.points, found.lengths, found.n_computed
     last, power = points.shape[1] - 1, nodes.power
     for i in range(points.shape[0]):
-        prepare(asked, i, i - 1, room)
+        prepare(queries, i, i - 1, room)
         waiting[0], bounds[0], n_waiting = 0, 0.0, 1
         while n_waiting > 0:
             n_waiting -= 1
@@ -72,14 +72,14 @@ def search_nodes(nodes, asked, stored, there, share, found):
                     point = nodes.members[node, member]
                     if not there[point]:
                         continue
-                    length = distance(asked, i, stored, point, lengths[i, last], room)
+                    length = distance(queries, i, stored, point, lengths[i, last], room)
                     n_computed[i] += 1
                     if comes_before(point, length, points[i, last], lengths[i, last]) and length < np.inf:
                         offer(point, length, points[i], lengths[i])
                 continue
             reach = max(nodes.farthest[node, 0], nodes.farthest[node, 1])
             reach = _raised(radius, power) + _raised(reach, power) * (1 + _ROUNDING)
-            length = distance(asked, i, stored, vantage, _raised(reach, 1.0 / power), room)
+            length = distance(queries, i, stored, vantage, _raised(reach, 1.0 / power), room)
             n_computed[i] += 1
             if length == np.inf:
                 continue  # all points below the node are farther than the current last result

@@ -210,15 +210,15 @@ class VPTree(Saved):
         Neighbors
             Ids, distances, and numbers of computed distances.
         """
-        asked = self._as_points("X", X, ASKED)
-        n, k = number_of_points(asked), check_wanted("k", k, len(self))
+        queries = self._as_points("X", X, ASKED)
+        n, k = number_of_points(queries), check_wanted("k", k, len(self))
         points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf)
         n_computed = np.zeros(n, np.int64)
         if len(self) > 0:
             nodes = self._nodes or self._build_anew()
             share, nodes = 1.0 - self.tau, nodes._replace(depth=self._depth, power=self._power)
             found = Nearest(points, lengths, n_computed)
-            search_nodes(nodes, asked, self._stored(), self._there, share, found)
+            search_nodes(nodes, queries, self._stored(), self._there, share, found)
             points = np.where(points >= 0, self._ids[points], -1)
         if isinstance(self.metric, EditDistance):
             lengths = lengths.astype(np.float32)

@@ -82,17 +82,6 @@ def test_scale(run: Callable[..., str]):
     assert "The invariants held at every size." in printed
 
 
-def test_churn(run: Callable[..., str]):
-    printed = run("scale", "churn", "--memories", "200", "--steps", "400", "--only", "tree")
-    assert [line.split(":")[0] for line in printed.splitlines()] == [
-        "tree",
-        "sparse tree",
-        "bounded tree",
-        "bounded sparse tree",
-    ]
-    assert all(line.count("kB") >= 3 for line in printed.splitlines())
-
-
 PLT = """
 import numpy as np
 
