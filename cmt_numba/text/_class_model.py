@@ -69,11 +69,11 @@ class ClassModel(NamedTuple):
 
     def described(self) -> dict[str, Any]:
         """Return the fields to save."""
-        known = self.features.vocabulary
+        vocabulary = self.features.vocabulary
         return {
-            "lengths": list(known.lengths),
-            "n_buckets": known.n_buckets,
-            "n_parts": known.n_parts,
+            "lengths": list(vocabulary.lengths),
+            "n_buckets": vocabulary.n_buckets,
+            "n_parts": vocabulary.n_parts,
             "length_of_grams": self.features.length,
             "n_buckets_of_grams": self.features.n_buckets,
             "loss": self.loss,
@@ -105,8 +105,8 @@ class ClassModel(NamedTuple):
         )
         words = read_document(arrays, "words")
         require(type(words) is list, "words must be a list")
-        known = read_vocabulary(words, arrays, Vocabulary((lengths[0], lengths[1]), n_buckets), n_parts)
-        features = TextFeatures(known, length, n_hashed)
+        vocabulary = read_vocabulary(words, arrays, Vocabulary((lengths[0], lengths[1]), n_buckets), n_parts)
+        features = TextFeatures(vocabulary, length, n_hashed)
         features.grams = read_array("grams", arrays, np.int64)
         require(bool(np.all(np.diff(features.grams) > 0)), "n-grams must be in ascending order")
         require(n_parts >= 0 and features.n_rows == len(inputs), "each feature must have a vector")

@@ -74,9 +74,9 @@ class Vocabulary:
 
     def rows_of(self, word: str) -> np.ndarray:
         """Return the rows for a word and its n-grams or, if the word is unknown, for its known n-grams."""
-        known = self.id_of.get(word)
-        if known is not None:
-            return self.parts[self.starts[known] : self.starts[known + 1]]
+        place = self.id_of.get(word)
+        if place is not None:
+            return self.parts[self.starts[place] : self.starts[place + 1]]
         rows = (self.row_of_bucket.get(bucket) for bucket in self.buckets(word))
         return np.array([row for row in rows if row is not None], np.int32)
 
@@ -150,38 +150,39 @@ class Corpus:
         return tokens[there], starts
 
 
-def vocabulary_arrays(known: Vocabulary) -> dict[str, np.ndarray]:
+def vocabulary_arrays(vocabulary: Vocabulary) -> dict[str, np.ndarray]:
     """Return the arrays to save, without the words."""
     return {
-        "counts": known.counts,
-        "starts": known.starts,
-        "parts": known.parts,
-        "word_rows": np.array(known.word_rows, np.int64),
-        "buckets": np.array(list(known.row_of_bucket), np.int64),
-        "bucket_rows": np.array(list(known.row_of_bucket.values()), np.int64),
+        "counts": vocabulary.counts,
+        "starts": vocabulary.starts,
+        "parts": vocabulary.parts,
+        "word_rows": np.array(vocabulary.word_rows, np.int64),
+        "buckets": np.array(list(vocabulary.row_of_bucket), np.int64),
+        "bucket_rows": np.array(list(vocabulary.row_of_bucket.values()), np.int64),
     }
 
 
 def read_vocabulary(words: list[Any], arrays: dict[str, np.ndarray], like: Vocabulary, n_parts: int) -> Vocabulary:
     """Return the vocabulary saved in a file, with the n-gram settings of ``like``."""
-    known, n = Vocabulary(like.lengths, like.n_buckets), len(words)
-    known.n_parts = n_parts
+    vocabulary, n = Vocabulary(like.lengths, like.n_buckets), len(words)
+    vocabulary.n_parts = n_parts
     require(all(type(word) is str for word in words) and len(set(words)) == n, "words must be distinct strings")
-    known.words, known.id_of = words, {word: i for i, word in enumerate(words)}
-    known.counts = read_array("counts", arrays, np.int64)
-    sound = known.counts.shape == (n,) and bool(np.all((known.counts >= 0) & (known.counts < MOST)))
+    vocabulary.words, vocabulary.id_of = words, {word: i for i, word in enumerate(words)}
+    vocabulary.counts = read_array("counts", arrays, np.int64)
+    sound = vocabulary.counts.shape == (n,) and bool(np.all((vocabulary.counts >= 0) & (vocabulary.counts < MOST)))
     require(sound, "there must be a count for each word")
-    known.starts, known.parts = read_array("starts", arrays, np.int64), read_array("parts", arrays, np.int32)
-    sound = known.starts.shape == (n + 1,) and known.starts[0] == 0 and known.starts[-1] == known.parts.size
-    require(sound and bool(np.all(np.diff(known.starts) > 0)), "each word must have parts")
-    known.word_rows = _rows("word_rows", arrays, n, n_parts)
+    starts, parts = read_array("starts", arrays, np.int64), read_array("parts", arrays, np.int32)
+    vocabulary.starts, vocabulary.parts = starts, parts
+    sound = starts.shape == (n + 1,) and starts[0] == 0 and starts[-1] == parts.size
+    require(sound and bool(np.all(np.diff(starts) > 0)), "each word must have parts")
+    vocabulary.word_rows = _rows("word_rows", arrays, n, n_parts)
     buckets = read_array("buckets", arrays, np.int64)
     rows = _rows("bucket_rows", arrays, buckets.size, n_parts)
-    known.row_of_bucket = dict(zip(buckets.tolist(), rows, strict=True))
-    require(len(known.row_of_bucket) == buckets.size, "buckets must be distinct")
-    inside = bool(np.all((known.parts >= 0) & (known.parts < n_parts)))
+    vocabulary.row_of_bucket = dict(zip(buckets.tolist(), rows, strict=True))
+    require(len(vocabulary.row_of_bucket) == buckets.size, "buckets must be distinct")
+    inside = bool(np.all((parts >= 0) & (parts < n_parts)))
     require(inside, "parts of words must be among those that have vectors")
-    return known
+    return vocabulary
 
 
 def _rows(name: str, arrays: dict[str, np.ndarray], n: int, n_parts: int) -> list[int]:
@@ -219,9 +220,9 @@ class TextFeatures:
 
     def learn(self, corpus: Corpus, min_count: int) -> None:
         """Assign rows to the features of texts. A word needs ``min_count`` occurrences to get a row."""
-        known, counts = self.vocabulary, corpus.counts()
+        vocabulary, counts = self.vocabulary, corpus.counts()
         often = [(-count, word) for word, count in zip(corpus.id_of, counts.tolist(), strict=True)]
-        known.add([word for n, word in sorted(often) if -n >= min_count and word not in known.id_of], 0)
+        vocabulary.add([word for n, word in sorted(often) if -n >= min_count and word not in vocabulary.id_of], 0)
         if self.length > 1:
             self.grams = np.unique(self._grams(corpus)[0])
 

@@ -54,28 +54,28 @@ class WordModel:
         """Count the words of texts, and create vectors for words that have become frequent enough."""
         if self.n_components != options.n_components:
             raise ValueError(f"n_components must still be {self.n_components} in partial_fit: call fit to change it")
-        known, counts = self.vocabulary, corpus.counts()
+        vocabulary, counts = self.vocabulary, corpus.counts()
         new: list[tuple[int, str]] = []
         for word, count in zip(corpus.id_of, counts.tolist(), strict=True):
-            if word not in known.id_of:
+            if word not in vocabulary.id_of:
                 self.waiting[word] = self.waiting.get(word, 0) + count
                 if self.waiting[word] >= options.min_count:
                     new.append((-self.waiting[word], word))
         new.sort()
-        n_whole = options.n_whole_words if len(known) == 0 else 0
-        first = len(known)
-        known.add([word for _, word in new], n_whole)
-        known.counts[first:] = [self.waiting.pop(word) for _, word in new]
+        n_whole = options.n_whole_words if len(vocabulary) == 0 else 0
+        first = len(vocabulary)
+        vocabulary.add([word for _, word in new], n_whole)
+        vocabulary.counts[first:] = [self.waiting.pop(word) for _, word in new]
         for word, count in zip(corpus.id_of, counts.tolist(), strict=True):
-            place = known.id_of.get(word, first)
+            place = vocabulary.id_of.get(word, first)
             if place < first:
-                known.counts[place] += count
+                vocabulary.counts[place] += count
         d = self.n_components
-        n_parts = known.n_parts - self.vectors.inputs.shape[0]
+        n_parts = vocabulary.n_parts - self.vectors.inputs.shape[0]
         fresh = (self.generator.random((n_parts, d), np.float32) * 2.0 - 1.0) / np.float32(d)
         self.vectors = FeatureVectors(
             np.concatenate([self.vectors.inputs, fresh]),
-            np.concatenate([self.vectors.outputs, np.zeros((len(known) - first, d), np.float32)]),
+            np.concatenate([self.vectors.outputs, np.zeros((len(vocabulary) - first, d), np.float32)]),
         )
         self._own = None
 
@@ -142,10 +142,12 @@ class WordModel:
     def own_vectors(self) -> np.ndarray:
         """Return the vector of each word: the mean of the vectors of the word itself and its n-grams."""
         if self._own is None:
-            known = self.vocabulary
-            sizes = np.diff(known.starts)
+            vocabulary = self.vocabulary
+            sizes = np.diff(vocabulary.starts)
             shares = np.repeat((1.0 / np.maximum(sizes, 1)).astype(np.float32), sizes)
-            parts = scipy.sparse.csr_array((shares, known.parts, known.starts), (len(known), known.n_parts))
+            parts = scipy.sparse.csr_array(
+                (shares, vocabulary.parts, vocabulary.starts), (len(vocabulary), vocabulary.n_parts)
+            )
             self._own = parts @ self.vectors.inputs
         return self._own
 
@@ -164,18 +166,18 @@ class WordModel:
 
     def pooled(self, texts: list[list[str]], pooling: str) -> np.ndarray:
         """Return the mean of each text's word vectors, weighted if ``pooling`` is "sif"."""
-        known, weights = self.vocabulary.id_of, self._weights()
+        id_of, weights = self.vocabulary.id_of, self._weights()
         new: dict[str, int] = {}
         numbers = np.array(
             [
-                known[word] if word in known else len(known) + new.setdefault(word, len(new))
+                id_of[word] if word in id_of else len(id_of) + new.setdefault(word, len(new))
                 for text in texts
                 for word in text
             ],
             np.int64,
         )
         vectors = np.concatenate([self.own_vectors(), self.vectors_of(list(new))])
-        weights = np.concatenate([weights if pooling == "sif" else np.ones(len(known)), np.ones(len(new))])
+        weights = np.concatenate([weights if pooling == "sif" else np.ones(len(id_of)), np.ones(len(new))])
         weights[~vectors.any(axis=1)] = 0.0
         of_text = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
         sizes = np.maximum(np.bincount(of_text, weights[numbers] > 0, len(texts)), 1.0)
@@ -189,9 +191,9 @@ class WordModel:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to save."""
-        known = self.vocabulary
+        vocabulary = self.vocabulary
         described = {
-            "words": known.words,
+            "words": vocabulary.words,
             "waiting": self.waiting,
             "n_learned": self.n_learned,
             "generator": generator_fields(self.generator),
@@ -200,7 +202,7 @@ class WordModel:
             "described": document(described),
             "inputs": self.vectors.inputs,
             "outputs": self.vectors.outputs,
-            **vocabulary_arrays(known),
+            **vocabulary_arrays(vocabulary),
             "common": np.zeros(0, np.float32) if self.common is None else self.common,
         }
 
@@ -214,10 +216,12 @@ class WordModel:
             read_array("inputs", arrays, np.float32, n_axes=2), read_array("outputs", arrays, np.float32, n_axes=2)
         )
         n_parts = model.vectors.inputs.shape[0]
-        known = model.vocabulary = read_vocabulary(take(described, "words", list), arrays, model.vocabulary, n_parts)
+        vocabulary = model.vocabulary = read_vocabulary(
+            take(described, "words", list), arrays, model.vocabulary, n_parts
+        )
         require(are_moderate(*model.vectors), "vectors must be finite")
         require(model.vectors.inputs.shape[1] == d, "there must be n_components for each part")
-        require(model.vectors.outputs.shape == (len(known), d), "there must be n_components for each word")
+        require(model.vectors.outputs.shape == (len(vocabulary), d), "there must be n_components for each word")
         model.waiting = take(described, "waiting", dict)
         sound = all(type(count) is int and 0 <= count < MOST for count in model.waiting.values())
         require(sound, "counts must be integers")
