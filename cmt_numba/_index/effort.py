@@ -19,6 +19,7 @@ _TARGETS, _EPSILONS = [0.5, 0.95, 0.99, 0.999], [1.0, 1.6, 1.9, 2.5]
 N_AT_ONCE = 16
 """Number of samples that are measured together."""
 
+_FEWEST = 2  # the effort for fewer than 2**2 vectors is that for 2**2, because that for one vector is uncertain
 _POWERS = 24  # gaps for 1, 2, 4, ... vectors
 
 
@@ -65,6 +66,7 @@ class Gaps:
             some = some[~np.isnan(some)]
             gaps[i] = np.quantile(some, share) if some.size else 1e30
         gaps[:n] = np.maximum.accumulate(gaps[:n])
+        gaps[:_FEWEST] = gaps[_FEWEST]
         gaps[n:] = gaps[n - 1] + (gaps[n - 1] - gaps[n - 3]) / 2 * np.arange(1, _POWERS - n + 1)
         apart = float(np.median(self.samples[:, -1])) if len(self.samples) else 1.0
         return gaps.astype(np.float32), float(np.interp(target_recall, _TARGETS, _EPSILONS)), max(apart, 1e-12)

@@ -53,7 +53,7 @@ MOST_TRAINED_ALONE = 8192
 MOST_TRAINED_ALONE_DENSE = 50_000
 """The same limit for dense examples. A pass over more takes minutes, because each example searches all trees."""
 
-_RECALL = 0.995  # fraction of rows for which an index of very many dense scorers finds the best label
+_RECALL = 0.999  # fraction of rows for which an index of very many dense scorers finds the best label
 _ROWS_ASKED = 1024  # number of rows on which the effort of its searches is measured
 
 # Limits on a row's candidates from leaves and from the inverted index.
