@@ -20,6 +20,7 @@ N_AT_ONCE = 16
 """Number of samples that are measured together."""
 
 _FEWEST = 2  # the effort for fewer than 2**2 vectors is that for 2**2, because that for one vector is uncertain
+_USUAL = 0.9  # fraction of samples that are not far from the nearest center
 _POWERS = 24  # gaps for 1, 2, 4, ... vectors
 
 
@@ -68,5 +69,5 @@ class Gaps:
         gaps[:n] = np.maximum.accumulate(gaps[:n])
         gaps[:_FEWEST] = gaps[_FEWEST]
         gaps[n:] = gaps[n - 1] + (gaps[n - 1] - gaps[n - 3]) / 2 * np.arange(1, _POWERS - n + 1)
-        apart = float(np.median(self.samples[:, -1])) if len(self.samples) else 1.0
+        apart = float(np.quantile(self.samples[:, -1], _USUAL)) if len(self.samples) else 1.0
         return gaps.astype(np.float32), float(np.interp(target_recall, _TARGETS, _EPSILONS)), max(apart, 1e-12)

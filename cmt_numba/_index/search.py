@@ -44,7 +44,7 @@ _WORDS_IN_A_LINE, _FLOATS_IN_A_LINE, _BYTES_IN_A_LINE = 8, 16, 64
 _PREFETCHED = 256  # number of features of a vector to prefetch
 _TWO, _HALF = np.float32(2.0), np.float32(0.5)
 _SHORTEST = np.float32(1e-30)
-_FARTHER = np.float32(0.5)  # growth of a gap with the squared distance of all allowed members
+_FARTHER = np.float32(0.25)  # growth of a gap with the squared distance of a far query from the nearest center
 _WIDER, _LEAST_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
 
 
@@ -53,7 +53,7 @@ class ListEffort(NamedTuple):
 
     gaps: np.ndarray  # float32: the gap for the 2**i best vectors
     epsilon: float  # number of standard errors of estimates
-    apart: float  # usual squared distance between a query and the nearest center
+    apart: float  # squared distance from the nearest center beyond which a query is far from all lists
 
 
 class Mask(NamedTuple):
@@ -342,7 +342,7 @@ def _reach_lists(arrays, queries, m, reach, effort, mask, k):
 
     They have at least ``k`` members. With a mask, lists without allowed members are left out. If few members of the
     nearest lists are allowed, the best ``k`` of them are as far away as the best ``k / share`` members, and the gap is
-    that of so many; it is wider if all allowed members are far away.
+    that of so many. It is wider if all lists with allowed members are far away.
     """
     state = by_reference(arrays)
     clusters, near, n_lists = state.clusters, reach.near, state.totals[N_LISTS]
@@ -359,15 +359,16 @@ def _reach_lists(arrays, queries, m, reach, effort, mask, k):
                 best, best_near = np.int64(j), near[j]
         if n_possible == 0:
             return np.int64(0)
-    gap = _gap_for(effort.gaps, np.float32(k))
+    farther = max(_apart(state, best, _nearness(state, queries, m, best)) - np.float32(effort.apart), np.float32(0.0))
+    farther *= _FARTHER
+    gap = _gap_for(effort.gaps, np.float32(k)) + farther
     n = _within_gap(state, queries, m, reach, best, gap)
     if is_masked:
         n_members = np.int64(0)
         for i in range(n):
             n_members += clusters.sizes[reach.chosen[i]]
         wanted = np.float32(k) * np.float32(n_members) / np.float32(_n_candidates(reach, n, mask.counts))
-        farther = _apart(state, best, best_near) - np.float32(effort.apart)
-        gap = _gap_for(effort.gaps, wanted) + max(_FARTHER * farther, np.float32(0.0))
+        gap = _gap_for(effort.gaps, wanted) + farther
         n = _within_gap(state, queries, m, reach, best, gap)
     while n < n_possible and _n_candidates(reach, n, mask.counts if is_masked else clusters.sizes) < k:
         gap = _WIDER * gap + _LEAST_GAP

@@ -254,3 +254,29 @@ def test_few_features_in_distant_clusters_are_found(d: int):
     for first in range(0, 4000, 250):
         dense.insert(X[first : first + 250])
     assert dense.recall(X[4000:], 10, 0.95) > 0.88
+
+
+@needs_jit
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_queries_far_from_all_clusters_find_their_nearest_vectors(metric: str):
+    rng = np.random.default_rng(1)
+    centers = 5 * rng.standard_normal((20, 32))
+    X = centers[rng.integers(20, size=4400)] + 0.5 * rng.standard_normal((4400, 32))
+    is_far = rng.random(4400) < 0.05
+    is_far[4000:] = np.arange(400) < 200
+    X[is_far] = 8 * rng.standard_normal((is_far.sum(), 32))
+    X = X.astype(np.float32)
+    dense = index.DenseIndex(32, metric)
+    for first in range(0, 4000, 250):
+        dense.insert(X[first : first + 250])
+    assert dense.recall(X[4000:], 10, 0.95) > 0.93
+
+
+@needs_jit
+def test_inner_products_of_long_positive_vectors_are_found():
+    rng = np.random.default_rng(0)
+    X = np.abs(rng.standard_t(3, size=(4400, 32))).astype(np.float32)
+    dense = index.DenseIndex(32, "inner_product")
+    for first in range(0, 4000, 250):
+        dense.insert(X[first : first + 250])
+    assert dense.recall(X[4000:], 10, 0.95) > 0.93

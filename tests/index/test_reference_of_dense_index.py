@@ -81,7 +81,7 @@ def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, togeth
     shares = []
     for gap in (0.01, 0.3, 1e30):
         ids, scores = np.empty((6, k), np.int64), np.empty((6, k))
-        effort = search.ListEffort(np.full(24, gap, np.float32), 20.0, 1.0)  # bounds are not missed
+        effort = search.ListEffort(np.full(24, gap, np.float32), 20.0, 1e9)  # no bound is missed, no row is far
         every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
         for first in range(0, 6, 6 if together else 1):
             search.search_rows(state, Q, first, 6 if together else first + 1, effort, every, scores, ids)
