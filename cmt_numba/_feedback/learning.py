@@ -9,7 +9,7 @@ import numpy as np
 
 from .._forest import dot
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
-from .parts import describe, general_odds, lead, log_odds, standing
+from .parts import describe, general_odds, lead, log_odds, map_query, standing
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -294,7 +294,8 @@ def learn_rewards(learned, prior, queries, candidates, rewards, is_shared):
     lower = empty((N_REGRESSED, N_REGRESSED), np.float64)
     for row in range(n):
         query, keys, given = queries[row], candidates.keys[row], rewards[row]
-        describe(learned, query, candidates, row, mapped, weighted, parts)
+        map_query(learned.map, query, mapped)
+        describe(learned, query, mapped, candidates, row, weighted, parts)
         if is_shared:
             _share(learned, parts, given, m)
         _try(learned, parts, given, m)

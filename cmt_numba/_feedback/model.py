@@ -10,10 +10,12 @@ import scipy.sparse
 
 from .._forest import NONE, InvariantError, require, resized
 from .learning import learn_rewards
-from .parts import score_candidates, transform_queries
+from .parts import map_queries, score_candidates
 from .state import (
     CONSTANT,
+    DIAGONAL,
     GAIN,
+    MAPPED,
     N_PARTS,
     PART_NAMES,
     SHOWN,
@@ -139,10 +141,21 @@ class FeedbackModel:
         rows: np.ndarray = X / np.maximum(lengths, np.float32(1e-30))
         return rows
 
-    def transform(self, queries: np.ndarray) -> np.ndarray:
-        """Return queries to search for candidates with. Only for keys that are not hashed."""
-        transformed = np.empty_like(queries)
-        transform_queries(self._state, queries, transformed)
+    def map(self, queries: np.ndarray) -> np.ndarray:
+        """Return the products of queries with the map."""
+        mapped = np.empty_like(queries)
+        map_queries(self._state.map, queries, mapped)
+        return mapped
+
+    def transform(self, queries: np.ndarray, mapped: np.ndarray) -> np.ndarray:
+        """Return queries whose products with keys are the parts of scores that do not depend on a memory's rewards.
+
+        Only for keys that are not hashed. ``mapped`` is the result of :meth:`map`.
+        """
+        similar, by_map, by_feature = self.weights[[SIMILAR, MAPPED, DIAGONAL]].tolist()
+        weighted = self._state.diagonal[0] * queries
+        further = np.float32(by_map / similar) * mapped + np.float32(by_feature / similar) * weighted
+        transformed: np.ndarray = queries + further
         return transformed
 
     def find_moved(self, queries: np.ndarray, n: int) -> np.ndarray:
@@ -162,7 +175,14 @@ class FeedbackModel:
         similarities = np.where(ids == NONE, -np.inf, similarities).astype(np.float64)
         return Candidates(rows, similarities, keys.reshape(*ids.shape, -1))
 
-    def rank(self, queries: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    def rank(
+        self,
+        queries: np.ndarray,
+        ids: np.ndarray,
+        similarities: np.ndarray,
+        keys: np.ndarray,
+        mapped: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Return the scores of candidates, shape (n, m); -inf for no candidate.
 
         Parameters
@@ -173,6 +193,8 @@ class FeedbackModel:
             The candidates, -1 for none.
         similarities : ndarray of float, shape (n, m)
             The cosines of queries and keys.
+        mapped : ndarray, optional
+            The result of :meth:`map`. By default, it is computed.
 
         Returns
         -------
@@ -181,7 +203,8 @@ class FeedbackModel:
         """
         scores = np.empty(ids.shape)
         candidates = self._candidates(ids, similarities, keys)
-        score_candidates(self._state, queries, candidates, scores, np.empty((0, *ids.shape[1:], N_PARTS)))
+        mapped = self.map(queries) if mapped is None else mapped
+        score_candidates(self._state, queries, mapped, candidates, scores, np.empty((0, *ids.shape[1:], N_PARTS)))
         weights = self._state.weights
         scores -= weights[CONSTANT]
         scores /= weights[SIMILAR]
@@ -193,7 +216,7 @@ class FeedbackModel:
         """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
         parts, weights = np.empty((1, ids.size, N_PARTS)), self._state.weights
         candidates = self._candidates(ids[None], similarities[None], keys)
-        score_candidates(self._state, query, candidates, np.empty((1, ids.size)), parts)
+        score_candidates(self._state, query, self.map(query), candidates, np.empty((1, ids.size)), parts)
         products = parts[0] * weights / weights[SIMILAR]
         products[:, CONSTANT] = 0.0
         return [dict(zip(PART_NAMES, row, strict=True)) for row in products.tolist()]

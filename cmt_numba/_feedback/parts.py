@@ -76,12 +76,11 @@ def _weighted_query(weights, query, weighted):
 
 
 @inner
-def describe(learned, query, candidates, row, mapped, weighted, parts):
+def describe(learned, query, mapped, candidates, row, weighted, parts):
     """Write the parts of the scores of all candidates for a query. Candidates with a similarity of -inf have none."""
     width, totals = query.size, learned.totals
     rows, similarities, keys = candidates.rows[row], candidates.similarities[row], candidates.keys
     zero = np.int64(0)
-    map_query(learned.map, query, mapped)
     _weighted_query(learned.diagonal[0], query, weighted)
     most, total, mean = -np.inf, 0.0, totals[ALL_REWARDED] / totals[ALL_SHOWN]
     for i in range(rows.size):
@@ -162,33 +161,24 @@ def standing(learned, parts, i):
 
 
 @kernel
-def score_candidates(learned, queries, candidates, scores, parts_of_first):
+def score_candidates(learned, queries, mapped, candidates, scores, parts_of_first):
     """Write the scores of the candidates of each query, and the parts of those of the first query."""
     learned, candidates = by_reference(learned), by_reference(candidates)
     n, width = queries.shape
     m = candidates.rows.shape[1]
-    mapped, weighted, parts = empty(width, np.float32), empty(width, np.float32), empty((m, N_PARTS), np.float64)
+    weighted, parts = empty(width, np.float32), empty((m, N_PARTS), np.float64)
     for row in range(n):
-        describe(learned, queries[row], candidates, row, mapped, weighted, parts)
+        describe(learned, queries[row], mapped[row], candidates, row, weighted, parts)
         for i in range(m):
             scores[row, i] = standing(learned, parts, i)
             if row < parts_of_first.shape[0]:
                 for j in range(N_PARTS):
                     parts_of_first[row, i, j] = parts[i, j]
-    release((mapped, weighted, parts))
+    release((weighted, parts))
 
 
 @kernel
-def transform_queries(learned, queries, transformed):
-    """Write queries whose products with keys are the parts of the scores that do not depend on the memory's rewards."""
-    learned = by_reference(learned)
-    weights, width = learned.weights, queries.shape[1]
-    mapped, weighted = empty(width, np.float32), empty(width, np.float32)
-    similar, by_map, by_feature = weights[SIMILAR], weights[MAPPED], weights[DIAGONAL]
+def map_queries(learned_map, queries, mapped):
+    """Write the products of queries with the map, the same for a query alone as for one among others."""
     for row in range(queries.shape[0]):
-        map_query(learned.map, queries[row], mapped)
-        _weighted_query(learned.diagonal[0], queries[row], weighted)
-        for j in range(width):
-            further = by_map * np.float64(mapped[j]) + by_feature * np.float64(weighted[j])
-            transformed[row, j] = np.float32(np.float64(queries[row, j]) + further / similar)
-    release((mapped, weighted))
+        map_query(learned_map, queries[row], mapped[row])

@@ -57,7 +57,8 @@ class LearnedSearch:
             found: tuple[np.ndarray, np.ndarray] = index.search(Q, k, target_recall, among, n_threads)
             return found
         queries = self.model.prepare(Q)
-        candidates = self._candidates(index, Q, queries, k, target_recall, among, n_threads)
+        mapped = self.model.map(queries)
+        candidates = self._candidates(index, Q, queries, mapped, k, target_recall, among, n_threads)
         n, m = candidates.shape
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
         size = max(1, _CELLS_AT_ONCE // (m * queries.shape[1]))
@@ -66,27 +67,29 @@ class LearnedSearch:
             for start in range(first, stop, size):
                 rows = slice(start, min(start + size, stop))
                 own = candidates[rows]
-                ranked = self._rank(index, Q[rows], queries[rows], own)
-                order = np.lexsort((own, -ranked), axis=1)[:, :k]
-                ids[rows] = np.take_along_axis(own, order, axis=1)
-                scores[rows] = self._as_scores(index, Q[rows], np.take_along_axis(ranked, order, axis=1))
+                ranked = self._rank(index, Q[rows], queries[rows], mapped[rows], own)
+                order = np.arange(len(own))[:, None], np.lexsort((own, -ranked), axis=1)[:, :k]
+                ids[rows] = own[order]
+                scores[rows] = self._as_scores(index, Q[rows], ranked[order])
 
         share_rows(rank, n, n_threads)
         return ids, scores
 
     def similarities(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the learned similarities of candidates, shape (n, m); -inf for the id -1."""
-        return self._rank(index, Q, self.model.prepare(Q), ids)
+        queries = self.model.prepare(Q)
+        return self._rank(index, Q, queries, self.model.map(queries), ids)
 
-    def _rank(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        return self.model.rank(queries, ids, *self._described(index, Q, queries, ids))
+    def _rank(self, index: Any, Q: Any, queries: np.ndarray, mapped: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        return self.model.rank(queries, ids, *self._described(index, Q, queries, ids), mapped)
 
     def candidates(self, index: Any, Q: Any, k: int) -> np.ndarray:
         """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
         if not self.model.is_used:
             ids: np.ndarray = index.search(Q, k, 1.0)[0]
             return ids
-        return self._candidates(index, Q, self.model.prepare(Q), k, 1.0, None, 1)
+        queries = self.model.prepare(Q)
+        return self._candidates(index, Q, queries, self.model.map(queries), k, 1.0, None, 1)
 
     def chances(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the probability that each candidate is rewarded, shape (n, m)."""
@@ -99,14 +102,23 @@ class LearnedSearch:
     def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]]:
         """Return the parts of the similarity of each result of one query that are not 0, by name."""
         queries = self.model.prepare(Q)
-        others = self._candidates(index, Q, queries, ids.size, target_recall, None, 1)[0]
+        mapped = self.model.map(queries)
+        others = self._candidates(index, Q, queries, mapped, ids.size, target_recall, None, 1)[0]
         candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
         similarities, keys = self._described(index, Q, queries, candidates[None])
         explained = self.model.explain(queries, candidates, similarities[0], keys)[: ids.size]
         return [{name: value for name, value in parts.items() if value != 0.0} for parts in explained]
 
     def _candidates(
-        self, index: Any, Q: Any, queries: np.ndarray, k: int, target_recall: float, among: Any, n_threads: int
+        self,
+        index: Any,
+        Q: Any,
+        queries: np.ndarray,
+        mapped: np.ndarray,
+        k: int,
+        target_recall: float,
+        among: Any,
+        n_threads: int,
     ) -> np.ndarray:
         """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
         moved = self._moved(index, queries, _N_MOVED, among)
@@ -114,7 +126,7 @@ class LearnedSearch:
             ids: np.ndarray = index.search(Q, max(k, MOST_CANDIDATES), target_recall, among, n_threads)[0]
             return _joined(index, ids, moved)
         similar = index.search(Q, k, target_recall, among, n_threads)[0]
-        transformed = self.model.transform(queries) * np.linalg.norm(Q, axis=1)[:, None]
+        transformed = self.model.transform(queries, mapped) * np.linalg.norm(Q, axis=1)[:, None]
         ids = index.search(transformed, max(k, MOST_CANDIDATES), target_recall, among, n_threads)[0]
         return _joined(index, _joined(index, ids, similar), moved)
 
@@ -159,7 +171,7 @@ class LearnedSearch:
         """Return ids with further candidates for each query, with which rewarded memories are compared."""
         queries, prepared = Q, self.model.prepare(Q)
         if self.model.is_used and not self.model.is_hashed:
-            queries = self.model.transform(prepared) * np.linalg.norm(Q, axis=1)[:, None]
+            queries = self.model.transform(prepared, self.model.map(prepared)) * np.linalg.norm(Q, axis=1)[:, None]
         found = index.search(queries, _N_COMPETITORS, target_recall)[0]
         moved = self._moved(index, prepared, _N_COMPETITORS, None)
         return _joined(index, _joined(index, ids, found), moved)

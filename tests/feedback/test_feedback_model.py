@@ -264,8 +264,10 @@ def test_query_is_transformed_towards_rewarded_keys(rng):
     memory = Memory(keys, n=40)
     wanted = rng.integers(0, 40, 200)
     queries = ask(wanted)
-    np.testing.assert_array_equal(memory.model.transform(queries), queries)
+    np.testing.assert_array_equal(memory.model.transform(queries, memory.model.map(queries)), queries)
     before = np.mean(np.argmax(queries @ memory.keys.T, axis=1) == wanted)
     teach(memory, ask, rng)
-    after = np.mean(np.argmax(memory.model.transform(queries) @ memory.keys.T, axis=1) == wanted)
+    after = np.mean(
+        np.argmax(memory.model.transform(queries, memory.model.map(queries)) @ memory.keys.T, axis=1) == wanted
+    )
     assert after > before + 0.1
