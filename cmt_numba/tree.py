@@ -329,7 +329,7 @@ class ContextualMemoryTree:
 
         A row that explored an internal node trains the router of that node; any other row trains the scorer. After each
         row, every tree reroutes ``n_reroutes`` memories. Unlike the algorithm of the paper, an update may also move
-        dense keys. See ``scorer_loss`` for updates with a single reward per row.
+        dense keys, and with ``scorer_loss="contrast"``, :meth:`teach` follows for memories with a reward of 1.
 
         Parameters
         ----------

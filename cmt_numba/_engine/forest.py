@@ -90,6 +90,11 @@ class Forest:
     # Contents
 
     @property
+    def teaches(self) -> bool:
+        """Whether updates also teach routers the paths to rewarded memories, unlike the algorithm of the paper."""
+        return bool(self.options["scorer_loss"] == forests.ScorerLoss.CONTRAST.name.lower())
+
+    @property
     def n_memories(self) -> int:
         """Number of memories stored."""
         state = self.state

@@ -31,23 +31,26 @@ def update_rows(
     """
     if forest.n_memories == 0:
         return
-    if rewards.shape[1] > 1 or forest.options["scorer_loss"] != forests.ScorerLoss.CONTRAST.name.lower():
-        _learn_rewards(forest, rows, hits, rewards, progress)
-        _move_keys(forest, rows, hits, rewards, key_learning_rate)
-        return
-    others = forests.unexplored(rows.n_rows, 2)
-    search(forest, rows, forest.n_trees, others)
-    pairs, compared = forests.with_runners_up(hits, others), np.zeros((rows.n_rows, 2), np.float32)
-    compared[:, 0] = rewards[:, 0]
+    pairs, compared = hits, rewards
+    if rewards.shape[1] == 1 and forest.teaches:
+        others = forests.unexplored(rows.n_rows, 2)
+        search(forest, rows, forest.n_trees, others)
+        pairs, compared = forests.with_runners_up(hits, others), np.zeros((rows.n_rows, 2), np.float32)
+        compared[:, 0] = rewards[:, 0]
     _learn_rewards(forest, rows, pairs, compared, progress)
     _move_keys(forest, rows, pairs, compared, key_learning_rate)
-    shown = np.ascontiguousarray(pairs.ids[:, 0])
-    worth = rewards[:, 0] >= forests.WORTH_FINDING
-    if worth.any():
-        slots = forest.slots_of(shown)
-        right = np.flatnonzero(worth & (slots != forests.NONE))
-        if right.size > 0:
-            _teach(forest, rows if right.size == rows.n_rows else rows.take(right), slots[right], 1, False)
+    if forest.teaches:
+        _teach_rewarded(forest, rows, hits._replace(ids=hits.ids[:, : rewards.shape[1]]), rewards)
+
+
+def _teach_rewarded(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: np.ndarray) -> None:
+    """Teach routers to find the memories with a reward of 1."""
+    taught, best = forests.rewarded_memories(hits, np.full(rows.n_rows, forests.NONE), rewards)
+    slots = forest.slots_of(best)
+    stored = np.flatnonzero(slots != forests.NONE)
+    if stored.size > 0:
+        right = taught[stored]
+        _teach(forest, rows if right.size == rows.n_rows else rows.take(right), slots[stored], 1, False)
 
 
 def warn_if_in_vain(forest: Forest, hits: forests.Hits, rewards: np.ndarray) -> None:

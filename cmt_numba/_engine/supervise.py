@@ -59,10 +59,8 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
                 hits = without_own(tree.query(queries, n_wanted, how.n_probes, how.epsilon), own, how.k)
                 rewards = check_rewards(how.reward(block, hits.ids), hits.ids)
                 tree.update(queries, hits, rewards, key_learning_rate=how.key_learning_rate)
-                taught, best = rewarded_memories(hits, own, rewards)
-                with suppress(KeyError):  # another thread may remove a memory
-                    if taught.size > 0:
-                        tree.teach(queries[taught], best)
+                if how.own_ids is not None or not tree._forest.teaches:
+                    _teach(tree, queries, *rewarded_memories(hits, own, rewards))
                 found_together.append(rewarded_pairs(hits, own, rewards))
                 total += float(np.sum(rewards[:, 0], where=hits.ids[:, 0] != NONE))
                 report(stop - first)
@@ -71,6 +69,12 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
             with suppress(KeyError):
                 _rebuild_if_worthwhile(tree, ids, groups)
     return total / rows.n_rows
+
+
+def _teach(tree: Any, queries: Any, taught: np.ndarray, best: np.ndarray) -> None:
+    with suppress(KeyError):  # another thread may remove a memory
+        if taught.size > 0:
+            tree.teach(queries[taught], best)
 
 
 def _rebuild_if_worthwhile(tree: Any, ids: np.ndarray, groups: np.ndarray) -> None:

@@ -54,13 +54,15 @@ def test_the_best_other_memory_counts_as_unrewarded(kind: Any) -> None:
     tree.check_invariants()
 
 
-def test_full_rewards_teach_like_ranking() -> None:
+def test_full_rewards_train_the_scorer_like_ranking_and_teach_the_routers() -> None:
     rng = np.random.default_rng(0)
     keys, asked = (rows_of(rng.integers(0, 6, n), rng) for n in (60, 25))
     trees = [ContextualMemoryTree(scorer_loss=loss, random_state=1) for loss in ("contrast", "ranking")]
     for tree in trees:
         tree.insert(keys)
-        tree.update(asked, tree.query(asked, k=3, epsilon=0.3), np.arange(75).reshape(25, 3) % 2)
+        hits, rewards = tree.query(asked, k=3, epsilon=0.3), np.arange(75).reshape(25, 3) % 2
+        tree.update(asked, hits, rewards)
+    trees[1].teach(asked, np.where(rewards == 1, hits.ids, 60).min(axis=1))
     assert np.any(trees[0]._forest.allocated().scorer.theta)
     assert same(*trees)
 
