@@ -562,24 +562,30 @@ def corrected(learner: Callable[[], Any], data: Taught, most: int) -> list[Any]:
     argument("--shots", type=int, nargs="+", default=[5, 20], help="texts per class"),
     argument("--corrections", type=int, default=200),
     argument("--classes", type=int, default=150, help="number of random classes"),
+    argument("--draws", type=int, default=3, help="number of random draws of classes and texts"),
 )
 def live(options: argparse.Namespace) -> None:
     """Measure a ``TextClassifier`` that learns text by text: calibration, corrections, and later classes.
 
     The folders have lines ``{"text": ..., "label": ...}``. The first table has the calibration error after a fit on
     half of the texts, after the other half was added one by one, and after one fit on all texts, with errors. The
-    second corrects wrong answers. The third adds a fifth of the classes text by text. Needs tabulate.
+    second corrects wrong answers. The third adds a fifth of the classes text by text. All are means over the draws.
+    Needs tabulate.
     """
     rows: tuple[list[Any], ...] = ([], [], [])
     learner = lambda: TextClassifier(random_state=0)  # noqa: E731
     for folder in options.folders:
         data = taught(folder)
-        data = data.of_classes(np.random.default_rng(0).permutation(np.unique(data.labels))[: options.classes])
         for shots in options.shots:
-            few, name = data.shots(shots, 0), [folder.name, shots]
-            rows[0].append([*name, *doubled(learner, few)])
-            rows[1].append([*name, *corrected(learner, few, options.corrections)])
-            rows[2].append([*name, *live_error(learner, few, np.unique(few.labels).size // 5)])
+            results: tuple[list[Any], ...] = ([], [], [])
+            for draw in range(options.draws):
+                classes = np.random.default_rng(draw).permutation(np.unique(data.labels))[: options.classes]
+                few = data.of_classes(classes).shots(shots, draw)
+                results[0].append(doubled(learner, few))
+                results[1].append(corrected(learner, few, options.corrections))
+                results[2].append(live_error(learner, few, np.unique(few.labels).size // 5))
+            for table, found in zip(rows, results, strict=True):
+                table.append([folder.name, shots, *np.mean(found, axis=0)])
     headers = (
         ["calibration, half", "added singly", "refit", "error, added singly", "refit"],
         ["corrections", "right afterwards", "us each", "error of others, live", "refit"],
