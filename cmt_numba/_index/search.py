@@ -432,9 +432,9 @@ def _add_lists(arrays, reach, n, block, m):
                 block.rows[entry] = m
         if turn == 0:
             total = np.int64(0)
-            for step in range(_STEPS):
-                total += stops[step]
-                stops[step] = total - stops[step]
+            for i in range(_STEPS):
+                total += stops[i]
+                stops[i] = total - stops[i]
     block.ends[m + 1] = begin + n
 
 
@@ -459,7 +459,7 @@ def _order_by_list(block, n_rows):
                 for j in range(1, stops.size):
                     stops[j] += stops[j - 1]
                 n = stops[stops.size - 1]
-        first = stop
+        first = np.int64(stop)
 
 
 @inner
