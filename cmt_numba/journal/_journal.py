@@ -186,6 +186,7 @@ class Journal:
         self._writing, self._refreshing = threading.RLock(), threading.RLock()
         self._is_under_way = False  # True while the thread that holds ``_writing`` makes a change
         self.is_behind = False  # True if the object must be restored because a change or a refresh failed
+        self._is_undone = False  # whether the writes of the last failed change have been undone
         self._is_exact = True  # whether replayed entries had the fingerprints of the original changes
         self._refusal = READ_ONLY if self._durability.read_only else None  # the reason for rejecting changes
         self._n_unsynced = 0
@@ -282,7 +283,7 @@ class Journal:
         try:
             self.append(entry, counts=False)
         except BaseException:
-            self.is_behind = True  # the object differs from the journal
+            self.is_behind, self._is_undone = True, False  # the object differs from the journal
             raise
 
     def catch_up(self) -> None:
@@ -304,8 +305,7 @@ class Journal:
     def _all_or_none(self, work: Callable[[], T], counts: bool) -> T:
         """Make changes and, if ``counts``, commit them. Undo them after a failure."""
         started, database, form = perf_counter(), self.folder.database, self._form
-        if self.is_behind:
-            self._catch_up()
+        self._catch_up()
         if counts:
             form.enter_notes()
         before, mark = (self.sequence, self._n_unsynced, self._journal), form.mark()
@@ -341,17 +341,20 @@ class Journal:
     def _undo(self, before: tuple[int, int, _Effort], keep_earlier: bool, is_changed: bool) -> None:
         """Undo the writes of a change and, if ``is_changed``, restore the object."""
         self.sequence, self._n_unsynced, self._journal = before
-        self._is_too_large, self.is_behind = False, True
+        self._is_too_large, self.is_behind, self._is_undone = False, True, False
         with suppress(OSError, FileFormatError, AlreadyOpenError):
             self.folder.database.undo_change(keep_earlier)
-            self.is_behind = is_changed
+            self.is_behind, self._is_undone = is_changed, True
         with suppress(JournalError):  # the next change retries
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Restore the object from the folder."""
+        """Restore the object from the folder if a failed change has not been undone yet."""
+        if not self.is_behind:
+            return
         try:
-            self.folder.database.roll_back()
+            if not self._is_undone:  # otherwise keep the notes before the failed change
+                self.folder.database.roll_back()
             self._form.use(self._replay_all())
         except (FileFormatError, MemoryError, OSError, AlreadyOpenError) as error:
             message = f"{self.path}: a failed change could not be undone: {error}; close the folder and open it again"
@@ -464,8 +467,7 @@ class Journal:
         """Write all changes to disk and wait until they are stored."""
         with self._writing:
             self.check_changeable()
-            if self.is_behind:
-                self._catch_up()
+            self._catch_up()
             self._form.enter_notes()
             self._write(self._sync)
 

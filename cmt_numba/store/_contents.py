@@ -241,17 +241,18 @@ class StoreContents(DurableForm):
                 self._database.commit()
                 return answer
         except BaseException:
-            uninterrupted(self.lock.step, self._take_back)
+            if self._database is not None:  # a journal restores the store itself, if anything has changed
+                uninterrupted(self.lock.step, self._take_back)
             raise
         finally:
             self._undo, self.stamp = None, object()
 
     def _take_back(self) -> None:
-        """Undo a change in memory. A folder restores its store itself."""
-        if self._database is not None:
-            for undo in reversed(self._undo or []):
-                undo()
-            self._database.roll_back()
+        """Undo a change in memory."""
+        assert self._database is not None
+        for undo in reversed(self._undo or []):
+            undo()
+        self._database.roll_back()
         self.records.forget()
 
     def _apply(self, name: str, **arguments: Any) -> Any:

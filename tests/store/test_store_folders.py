@@ -11,7 +11,7 @@ from failures import failing
 from journals import crashed, execute
 
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
-from cmt_numba.journal import AlreadyOpenError, JournalError
+from cmt_numba.journal import AlreadyOpenError, Journal, JournalError
 from cmt_numba.journal._database import EntryDatabase
 from cmt_numba.store import METRICS
 from cmt_numba.store._records import WITH
@@ -312,3 +312,25 @@ def test_damaged_folders_are_refused(statement: str, words: str, store: MemorySt
     with sqlite3.connect(folder / "journal.sqlite") as connection:  # raises an error if the database is locked
         connection.execute("PRAGMA user_version")
     connection.close()
+
+
+def test_a_refused_change_neither_restores_the_store_nor_forgets_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with MemoryStore(tmp_path / "store", max_items=3, random_state=0) as store:
+        store.add(["a", "b", "c"], np.eye(3))
+        store.query(np.eye(3)[:1], 1)
+        monkeypatch.setattr(Journal, "_replay_all", None)
+        with pytest.raises(ValueError, match="must have 3 features"):
+            store.add(["d"], np.ones((1, 4)))
+        monkeypatch.undo()
+
+        def fail(*_: Any) -> None:
+            raise OSError("full")
+
+        monkeypatch.setattr(EntryDatabase, "sync", fail)
+        with pytest.raises(JournalError, match="full"):
+            store.add(["d"], np.ones((1, 3)))
+        monkeypatch.undo()
+        store.add(["d"], np.ones((1, 3)))
+        assert list(store) == ["a", "c", "d"]
