@@ -58,7 +58,7 @@ class ContextualMemoryTree:
     n_trees : int, default 1
         Number of trees over the same memories, each with its own random draws. The paper uses one tree. More trees find
         more of the nearest memories, and the time of an insert is proportional to their number.
-    alpha : float in (0, 1], default 0.9
+    alpha : float in (0, 1], default 0.4
         Weight of balance in the training of routers. With 1, a router only learns to balance the two sides of its node.
     leaf_multiplier : float, default 4.0
         Leaf size: a leaf of a tree of ``n`` memories contains at most ``leaf_multiplier * log2(n)`` memories. The paper
@@ -127,7 +127,7 @@ class ContextualMemoryTree:
     def __init__(
         self,
         n_trees: int = 1,
-        alpha: float = 0.9,
+        alpha: float = 0.4,
         leaf_multiplier: float = 4.0,
         n_reroutes: int = 5,
         *,

@@ -32,6 +32,7 @@ from .linear_model import (
     reset_model,
 )
 from .lru_list import take_out_slot
+from .principal import aim_router
 from .quantization import move_code
 from .rng import peek_below, random_below
 from .routers import forget_absent, train_router
@@ -119,6 +120,7 @@ def _split(view, t, leaf, work):
         if request_cells(routers, t, 2 << table_bits(n_cells)) != DONE:
             return TABLES_FULL
     node = _take_node_above(trees, routers, t, leaf, take_leaf(trees, t))
+    aim_router(trees, routers, keys, t, node, leaf, work)
     below = trees.nodes[t, node]["below"]
     for _ in range(_SPLIT_PASSES):
         below[LEFT] = 0

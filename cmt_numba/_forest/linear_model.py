@@ -257,6 +257,53 @@ def add_sum(models, t, node, amount):
 
 
 @inner
+def take_sum_as_weights(models, t, node):
+    """Replace the weights by the sum of rows stored in the accumulators, which become 0."""
+    if models.sparse:
+        table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
+        start = table_start(models, t, node)
+        for cell in range(start, start + (1 << bits) if bits > 0 else start):
+            if table[t, cell]["feature"] != NONE:
+                table[t, cell]["weight"] = table[t, cell]["square"]
+                table[t, cell]["square"] = 0.0
+    else:
+        start, d = dense_start(models, node), models.n_features
+        for i in range(start, start + d):
+            models.weights[t, i] = models.weights[t, i + d]
+            models.weights[t, i + d] = 0.0
+
+
+@inner
+def scale_model(models, t, node, factor):
+    """Multiply the bias and all weights by a factor."""
+    models.nodes[t, node]["bias"] *= factor
+    if models.sparse:
+        table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
+        start = table_start(models, t, node)
+        for cell in range(start, start + (1 << bits) if bits > 0 else start):
+            table[t, cell]["weight"] *= factor
+    else:
+        start, d = dense_start(models, node), models.n_features
+        for i in range(start, start + d):
+            models.weights[t, i] *= factor
+
+
+@inner
+def add_squares(models, t, node, x, work):
+    """Add the squares of a located row to the accumulators, as a step with a slope of 1 does."""
+    models.nodes[t, node]["bias_square"] += 1.0
+    if models.sparse:
+        table = models.table[t]
+        for i in range(x.b - x.a):
+            table[work.cells[i]]["square"] += x.values[x.a + i] * x.values[x.a + i]
+    else:
+        start, d = dense_start(models, node), models.n_features
+        for i in range(d):
+            value = x.scale * np.float32(x.values[x.a + i])
+            models.weights[t, start + d + i] += value * value
+
+
+@inner
 def passive_aggressive_step(models, t, node, x, work, label, error, most):
     """Move the margin of a located row by ``error`` towards ``label``, with the smallest change of the model.
 

@@ -159,7 +159,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     leaf_multiplier : float, optional
         Factor ``c`` of the leaf size: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for
         dense examples and 1 for sparse ones, or less if ``fit`` receives few classes.
-    alpha : float in (0, 1], default 0.9
+    alpha : float in (0, 1], default 0.4
         Weight of balance in the training of routers while classes are inserted.
     n_reroutes : int, default 5
         Number of classes that each tree reroutes after each inserted class, at most 10,000. Nothing is rerouted if
@@ -231,7 +231,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         metric: str = "euclidean",
         weights: str = "uniform",
         leaf_multiplier: float | None = None,
-        alpha: float = 0.9,
+        alpha: float = 0.4,
         n_reroutes: int = 5,
         store_examples: bool = True,
         max_examples: int | None = None,

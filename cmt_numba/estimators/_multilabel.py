@@ -104,7 +104,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         n_head_passes: int = 3,
         aggressiveness: float = 1.0,
         leaf_multiplier: float | None = None,
-        alpha: float = 0.9,
+        alpha: float = 0.4,
         n_reroutes: int = 5,
         store_examples: bool = True,
         threshold: float | str = F1,

@@ -71,7 +71,7 @@ class CMTRetriever(MemoryEstimator):
         Search by key, with vectors as values: number of passes of query, reward and update in ``fit``, at most 10,000.
     leaf_multiplier : float, default 4.0
         Factor ``c`` of the leaf size: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
-    alpha : float in (0, 1], default 0.9
+    alpha : float in (0, 1], default 0.4
         Weight of balance in the training of routers.
     n_reroutes : int, default 5
         Number of memories that each tree reroutes after each insertion, at most 10,000.
@@ -127,7 +127,7 @@ class CMTRetriever(MemoryEstimator):
         n_router_passes: int = 1,
         n_reward_passes: int = 0,
         leaf_multiplier: float = 4.0,
-        alpha: float = 0.9,
+        alpha: float = 0.4,
         n_reroutes: int = 5,
         n_jobs: int | None = None,
         random_state: Any = None,

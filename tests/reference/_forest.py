@@ -43,7 +43,7 @@ class Forest:
     def __init__(
         self,
         n_trees: int = 1,
-        alpha: float = 0.9,
+        alpha: float = 0.4,
         leaf_multiplier: float = 4.0,
         n_reroutes: int = 5,
         router_loss: str = "squared",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ._forest import Forest
 
 SPLIT_PASSES = 5
+POWER_ROUNDS, LEAST_SPREAD, NUDGE = 4, 1e-6, 0.01
 CLOSE_ENOUGH = 0.1
 
 
@@ -111,17 +112,18 @@ class Tree:
     def split(self, leaf: Leaf) -> Node:
         """Put a node with two leaves in a full leaf's place (INSERTLEAF, Algorithm 5, lines 3 to 7).
 
-        The fresh router sees the memories several times before it parts them. If it sends all one way, its threshold
-        moves to the middle of their margins; if it still does, every second one goes right. The leaf itself becomes
-        the left child, so a memory on its way back to it still knows it.
+        The fresh router is aimed at the principal direction of the memories, and then sees them several times. If it
+        sends all one way, its threshold moves to the middle of their margins; if it still does, every second one goes
+        right. The leaf itself becomes the left child, so a memory on its way back to it still knows it.
         """
         node = Node()
         self.put_in_place_of(leaf, node)
+        members = leaf.members
+        self.aim(node, [memory.key for memory in members])
         for _ in range(SPLIT_PASSES):
             node.below = [0, 0]
-            for memory in leaf.members:
+            for memory in members:
                 node.below[self.teach(node, memory.key)] += 1
-        members = leaf.members
         margins = [node.margin(memory.key) for memory in members]
         if max(margins) <= 0.0 or min(margins) > 0.0:
             node.bias -= (min(margins) + max(margins)) / 2
@@ -135,6 +137,37 @@ class Tree:
             node.below[side] = len(child.members)
             self.leaf_of.update((memory, child) for memory in child.members)
         return node
+
+    def aim(self, node: Node, keys: list[Key]) -> None:
+        """Aim a fresh router at the principal direction of keys (power method), with a mean absolute margin of 1."""
+
+        def center() -> float:
+            node.bias = 0.0
+            node.bias = -sum(map(node.margin, keys)) / len(keys)
+            return sum(abs(node.margin(key)) for key in keys) / len(keys)
+
+        node.weights = dict.fromkeys((feature for key in keys for feature in key), 0.0) | keys[0]
+        for feature, x in min(keys, key=node.margin).items():
+            node.weights[feature] -= x
+        spread = center()
+        for _ in range(POWER_ROUNDS):
+            if spread < LEAST_SPREAD:
+                break
+            total = dict.fromkeys(node.weights, 0.0)
+            for key in keys:
+                for feature, x in key.items():
+                    total[feature] += node.margin(key) / spread * x
+            node.weights = total
+            spread = center()
+        if spread < LEAST_SPREAD:
+            node.bias, node.weights = 0.0, {}
+            return
+        node.bias = node.bias / spread + NUDGE
+        node.weights = {feature: weight / spread for feature, weight in node.weights.items()}
+        for key in keys:
+            node.bias_square += 1.0
+            for feature, x in key.items():
+                node.squares[feature] = node.squares.get(feature, 0.0) + x * x
 
     def remove(self, memory: Memory) -> None:
         """REMOVE (Algorithm 6) a memory; an emptied leaf disappears."""

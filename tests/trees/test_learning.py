@@ -226,7 +226,7 @@ def test_rewards_alone_lead_to_memories(rng: np.random.Generator):
     X = centers[y] + 0.9 * rng.normal(size=(y.size, 20))
     answers = np.repeat(np.arange(n_classes), 10)
     queries = centers[answers] + 0.9 * rng.normal(size=(answers.size, 20))
-    tree = ContextualMemoryTree(leaf_multiplier=2.0, random_state=0)
+    tree = ContextualMemoryTree(leaf_multiplier=2.0, alpha=0.9, random_state=0)
     ids = tree.insert(X)
     before = np.mean(y[tree.query(queries).ids[:, 0]] != answers)
     tree.learn(X, LabelEquality(y, y), own_ids=ids, n_passes=5)

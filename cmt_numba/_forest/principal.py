@@ -1,0 +1,89 @@
+"""Kernels: aiming a new router at the principal direction of its memories.
+
+The Eigen Memory Tree splits leaves along this direction (Rucker et al., 2022). Here, the router then learns as in the
+paper. Memories on one side of the longest axis are similar, so queries find their neighbours on the same side.
+"""
+
+import numpy as np
+
+from .._jit import inner
+from .key_store import key_of
+from .linear_model import (
+    add_row,
+    add_squares,
+    add_to_sum,
+    locate_or_insert,
+    located_margin,
+    reset_weights,
+    scale_model,
+    take_sum_as_weights,
+)
+
+_ROUNDS = 4  # of the power method
+_NUDGE = np.float32(0.01)  # puts members at the mean on one side, whatever their rounding errors
+_LEAST_SPREAD = np.float32(1e-6)  # members whose margins differ less on average are equal
+
+
+@inner
+def aim_router(trees, routers, keys, t, node, leaf, work):
+    """Aim a new router at the principal direction of a leaf's members, and its boundary at their mean.
+
+    The mean absolute margin of the members is then 1, and the accumulators are those of a gradient of 1 for each. If
+    all members are equal, all weights stay 0.
+    """
+    _start(trees, routers, keys, t, node, leaf, work)
+    spread = _center(trees, routers, keys, t, node, leaf, work)
+    for _ in range(_ROUNDS):
+        if spread < _LEAST_SPREAD:
+            break
+        for i in range(np.int64(trees.leaves[t, leaf]["size"])):
+            x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
+            add_to_sum(routers, t, node, x, work, located_margin(routers, t, node, x, work) / spread)
+        take_sum_as_weights(routers, t, node)
+        spread = _center(trees, routers, keys, t, node, leaf, work)
+    if spread < _LEAST_SPREAD:
+        reset_weights(routers, t, node)
+        return
+    scale_model(routers, t, node, np.float32(1.0) / spread)
+    routers.nodes[t, node]["bias"] += _NUDGE
+    for i in range(np.int64(trees.leaves[t, leaf]["size"])):
+        x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
+        add_squares(routers, t, node, x, work)
+
+
+@inner
+def _start(trees, routers, keys, t, node, leaf, work):
+    """Start with the difference between the first member and the member least similar to it."""
+    x = _locate_member(trees, routers, keys, t, node, leaf, 0, work)
+    add_row(routers, t, node, x, work, 1.0)
+    farthest, lowest = 0, np.float32(np.inf)
+    for i in range(np.int64(trees.leaves[t, leaf]["size"])):
+        x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
+        margin = located_margin(routers, t, node, x, work)
+        if margin < lowest:
+            farthest, lowest = i, margin
+    x = _locate_member(trees, routers, keys, t, node, leaf, farthest, work)
+    add_row(routers, t, node, x, work, -1.0)
+
+
+@inner
+def _locate_member(trees, routers, keys, t, node, leaf, i, work):
+    x = key_of(keys, np.int64(trees.members[t, leaf, i]))
+    locate_or_insert(routers, t, node, x, work)
+    return x
+
+
+@inner
+def _center(trees, routers, keys, t, node, leaf, work):
+    """Shift the bias so that the mean margin of a leaf's members is 0, and return their mean absolute margin."""
+    size = np.int64(trees.leaves[t, leaf]["size"])
+    routers.nodes[t, node]["bias"] = 0.0
+    total = np.float32(0.0)
+    for i in range(size):
+        total += located_margin(routers, t, node, _locate_member(trees, routers, keys, t, node, leaf, i, work), work)
+    routers.nodes[t, node]["bias"] = -total / np.float32(size)
+    total = np.float32(0.0)
+    for i in range(size):
+        x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
+        total += np.abs(located_margin(routers, t, node, x, work))
+    return total / np.float32(size)
