@@ -274,9 +274,21 @@ def take_sum_as_weights(models, t, node):
 
 
 @inner
-def scale_model(models, t, node, factor):
-    """Multiply the bias and all weights by a factor."""
-    models.nodes[t, node]["bias"] *= factor
+def reset_sum(models, t, node):
+    """Set the accumulators of a model to 0."""
+    if models.sparse:
+        table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
+        start = table_start(models, t, node)
+        for cell in range(start, start + (1 << bits) if bits > 0 else start):
+            table[t, cell]["square"] = 0.0
+    else:
+        start, d = dense_start(models, node), models.n_features
+        models.weights[t, start + d : start + 2 * d] = 0.0
+
+
+@inner
+def scale_weights(models, t, node, factor):
+    """Multiply all weights by a factor."""
     if models.sparse:
         table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
         start = table_start(models, t, node)

@@ -11,22 +11,25 @@ from .key_store import key_of
 from .linear_model import (
     add_row,
     add_squares,
+    add_sum,
     add_to_sum,
     locate_or_insert,
     located_margin,
+    located_sum,
+    reset_sum,
     reset_weights,
-    scale_model,
+    scale_weights,
     take_sum_as_weights,
 )
 
 _ROUNDS = 4  # of the power method
-_NUDGE = np.float32(0.01)  # puts members at the mean on one side, whatever their rounding errors
+_NUDGE = np.float32(0.01)  # puts members at the boundary on one side, whatever their rounding errors
 _LEAST_SPREAD = np.float32(1e-6)  # members whose margins differ less on average are equal
 
 
 @inner
 def aim_router(trees, routers, keys, t, node, leaf, work):
-    """Aim a new router at the principal direction of a leaf's members, and its boundary at their mean.
+    """Aim a new router at the principal direction of a leaf's members.
 
     The mean absolute margin of the members is then 1, and the accumulators are those of a gradient of 1 for each. If
     all members are equal, all weights stay 0.
@@ -44,8 +47,8 @@ def aim_router(trees, routers, keys, t, node, leaf, work):
     if spread < _LEAST_SPREAD:
         reset_weights(routers, t, node)
         return
-    scale_model(routers, t, node, np.float32(1.0) / spread)
-    routers.nodes[t, node]["bias"] += _NUDGE
+    scale_weights(routers, t, node, np.float32(1.0) / spread)
+    routers.nodes[t, node]["bias"] = _NUDGE
     for i in range(np.int64(trees.leaves[t, leaf]["size"])):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
         add_squares(routers, t, node, x, work)
@@ -75,13 +78,22 @@ def _locate_member(trees, routers, keys, t, node, leaf, i, work):
 
 @inner
 def _center(trees, routers, keys, t, node, leaf, work):
-    """Shift the bias so that the mean margin of a leaf's members is 0, and return their mean absolute margin."""
+    """Turn the weights so that the mean margin of a leaf's members is 0, and return their mean absolute margin.
+
+    The boundary goes through the origin, so it also divides queries that are distributed unlike the keys.
+    """
     size = np.int64(trees.leaves[t, leaf]["size"])
-    routers.nodes[t, node]["bias"] = 0.0
     total = np.float32(0.0)
     for i in range(size):
-        total += located_margin(routers, t, node, _locate_member(trees, routers, keys, t, node, leaf, i, work), work)
-    routers.nodes[t, node]["bias"] = -total / np.float32(size)
+        x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
+        total += located_margin(routers, t, node, x, work)
+        add_to_sum(routers, t, node, x, work, np.float32(1.0))
+    squares = np.float32(0.0)
+    for i in range(size):
+        squares += located_sum(routers, t, node, _locate_member(trees, routers, keys, t, node, leaf, i, work), work)
+    if squares > _LEAST_SPREAD:
+        add_sum(routers, t, node, -total / squares)
+    reset_sum(routers, t, node)
     total = np.float32(0.0)
     for i in range(size):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)

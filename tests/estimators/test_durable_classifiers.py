@@ -108,7 +108,7 @@ def test_folders_of_others_are_refused(tmp_path: Path):
     for other in (CMTMultilabelClassifier.open, DurableTree):
         with pytest.raises(FileFormatError, match="CMTClassifier"):
             other(tmp_path / "folder")
-    with pytest.raises(ValueError, match=r"alpha must be 0\.9"):
+    with pytest.raises(ValueError, match=r"alpha must be 0\.4"):
         CMTClassifier.open(tmp_path / "folder", alpha=0.5)
     with pytest.raises(JournalError, match="closed"):
         classifier.partial_fit(X, Y)

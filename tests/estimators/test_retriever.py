@@ -269,10 +269,11 @@ def test_feedback_by_value_moves_what_is_expected():
 @needs_jit
 def test_reward_passes_teach_the_search_by_key():
     keys, values = pictures(300)
-    queries, right = pictures(200, seed=1)
-    plain = CMTRetriever("key", **EXACT).fit(keys, values).score(queries, right)
-    learned = CMTRetriever("key", n_reward_passes=5, **EXACT).fit(keys, values).score(queries, right)
-    assert learned > plain
+    queries, right = pictures(1500, seed=1)
+    one_leaf = {"n_trees": 1, "n_probes": 1, "alpha": 0.9, "random_state": 0}
+    plain = CMTRetriever("key", **one_leaf).fit(keys, values).score(queries, right)
+    learned = CMTRetriever("key", n_reward_passes=5, **one_leaf).fit(keys, values).score(queries, right)
+    assert learned > plain + 0.005
 
 
 @pytest.mark.parametrize("search", ["key", "value"])

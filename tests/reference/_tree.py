@@ -140,10 +140,13 @@ class Tree:
 
     def aim(self, node: Node, keys: list[Key]) -> None:
         """Aim a fresh router at the principal direction of keys (power method), with a mean absolute margin of 1."""
+        mean = {feature: sum(key.get(feature, 0.0) for key in keys) / len(keys) for key in keys for feature in key}
 
         def center() -> float:
-            node.bias = 0.0
-            node.bias = -sum(map(node.margin, keys)) / len(keys)
+            if squared_length(mean) > LEAST_SPREAD / len(keys) ** 2:
+                excess = sum(map(node.margin, keys)) / len(keys) / squared_length(mean)
+                for feature, x in mean.items():
+                    node.weights[feature] -= excess * x
             return sum(abs(node.margin(key)) for key in keys) / len(keys)
 
         node.weights = dict.fromkeys((feature for key in keys for feature in key), 0.0) | keys[0]
@@ -160,9 +163,9 @@ class Tree:
             node.weights = total
             spread = center()
         if spread < LEAST_SPREAD:
-            node.bias, node.weights = 0.0, {}
+            node.weights = {}
             return
-        node.bias = node.bias / spread + NUDGE
+        node.bias = NUDGE
         node.weights = {feature: weight / spread for feature, weight in node.weights.items()}
         for key in keys:
             node.bias_square += 1.0
