@@ -12,11 +12,14 @@ from .._forest import NONE, InvariantError, require, resized
 from .learning import learn_rewards
 from .parts import map_queries, score_candidates
 from .state import (
+    ALL_REWARDED,
+    ALL_SHOWN,
     CONSTANT,
     DIAGONAL,
     GAIN,
     MAPPED,
     N_PARTS,
+    OFFSET_SQUARES,
     PART_NAMES,
     SHOWN,
     SIMILAR,
@@ -33,6 +36,9 @@ WIDEST = 1024
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
 _DEVIATIONS = 2.0  # a model that is worse than static ranking by this number of standard errors is not used
+_LARGEST = 1e8  # limit of the absolute values in a file
+_NOT_NEGATIVE = ("figures", "n_past", "past_rewards")
+_COUNTS = [ALL_SHOWN, ALL_REWARDED, OFFSET_SQUARES]
 _ROW_ARRAYS = ("memories", "figures", "past_of", "n_past")
 _PLACE_ARRAYS = ("past", "past_rewards", "past_rows")
 
@@ -330,16 +336,25 @@ class FeedbackModel:
                 raise InvariantError(f"the model has the unknown array {name}")
             length = n if name in _ROW_ARRAYS else p if name in _PLACE_ARRAYS else len(like)
             require(array.dtype == like.dtype and array.shape == (length, *like.shape[1:]), f"{name} does not fit")
-            require(bool(np.isfinite(array).all()), f"{name} must be finite")
+            require(bool((np.abs(array) < _LARGEST).all()), f"{name} must be finite and moderate")
+        require(bool((arrays["diagonal"][1] > 0.0).all()), "sums of squares must be positive")
+        require(all(bool((arrays[name] >= 0.0).all()) for name in _NOT_NEGATIVE), "counts must not be negative")
+        require(bool((arrays["totals"][_COUNTS] > 0.0).all()), "totals must be positive")
+        require(bool((arrays["totals"][[TRIALS, SQUARED_GAIN]] >= 0.0).all()), "totals must not be negative")
+        require(bool(arrays["weights"][SIMILAR] > 0.0), "the weight of similarity must be positive")
+        require(_is_positive_definite(arrays["precision"]), "the precision must be positive definite")
         require(ids.dtype == np.int64 and np.unique(ids).size == n, "ids of the model must be distinct")
         require(bool(((arrays["past_rows"] >= NONE) & (arrays["past_rows"] < n)).all()), "past_rows must be rows")
         require(bool(((arrays["past_of"] >= NONE) & (arrays["past_of"] < p)).all()), "past_of must be places")
-        require(bool((arrays["n_past"] >= 0).all()), "n_past must not be negative")
         require(0 <= arrays["past_end"][0] < max(p, 1), "past_end must be a place")
         self._state = Learned(**{name: np.array(array) for name, array in arrays.items()})
         self._ids = ids.tolist()
         self._rows = {memory_id: row for row, memory_id in enumerate(self._ids)}
         return self
+
+
+def _is_positive_definite(matrix: np.ndarray) -> bool:
+    return np.allclose(matrix, matrix.T) and bool(np.linalg.eigvalsh(matrix)[0] > 0.0)
 
 
 def _hashed(X: Any, width: int) -> np.ndarray:

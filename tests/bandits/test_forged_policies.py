@@ -27,7 +27,7 @@ from cmt_numba.bandits import (
 )
 from cmt_numba.bandits.evaluation import Log
 
-APART = ("by_context.", "feedback.")  # parts whose files have tests of their own
+APART = ("by_context.",)  # parts whose files have tests of their own
 N, WIDTH = 12, 3
 CONTEXTS = np.random.default_rng(0).normal(size=(N, WIDTH))
 RNG = np.random.default_rng(3)
