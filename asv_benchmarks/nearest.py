@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from shared.labelled_sets import SETS, LabelledSet, read_lines
-from sklearn.neighbors import BallTree, KDTree
+from sklearn.neighbors import BallTree, KDTree, NearestNeighbors
 from tabulate import tabulate
 
-from cmt_numba import CMTClassifier
+from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba.estimators._votes import VOTES
 from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
@@ -197,6 +197,43 @@ def neighbors(options: argparse.Namespace) -> None:
         some = np.random.default_rng(0).permutation(data.answers.size)[: options.queries]
         data = data._replace(queries=data.queries[some], answers=data.answers[some])
         (votes if options.votes else compare)(data, options)
+
+
+LEAVES = (1, 4, 16)
+
+
+@commands.add(
+    argument("--data", type=Path, required=True),
+    argument("--sets", nargs="+", default=["omniglot, 10 drawers", "coil100, 18 views", "bible, 1 shot, ASV"]),
+    argument("--queries", type=int, default=2000),
+    argument("--alphas", nargs="+", type=float, default=[0.4, 0.9]),
+    argument("--seeds", nargs="+", type=int, default=[0, 1, 2]),
+)
+def leaves(options: argparse.Namespace) -> None:
+    """Search few leaves of one ``ContextualMemoryTree`` for the nearest memory of each query.
+
+    The sets are those of ``shared/labelled_sets.py``. Prints means over seeds: the fraction of queries whose nearest
+    memory is found in 1, 4 and 16 leaves, the fraction of 2,000 stored keys found in one leaf by a query with the key,
+    the depth, and the microseconds of CPU time per insert. Needs tabulate.
+    """
+    rows = []
+    for name in options.sets:
+        data = SETS[name](options.data)
+        some = np.random.default_rng(0).permutation(data.answers.size)[: options.queries]
+        queries = data.queries[some]
+        all_keys = NearestNeighbors(n_neighbors=1, metric="cosine", algorithm="brute").fit(data.X)
+        exact, own = all_keys.kneighbors(queries, return_distance=False)[:, 0], np.arange(min(2000, data.X.shape[0]))
+        for alpha in options.alphas:
+            of_seeds = []
+            for seed in options.seeds:
+                tree, began = ContextualMemoryTree(alpha=alpha, random_state=seed), process_time()
+                tree.insert(data.X)
+                time = 1e6 * (process_time() - began) / data.X.shape[0]
+                found = [np.mean(tree.query(queries, n_probes=n).ids[:, 0] == exact) for n in LEAVES]
+                of_seeds.append((*found, np.mean(tree.query(data.X[own]).ids[:, 0] == own), tree.depth, time))
+            rows.append((name, alpha, *np.mean(of_seeds, axis=0)))
+    head = ("set", "alpha", *(f"{n} leaves" for n in LEAVES), "own key", "depth", "us/insert")
+    print(tabulate(rows, head, floatfmt=("", "", ".3f", ".3f", ".3f", ".3f", ".1f", ".0f")))
 
 
 FIRST = 5

@@ -68,7 +68,8 @@ class ContextualMemoryTree:
         The paper calls it ``d``.
     router_loss : {"squared", "logistic", "mira"}, default "squared"
         Loss function of the routers, which AdaGrad steps minimise (Duchi et al., 2011). "mira" takes passive-aggressive
-        steps instead: the smallest change of a router that gives the row a margin of 1 on the correct side.
+        steps instead: the smallest change of a router that gives the row a margin of 1 on the correct side. Its large
+        steps forget earlier rows, so one leaf finds hardly any neighbours: use it only for comparisons.
     router_learning_rate : float, default 2.0
         Learning rate of the routers, divided by the sum of a key's absolute values. With "mira", it is the cap ``C`` on
         a step: the largest multiple of a row that is added to a router.
