@@ -22,7 +22,7 @@ from .linear_model import (
     take_sum_as_weights,
 )
 
-_ROUNDS = 4  # of the power method
+_ROUNDS = 2  # of the power method
 _NUDGE = np.float32(0.01)  # puts members at the boundary on one side, whatever their rounding errors
 _LEAST_SPREAD = np.float32(1e-6)  # members whose margins differ less on average are equal
 
@@ -34,22 +34,27 @@ def aim_router(trees, routers, keys, t, node, leaf, work):
     The mean absolute margin of the members is then 1, and the accumulators are those of a gradient of 1 for each. If
     all members are equal, all weights stay 0.
     """
+    size = np.int64(trees.leaves[t, leaf]["size"])
     _start(trees, routers, keys, t, node, leaf, work)
-    spread = _center(trees, routers, keys, t, node, leaf, work)
     for _ in range(_ROUNDS):
-        if spread < _LEAST_SPREAD:
-            break
-        for i in range(np.int64(trees.leaves[t, leaf]["size"])):
+        mean = _mean_margin(trees, routers, keys, t, node, leaf, work)
+        total = np.float32(0.0)
+        for i in range(size):
             x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-            add_to_sum(routers, t, node, x, work, located_margin(routers, t, node, x, work) / spread)
+            margin = located_margin(routers, t, node, x, work) - mean
+            add_to_sum(routers, t, node, x, work, margin)
+            total += np.abs(margin)
+        if total == 0.0:
+            break
         take_sum_as_weights(routers, t, node)
-        spread = _center(trees, routers, keys, t, node, leaf, work)
+        scale_weights(routers, t, node, np.float32(1.0) / total)
+    spread = _center(trees, routers, keys, t, node, leaf, work)
     if spread < _LEAST_SPREAD:
         reset_weights(routers, t, node)
         return
     scale_weights(routers, t, node, np.float32(1.0) / spread)
     routers.nodes[t, node]["bias"] = _NUDGE
-    for i in range(np.int64(trees.leaves[t, leaf]["size"])):
+    for i in range(size):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
         add_squares(routers, t, node, x, work)
 
@@ -74,6 +79,14 @@ def _locate_member(trees, routers, keys, t, node, leaf, i, work):
     x = key_of(keys, np.int64(trees.members[t, leaf, i]))
     locate_or_insert(routers, t, node, x, work)
     return x
+
+
+@inner
+def _mean_margin(trees, routers, keys, t, node, leaf, work):
+    size, total = np.int64(trees.leaves[t, leaf]["size"]), np.float32(0.0)
+    for i in range(size):
+        total += located_margin(routers, t, node, _locate_member(trees, routers, keys, t, node, leaf, i, work), work)
+    return total / np.float32(size)
 
 
 @inner

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ._forest import Forest
 
 SPLIT_PASSES = 5
-POWER_ROUNDS, LEAST_SPREAD, NUDGE = 4, 1e-6, 0.01
+POWER_ROUNDS, LEAST_SPREAD, NUDGE = 2, 1e-6, 0.01
 CLOSE_ENOUGH = 0.1
 
 
@@ -152,16 +152,17 @@ class Tree:
         node.weights = dict.fromkeys((feature for key in keys for feature in key), 0.0) | keys[0]
         for feature, x in min(keys, key=node.margin).items():
             node.weights[feature] -= x
-        spread = center()
         for _ in range(POWER_ROUNDS):
-            if spread < LEAST_SPREAD:
+            margins = [node.margin(key) for key in keys]
+            behind = [margin - sum(margins) / len(keys) for margin in margins]
+            if not any(behind):
                 break
             total = dict.fromkeys(node.weights, 0.0)
-            for key in keys:
+            for margin, key in zip(behind, keys, strict=True):
                 for feature, x in key.items():
-                    total[feature] += node.margin(key) / spread * x
+                    total[feature] += margin * x / sum(map(abs, behind))
             node.weights = total
-            spread = center()
+        spread = center()
         if spread < LEAST_SPREAD:
             node.weights = {}
             return
