@@ -20,6 +20,7 @@ import argparse
 import json
 import random
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ from hassil.expression import Alternative, Expression, Group, ListReference, Per
 from hassil.parse_expression import parse_sentence
 from platformdirs import user_cache_path
 
+from cmt_numba import FileFormatError
 from cmt_numba.text import FastTextClassifier, TextClassifier
 
 NAMES = {
@@ -241,7 +243,12 @@ def open_classifier(folder: Path) -> tuple[TextClassifier, bool]:
     """Open the classifier in a folder and return it with a flag that is True if it is new."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    classifier = TextClassifier.open(folder, random_state=0)
+    try:
+        classifier = TextClassifier.open(folder, random_state=0)
+    except FileFormatError:
+        print(f"The classifier in {folder} was saved by another version: learning again")
+        shutil.rmtree(folder)
+        classifier = TextClassifier.open(folder, random_state=0)
     if is_new := not hasattr(classifier, "classes_"):
         with waiting("Compiling, once on this computer, and learning from the templates of Home Assistant"):
             requests = read_requests()

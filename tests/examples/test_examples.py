@@ -71,6 +71,12 @@ def test_smart_home(home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     with pytest.raises(SystemExit):
         home.main(folder)
 
+    (snapshot,) = (tmp_path / "home").glob("tree-*.cmt")
+    snapshot.write_bytes(snapshot.read_bytes()[:100])
+    home.main([*folder, "next", "song"])
+    again = capsys.readouterr().out
+    assert again.index("another version") < again.index("Learned") < again.index("media next")
+
 
 @needs_jit
 def test_search_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
