@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse
 
-from .._forest import NONE, InvariantError, require, resized
+from .._forest import NONE, InvariantError, require, resized, top_k
 from .learning import learn_rewards
 from .parts import map_queries, score_candidates
 from .state import (
@@ -168,8 +168,7 @@ class FeedbackModel:
         """Return the ids of the ``n`` memories whose moved keys are most similar to each query, or of all if fewer."""
         similarities = queries @ self._state.memories[: len(self), 0].T
         if n < len(self):
-            places = np.argpartition(similarities, -n, axis=1)[:, -n:]
-            places.sort(axis=1)
+            places = np.sort(top_k(similarities, n)[0], axis=1)
         else:
             places = np.tile(np.arange(len(self)), (len(queries), 1))
         own = self._ids

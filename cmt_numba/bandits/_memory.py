@@ -10,7 +10,7 @@ import scipy.sparse
 
 from .._engine import insert_rows
 from .._feedback import score_sparse
-from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, as_matrix, query_rows, require
+from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, as_matrix, query_rows, require, top_k
 from .._heads import Digest, LabelAnswers, all_of, label_bounds, list_by_feature, rank_listed
 from ..persistence import as_part, of_part, read_array
 from ..tree import ContextualMemoryTree
@@ -126,11 +126,11 @@ class ActionKeys:
 
     @property
     def next_id(self) -> int:
-        """A number above all actions with keys."""
+        """One more than the largest action with a key."""
         return int(self.actions.max(initial=-1)) + 1
 
     def store(self, rows: Rows, actions: np.ndarray) -> None:
-        """Store keys of actions without keys."""
+        """Store the keys of actions that have none yet."""
         parts = [self.rows, rows] if len(self) > 0 else [rows]
         self._replace(np.concatenate([self.actions, actions]), joined_rows(parts, rows.n_features, rows.sparse))
         if len(self) - self._n_indexed > self._n_indexed // _SHARE_OF_INDEX:
@@ -222,10 +222,9 @@ def _best(scores: Any, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]
         scores = scores.toarray()
     n, m = len(scores), min(k, ids.size)
     found, values = np.full((n, k), NONE, np.int64), np.full((n, k), -np.inf, np.float32)
-    places = np.argpartition(-scores, m - 1, axis=1)[:, :m] if m < ids.size else np.tile(np.arange(m), (n, 1))
-    own = np.take_along_axis(scores, places, axis=1)
-    order = np.lexsort((places, -own), axis=1)
-    found[:, :m], values[:, :m] = ids[np.take_along_axis(places, order, axis=1)], np.take_along_axis(own, order, axis=1)
+    if m > 0:
+        places, values[:, :m] = top_k(scores, m)
+        found[:, :m] = ids[places]
     return found, values
 
 
