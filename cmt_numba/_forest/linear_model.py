@@ -257,23 +257,6 @@ def add_sum(models, t, node, amount):
 
 
 @inner
-def take_sum_as_weights(models, t, node):
-    """Replace the weights by the sum of rows stored in the accumulators, which become 0."""
-    if models.sparse:
-        table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
-        start = table_start(models, t, node)
-        for cell in range(start, start + (1 << bits) if bits > 0 else start):
-            if table[t, cell]["feature"] != NONE:
-                table[t, cell]["weight"] = table[t, cell]["square"]
-                table[t, cell]["square"] = 0.0
-    else:
-        start, d = dense_start(models, node), models.n_features
-        for i in range(start, start + d):
-            models.weights[t, i] = models.weights[t, i + d]
-            models.weights[t, i + d] = 0.0
-
-
-@inner
 def reset_sum(models, t, node):
     """Set the accumulators of a model to 0."""
     if models.sparse:

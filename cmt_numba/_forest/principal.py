@@ -19,7 +19,6 @@ from .linear_model import (
     reset_sum,
     reset_weights,
     scale_weights,
-    take_sum_as_weights,
 )
 
 _ROUNDS = 2  # of the power method
@@ -46,8 +45,9 @@ def aim_router(trees, routers, keys, t, node, leaf, work):
             total += np.abs(margin)
         if total == 0.0:
             break
-        take_sum_as_weights(routers, t, node)
-        scale_weights(routers, t, node, np.float32(1.0) / total)
+        scale_weights(routers, t, node, np.float32(0.0))
+        add_sum(routers, t, node, np.float32(1.0) / total)
+        reset_sum(routers, t, node)
     spread = _center(trees, routers, keys, t, node, leaf, work)
     if spread < _LEAST_SPREAD:
         reset_weights(routers, t, node)
