@@ -370,14 +370,14 @@ def test_scorer_of_wide_keys(scorer_loss):
 @pytest.mark.parametrize("form", MAKERS)
 def test_balance_and_rates(form, alpha):
     """Other strengths of balance and other rates than the defaults, with which some nodes lean to one side."""
-    rng = np.random.default_rng(8)
+    rng = np.random.default_rng(4)
     rows = MAKERS[form]
     pair = Pair(alpha=alpha, leaf_multiplier=1.5, n_reroutes=1, router_learning_rate=0.3, scorer_learning_rate=1.0)
     pair.insert(rows(rng, 60))
     queries = rows(rng, 10)
     hits, answers = pair.query(queries, k=2, epsilon=0.5)
     pair.update(queries, hits, answers, rng.random((10, 2)))
-    pair.query(queries, k=3, n_probes=3)
+    pair.query(queries, k=2, n_probes=3)  # more would be unlike the queries, with scores of 0
 
 
 @pytest.mark.parametrize("router_loss", ROUTER_LOSSES)
