@@ -1,4 +1,4 @@
-"""Measure how costs and memory grow, and shards, and write large files."""
+"""Measure how time and memory grow with the number of memories and shards, and how long large files take to write."""
 
 from shared.commands import Commands, argument, timed  # before libraries that read the number of threads
 

@@ -92,7 +92,7 @@ class LearnedSearch:
         return self._candidates(index, Q, queries, self.model.map(queries), k, 1.0, None, 1)
 
     def chances(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
-        """Return the probability that each candidate is rewarded, shape (n, m)."""
+        """Return the probability of a reward of 1 for each candidate, shape (n, m)."""
         queries = self.model.prepare(Q)
         scores, keys = self._described(index, Q, queries, ids)
         if self.model.is_used:

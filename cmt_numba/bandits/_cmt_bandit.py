@@ -358,7 +358,10 @@ class CMTBandit(InFolders, Policy):
         self._state, self._feedback = self._fitted(rows)
 
     def _fitted(self, rows: Rows) -> tuple[RewardState, LearnedSearch | None]:
-        """Return the models, allocated for the first contexts if necessary. Without the second, the first is used."""
+        """Return the regression and the feedback model, allocated for the first contexts if necessary.
+
+        The second is None if the regression estimates rewards.
+        """
         state, feedback = self._state, self._feedback
         if len(self._keys) == 0 or state.map.size > 0 or feedback is not None:
             return state, feedback
@@ -424,7 +427,7 @@ class CMTBandit(InFolders, Policy):
         return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
 
     def _compared(self, feedback: LearnedSearch, rows: Rows, choices: Choices | None) -> ActionCandidates:
-        """Return candidates and their estimated rewards by the feedback model."""
+        """Return the candidates of each row with the rewards that the feedback model estimates."""
         X = as_matrix(rows)
         actions = self._listed(feedback, X, choices)
         actions.sort(axis=1)

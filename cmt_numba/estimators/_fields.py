@@ -1,4 +1,4 @@
-"""Kinds of fields in the tables of models; see :class:`~cmt_numba.persistence.FieldTable`."""
+"""Kinds of fields of estimators. A model lists its fields in a :class:`~cmt_numba.persistence.FieldTable`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions with the features of contexts as keys are scored by the feedback model."""
+"""Actions whose keys have the features of contexts, which the feedback model scores."""
 
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def test_an_action_without_a_key_gets_one_from_its_first_reward():
     bandit.add_actions(500)
     own = contexts[wanted == 0]
     decisions = [bandit.act(own[[0]]).actions[0] for _ in range(len(kept) + 1)]
-    assert 500 not in decisions  # nothing speaks for it yet
+    assert 500 not in decisions  # it has neither a key nor a reward yet
     bandit.learn(own[:5], np.full(5, 500), np.ones(5))
     assert len(bandit._keys) == kept.size + 1
     assert np.mean(bandit.act(own[5:45]).actions == 500) > 0.8

@@ -260,7 +260,9 @@ def test_stale_records_are_ignored():
     X, queries = dense_rows(1000), dense_rows(200, seed=9)
     tree = grown(X, n_reroutes=0)
     hits = tree.query(queries, epsilon=1.0)
-    inner = (hits.exploration.node >= 0) & (hits.ids[:, 0] != 0)  # memory 0 stays, so its rewards teach
+    inner = (hits.exploration.node >= 0) & (
+        hits.ids[:, 0] != 0
+    )  # memory 0 is still stored, so its rewards would train routers
     tree.remove(np.arange(1000)[1:])
     assert tree.depth == 0
     hits_inner = hits._replace(
