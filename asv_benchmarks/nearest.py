@@ -491,10 +491,6 @@ def misspellings(options: argparse.Namespace) -> None:
 Symbol = tuple[int, int]
 FIRST_NUMBERS, SECOND_NUMBERS, LENGTH = 10, 30, 10
 TOLERANCES = (None, 0.0, 0.001, 0.01, 0.03, 0.1)
-PLANS: dict[str, dict[str, Any]] = {
-    "accuracy, 60": {"n_rounds": 60},
-    "accuracy, 30 + efficiency, 30": {"n_rounds": 30, "n_efficient_rounds": 30},
-}
 
 
 def noisy(target: list[Symbol], rng: np.random.Generator) -> list[Symbol]:
@@ -539,11 +535,9 @@ def ruled(alphabet: list[Symbol]) -> EditDistance:
     argument("--folds", type=int, default=10, help="number of the ten folds to run"),
     argument("--targets", type=int, default=2000),
     argument("--queries", type=int, default=300),
-    argument("--efficiency", type=float, default=0.5),
-    argument("--only-rules", action="store_true"),
 )
 def pruning(options: argparse.Namespace) -> None:
-    """Compare learning for accuracy with learning for efficiency: error, and fraction of targets that a tree skips.
+    """Measure the fraction of targets whose distances a tree of sequences does not compute.
 
     The data follow Parker, Fern and Tadepalli (ICML 2007). Each of 2,000 targets has 10 symbols. A symbol is a random
     pair of a number below 10 and a number below 30. The 300 queries are noisy copies of targets. Three rules make the
@@ -554,45 +548,33 @@ def pruning(options: argparse.Namespace) -> None:
     3. A symbol whose second number is below 3 is deleted with probability 0.5, and such a symbol is inserted before
        each symbol with probability 0.1.
 
-    Costs are learned with ``featured=True`` from nine tenths of the queries: once in 60 rounds for accuracy alone, and
-    once in 30 rounds for accuracy and 30 more for efficiency. The remaining tenth is used for queries. Prints the error
-    on the examples by round. For each tolerance of :class:`VPTree`, prints the error and the fraction of targets whose
-    distances were not computed, averaged over the folds. "all" compares with all targets. "from the rules" uses costs
-    derived from the rules instead of learned costs: 1 for what the rules do, and 20 for everything else.
-    ``--only-rules`` prints these alone. Needs tabulate.
+    Costs are learned with ``featured=True`` from nine tenths of the queries in 60 rounds. The remaining tenth is used
+    for queries. For each tolerance of :class:`VPTree`, prints the error and the fraction of targets whose distances
+    were not computed, averaged over the folds. "all" compares with all targets. "rules" uses costs derived from the
+    rules instead of learned costs: 1 for what the rules do, and 20 for everything else. Needs tabulate.
     """
     targets, queries, answers = domain(np.random.default_rng(0), options.targets, options.queries)
     alphabet = [(first, second) for first in range(FIRST_NUMBERS) for second in range(SECOND_NUMBERS)]
-    plans = {} if options.only_rules else PLANS
     folds = np.arange(len(queries)) % 10
-    errors: dict[str, list[Any]] = {}
     cells: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for fold in range(options.folds):
         known, asked = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        distances = {"from the rules": ruled(alphabet)}
-        for plan, rounds in plans.items():
-            distances[plan] = EditDistance(
-                alphabet, featured=True, transposition=None, efficiency=options.efficiency, random_state=fold, **rounds
-            ).fit(targets, [queries[i] for i in known], answers[known])
-            errors.setdefault(plan, []).append(distances[plan].errors_)
+        learned = EditDistance(alphabet, featured=True, transposition=None, n_rounds=60, random_state=fold)
+        learned.fit(targets, [queries[i] for i in known], answers[known])
         wanted = [queries[i] for i in asked]
-        for plan, distance in distances.items():
+        for costs, distance in (("rules", ruled(alphabet)), ("learned", learned)):
             found = distance.nearest(wanted, targets)[0][:, 0]
-            cells.setdefault((plan, "all"), []).append((np.mean(found != answers[asked]), 0.0))
+            cells.setdefault((costs, "all"), []).append((np.mean(found != answers[asked]), 0.0))
             for tolerance in TOLERANCES:
                 tree = VPTree(distance, tolerance=tolerance, random_state=0)
                 tree.insert(targets)
                 answer = tree.query(wanted)
                 error = np.mean(answer.ids[:, 0] != answers[asked])
                 pruned = 1.0 - answer.n_computed.mean() / len(targets)
-                cells.setdefault((plan, f"{tolerance}"), []).append((error, pruned))
+                cells.setdefault((costs, f"{tolerance}"), []).append((error, pruned))
         print(f"fold {fold}", flush=True)
-    shown = (0, 1, 2, 5, 10, 20, 29, 30, 40, 50, 59)
-    table = [(plan, *np.mean(of_folds, axis=0)[list(shown)]) for plan, of_folds in errors.items()]
-    if table:
-        print(tabulate(table, ("error on training examples after round", *shown), floatfmt=".3f"))
     rows = [(*key, *np.mean(of_folds, axis=0)) for key, of_folds in cells.items()]
-    print(tabulate(rows, ("rounds", "tolerance", "error", "pruned"), floatfmt=".3f"))
+    print(tabulate(rows, ("costs", "tolerance", "error", "pruned"), floatfmt=".3f"))
 
 
 main = commands.main

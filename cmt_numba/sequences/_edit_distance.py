@@ -25,7 +25,7 @@ from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, closed, features_of
 from ._encoding import Alphabet, Sequences, Symbols, as_list, check_sequences
 from ._files import alphabet_arrays, read_alphabet, read_costs
-from ._learning import QueryExamples, Rounds, learn
+from ._learning import QueryExamples, learn
 from ._search import all_distances, blocks_of, nothing_found, search
 from ._spaces import Space
 from ._vantage import distances_between
@@ -98,11 +98,6 @@ class EditDistance(Saved, BaseEstimator):
         differences, and all edits of a group take the same step.
     n_rounds : int, default 30
         Number of rounds of :meth:`fit`.
-    n_efficient_rounds : int, default 0
-        Number of additional rounds that also reduce the number of distances that a :class:`VPTree` over the targets
-        computes (Parker et al., section 3.3). Requires ``symmetric=True`` or ``both_directions=True``.
-    efficiency : float in (0, 1], default 0.5
-        Weight of the efficiency in the gradient of the additional rounds. The accuracy has the remaining weight.
     learning_rate : float, default 0.2
         The largest relative change of a cost in the first round. Steps shrink as in AdaGrad (Duchi et al., 2011).
     n_examples : int, default 2000
@@ -121,9 +116,6 @@ class EditDistance(Saved, BaseEstimator):
         and the last column contains deletion costs.
     errors_ : list of float
         Error rate of each round of :meth:`fit`: the fraction of queries that were closer to a wrong target.
-    pruned_ : list of float
-        For each efficient round, the fraction of tree nodes on the paths to targets at which a search can skip the
-        other child. Nodes at depth ``d`` have weight ``2 ** -d``.
 
     Examples
     --------
@@ -147,8 +139,6 @@ class EditDistance(Saved, BaseEstimator):
         "normalized": Flag(),
         "featured": Flag(),
         "n_rounds": Integer(0, 10_000),
-        "n_efficient_rounds": Integer(0, 10_000),
-        "efficiency": Real(0.0, 1.0, above=True),
         "learning_rate": Real(0.0, 10.0, above=True),
         "n_examples": Integer(1),
         "verbose": Flag(),
@@ -170,8 +160,6 @@ class EditDistance(Saved, BaseEstimator):
         normalized: bool = False,
         featured: bool = False,
         n_rounds: int = 30,
-        n_efficient_rounds: int = 0,
-        efficiency: float = 0.5,
         learning_rate: float = 0.2,
         n_examples: int = 2000,
         verbose: bool = False,
@@ -190,8 +178,6 @@ class EditDistance(Saved, BaseEstimator):
         self.normalized = normalized
         self.featured = featured
         self.n_rounds = n_rounds
-        self.n_efficient_rounds = n_efficient_rounds
-        self.efficiency = efficiency
         self.learning_rate = learning_rate
         self.n_examples = n_examples
         self.verbose = verbose
@@ -228,18 +214,21 @@ class EditDistance(Saved, BaseEstimator):
         if meant.min() < 0 or meant.max() >= len(target_list):
             wrong = meant[(meant < 0) | (meant >= len(target_list))][0]
             raise ValueError(f"answers must be positions in targets, from 0 to {len(target_list) - 1}, got {wrong}")
-        if self.n_efficient_rounds > 0 and not (self.symmetric or self.both_directions):
-            raise ValueError("n_efficient_rounds requires symmetric=True or both_directions=True")
         features = features_of(alphabet.symbols) if self.featured else None
         costs = self._first_costs(len(alphabet.symbols))
         prior = _PRIOR_OF_GROUPS if self.featured else _PRIOR
         learner = Learner(costs, bool(self.symmetric), self.learning_rate, prior, features)
         examples = QueryExamples(alphabet.encode("queries", query_list), meant.astype(np.int64))
-        rounds = Rounds(self.n_rounds, self.n_efficient_rounds, self.efficiency, self.n_examples, bool(self.verbose))
-        random = check_random_state(self.random_state)
-        learned = learn(learner, alphabet.encode("targets", target_list), examples, rounds, random)
-        errors, pruned = learned.errors, learned.pruned
-        self.__dict__.update(_alphabet=alphabet, _costs=learned.costs, errors_=errors, pruned_=pruned)
+        costs, errors = learn(
+            learner,
+            alphabet.encode("targets", target_list),
+            examples,
+            self.n_rounds,
+            self.n_examples,
+            check_random_state(self.random_state),
+            bool(self.verbose),
+        )
+        self.__dict__.update(_alphabet=alphabet, _costs=costs, errors_=errors)
         return self
 
     # Distances
@@ -445,7 +434,7 @@ class EditDistance(Saved, BaseEstimator):
             name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()
         }
         fields: dict[str, Any] = {"parameters": parameters}
-        fields |= {name: getattr(self, f"{name}_", None) for name in ("errors", "pruned")}
+        fields["errors"] = getattr(self, "errors_", None)
         return Contents(type(self).__name__, fields, alphabet_arrays(alphabet) | costs.arrays)
 
     @classmethod
@@ -458,10 +447,8 @@ class EditDistance(Saved, BaseEstimator):
         if made.symmetric and not all(np.array_equal(*ways) for ways in both_ways):
             raise ValueError("costs must be symmetric, as symmetric=True requires")
         made.__dict__.update(_alphabet=alphabet, _costs=costs)
-        for name in ("errors", "pruned"):
-            if contents.fields.get(name) is not None:
-                shares = take(contents.fields, name, list)
-                if not all(type(share) is float and 0.0 <= share <= 1.0 for share in shares):
-                    raise ValueError(f"{name} must be fractions between 0 and 1")
-                setattr(made, f"{name}_", shares)
+        if contents.fields.get("errors") is not None:
+            made.errors_ = take(contents.fields, "errors", list)
+            if not all(type(share) is float and 0.0 <= share <= 1.0 for share in made.errors_):
+                raise ValueError("errors must be fractions between 0 and 1")
         return made

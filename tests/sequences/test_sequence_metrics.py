@@ -1,4 +1,4 @@
-"""Learned accuracy and efficiency, similar symbols, both directions, and powers of distances."""
+"""Similar symbols, both directions, and powers of distances."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -9,10 +9,8 @@ import pytest
 from conftest import needs_jit
 
 from cmt_numba.sequences import EditDistance, VPTree
-from cmt_numba.sequences._costs import ASKED, STORED, Costs, features_of, pooled
-from cmt_numba.sequences._encoding import Alphabet
-from cmt_numba.sequences._learning import paths, tally
-from cmt_numba.sequences._vantage import distances_between, greatest_power
+from cmt_numba.sequences._costs import features_of, pooled
+from cmt_numba.sequences._vantage import greatest_power
 
 LETTERS = "abcd"
 
@@ -21,66 +19,14 @@ def words_of(rng: np.random.Generator, n: int, least: int = 0) -> list[str]:
     return ["".join(rng.choice(list(LETTERS), rng.integers(least, 8))) for _ in range(n)]
 
 
-def costs_of(rng: np.random.Generator, both: bool = False) -> Costs:
-    pairs = rng.uniform(0.5, 1.0, (5, 5)).astype(np.float32)
-    pairs = pairs if both else (pairs + pairs.T) / 2
-    np.fill_diagonal(pairs, 0.0)
-    return Costs(pairs, np.empty((0, 0), np.float32), np.ones((2, 5, 0), np.float32), both)
-
-
 def with_costs(rng: np.random.Generator, **options: Any) -> EditDistance:
     distance = EditDistance(LETTERS, **options)
     distance.pairwise(["a"], ["b"])
-    distance.costs_ = costs_of(rng, not distance.symmetric).pairs
+    pairs = rng.uniform(0.5, 1.0, (5, 5))
+    pairs = (pairs + pairs.T) / 2 if distance.symmetric else pairs
+    np.fill_diagonal(pairs, 0.0)
+    distance.costs_ = pairs
     return distance
-
-
-@pytest.mark.parametrize("both", [False, True])
-def test_gradients_of_the_efficiency(both: bool, rng: np.random.Generator):
-    """They are the derivatives of the losses while best alignments stay the same."""
-    alphabet = Alphabet(LETTERS)
-    targets, queries = (alphabet.encode("X", words_of(rng, n, 4)) for n in (40, 12))
-    costs, answers, power, unit = costs_of(rng, both), rng.integers(40, size=12), 1.5, 2.0
-    ways = paths(costs.points(targets, STORED), np.random.default_rng(0)).take(answers)
-
-    def margins(costs: Costs) -> Any:
-        asked, stored = costs.points(queries, ASKED), costs.points(targets, STORED)
-        borders = distances_between(costs.points(targets, ASKED), stored, ways.vantages, ways.borders)
-        lengths = distances_between(asked, stored, ways.owners, ways.vantages)
-        right = distances_between(asked, stored, np.arange(12), answers)
-        return ways._replace(lengths=borders).margins(lengths, right, power, unit)
-
-    def loss(costs: Costs) -> float:
-        return float(ways.weights @ np.log1p(np.exp(-margins(costs)[0])))
-
-    before, slopes = margins(costs)
-    weights = slopes * ways.weights / (1.0 + np.exp(before))
-    tallies = tally(costs, targets, targets, ways.pulls_of_borders(weights))
-    tallies += [one for pulls in ways.pulls(weights, answers) for one in tally(costs, queries, targets, pulls)]
-    for i, j in ((0, 1), (2, 3), (3, 1)):
-        moved = []
-        for step in (2e-4, -2e-4):
-            pairs = costs.pairs.copy()
-            pairs[i, j] += step
-            moved.append(loss(costs._replace(pairs=pairs)))
-        expected = sum(one.counts.pairs[i, j] for one in tallies)
-        assert (moved[0] - moved[1]) / 4e-4 == pytest.approx(expected, rel=0.03, abs=0.01)
-
-
-@needs_jit
-def test_learning_for_efficiency(rng: np.random.Generator):
-    words = sorted(set(words_of(rng, 90, 5)))
-    answers = rng.integers(len(words), size=60)
-    queries = [words[answer].replace("a", "b")[1:] for answer in answers]
-    options: dict[str, Any] = {"n_rounds": 3, "random_state": 0}
-    accurate = EditDistance(LETTERS, **options).fit(words, queries, answers)
-    assert accurate.pruned_ == []
-    both = EditDistance(LETTERS, n_efficient_rounds=6, efficiency=0.9, **options).fit(words, queries, answers)
-    assert both.errors_[:3] == accurate.errors_
-    assert len(both.errors_) == 9
-    assert len(both.pruned_) == 6
-    assert max(both.pruned_) > both.pruned_[0]
-    np.testing.assert_array_equal(both.costs_, both.costs_.T)
 
 
 def test_both_directions(tmp_path: Path, rng: np.random.Generator):
@@ -111,12 +57,12 @@ def test_both_directions(tmp_path: Path, rng: np.random.Generator):
             one.query(words[4:9], 39).distances, np.sort(distance.pairwise(words[4:9], stored))[:, :39]
         )
         assert (one.query(others).distances[:, 0] == distance.nearest(others, stored)[1][:, 0]).mean() > 0.9
-    learned = EditDistance(LETTERS, symmetric=False, both_directions=True, n_rounds=2, n_efficient_rounds=2)
+    learned = EditDistance(LETTERS, symmetric=False, both_directions=True, n_rounds=2)
     words = sorted(set(words))
     learned.fit(words, [word[1:] for word in words], np.arange(len(words)))
     learned.save(tmp_path / "distance")
     again = EditDistance.load(tmp_path / "distance")
-    assert (again.errors_, again.pruned_) == (learned.errors_, learned.pruned_)
+    assert again.errors_ == learned.errors_
     np.testing.assert_array_equal(again.pairwise(words, words), learned.pairwise(words, words))
 
 
@@ -180,12 +126,7 @@ def test_what_is_refused():
     words = ["ab", "cd"], ["a"], [0]
     for options, message in [
         ({"both_directions": True}, "both_directions requires symmetric=False"),
-        (
-            {"symmetric": False, "n_efficient_rounds": 1},
-            "n_efficient_rounds requires symmetric=True or both_directions",
-        ),
         ({"featured": True}, "symbols must be finite numbers"),
-        ({"efficiency": 0.0}, "efficiency must be"),
     ]:
         with pytest.raises(ValueError, match=message):
             EditDistance(**options).fit(*words)
