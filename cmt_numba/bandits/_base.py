@@ -128,10 +128,6 @@ class Policy(Lockable, Saved, ABC):
             Distinct new actions, as non-negative integers.
         features : array-like, shape (k, n_action_features), optional
             Features of each action, for policies that use them. Either all actions have features or none has.
-
-        Returns
-        -------
-        self
         """
         new = self._new(actions)
         self._enter(new, self._checked_features(features, new.size))
@@ -174,10 +170,6 @@ class Policy(Lockable, Saved, ABC):
         ----------
         actions : int or array-like of int, shape (k,)
             Distinct known actions.
-
-        Returns
-        -------
-        self
         """
         gone = check_distinct_actions(actions)
         slots = self._slots_of(gone)
@@ -350,10 +342,6 @@ class Policy(Lockable, Saved, ABC):
         propensities : array-like, shape (n,), optional
             The probability of each choice. Propensities are validated but have no effect, because policies estimate the
             reward of each action separately.
-
-        Returns
-        -------
-        self
         """
         rows = self._checked(contexts, np.size(actions))
         actions = check_actions(np.atleast_1d(actions), rows.shape[0])

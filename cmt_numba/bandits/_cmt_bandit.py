@@ -227,10 +227,6 @@ class CMTBandit(InFolders, Policy):
             The key of each action. If keys and contexts have the same features, an action is proposed in contexts that
             are similar to its key, and rewards that were learned before the first key are not used any more. Otherwise
             a map that is learned from rewards relates contexts to keys.
-
-        Returns
-        -------
-        self
         """
         new = self._new(actions)
         if keys is not None:
@@ -521,10 +517,6 @@ class CMTBandit(InFolders, Policy):
             Distinct decision ids returned by :meth:`act`.
         rewards : array-like, shape (n,)
             The reward of each decision, in [0, 1].
-
-        Returns
-        -------
-        self
         """
         given = np.atleast_1d(ids)
         if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
@@ -560,10 +552,6 @@ class CMTBandit(InFolders, Policy):
             The reward of each action, in [0, 1].
         propensities : array-like, shape (n,), optional
             The probability of each choice. Propensities are validated but have no effect.
-
-        Returns
-        -------
-        self
         """
         rows = self._rows(contexts)
         chosen = check_actions(np.atleast_1d(actions), rows.n_rows)

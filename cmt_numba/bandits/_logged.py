@@ -149,10 +149,6 @@ class ArgmaxRegressor(Saved):
         propensities : array-like, shape (n,), optional
             Propensities to use instead of those in the log, for example from
             :func:`~cmt_numba.bandits.evaluation.estimate_propensities`.
-
-        Returns
-        -------
-        self
         """
         given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
         if log.contexts is None or given is None:

@@ -435,10 +435,6 @@ class _Warm(Policy):
             :meth:`~Policy.add_actions`.
         C : float, default 1.0
             Inverse regularization strength.
-
-        Returns
-        -------
-        self
         """
         from sklearn.linear_model import LogisticRegression
 

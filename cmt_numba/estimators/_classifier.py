@@ -394,10 +394,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Distinct ids of stored examples: their ``example_ids`` if given, otherwise their positions among all
             examples passed to ``fit`` and ``partial_fit``.
 
-        Returns
-        -------
-        self
-
         Examples
         --------
         >>> import numpy as np
@@ -423,10 +419,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         ----------
         labels : array-like, shape (n,)
             Classes to remove, but not all of ``classes_``.
-
-        Returns
-        -------
-        self
 
         Examples
         --------
@@ -588,10 +580,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             on its first call, and again when a quarter of the examples is new.
         y : array-like, shape (n,), optional
             Class of each example. Rows of an unknown class count as wrong predictions.
-
-        Returns
-        -------
-        self
         """
         folder = folder_of(self)
         if folder is not None:

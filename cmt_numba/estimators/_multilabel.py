@@ -145,10 +145,6 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             the row: as a factor of ``C``, in the means, and in the choice of common labels and threshold. Rows of
             weight 0 are ignored. Positive weights below 1e-9 count as 1e-9. Routers and the search for neighbors do not
             depend on weights.
-
-        Returns
-        -------
-        self
         """
         return self._learn_anew(X, Y, None, sample_weight)
 
@@ -187,10 +183,6 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             Both classes, for a first call with a vector ``Y`` that may contain only one of them.
         sample_weight : array-like, shape (n,), optional
             Weights of the examples, as in :meth:`fit`.
-
-        Returns
-        -------
-        self
 
         Raises
         ------

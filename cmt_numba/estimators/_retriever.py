@@ -165,10 +165,6 @@ class CMTRetriever(MemoryEstimator):
             effect as repeating the row, but only one memory is stored. Rows of weight 0 are ignored: they are not
             stored and get no ids. Positive weights below 1e-9 count as 1e-9. Components and routers do not depend on
             weights. With ``search="key"`` there is no regression, so all positive weights have the same effect.
-
-        Returns
-        -------
-        self
         """
         return self._store_anew(X, y, sample_weight)
 
@@ -203,10 +199,6 @@ class CMTRetriever(MemoryEstimator):
             Value of each key, of the same type and width as the stored values. By default, the next positions.
         sample_weight : array-like, shape (n,), optional
             Weights of the memories, as in :meth:`fit`.
-
-        Returns
-        -------
-        self
         """
         if not self.__sklearn_is_fitted__():
             return self._store_anew(X, y, sample_weight)
@@ -237,10 +229,6 @@ class CMTRetriever(MemoryEstimator):
         rewards : array-like, shape (n,) or the shape of ``ids``
             Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome; a
             search by key divides it among them by the probability that each of them caused it.
-
-        Returns
-        -------
-        self
         """
         rows = self._checked(X)
         flat = check_memory_ids(np.ravel(unmasked("ids", ids)), np.size(ids))
@@ -266,10 +254,6 @@ class CMTRetriever(MemoryEstimator):
         ----------
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored memories.
-
-        Returns
-        -------
-        self
         """
         check_is_fitted(self)
         ids = check_ids(ids)
@@ -289,10 +273,6 @@ class CMTRetriever(MemoryEstimator):
             Distinct ids of stored memories.
         X : array-like or sparse matrix, shape (n, n_features)
             The new keys.
-
-        Returns
-        -------
-        self
         """
         rows = self._checked(X)
         if self.search_ == "value":
@@ -313,10 +293,6 @@ class CMTRetriever(MemoryEstimator):
             Distinct ids of stored memories.
         y : array-like, sparse matrix or sequence
             The new values, of the same type and width as the stored values.
-
-        Returns
-        -------
-        self
         """
         check_is_fitted(self)
         ids = check_ids(ids)

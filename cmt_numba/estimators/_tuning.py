@@ -62,10 +62,6 @@ def tune(
         Maximum number of held-out examples.
     random_state : int, numpy.random.RandomState or None
         Seed for the choice of held-out examples.
-
-    Returns
-    -------
-    Tuning
     """
     X, y = indexable(X, np.asarray(unmasked("y", y)))
     if not hasattr(X, "shape"):

@@ -51,10 +51,6 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     **changes
         Fields of :class:`ReadOptions` that differ from ``options``.
 
-    Returns
-    -------
-    Source
-
     Examples
     --------
     >>> from tempfile import TemporaryDirectory

@@ -82,10 +82,6 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Dense training examples.
         y : array-like of shape (n,)
             The class of each example.
-
-        Returns
-        -------
-        self
         """
         check_parameters(self, self._constraints)
         options = {name: getattr(self, name) for name in LandmarkIndex._constraints}

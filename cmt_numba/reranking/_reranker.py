@@ -148,10 +148,6 @@ class Reranker(BaseEstimator):
             The reward of each result in [0, 1], or NaN if it is unknown.
         weights : array-like, shape (n,), optional
             The weight of each query.
-
-        Returns
-        -------
-        self
         """
         return self._learn(None, queries, documents, hits, rewards, weights)
 
@@ -164,10 +160,6 @@ class Reranker(BaseEstimator):
         ----------
         queries, documents, hits, rewards, weights
             As in :meth:`fit`. Queries without weights have weight 1.
-
-        Returns
-        -------
-        self
         """
         return self._learn(getattr(self, "_log", None), queries, documents, hits, rewards, weights)
 

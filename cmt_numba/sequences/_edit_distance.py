@@ -199,10 +199,6 @@ class EditDistance(Saved, BaseEstimator):
             Noisy versions of targets.
         answers : array-like of int, shape (n,)
             The position in ``targets`` of each query's target.
-
-        Returns
-        -------
-        self
         """
         target_list, query_list = check_sequences("targets", targets), check_sequences("queries", queries)
         alphabet = self._new_alphabet() or Alphabet.of(target_list, query_list)

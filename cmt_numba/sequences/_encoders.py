@@ -31,10 +31,6 @@ def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
     unknown : str, default ""
         Replacement for all other letters: a letter of the alphabet, or the empty string.
 
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> encode_text("Déjà vu!", "abcdefghijklmnopqrstuvwxyz ")

@@ -179,10 +179,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
             The documents.
         y : None
             Ignored.
-
-        Returns
-        -------
-        self
         """
         self._fit(documents)
         return self
@@ -218,10 +214,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
             The documents.
         y : None
             Ignored.
-
-        Returns
-        -------
-        self
         """
         if not hasattr(self, "document_frequency_"):
             return self.fit(documents)
@@ -284,10 +276,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
             Positions in ``keys`` of the documents that were shown for each query, or -1 for none.
         rewards : array-like, shape (n, k)
             Rewards in [0, 1] of these documents.
-
-        Returns
-        -------
-        self
 
         Examples
         --------

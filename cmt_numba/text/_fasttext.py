@@ -186,10 +186,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
             The texts.
         y : array-like, shape (n_texts,)
             The class of each text.
-
-        Returns
-        -------
-        self
         """
         self._check_parameters()
         words = self._words_of_all(texts)

@@ -174,10 +174,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             Sentences or other short texts. They are read once and take 4 bytes per word.
         y
             Ignored.
-
-        Returns
-        -------
-        self
         """
         self._check_parameters()
         return self._learn(WordModel(self), texts, falling=True)
@@ -191,10 +187,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             Sentences or other short texts. They must fit into memory.
         y
             Ignored.
-
-        Returns
-        -------
-        self
         """
         self._check_parameters()
         model = WordModel(self) if not hasattr(self, "_model") else self._model.copy()

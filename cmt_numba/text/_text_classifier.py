@@ -134,10 +134,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             The id of each text, for :meth:`remove`. By default, the next unused integers: 0, 1, 2, ...
         sample_weight : array-like, shape (n_texts,), optional
             The weight of each text. A text of weight 2 counts about as much as two equal texts. Default: 1.
-
-        Returns
-        -------
-        self
         """
         return self._learn("fit", texts, y, ids, sample_weight)
 
@@ -158,10 +154,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             The id of each text. Ids must not be in use.
         sample_weight : array-like, shape (n_texts,), optional
             The weight of each text. A text of weight 2 counts about as much as two equal texts. Default: 1.
-
-        Returns
-        -------
-        self
         """
         return self._learn("partial_fit", texts, y, ids, sample_weight)
 
@@ -251,10 +243,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             The ids of stored texts, which keep their ids.
         labels : array-like, shape (n,)
             The new class of each text, which may be a new class.
-
-        Returns
-        -------
-        self
         """
         check_is_fitted(self, "classes_")
         listed = check_ids(ids)
@@ -283,10 +271,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         ----------
         ids : str, int or iterable of str or int
             The ids of stored texts.
-
-        Returns
-        -------
-        self
         """
         check_is_fitted(self, "classes_")
         return self._change("remove", {"ids": _objects(check_ids(ids))})
@@ -316,10 +300,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         ----------
         labels : array-like, shape (n,)
             Elements of ``classes_``, but not all of them.
-
-        Returns
-        -------
-        self
         """
         check_is_fitted(self, "classes_")
         return self._change("remove_classes", {"labels": np.ravel(label_array("labels", labels))})
@@ -346,10 +326,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             are held out.
         y : array-like, shape (n_texts,), optional
             The class of each text. The classes must be known.
-
-        Returns
-        -------
-        self
         """
         check_is_fitted(self, "classes_")
         if (texts is None) != (y is None):

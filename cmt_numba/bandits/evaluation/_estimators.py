@@ -221,10 +221,6 @@ def inverse_propensity(
         non-negative rewards.
     reward_range : tuple of float, default (0.0, 1.0)
         The smallest and largest possible rewards, used for intervals.
-
-    Returns
-    -------
-    Estimate
     """
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
@@ -248,10 +244,6 @@ def self_normalized(
         As in :func:`inverse_propensity`.
     reward_range : tuple of float, optional
         The smallest and largest possible rewards, required for "betting" and "bernstein" intervals.
-
-    Returns
-    -------
-    Estimate
     """
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
@@ -274,10 +266,6 @@ def direct_method(expected_of_target: Any, *, reward_range: tuple[float, float] 
         The policy's expected reward in each row: action probabilities times expected rewards, summed over actions.
     reward_range : tuple of float, default (0.0, 1.0)
         The smallest and largest possible rewards, used for intervals. The intervals ignore the error of the model.
-
-    Returns
-    -------
-    Estimate
     """
     terms = numbers("expected_of_target", expected_of_target, 1)
     if terms.size == 0:
@@ -309,10 +297,6 @@ def doubly_robust(
         The expected reward of each logged action according to a reward model.
     expected_of_target : array-like, shape (n,)
         The policy's expected reward in each row according to the model.
-
-    Returns
-    -------
-    Estimate
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, tau))
@@ -337,10 +321,6 @@ def self_normalized_doubly_robust(
         As in :func:`doubly_robust`.
     reward_range : tuple of float, optional
         The smallest and largest possible rewards. Intervals are clipped to this range.
-
-    Returns
-    -------
-    Estimate
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     its_range = None if reward_range is None else _checked_range(reward_range, rewards)
@@ -371,10 +351,6 @@ def switch(
     threshold : float, optional
         The largest weight to use. By default, the threshold with the smallest estimated mean squared error. A smaller
         threshold reduces the variance and increases the bias.
-
-    Returns
-    -------
-    Estimate
     """
     if threshold is not None:
         threshold = check_real("threshold", threshold, 0.0, 1e18)

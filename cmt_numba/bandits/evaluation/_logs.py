@@ -254,10 +254,6 @@ def read_log(path: Any, **columns: Any) -> Log:
         A Parquet, CSV or JSONL file, recognized by its suffix, or a data frame. CSV and JSONL files may be gzipped.
     **columns
         Column names, passed to :meth:`Log.from_frame`.
-
-    Returns
-    -------
-    Log
     """
     if hasattr(path, "columns"):
         return Log.from_frame(path, **columns)

@@ -70,10 +70,6 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
         Maximum number of kept rows.
     random_state : int or numpy.random.SeedSequence, default 0
         Random seed for dropping rows.
-
-    Returns
-    -------
-    Replay
     """
     wanted = len(log) if n_rewards is None else check_integer("n_rewards", n_rewards, 1)
     usable = _usable(log, generator_of(random_state, "replay"))
