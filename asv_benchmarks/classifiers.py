@@ -40,7 +40,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
-from topics import labels, online, sensitivity
+from topics import labels, online
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree, MemoryStore
 
@@ -740,7 +740,6 @@ def memory_tree(options: argparse.Namespace) -> None:
 
 commands.include(labels.commands)
 commands.include(online.commands)
-commands.include(sensitivity.commands)
 main = commands.main
 
 if __name__ == "__main__":
