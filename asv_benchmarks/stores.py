@@ -1,4 +1,4 @@
-"""Compare ``MemoryStore`` with hnswlib, faiss and nmslib; time threads and first queries."""
+"""Compare ``MemoryStore`` with other vector indexes; time changes, threads and first queries."""
 
 from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
@@ -14,16 +14,13 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
-from shared.labelled_sets import read_lines
 from shared.products import best_by_product
 from shared.texts import packages
 from shared.vector_rivals import rivals_of
 from shared.vectors import (
-    FEATURES,
     N_ASKED,
     K,
     Vectors,
-    bytes_of,
     clustered,
     features,
     file_of,
@@ -31,9 +28,7 @@ from shared.vectors import (
     low_rank,
     recall,
     summaries,
-    unit,
 )
-from sklearn.decomposition import TruncatedSVD
 from tabulate import tabulate
 from topics import hybrid as hybrid_searches
 
@@ -42,53 +37,8 @@ from cmt_numba.text import BM25Vectorizer
 
 commands = Commands(__doc__)
 
-N_REWARDED = 2000
-TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
-PROBED = 4, 16, 64  # probes of faiss's inverted file
 N_CHANGED = 500
-PARTS = "recall", "changes", "single", *FEATURES, "sparse", "rewards"
-
-
-def compare_searches(name: str, data: Vectors) -> None:
-    """Print recall and times of searches."""
-    n, stored = len(data.stored), MemoryStore(random_state=0)
-    warm = MemoryStore(random_state=0)
-    warm.add(range(300), data.stored[:300])  # compile all kernels
-    warm.query(data.asked, K)
-    _, seconds = timed(lambda: stored.add(range(n), data.stored))
-    print(f"\n{name}: {n} x {data.stored.shape[1]}")
-    print(f"store: built in {seconds:.1f} s, {stored._contents.state.index.nbytes / n:.0f} bytes/vector")
-    graph, lists = None, None
-    if find_spec("hnswlib"):
-        graph, seconds = graph_of(data.stored)
-        print(f"hnswlib: built in {seconds:.1f} s, {bytes_of(graph, n):.0f} bytes/vector")
-    if find_spec("faiss"):
-        lists, seconds = file_of(data.stored)
-        print(f"faiss IVF: built in {seconds:.1f} s")
-    print()
-    rows = [list(row) for row in searches(stored, graph, lists, data)]
-    print(tabulate(rows, ["search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
-
-
-def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Iterator[tuple[str, float, float, float]]:
-    """Yield the name and recall of each search, and microseconds per query in a batch and for single rows."""
-    true, seconds = timed(lambda: store.query(data.asked, K, target_recall=1.0).keys)
-    yield "store, exact", 1.0, 1e6 * seconds / len(true), float("nan")
-    some = data.asked[:200]
-    for target in TARGETS:
-        found, seconds = timed(lambda: store.query(data.asked, K, target_recall=target).keys)  # noqa: B023
-        _, single = timed(lambda: [store.query(row[None], K, target_recall=target) for row in some])  # noqa: B023
-        yield f"store, {target}", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
-    for ef in EFFORTS if graph is not None else ():
-        graph.set_ef(ef)
-        found, seconds = timed(lambda: graph.knn_query(data.asked, K, num_threads=1)[0])
-        _, single = timed(lambda: [graph.knn_query(row, K, num_threads=1) for row in some])
-        yield f"hnswlib, ef {ef}", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
-    for n_probes in PROBED if lists is not None else ():
-        lists.nprobe = n_probes
-        found, seconds = timed(lambda: lists.search(data.asked, K)[1])
-        _, single = timed(lambda: [lists.search(row[None], K) for row in some])
-        yield f"faiss IVF, {n_probes} lists", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
+PARTS = "recall", "single", "sparse"
 
 
 def compare_sparse(folder: Path, n: int) -> None:
@@ -221,99 +171,28 @@ def compare_single_changes(n: int, n_features: int) -> None:
     print(tabulate(rows, ["index", "upsert", "add", "delete"], floatfmt=".0f"))
 
 
-def rewarded(folder: Path, n: int) -> Iterator[tuple[str, Any, np.ndarray, Any, np.ndarray]]:
-    """Yield names, vectors to store with their values, and queries with the values that they should find."""
-    texts = packages(folder, n, n_queries=N_REWARDED + N_ASKED)
-    captions = [line["captions"] for line in read_lines(folder / "flickr8k/images.jsonl.gz")][: N_REWARDED + N_ASKED]
-    pictures = np.arange(len(captions))
-    described = [caption for some in captions for caption in some[:4]]
-    sets = (
-        ("packages", texts.stored, np.arange(n), texts.queries, np.asarray(texts.answers)),
-        ("flickr8k", described, np.repeat(pictures, 4), [some[4] for some in captions], pictures),
-    )
-    for name, stored, owners, queries, answers in sets:
-        vectorizer = BM25Vectorizer()
-        keys = vectorizer.fit_transform(stored)
-        asked = vectorizer.transform(queries)
-        yield f"{name}, BM25", keys, owners, asked, answers
-        reduced = TruncatedSVD(128, random_state=0).fit(keys)
-        yield (
-            f"{name}, 128 components",
-            unit(reduced.transform(keys)),
-            owners,
-            unit(reduced.transform(asked)),
-            answers,
-        )
-
-
-def compare_rewards(folder: Path, n: int) -> None:
-    """Print the accuracy of the first result before and after feedback on other queries."""
-    rows = []
-    for name, keys, owners, queries, answers in rewarded(folder, n):
-        there = np.flatnonzero(np.asarray(abs(keys).sum(axis=1)).reshape(-1) > 0)
-        usable = np.flatnonzero(np.asarray(abs(queries).sum(axis=1)).reshape(-1) > 0)
-        taught, asked = usable[usable < N_REWARDED], usable[usable >= N_REWARDED]
-        store = MemoryStore(random_state=0)
-        store.add(range(there.size), keys[there])
-        owner_of = owners[there]
-
-        def right(store: MemoryStore = store, data: Any = (owner_of, queries, answers, asked)) -> float:
-            owner_of, queries, answers, asked = data
-            first = store.query(queries[asked], 1).keys[:, 0].astype(int)
-            return float(np.mean(owner_of[first] == answers[asked]))
-
-        shares, spent = [right()], 0.0
-        for n_passes in (1, 4):
-            for _ in range(n_passes):
-                for some in np.array_split(taught, 8):
-                    shown = store.query(queries[some], K).keys
-                    rewards = (owner_of[shown.astype(int)] == answers[some][:, None]).astype(float)
-                    spent += timed(lambda: store.feedback(queries[some], shown, rewards))[1]  # noqa: B023
-            shares.append(right())
-        rows.append([name, len(there), *shares, 1e6 * spent / (5 * len(taught))])
-    print("\naccuracy of the first result on unseen queries\n")
-    print(
-        tabulate(rows, ["vectors", "stored", "before", "after feedback", "after five times", "us/row"], floatfmt=".3f")
-    )
-
-
 @commands.add(
     DATA,
-    argument("--n", type=int, default=200_000, help="number of clustered vectors"),
-    argument("--features", type=int, default=384),
+    argument("--n", type=int, default=50_000, help="number of clustered vectors"),
+    argument("--features", type=int, default=128),
     argument("--packages", type=int, default=30_000),
-    argument("--parts", nargs="+", choices=PARTS),
+    argument("--parts", nargs="+", choices=PARTS, default=PARTS),
 )
-def compare(options: argparse.Namespace) -> None:
-    """Compare ``MemoryStore`` with hnswlib and faiss: recall at 10 and time, changes and rewards.
+def changes(options: argparse.Namespace) -> None:
+    """Measure changes of ``MemoryStore``, and searches of sparse vectors.
 
-    Expects ``omniglot_background/hog.npz`` as in ``shared/labelled_sets.py``, ``packages/summaries.jsonl.gz`` as in
-    ``shared/texts.py``, ``flickr8k/images.jsonl.gz`` as in ``texts.py rerankers``, and ``coil100/mobilenet.npz`` and
-    ``flickr8k/mobilenet.npz`` with features ``X``.
-
-    - Recall: clustered vectors, and features of pictures, every tenth of which is a query.
-    - Sparse: package summaries as BM25 vectors, compared with nmslib's graph and a sparse product.
-    - Changes: recall after every vector has been replaced and half of them have been deleted.
+    - Recall: recall at 10 after every vector has been replaced and half of them have been deleted.
     - Single: changes of one vector at a time.
-    - Rewards: package summaries and captions of pictures; 2,000 queries are rewarded, and others are measured.
+    - Sparse: package summaries as BM25 vectors, compared with nmslib's graph and a sparse product.
 
-    Times are microseconds of CPU time per query of a batch, on one thread. Needs tabulate; hnswlib and faiss are
-    optional.
+    Times are microseconds of CPU time on one thread. Needs tabulate; hnswlib and nmslib are optional.
     """
-    parts = options.parts or list(PARTS)
-    if "recall" in parts:
-        compare_searches("clustered", clustered(options.n, options.features))
-    if "changes" in parts:
+    if "recall" in options.parts:
         compare_changes(options.n, options.features)
-    if "single" in parts:
+    if "single" in options.parts:
         compare_single_changes(options.n, options.features)
-    for name in FEATURES:
-        if name in parts:
-            compare_searches(name, features(options.data, name))
-    if "sparse" in parts:
+    if "sparse" in options.parts:
         compare_sparse(options.data, options.packages)
-    if "rewards" in parts:
-        compare_rewards(options.data, options.packages)
 
 
 @commands.add(

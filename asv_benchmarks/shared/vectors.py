@@ -1,6 +1,5 @@
 """Data and rivals for the comparisons of ``MemoryStore``."""
 
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,11 +92,3 @@ def file_of(X: np.ndarray, kind: str = "Flat", *, lists: bool = True) -> tuple[A
     what = f"IVF{int(4 * np.sqrt(len(X)))},{kind}" if lists else kind
     index = faiss.index_factory(X.shape[1], what, faiss.METRIC_INNER_PRODUCT)
     return index, timed(lambda: (index.train(X), index.add(X)))[1]
-
-
-def bytes_of(graph: Any, n: int) -> float:
-    """Return the bytes per vector of hnswlib's index in a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "graph"
-        graph.save_index(str(path))
-        return path.stat().st_size / n

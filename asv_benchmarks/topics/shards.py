@@ -1,4 +1,4 @@
-"""Compare sharded stores and classifiers with single ones, time evaluation on Ray, and simulate a cluster."""
+"""Compare sharded stores and classifiers with single ones, and time evaluation on Ray."""
 
 from shared.commands import Commands, argument, timed  # before libraries that read the number of threads
 
@@ -9,18 +9,16 @@ import json
 import os
 import statistics
 import time
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from shared.labelled_sets import SETS, LabelledSet, synthetic
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tabulate import tabulate
 
-from cmt_numba import CMTClassifier, ContextualMemoryTree, MemoryStore
+from cmt_numba import CMTClassifier, MemoryStore
 from cmt_numba.distributed import ShardedClassifier, ShardedStore, evaluate, start
-from cmt_numba.distributed._partition import divided, sums_of
 from cmt_numba.evaluation import batch_evaluation
 
 commands = Commands(__doc__)
@@ -251,224 +249,3 @@ def evaluation(options: argparse.Namespace) -> None:
 _BUSY = 0.6  # utilisation of the busiest resource
 _WARM_UP = 0.1  # fraction of batches excluded from the results
 _RECALL_AT = 10
-
-
-class Costs(NamedTuple):
-    """The costs of calls, in seconds."""
-
-    call: float  # shard time per call
-    query: float  # shard time per query of a batch
-    send: float  # client time per called shard
-    network: float  # round trip
-    stragglers: float = 0.0  # fraction of the calls that are slow
-    least_slow: float = 5.0  # smallest slowdown factor of a slow call
-    shape: float = 2.0  # shape of the Pareto distribution of the factor
-
-    def of_shard(self, batch: int) -> float:
-        """Return the time of a shard for a batch, without stragglers."""
-        return self.call + self.query * batch
-
-    def mean_of_shard(self, batch: int) -> float:
-        """Return the mean time of a shard for a batch."""
-        slow = self.least_slow * self.shape / (self.shape - 1.0)
-        return self.of_shard(batch) * (1.0 + self.stragglers * (slow - 1.0))
-
-
-class Cluster(NamedTuple):
-    """Shards, each with its copies (itself and its replicas) on machines of their own."""
-
-    n_shards: int
-    n_copies: int
-    n_asked: int  # number of shards that each batch queries
-    n_clients: int
-    least_loaded: bool = True  # True: query the copy that is free first; False: a random copy
-
-
-def fitted(measured: dict[int, float], two_shards: float, n_measured: float, n: float) -> tuple[float, float, float]:
-    """Return the costs of a call, a query and sending for ``n`` memories, fitted to measured microseconds per query."""
-    batches = np.array(sorted(measured), float)
-    totals = np.array([measured[int(batch)] for batch in batches]) * batches
-    terms = np.stack([np.ones_like(batches), batches], axis=1) / totals[:, None]  # minimise errors relative to the sum
-    call, query = np.linalg.lstsq(terms, np.ones_like(batches), rcond=None)[0]
-    send = max(0.0, two_shards - measured[int(batches[0])])
-    return 1e-6 * call, 1e-6 * query * max(1.0, np.log2(n) / np.log2(n_measured)), 1e-6 * send
-
-
-def batches_a_second(cluster: Cluster, costs: Costs, batch: int) -> float:
-    """Return the largest number of batches per second that shards and clients can sustain."""
-    of_shards = cluster.n_shards * cluster.n_copies / (cluster.n_asked * costs.mean_of_shard(batch))
-    of_clients = cluster.n_clients / (cluster.n_asked * costs.send) if costs.send > 0.0 else np.inf
-    return float(min(of_shards, of_clients))
-
-
-def answer_seconds(
-    cluster: Cluster, times: np.ndarray, costs: Costs, draws: np.random.Generator, services: np.ndarray
-) -> np.ndarray:
-    """Return the response time of each batch.
-
-    Parameters
-    ----------
-    cluster : Cluster
-        The shards.
-    times : ndarray of float, shape (n,)
-        When the batches arrive, in order.
-    costs : Costs
-        Costs of sending.
-    draws : numpy.random.Generator
-        Chooses shards and, unless the least loaded copies are queried, copies.
-    services : ndarray of float, shape (n, n_asked)
-        Service time of each queried shard for each batch.
-    """
-    clients = np.zeros(cluster.n_clients)  # when each client is free
-    free = np.zeros((cluster.n_shards, cluster.n_copies))  # when each copy is free
-    every, seconds = np.arange(cluster.n_shards), np.empty(times.size)
-    sending = costs.send * cluster.n_asked
-    for number, came in enumerate(times):
-        client = clients.argmin()
-        sent = max(came, clients[client]) + sending
-        clients[client] = sent
-        asked = every if cluster.n_asked == every.size else draws.permutation(every)[: cluster.n_asked]
-        copies = free[asked].argmin(axis=1) if cluster.least_loaded else draws.integers(0, cluster.n_copies, asked.size)
-        done = np.maximum(free[asked, copies], sent) + services[number]
-        free[asked, copies] = done
-        seconds[number] = done.max() + costs.network - came
-    return seconds
-
-
-def simulated(cluster: Cluster, costs: Costs, batch: int, rate: float, n: int, seed: int = 0) -> np.ndarray:
-    """Return the response times of ``n`` batches that arrive at a rate of ``rate`` per second, without the warm-up."""
-    draws = np.random.default_rng(seed)
-    times = np.cumsum(draws.exponential(1.0 / rate, n))
-    services = np.full((n, cluster.n_asked), costs.of_shard(batch))
-    slow = draws.random(services.shape) < costs.stragglers
-    services[slow] *= costs.least_slow * (1.0 + draws.pareto(costs.shape, int(slow.sum())))
-    return answer_seconds(cluster, times, costs, draws, services)[int(_WARM_UP * n) :]
-
-
-def recalls(n_asked: list[int], n_shards: int, n: int, noise: float) -> list[float]:
-    """Return the recall of the ten nearest when only the shards nearest to a query are searched, exactly."""
-    draws = np.random.default_rng(1)
-    X, Q = clustered(n, 64, draws, noise), clustered(500, 64, draws, noise)
-    X, Q = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (X, Q))
-    owners = divided(X, n_shards, np.random.default_rng(0))
-    centers = sums_of(X, owners, n_shards)
-    order = np.argsort(-Q @ (centers / np.linalg.norm(centers, axis=1, keepdims=True)).T, axis=1)
-    nearest = np.argpartition(-Q @ X.T, _RECALL_AT, axis=1)[:, :_RECALL_AT]
-    rank_of_shard = np.argsort(order, axis=1)
-    ranks = np.take_along_axis(rank_of_shard, owners[nearest], axis=1)
-    return [float(np.mean(ranks < asked)) for asked in n_asked]
-
-
-def simulated_rows(given: argparse.Namespace) -> list[list[object]]:
-    """Return the rows of the table of copies and queried shards."""
-    rows: list[list[object]] = []
-    for batch in given.batches:
-        for n_copies in (1, 2):
-            n_shards = given.machines // n_copies
-            n_each = given.memories / n_shards
-            costs = costs_of(given, n_each)
-            for n_asked in sorted({n_shards, max(1, n_shards // 10)}, reverse=True):
-                for least_loaded in (True, False) if n_copies > 1 else (True,):
-                    cluster = Cluster(n_shards, n_copies, n_asked, given.clients or given.machines, least_loaded)
-                    rate = _BUSY * batches_a_second(cluster, costs, batch)
-                    seconds = simulated(cluster, costs, batch, rate, given.n)
-                    which = "" if n_copies == 1 else "least loaded" if least_loaded else "any"
-                    median, slowest = 1e3 * np.quantile(seconds, (0.5, 0.99))
-                    found = gigabytes(n_each, given), rate * batch, median, slowest
-                    rows.append([batch, n_shards, n_copies, which, n_asked, *found])
-    return rows
-
-
-def costs_of(given: argparse.Namespace, n_each: float) -> Costs:
-    """Return the costs of shards with ``n_each`` memories."""
-    fit = fitted(given.measured, given.two_shards, given.n_measured, n_each)
-    return Costs(*fit, 1e-6 * given.network, given.stragglers)
-
-
-@cache
-def bytes_of_memory(n_features: int) -> float:
-    """Return the measured bytes of a memory in a tree."""
-    n_memories = 1 << 14
-    tree = ContextualMemoryTree(random_state=0)
-    tree.insert(np.random.default_rng(0).normal(size=(n_memories, n_features)))
-    return tree.nbytes / n_memories
-
-
-def gigabytes(n_memories: float, given: argparse.Namespace) -> float:
-    """Return the memory that a shard takes."""
-    each = bytes_of_memory(given.features) + given.payload_bytes
-    return (each * n_memories + 1e6 * given.megabytes_of_process) / 1e9
-
-
-def sizing_rows(given: argparse.Namespace) -> list[list[object]]:
-    """Return the rows of the table of sizes: the smallest number of machines if 80 % of their memory is used."""
-    rows: list[list[object]] = []
-    batch = max(given.batches)
-    for n in given.sizes:
-        for memory in given.gigabytes:
-            n_shards = 1
-            while gigabytes(n / n_shards, given) > 0.8 * memory:
-                n_shards += 1
-            costs = costs_of(given, n / n_shards)
-            cluster = Cluster(n_shards, 1, n_shards, n_shards)
-            rate = _BUSY * batches_a_second(cluster, costs, batch)
-            n_simulated = min(given.n, 5000)
-            slowest = 1e3 * np.quantile(simulated(cluster, costs, batch, rate, n_simulated), 0.99)
-            rows.append([f"{n:,.0f}", memory, n_shards, gigabytes(n / n_shards, given), rate * batch, slowest])
-    return rows
-
-
-def pairs(text: str) -> tuple[int, float]:
-    """Return the two numbers of ``batch:microseconds``."""
-    batch, microseconds = text.split(":")
-    return int(batch), float(microseconds)
-
-
-@commands.add(
-    argument("--memories", type=float, default=1e9),
-    argument("--machines", type=int, default=100),
-    argument("--clients", type=int, help="default: the number of machines"),
-    argument("--features", type=int, default=64),
-    argument("--payload-bytes", type=float, default=0.0, help="payload bytes per memory"),
-    argument("--megabytes-of-process", type=float, default=93.0),
-    argument("--measured", type=pairs, nargs="+", default=[(1, 4474.0), (100, 151.0), (10_000, 42.0)]),
-    argument("--two-shards", type=float, default=6055.0),
-    argument("--n-measured", type=float, default=20_000, help="number of memories of these measurements"),
-    argument("--network", type=float, default=50.0, help="round-trip time in microseconds"),
-    argument("--stragglers", type=float, default=0.01),
-    argument("--batches", type=int, nargs="+", default=[1, 100]),
-    argument("--n", type=int, default=20_000, help="number of simulated batches"),
-    argument("--sizes", type=float, nargs="+", default=[1e6, 1e7, 1e8, 1e9]),
-    argument("--gigabytes", type=float, nargs="+", default=[16.0, 64.0], help="memory per machine"),
-)
-def simulate(options: argparse.Namespace) -> None:
-    """Simulate a sharded store on many machines: memory, queries per second, and response times.
-
-    Batches of a fixed size arrive at random (a Poisson process). A client sends a batch to the shards one by one, which
-    takes some time per shard. One copy of each shard, the shard itself or a replica, answers; batches queue at each
-    copy. A batch is complete when its last shard has answered. The costs come from the output of ``stores``:
-    ``--measured`` gives microseconds per query by batch size with one shard, and ``--two-shards`` those of a single
-    query with two shards, which determine the client's cost per shard. The time per query grows with the logarithm of
-    the number of memories in a shard. Some calls are slow (``--stragglers``): a Pareto-distributed factor multiplies
-    their time.
-
-    Prints the gigabytes per machine, the queries per second when the busiest resource is in use 60 % of the time, and
-    the median and 99th percentile of the response times, for several numbers of copies and of queried shards. Then
-    prints the recall if only the shards with the nearest centers are queried, measured on a small case, and a table of
-    sizes from a laptop to a cluster. The simulation ignores mixed batch sizes, changes, failures, and network time
-    other than ``--network``. Needs tabulate.
-    """
-    options.measured = dict(options.measured)
-    print(f"{options.memories:,.0f} memories on {options.machines} machines, {options.stragglers:.0%} stragglers")
-    headers = ["batch", "shards", "copies", "copy used", "shards queried"]
-    headers += ["GB/machine", "queries/s", "p50 ms", "p99 ms"]
-    print(tabulate(simulated_rows(options), headers, floatfmt=("", "", "", "", "", ".1f", ",.0f", ",.1f", ",.1f")))
-    n_asked = [1, 2, 5, 10, 20, options.machines]
-    found = [["clear", *recalls(n_asked, options.machines, 20_000, 0.7)]]
-    found.append(["blurred", *recalls(n_asked, options.machines, 20_000, 2.0)])
-    found.append(["by hashes", *(asked / options.machines for asked in n_asked)])
-    print(f"\nRecall at 10, 20,000 vectors in {options.machines} shards, by number of shards queried")
-    print(tabulate(found, ["clusters", *n_asked], floatfmt=".3f"))
-    print(f"\nMinimum number of machines; all shards are queried, in batches of {max(options.batches)}")
-    headers = ["memories", "GB/machine", "machines", "GB used", "queries/s", "p99 ms"]
-    print(tabulate(sizing_rows(options), headers, floatfmt=("", ".0f", "", ".1f", ",.0f", ",.0f")))
