@@ -88,7 +88,7 @@ def _keep_large(state, j, work):
 def insert_slots(arrays, n):
     """Add the vectors in the slots up to ``n``, of which the vectors and ids are written, to the lists.
 
-    Stops early if an array is full; ``N_VECTORS`` of ``totals`` is the number of vectors added so far.
+    Stops early if an array is full. Returns the number of vectors in the index.
     """
     state = by_reference(arrays)
     vectors, totals = state.vectors, state.totals
@@ -100,6 +100,7 @@ def insert_slots(arrays, n):
         _enter_and_keep_small(state, slot, work)
         _count_change(state, work)
     release(work)
+    return totals[N_VECTORS]
 
 
 @kernel

@@ -37,7 +37,6 @@ _FEW = 1024  # up to so many vectors are compared directly
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 _EVERYWHERE = np.full(24, 1e30, np.float32)
-_CORRELATED = 8.0  # with few features, errors of estimates depend on each other
 _SURE = 3.5  # standard errors of estimates if a search must be nearly exact
 
 
@@ -82,12 +81,17 @@ class DenseIndex:
         self.next_id, self.version = 0, 0
         self._state = new_state(n_features, METRICS[metric], random_state)
         self._held = held(self._state)
-        self._gaps = Gaps(np.empty((0, N_NEAREST + 1), np.float32), 0)
+        self._gaps = Gaps(np.empty((0, N_NEAREST + 1), np.float32), 0, n_features)
         self._n_due = 0  # changes since the last sample
 
     def _set_state(self, state: DenseState) -> None:
+        self._state, self._held = state, held(state)
+
+    def _make_room(self, n_more: int = 0) -> None:
+        """Make room for more vectors, and for the lists that a change of one vector needs."""
+        state = with_room(self._state, n_more)
         if state is not self._state:
-            self._state, self._held = state, held(state)
+            self._set_state(state)
 
     def __len__(self) -> int:
         return int(self._state.totals[N_VECTORS])
@@ -152,15 +156,14 @@ class DenseIndex:
         if len(self) == 0:
             self._set_origin(X)
         first = len(self)
-        self._set_state(with_room(self._state, n))
+        self._make_room(n)
         vectors = self._state.vectors
         write_vectors(vectors, first, X)
         vectors.ids[first : first + n] = ids
         self.version += 1
         try:
-            while len(self) < first + n:
-                self._set_state(with_room(self._state, first + n - len(self)))
-                insert_slots(self._held, first + n)
+            while insert_slots(self._held, first + n) < first + n:
+                self._make_room(first + n - len(self))
         except BaseException:
             self.remove(ids[: len(self) - first])
             raise
@@ -181,7 +184,7 @@ class DenseIndex:
         self.version += 1
         n = 0
         while n < len(ids):
-            self._set_state(with_room(self._state, 0))
+            self._make_room()
             n = remove_ids(self._held, ids, n)
         self._measure(len(ids))
 
@@ -190,7 +193,7 @@ class DenseIndex:
         self.version += 1
         slots, n = self._slots_of(ids), 0
         while n < len(ids):
-            self._set_state(with_room(self._state, 0))
+            self._make_room()
             n = replace_slots(self._held, slots, X, n)
         self._measure(len(ids))
 
@@ -199,7 +202,7 @@ class DenseIndex:
         self.version += 1
         left = -(-n * int(self._state.totals[N_LISTS]) // max(len(self), 1))
         while left > 0:
-            self._set_state(with_room(self._state, 0))
+            self._make_room()
             left -= refresh_lists(self._held, left)
 
     def _measure(self, n_changes: int) -> None:
@@ -224,13 +227,13 @@ class DenseIndex:
         The vector with the id ``ids[i]``, which may be -1, does not count as a result of query ``i``.
         """
         if len(self) > _FEW:
-            self._gaps = Gaps(self._gaps_of(Q, ids, np.full(len(Q), NONE)), 0)
+            self._gaps = Gaps(self._gaps_of(Q, ids, np.full(len(Q), NONE)), 0, self.n_features)
 
     def _gaps_of(self, X: np.ndarray, own_ids: np.ndarray, own_slots: np.ndarray) -> np.ndarray:
         """Return samples for :class:`Gaps`. Row ``i`` of ``X`` is the vector in slot ``own_slots[i]``, or NONE."""
         n, k = len(X), min(N_NEAREST + 1, len(self))
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
-        search_rows(self._held, X, 0, n, ListEffort(_EVERYWHERE, _SURE, 1.0), _ALL, scores, ids)
+        search_rows(self._held, X, 0, n, held(ListEffort(_EVERYWHERE, _SURE, 1.0)), _ALL, scores, ids)
         own = ids == own_ids[:, None]
         own[~own.any(axis=1), -1] = True
         others = self._slots_of(ids[~own]).reshape(n, k - 1)
@@ -300,8 +303,7 @@ class DenseIndex:
                 compare_slots(self._held, Q, first, stop, slots, scores, ids)
 
         else:
-            gaps, epsilon, apart = self._gaps.effort(target_recall)
-            effort = ListEffort(gaps, epsilon * (1.0 + _CORRELATED / self.n_features), apart)
+            effort = self._gaps.effort(target_recall)
 
             def answer(first: int, stop: int) -> None:
                 search_rows(self._held, Q, first, stop, effort, mask, scores, ids)
@@ -357,7 +359,7 @@ class DenseIndex:
             f"gaps must be float32 with {N_NEAREST + 1} columns",
         )
         index.next_id, index._n_due = facts["next_id"], facts["n_due"]
-        index._gaps = Gaps(gaps.copy(), facts["n_measured"])
+        index._gaps = Gaps(gaps.copy(), facts["n_measured"], index.n_features)
         return index
 
     def copy(self) -> Self:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from .._jit import held
+from .search import ListEffort
 
 N_SAMPLES = 256
 """Number of stored vectors on which the effort is measured."""
@@ -22,12 +27,13 @@ N_AT_ONCE = 16
 _FEWEST = 2  # the effort for fewer than 2**2 vectors is that for 2**2, because that for one vector is uncertain
 _USUAL = 0.9  # fraction of samples that are not far from the nearest center
 _POWERS = 24  # gaps for 1, 2, 4, ... vectors
+_CORRELATED = 8.0  # with few features, errors of estimates depend on each other
 
 
 class Gaps:
     """For a sample of stored vectors, the gap at which a search finds each of the nearest other vectors.
 
-    Tables are computed while the index changes, not by the first search.
+    Efforts are computed while the index changes, not by the first search.
 
     Parameters
     ----------
@@ -36,29 +42,32 @@ class Gaps:
         center. The oldest sample is replaced first.
     n_measured : int
         Number of samples measured so far, including replaced ones.
+    n_features : int
+        Number of features of the vectors.
     """
 
-    def __init__(self, samples: np.ndarray, n_measured: int) -> None:
+    def __init__(self, samples: np.ndarray, n_measured: int, n_features: int) -> None:
         self.samples, self.n_measured = samples, n_measured
-        self._tables = {target: self._table(target) for target in (0.95, 0.99)}
+        self._factor = 1.0 + _CORRELATED / n_features
+        self._efforts = {target: self._effort(target) for target in (0.95, 0.99)}
 
     def add(self, gaps: np.ndarray) -> None:
-        """Add samples, and compute the tables again if enough samples are new."""
+        """Add samples, and compute the efforts again."""
         places = (self.n_measured + np.arange(len(gaps))) % N_SAMPLES
         self.n_measured += len(gaps)
         if len(self.samples) < N_SAMPLES:
             self.samples = np.concatenate([self.samples, gaps])[:N_SAMPLES]
         else:
             self.samples[places] = gaps
-        self._tables = {target: self._table(target) for target in self._tables}
+        self._efforts = {target: self._effort(target) for target in self._efforts}
 
-    def effort(self, target_recall: float) -> tuple[np.ndarray, float, float]:
-        """Return the fields of an ``ListEffort``."""
-        if target_recall not in self._tables:
-            self._tables[target_recall] = self._table(target_recall)
-        return self._tables[target_recall]
+    def effort(self, target_recall: float) -> Any:
+        """Return a ``ListEffort``, held for kernels."""
+        if target_recall not in self._efforts:
+            self._efforts[target_recall] = self._effort(target_recall)
+        return self._efforts[target_recall]
 
-    def _table(self, target_recall: float) -> tuple[np.ndarray, float, float]:
+    def _effort(self, target_recall: float) -> Any:
         n = N_NEAREST.bit_length()
         share = 1.0 - (1.0 - target_recall) * 0.8
         gaps = np.zeros(_POWERS)
@@ -70,4 +79,5 @@ class Gaps:
         gaps[:_FEWEST] = gaps[_FEWEST]
         gaps[n:] = gaps[n - 1] + (gaps[n - 1] - gaps[n - 3]) / 2 * np.arange(1, _POWERS - n + 1)
         apart = float(np.quantile(self.samples[:, -1], _USUAL)) if len(self.samples) else 1.0
-        return gaps.astype(np.float32), float(np.interp(target_recall, _TARGETS, _EPSILONS)), max(apart, 1e-12)
+        epsilon = float(np.interp(target_recall, _TARGETS, _EPSILONS)) * self._factor
+        return held(ListEffort(gaps.astype(np.float32), epsilon, max(apart, 1e-12)))

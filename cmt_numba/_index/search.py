@@ -488,7 +488,7 @@ def _search_lists(state, Q, first, n_rows, queries, ranking, block, epsilon, mas
 @kernel
 def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
     """Write the best vectors for rows ``first:stop``. Many rows are searched list by list."""
-    state = by_reference(arrays)
+    state, effort = by_reference(arrays), by_reference(effort)
     n_lists, k = state.totals[N_LISTS], ids.shape[1]
     most = max(1, min(stop - first, _MOST_ROWS, _KEPT_AT_ONCE // k))
     if stop - first <= _FEW_ROWS:
@@ -506,7 +506,7 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
             _begin(ranking, n_rows)
             ids[row, :], scores[row, :] = NONE, -np.inf
             code_query(state, Q[row], queries, n_rows, _query_length(state))
-            n = _reach_lists(by_value(state), queries, n_rows, reach, effort, mask, k)
+            n = _reach_lists(by_value(state), queries, n_rows, reach, by_value(effort), mask, k)
             _add_lists(by_value(state), reach, n, block, n_rows)
             n_rows += 1
         if most > 1:

@@ -196,8 +196,7 @@ def with_room(state: DenseState, n_more: int) -> DenseState:
             *(resized(column, size * TILE, fill=0) for column in members[1:-2]),
             *(resized(column, size, fill=0) for column in members[-2:]),
         )
-    parts = vectors, clusters, members, routes
-    if all(new is old for new, old in zip(parts, state[:4], strict=True)):
+    if vectors is state[0] and clusters is state[1] and members is state[2] and routes is state[3]:
         return state  # the same object, so that callers need not prepare it again
     return state._replace(vectors=vectors, clusters=clusters, members=members, routes=routes)
 

@@ -7,8 +7,6 @@ import re
 import sqlite3
 import threading
 from collections.abc import Iterable, Sequence
-from functools import partial
-from operator import is_not
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,6 +113,8 @@ class MemoryDatabase:
 GONE, WITHOUT, WITH = 0, 1, 2
 """Kinds of records: deleted, without a payload, with a payload."""
 
+_KIND = f"iif(payload IS NULL, {WITHOUT}, {WITH})"
+
 
 class NamedMemories(NamedTuple):
     """The records found for some ids, as arrays of the same shape."""
@@ -154,13 +154,13 @@ class KeyTable:
         Ids in ascending order.
     keys : sequence of str or of int, length n
         Their keys, all of one type.
-    has_payload : ndarray of bool, shape (n,)
-        Whether each record has a payload.
+    kinds : ndarray of int8, shape (n,)
+        WITH or WITHOUT for each record.
     """
 
-    def __init__(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
+    def __init__(self, ids: np.ndarray, keys: Sequence[Key], kinds: np.ndarray) -> None:
         # The columns: ids (int64), keys (int64, or object for strings), and kinds (int8: GONE, WITHOUT or WITH).
-        self._columns = GrowingColumns(ids, as_array(keys), np.where(has_payload, WITH, WITHOUT).astype(np.int8))
+        self._columns = GrowingColumns(ids, as_array(keys), kinds)
         self._n_gone = 0
 
     @property
@@ -182,21 +182,20 @@ class KeyTable:
             at = all_ids.searchsorted(ids)
         elif first > 0:
             at = ids - first
-        at = np.minimum(np.maximum(at, 0), n - 1)  # indexing, unlike take, keeps the interpreter lock
+        at = at % n  # indexing, unlike take, keeps the interpreter lock
         return NamedMemories(ids, keys[at], all_ids[at], kinds[at])
 
-    def append(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
+    def append(self, ids: np.ndarray, keys: Sequence[Key], kinds: np.ndarray) -> None:
         """Add records. Their ids must exceed all others."""
-        more = KeyTable(ids, keys, has_payload)._columns
         if len(self._columns) == self._n_gone:  # an empty table takes keys of either type
-            self._columns, self._n_gone = more, 0
+            self._columns, self._n_gone = GrowingColumns(ids, as_array(keys), kinds), 0
         else:
-            self._columns = self._columns.appended(*more.columns)
+            self._columns = self._columns.appended(ids, as_array(keys), kinds)
 
     def mark(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Update which memories have payloads."""
         all_ids, _, kinds = self._columns.columns
-        kinds[all_ids.searchsorted(ids)] = np.where(_are_given(payloads), WITH, WITHOUT)
+        kinds[all_ids.searchsorted(ids)] = _kinds_of(payloads)
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
@@ -263,10 +262,7 @@ class Records:
 
     def _look_up(self, ids: np.ndarray) -> NamedMemories:
         some, places = np.unique(ids, return_inverse=True)
-        statement = (
-            f"SELECT r.id, r.key, iif(r.payload IS NULL, {WITHOUT}, {WITH}) "
-            "FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
-        )
+        statement = f"SELECT r.id, r.key, {_KIND} FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
         rows: Any = self._database.execute(statement, (json.dumps(some.tolist()),))
         found = {row[0]: row[1:] for row in rows}
         nothing = next(iter(found.values()), (None, 0))[0], GONE
@@ -286,19 +282,19 @@ class Records:
 
     def _read_keys(self) -> KeyTable:
         # Fetching columns as JSON takes a third of the time of fetching rows of objects.
-        rows = f"SELECT id, key, payload IS NOT NULL AS given FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
-        statement = f"SELECT json_group_array(id), json_group_array(key), json_group_array(given) FROM ({rows})"
+        rows = f"SELECT id, key, {_KIND} AS kind FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
+        statement = f"SELECT json_group_array(id), json_group_array(key), json_group_array(kind) FROM ({rows})"
         ids: list[int] = []
         keys: list[Key] = []
-        has_payload: list[int] = []
+        kinds: list[int] = []
         while True:
             found: Any = self._database.execute(statement, (ids[-1] if ids else -1,))
             some, *others = map(json.loads, found[0])
             if not some:
-                return KeyTable(np.array(ids, np.int64), keys, np.array(has_payload, np.bool_))
+                return KeyTable(np.array(ids, np.int64), keys, np.array(kinds, np.int8))
             ids += some
             keys += others[0]
-            has_payload += others[1]
+            kinds += others[1]
 
     def forget(self) -> None:
         """Drop the table of keys, because a change was rolled back."""
@@ -413,7 +409,7 @@ class Records:
         with self._reading:
             self._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
             if self._table is not None:
-                self._table.append(ids, keys, _are_given(payloads))
+                self._table.append(ids, keys, _kinds_of(payloads))
 
     def set_texts(self, ids: np.ndarray, texts: Sequence[str | None]) -> None:
         """Replace the texts of records."""
@@ -481,5 +477,5 @@ class Records:
         return contents
 
 
-def _are_given(payloads: Sequence[str | None]) -> np.ndarray:
-    return np.fromiter(map(partial(is_not, None), payloads), np.bool_, len(payloads))
+def _kinds_of(payloads: Sequence[str | None]) -> np.ndarray:
+    return np.array([WITHOUT if payload is None else WITH for payload in payloads], np.int8)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .._validation import check_entries
 from ._checks import (
     DuplicateKeyError,
@@ -25,14 +27,15 @@ def write_memories(contents: StoreContents, keys: Any, X: Any, payloads: Any, te
     content = _checked(contents, len(own), X, payloads, texts)
     records, ids = contents.records, contents.records.find(own)
     is_old = ids >= 0
-    if not is_old.any():
+    n_old = np.count_nonzero(is_old)
+    if n_old == 0:
         check_kind(own, records.kind())
         contents.insert(own, content)
         return
     if not replace:
         message = f"keys must not be in the store yet, but {own[is_old.argmax()]!r:.100} is; use upsert to replace it"
         raise DuplicateKeyError(message)
-    if is_old.all():
+    if n_old == len(own):
         contents.replace(ids, content)
         return
     old, new = is_old.nonzero()[0], (~is_old).nonzero()[0]

@@ -6,7 +6,9 @@ from conftest import needs_jit
 
 from cmt_numba import _index as index
 from cmt_numba._index import changes, dense_index
+from cmt_numba._index.search import ListEffort
 from cmt_numba._index.state import N_FAR
+from cmt_numba._jit import held
 
 METRICS = ("cosine", "inner_product", "euclidean")
 
@@ -174,7 +176,7 @@ def test_a_failed_insertion_leaves_no_trace(monkeypatch):
         calls.append(n)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        changes.insert_slots(state, min(n, 15))
+        return changes.insert_slots(state, min(n, 15))
 
     monkeypatch.setattr(dense_index, "insert_slots", fail)
     with pytest.raises(KeyboardInterrupt):
@@ -202,7 +204,7 @@ def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, m
     dense = index.DenseIndex(20)
     allowed = dense.allow(dense.insert(clustered(400, 20))[::2])
     dense._state.routes.added[:] -= 0.5
-    monkeypatch.setattr(dense._gaps, "effort", lambda _: (np.zeros(24, np.float32), 1.9, 1e9))
+    monkeypatch.setattr(dense._gaps, "effort", lambda _: held(ListEffort(np.zeros(24, np.float32), 1.9, 1e9)))
     found, _ = dense.search(clustered(n_rows, 20, 1), 3, among=allowed)
     assert (found >= 0).all()
 

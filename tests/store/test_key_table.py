@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmt_numba.store._records import WITH, KeyTable
+from cmt_numba.store._records import WITH, WITHOUT, KeyTable
 
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "mark", "delete"]), st.integers(0, 2**16)), max_size=25))
 def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
-    table, expected, next_id = KeyTable(np.empty(0, np.int64), [], np.empty(0, np.bool_)), {}, 0
+    table, expected, next_id = KeyTable(np.empty(0, np.int64), [], np.empty(0, np.int8)), {}, 0
     for kind, seed in changes:
         random = np.random.default_rng(seed)
         some = random.permutation(np.array(list(expected), np.int64))[: random.integers(12)]
@@ -17,7 +17,7 @@ def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
         if kind == "append":
             new = next_id + np.cumsum(random.integers(1, 3, random.integers(1, 9)))
             given, next_id = random.random(new.size) < 0.5, int(new[-1]) + 1
-            table.append(new, [f"k{i}" for i in new], given)
+            table.append(new, [f"k{i}" for i in new], np.where(given, WITH, WITHOUT))
             expected |= {int(i): (f"k{i}", bool(has)) for i, has in zip(new, given, strict=True)}
         elif kind == "mark":
             table.mark(some, ["{}" if one else None for one in given])
@@ -34,7 +34,7 @@ def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
 
 def test_ids_may_begin_anywhere_and_be_asked_in_any_shape():
     for first in (0, 7):
-        table = KeyTable(np.arange(first, first + 3), [10, 11, 12], np.array([True, False, True]))
+        table = KeyTable(np.arange(first, first + 3), [10, 11, 12], np.array([WITH, WITHOUT, WITH], np.int8))
         for ids in (np.array([[first + 2, first], [-1, first + 3]]), np.array([[first + 1], [first - 1]])):
             named = table.find(ids)
             keys, are_there, has_payload = named.keys, named.are_there, named.kinds == WITH
