@@ -137,10 +137,10 @@ class ClassificationModel(files.WithFields):
         return model
 
     @classmethod
-    def of_fields(cls, values: dict[str, Any]) -> Self:
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
         """Return the model with these attributes."""
         names = values.pop("names_of_examples")
-        model = super().of_fields(values)
+        model = super()._of_fields(values)
         if names is not None:
             model.example_names = ExampleNames(names.tolist(), model.example_ids().tolist())
         return model

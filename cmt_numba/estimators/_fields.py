@@ -48,32 +48,14 @@ class LearnedField:
         return LearnedSearch.of_arrays(form["n_features"], form["is_sparse"], files.of_part(name, arrays))
 
 
-class FeatureWeightsField:
-    """Counts of the features that occur."""
-
-    _others = files.FieldTable(n_rows=files.RealField(), is_used=files.FlagField(), are_weighted=files.FlagField())
-
-    def put(self, name: str, value: FeatureWeights, arrays: Arrays) -> Any:
-        features = np.flatnonzero(value.counts)
-        arrays |= {f"{name}.features": features, f"{name}.counts": value.counts[features]}
-        return self._others.put(name, value, arrays) | {"width": value.counts.size}
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> FeatureWeights:
-        others = self._others.get(name, field, arrays, thorough=thorough)
-        width = files.NumberField().get(f"{name}.width", field.get("width"), arrays, thorough=thorough)
-        features = files.read_array(f"{name}.features", arrays, np.int64)
-        found = files.read_array(f"{name}.counts", arrays, np.float32)
-        require(
-            width <= MOST_WEIGHTED and features.size == found.size and others["n_rows"] >= 0.0,
-            f"{name} must have one count for each feature",
-        )
-        require(
-            bool(np.all((features >= 0) & (features < width))), f"{name} must have features between 0 and {width - 1}"
-        )
-        require(bool(np.all((found >= 0.0) & np.isfinite(found))), f"{name} must be finite and not negative")
-        counts = np.zeros(width, np.float32)
-        counts[features] = found
-        return FeatureWeights(counts, **others)
+FEATURE_WEIGHTS = files.TupleField(
+    FeatureWeights,
+    counts=files.SparseArrayField(np.float32, MOST_WEIGHTED),
+    n_rows=files.RealField(0.0),
+    is_used=files.FlagField(),
+    are_weighted=files.FlagField(),
+)
+"""The kind of the field of the counts of features."""
 
 
 class ChoiceField:

@@ -39,7 +39,7 @@ def unpickled_model(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -
     """Return the model of an estimator from the fields and the arrays in a pickle."""
     given = files.PickledArrays({name: writeable(array) for name, array in arrays.items()})
     model = _MODELS[kind]
-    return model.of_fields(model.FIELDS.get("", fields, given, thorough=False))
+    return model._of_fields(model.FIELDS.get("", fields, given, thorough=False))
 
 
 def estimator_contents(estimator: Any) -> files.Contents:
@@ -89,6 +89,22 @@ def estimator_of(kind: type, contents: files.Contents, *, thorough: bool) -> Any
     if names is not None:
         estimator.feature_names_in_ = names
     model = _MODELS[contents.kind]
-    estimator._model = model.of_fields(model.FIELDS.get("", fields["model"], arrays, thorough=thorough))
+    estimator._model = model._of_fields(model.FIELDS.get("", fields["model"], arrays, thorough=thorough))
     check_model(estimator, thorough=thorough)
     return estimator
+
+
+class EstimatorField:
+    """An estimator within another object."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+
+    def put(self, name: str, value: Any, arrays: files.Arrays) -> Any:
+        contents = estimator_contents(value)
+        arrays |= files.as_part(name, contents.arrays)
+        return contents.fields
+
+    def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> Any:
+        contents = files.Contents(self._kind._kind, files.as_mapping(name, field), files.of_part(name, arrays))
+        return estimator_of(self._kind, contents, thorough=thorough)

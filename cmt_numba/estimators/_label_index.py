@@ -37,7 +37,7 @@ from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
 from ._feature_scales import FeatureScales, standardize, standardize_unscaled
 from ._feature_weights import FeatureWeights, weigh
-from ._fields import FeatureWeightsField, TreeField
+from ._fields import FEATURE_WEIGHTS, TreeField
 from ._input import filled, trim_weights
 from ._neighbors import row_lengths
 
@@ -166,7 +166,7 @@ class LabelIndex(files.WithFields):
         n_unlisted=files.NumberField(),
         examples=files.OptionalField(files.StructureField(heads.StoredExamples, files.trim_examples)),
         example_lengths=files.OptionalField(files.ArrayField(np.float32, trim_weights)),
-        feature_weights=files.OptionalField(FeatureWeightsField()),
+        feature_weights=files.OptionalField(FEATURE_WEIGHTS),
         scales=files.OptionalField(files.StructureField(FeatureScales, FeatureScales._make)),
     )
     _layout: tuple[heads.Digest, heads.AllScorers | DenseIndex | None] | None = None

@@ -31,13 +31,17 @@ versions of the library load the files of version 0.3.
 """
 
 from ._columns import (
+    Arrays,
+    as_part,
     column,
     document,
+    of_part,
     read_array,
     read_column,
     read_document,
     read_sparse_matrix,
     sparse_matrix,
+    take,
 )
 from ._container import (
     FORMAT_VERSION,
@@ -53,33 +57,30 @@ from ._container import (
 )
 from ._fields import (
     ArrayField,
+    DocumentField,
     Field,
     FieldTable,
     FlagField,
     GeneratorField,
     LabelsField,
+    NameField,
     NumberField,
     OptionalField,
+    OptionsField,
     PartField,
     PickledArrays,
     RealField,
+    SparseArrayField,
     StructureField,
+    TextsField,
+    TupleField,
     WithFields,
     as_mapping,
-)
-from ._objects import (
-    Saved,
-    as_part,
     generator_digest,
     generator_fields,
-    object_of,
-    of_part,
     read_generator,
-    read_object,
-    refusing,
-    take,
-    write_object,
 )
+from ._objects import Saved, object_of, read_object, refusing, write_object
 from ._states import (
     VALUES,
     check_at_rest,

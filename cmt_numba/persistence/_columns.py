@@ -119,6 +119,24 @@ def read_array(name: str, arrays: Arrays, dtype: Any, *, n_axes: int = 1) -> np.
     return _array(arrays, name, n_axes, dtype)
 
 
+def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
+    """Return a field."""
+    value = fields.get(name)
+    if type(value) not in kinds:
+        raise ValueError(f"{name} must be of type {' or '.join(kind.__name__ for kind in kinds)}, got {value!r:.50}")
+    return value
+
+
+def as_part(name: str, arrays: Arrays) -> Arrays:
+    """Return the arrays of a part, with the prefix ``name.`` added to their names."""
+    return {f"{name}.{key}": array for key, array in arrays.items()}
+
+
+def of_part(name: str, arrays: Arrays) -> Arrays:
+    """Return the arrays whose names have the prefix ``name.``, and remove the prefix."""
+    return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
+
+
 def _array(arrays: Arrays, name: str, n_axes: int, *dtypes: Any) -> np.ndarray:
     array = arrays.get(name)
     if array is None or array.ndim != n_axes or array.dtype not in dtypes:

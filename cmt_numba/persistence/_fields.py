@@ -5,20 +5,21 @@ Files, snapshots and pickles are made from the same table.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from .._forest import N_COUNTERS, arrays_of, numbers_of, put_together
-from ._columns import column, read_array, read_column
-from ._objects import generator_fields, of_part, read_generator
+from .._forest import N_COUNTERS, arrays_of, numbers_of, put_together, require
+from ._columns import Arrays, column, document, of_part, read_array, read_column, read_document, take
 from ._states import check_at_rest
 
-Arrays = dict[str, np.ndarray]
-
 MOST = 2**53
-"""The largest number of a field."""
+"""The largest integer of a field."""
+
+LARGEST = 1.7976931348623157e308
+"""The largest finite number."""
 
 
 class PickledArrays(dict[str, Any]):
@@ -44,24 +45,27 @@ class FieldTable:
     Parameters
     ----------
     **fields : Field
-        The kind of each field, by the name of the attribute.
+        The kind of each field, by the name of the attribute. Files omit underscores around names.
     """
 
     def __init__(self, **fields: Field) -> None:
-        self._fields = fields
+        self._fields = {name.strip("_"): (name, field) for name, field in fields.items()}
 
     def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
         """Return the attributes of an object as JSON, and add their arrays to ``arrays``."""
-        return {own: field.put(_joined(name, own), getattr(value, own), arrays) for own, field in self._fields.items()}
+        return {
+            own: kind.put(_joined(name, own), getattr(value, attribute), arrays)
+            for own, (attribute, kind) in self._fields.items()
+        }
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> dict[str, Any]:
-        """Return the values of all fields by their names."""
+        """Return the values of all attributes by their names."""
         given = as_mapping(name, field)
         for own in self._fields.keys() - given.keys():
             raise ValueError(f"{_joined(name, own)} is missing")
         return {
-            own: kind.get(_joined(name, own), given[own], arrays, thorough=thorough)
-            for own, kind in self._fields.items()
+            attribute: kind.get(_joined(name, own), given[own], arrays, thorough=thorough)
+            for own, (attribute, kind) in self._fields.items()
         }
 
 
@@ -77,13 +81,21 @@ def as_mapping(name: str, field: Any) -> dict[str, Any]:
 
 
 class WithFields:
-    """A class whose state is in the attributes that ``FIELDS`` names. All others have defaults in the class."""
+    """A class whose state is in the attributes that ``FIELDS`` names. All others have defaults in the class.
+
+    A class that stores its state in another form overrides both methods. A class whose fields depend on each other
+    checks this in ``_of_fields``.
+    """
 
     FIELDS: ClassVar[FieldTable]
 
+    def _packed(self) -> Any:
+        """Return an object with the attributes that ``FIELDS`` names."""
+        return self
+
     @classmethod
-    def of_fields(cls, values: dict[str, Any]) -> Self:
-        """Return an object with these attributes."""
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        """Return an object with these attributes. Raise InvariantError, TypeError or ValueError if they conflict."""
         made = cls.__new__(cls)
         vars(made).update(values)
         return made
@@ -96,10 +108,10 @@ class PartField:
         self._kind = kind
 
     def put(self, name: str, value: Any, arrays: Arrays) -> Any:
-        return self._kind.FIELDS.put(name, value, arrays)
+        return self._kind.FIELDS.put(name, value._packed(), arrays)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        return self._kind.of_fields(self._kind.FIELDS.get(name, field, arrays, thorough=thorough))
+        return self._kind._of_fields(self._kind.FIELDS.get(name, field, arrays, thorough=thorough))
 
 
 class OptionalField:
@@ -116,26 +128,32 @@ class OptionalField:
 
 
 class NumberField:
-    """A nonnegative integer."""
+    """An integer between two bounds."""
+
+    def __init__(self, low: int = 0, high: int = MOST) -> None:
+        self._low, self._high = low, high
 
     def put(self, name: str, value: Any, arrays: Arrays) -> int:
         return int(value)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> int:
-        if type(field) is not int or not 0 <= field <= MOST:
-            raise ValueError(f"{name} has an invalid value: {field!r:.50}")
+        if type(field) is not int or not self._low <= field <= self._high:
+            raise ValueError(f"{name} must be an integer between {self._low} and {self._high}, got {field!r:.50}")
         return field
 
 
 class RealField:
-    """A finite number."""
+    """A number between two bounds."""
+
+    def __init__(self, low: float = -LARGEST, high: float = LARGEST) -> None:
+        self._low, self._high = low, high
 
     def put(self, name: str, value: Any, arrays: Arrays) -> float:
         return float(value)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> float:
-        if type(field) is not float or not np.isfinite(field):
-            raise ValueError(f"{name} has an invalid value: {field!r:.50}")
+        if type(field) is not float or not self._low <= field <= self._high:
+            raise ValueError(f"{name} must be a number between {self._low:g} and {self._high:g}, got {field!r:.50}")
         return field
 
 
@@ -162,17 +180,130 @@ class ArrayField:
         A function that drops spare capacity.
     n_axes : int, default 1
         The number of axes.
+    bounds : tuple of two numbers, optional
+        The smallest and the largest valid entry.
     """
 
-    def __init__(self, dtype: Any, trim: Callable[[Any], Any] = np.asarray, *, n_axes: int = 1) -> None:
-        self._dtype, self._trim, self._n_axes = dtype, trim, n_axes
+    def __init__(
+        self,
+        dtype: Any,
+        trim: Callable[[Any], Any] = np.asarray,
+        *,
+        n_axes: int = 1,
+        bounds: tuple[float, float] | None = None,
+    ) -> None:
+        self._dtype, self._trim, self._n_axes, self._bounds = dtype, trim, n_axes, bounds
 
     def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
         arrays[name] = self._trim(np.asarray(value, self._dtype))
         return {}
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
-        return read_array(name, arrays, self._dtype, n_axes=self._n_axes)
+        array = read_array(name, arrays, self._dtype, n_axes=self._n_axes)
+        if self._bounds is not None and thorough:
+            low, high = self._bounds
+            require(bool(np.all((array >= low) & (array <= high))), f"{name} must be between {low:g} and {high:g}")
+        return array
+
+
+class SparseArrayField:
+    """An array with few entries above 0.
+
+    Parameters
+    ----------
+    dtype : dtype
+        The type.
+    most : int
+        The maximum length.
+    """
+
+    def __init__(self, dtype: Any, most: int) -> None:
+        self._dtype, self._length = dtype, NumberField(0, most)
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> int:
+        places = np.flatnonzero(value)
+        arrays |= {f"{name}.places": places, f"{name}.values": value[places]}
+        return int(value.size)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
+        length = self._length.get(f"the length of {name}", field, arrays, thorough=thorough)
+        places = read_array(f"{name}.places", arrays, np.int64)
+        values = read_array(f"{name}.values", arrays, self._dtype)
+        require(places.shape == values.shape, f"each place of {name} must have a value")
+        require(bool(np.all((places >= 0) & (places < length))), f"places of {name} must be below {length}")
+        require(bool(np.all((values >= 0) & (values < np.inf))), f"{name} must be finite and not negative")
+        array = np.zeros(length, self._dtype)
+        array[places] = values
+        return array
+
+
+class TupleField:
+    """A named tuple.
+
+    Parameters
+    ----------
+    kind : type
+        The named tuple.
+    **fields : Field
+        The kind of each field.
+    """
+
+    def __init__(self, kind: Any, **fields: Field) -> None:
+        self._kind, self._table = kind, FieldTable(**fields)
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> Any:
+        return self._table.put(name, value, arrays)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        return self._kind(**self._table.get(name, field, arrays, thorough=thorough))
+
+
+class DocumentField:
+    """A value that JSON can express, stored as an array because it may be large."""
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
+        arrays[name] = document(value)
+        return {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        return read_document(arrays, name)
+
+
+class TextsField(DocumentField):
+    """A list of texts."""
+
+    def __init__(self, *, are_distinct: bool = False) -> None:
+        self._are_distinct = are_distinct
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> list[str]:
+        texts = read_document(arrays, name)
+        require(type(texts) is list and all(type(text) is str for text in texts), f"{name} must be texts")
+        require(not self._are_distinct or len(set(texts)) == len(texts), f"{name} must be distinct")
+        return list(texts)
+
+
+class NameField:
+    """A text that is one of the given names."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> str:
+        return str(value)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> str:
+        require(field in self._names, f"{name} must be one of {', '.join(self._names)}, got {field!r:.50}")
+        return str(field)
+
+
+class OptionsField:
+    """Options by their names: JSON values, which the class checks."""
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
+        return {key: option.item() if isinstance(option, np.generic) else option for key, option in value.items()}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> dict[str, Any]:
+        return dict(as_mapping(name, field))
 
 
 class LabelsField:
@@ -224,3 +355,37 @@ class GeneratorField:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.random.Generator:
         return read_generator(name, field)
+
+
+# Random number generators
+
+_MOST = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
+
+
+def generator_fields(generator: np.random.Generator) -> dict[str, int]:
+    """Return the state of a random number generator as JSON fields."""
+    state = generator.bit_generator.state
+    numbers = state["state"] | {"has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
+    return {key: int(numbers[key]) for key in _MOST}
+
+
+def generator_digest(generator: np.random.Generator) -> int:
+    """Return a checksum of the state of a random number generator."""
+    return zlib.crc32(repr(generator_fields(generator)).encode())
+
+
+def read_generator(name: str, fields: Any) -> np.random.Generator:
+    """Return a random number generator with the state that :func:`generator_fields` has returned."""
+    if type(fields) is not dict:
+        raise ValueError(f"{name} must be a mapping")
+    for key, most in _MOST.items():
+        if not 0 <= take(fields, key, int) < most:
+            raise ValueError(f"{name} is not the state of a random number generator")
+    bits = np.random.PCG64(0)
+    bits.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": fields["state"], "inc": fields["inc"]},
+        "has_uint32": fields["has_uint32"],
+        "uinteger": fields["uinteger"],
+    }
+    return np.random.Generator(bits)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
@@ -13,9 +11,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from .._forest import InvariantError
+from ._columns import Arrays
 from ._container import Contents, FileFormatError, file_to_write, read_contents, write_contents
-
-Arrays = dict[str, np.ndarray]
+from ._fields import WithFields
 
 S = TypeVar("S", bound="Saved")
 
@@ -69,15 +67,7 @@ def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
         raise FileFormatError(path, f"has invalid contents: {error}") from error
 
 
-def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
-    """Return a field."""
-    value = fields.get(name)
-    if type(value) not in kinds:
-        raise ValueError(f"{name} must be of type {' or '.join(kind.__name__ for kind in kinds)}, got {value!r:.50}")
-    return value
-
-
-class Saved:
+class Saved(WithFields):
     """An object that can be saved to a file and loaded from it. The file contains the name of the class.
 
     Subclasses whose objects other threads may change override :meth:`save` to lock the object. Subclasses with large
@@ -109,14 +99,15 @@ class Saved:
     def _loaded(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
         return object_of((cls,), path, mmap=mmap)
 
-    @abstractmethod
     def _contents(self) -> Contents:
         """Return the contents for a file."""
+        arrays: Arrays = {}
+        return Contents(type(self).__name__, self.FIELDS.put("", self._packed(), arrays), arrays)
 
     @classmethod
-    @abstractmethod
     def _made_of(cls, contents: Contents) -> Self:
         """Return the object with these contents."""
+        return cls._of_fields(cls.FIELDS.get("", contents.fields, contents.arrays, thorough=True))
 
 
 def object_of(classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mmap: bool = False) -> S:
@@ -125,47 +116,3 @@ def object_of(classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mma
     contents = read_object(path, tuple(kinds), mmap=mmap)
     with refusing(path):
         return kinds[contents.kind]._made_of(contents)
-
-
-def as_part(name: str, arrays: Arrays) -> Arrays:
-    """Return the arrays of a part, with the prefix ``name.`` added to their names."""
-    return {f"{name}.{key}": array for key, array in arrays.items()}
-
-
-def of_part(name: str, arrays: Arrays) -> Arrays:
-    """Return the arrays whose names have the prefix ``name.``, and remove the prefix."""
-    return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
-
-
-# Random number generators
-
-_MOST = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
-
-
-def generator_fields(generator: np.random.Generator) -> dict[str, int]:
-    """Return the state of a random number generator as JSON fields."""
-    state = generator.bit_generator.state
-    numbers = state["state"] | {"has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
-    return {key: int(numbers[key]) for key in _MOST}
-
-
-def generator_digest(generator: np.random.Generator) -> int:
-    """Return a checksum of the state of a random number generator."""
-    return zlib.crc32(repr(generator_fields(generator)).encode())
-
-
-def read_generator(name: str, fields: Any) -> np.random.Generator:
-    """Return a random number generator with the state that :func:`generator_fields` has returned."""
-    if type(fields) is not dict:
-        raise ValueError(f"{name} must be a mapping")
-    for key, most in _MOST.items():
-        if not 0 <= take(fields, key, int) < most:
-            raise ValueError(f"{name} is not the state of a random number generator")
-    bits = np.random.PCG64(0)
-    bits.state = {
-        "bit_generator": "PCG64",
-        "state": {"state": fields["state"], "inc": fields["inc"]},
-        "has_uint32": fields["has_uint32"],
-        "uinteger": fields["uinteger"],
-    }
-    return np.random.Generator(bits)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _forest as forests
-from ._objects import take
+from ._columns import take
 
 if TYPE_CHECKING:  # saved trees do not need the heads
     from .._heads import Expectation, Head, StoredExamples

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,15 +13,21 @@ from sklearn.base import BaseEstimator
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.utils.validation import check_is_fitted
 
+from .. import persistence as files
 from .._forest import require
 from .._validation import Constraint, check_parameters
-from ..persistence import Contents, Saved, document, read_array, read_document, take
+from ._skipgram import FeatureVectors
 
 _WORD = re.compile(r"\w+")
 _FUNCTIONS = ("analyzer", "tokenizer", "preprocessor")
 _TFIDF = TfidfVectorizer.__name__
 MOST = 1e15
 """Maximum magnitude of a learned number, so that products and sums stay finite in float32."""
+
+
+_MATRIX = files.ArrayField(np.float32, n_axes=2, bounds=(-MOST, MOST))
+VECTORS = files.TupleField(FeatureVectors, inputs=_MATRIX, outputs=_MATRIX)
+"""The kind of a field of learned vectors."""
 
 
 def are_moderate(*arrays: np.ndarray) -> bool:
@@ -60,11 +67,11 @@ def _check_characters(name: str, text: str) -> str:
     return str(text)
 
 
-class SavableText(Saved, BaseEstimator):
+class SavableText(files.Saved, BaseEstimator):
     """Text estimator that can be saved to a file."""
 
     _unsaved: ClassVar[tuple[str, ...]] = ("tokenizer", "random_state")
-    _check_parameters: Callable[..., Any]
+    _constraints: ClassVar[dict[str, Constraint]]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learned values and the parameters to a file, except functions, seeds and other estimators.
@@ -89,17 +96,19 @@ class SavableText(Saved, BaseEstimator):
         """
         return cls._loaded(path, mmap=mmap)
 
-    def _saved_parameters(self) -> dict[str, Any]:
-        return {
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in self.get_params(deep=False).items()
-            if name not in self._unsaved
-        }
+    def _check_parameters(self) -> Any:
+        check_parameters(self, self._constraints)
+
+    @property
+    def _parameters(self) -> dict[str, Any]:
+        return {name: value for name, value in self.get_params(deep=False).items() if name not in self._unsaved}
 
     @classmethod
-    def _with_parameters_of(cls, contents: Contents) -> Self:
-        made = cls(**take(contents.fields, "parameters", dict))
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        """Return the estimator with these parameters and learned values."""
+        made = cls(**values.pop("_parameters"))
         made._check_parameters()
+        made.__dict__.update(values)
         return made
 
     def __sklearn_tags__(self) -> Any:
@@ -111,8 +120,6 @@ class SavableText(Saved, BaseEstimator):
 
 class TextEstimator(SavableText):
     """An estimator that learns from the words of texts."""
-
-    _constraints: ClassVar[dict[str, Constraint]]
 
     tokenizer: Callable[[str], Iterable[str]] | None
     lowercase: bool
@@ -134,7 +141,7 @@ class TextEstimator(SavableText):
         return [self._words_of(text) for text in check_texts("texts", texts, or_none=True)]
 
 
-def contents_of(vectorizer: Any) -> Contents:
+def contents_of(vectorizer: Any) -> files.Contents:
     """Return a vectorizer as the contents of a file."""
     if isinstance(vectorizer, SavableText):
         return vectorizer._contents()
@@ -142,50 +149,48 @@ def contents_of(vectorizer: Any) -> Contents:
         kinds = f"a vectorizer of cmt_numba.text or a {_TFIDF}"
         raise TypeError(f"only {kinds} can be saved, got {type(vectorizer).__name__}")
     check_is_fitted(vectorizer)
-    parameters = plain_parameters(vectorizer.get_params(deep=False), ("dtype", "vocabulary"))
-    arrays = {"terms": terms_document(vectorizer.vocabulary_)}
-    if vectorizer.use_idf:
-        arrays["idf"] = np.asarray(vectorizer.idf_, np.float64)
-    return Contents(_TFIDF, {"parameters": parameters, "dtype": np.dtype(vectorizer.dtype).name}, arrays)
+    packed = SimpleNamespace(
+        parameters=plain_parameters(vectorizer.get_params(deep=False), ("dtype", "vocabulary")),
+        dtype=np.dtype(vectorizer.dtype).name,
+        vocabulary_=vectorizer.vocabulary_,
+        idf_=vectorizer.idf_ if vectorizer.use_idf else None,
+    )
+    arrays: files.Arrays = {}
+    return files.Contents(_TFIDF, _OF_TFIDF.put("", packed, arrays), arrays)
 
 
-def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
+def vectorizer_of(contents: files.Contents, kinds: dict[str, Any]) -> Any:
     """Return the vectorizer saved in a file: a TfidfVectorizer, or an instance of a class in ``kinds``."""
     if contents.kind in kinds:
         return kinds[contents.kind]._made_of(contents)
     require(contents.kind == _TFIDF, f"the kind of vectorizer {contents.kind!r:.50} is unknown")
-    dtype = take(contents.fields, "dtype", str)
-    require(dtype in ("float32", "float64"), "dtype must be float32 or float64")
-    parameters = read_parameters(contents)
-    made = TfidfVectorizer(**parameters, dtype=np.dtype(dtype).type)
+    found = _OF_TFIDF.get("", contents.fields, contents.arrays, thorough=True)
+    made = TfidfVectorizer(**read_parameters(found["parameters"]), dtype=np.dtype(found["dtype"]).type)
     made._validate_params()
     check_analyzer(made)
-    terms = read_terms(contents.arrays)
-    made.vocabulary_ = {term: place for place, term in enumerate(terms)}
-    if made.use_idf:
-        idf = read_array("idf", contents.arrays, np.float64)
-        require(idf.shape == (len(terms),) and are_moderate(idf), "every term must have an idf")
+    made.vocabulary_, idf = found["vocabulary_"], found["idf_"]
+    require((idf is not None) == made.use_idf, "there must be an idf if and only if use_idf is true")
+    if idf is not None:
+        require(idf.size == len(made.vocabulary_), "every term must have an idf")
         made.idf_ = idf
     return made
 
 
 def plain_parameters(given: dict[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
-    """Convert parameters to JSON types, and omit functions."""
+    """Return parameters except functions."""
     return {
-        name: value.item() if isinstance(value, np.generic) else value
+        name: value
         for name, value in given.items()
         if name not in left_out and not (name in _FUNCTIONS and callable(value))
     }
 
 
-def read_parameters(contents: Contents) -> dict[str, Any]:
+def read_parameters(given: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters saved in a file. JSON lists become tuples again."""
-    parameters: dict[str, Any] = dict(take(contents.fields, "parameters", dict))
-    span = parameters.get("ngram_range")
+    parameters, span, words = dict(given), given.get("ngram_range"), given.get("stop_words")
     if isinstance(span, list):
         require(len(span) == 2 and all(type(n) is int for n in span), "ngram_range must be two integers")
         parameters["ngram_range"] = tuple(span)
-    words = parameters.get("stop_words")
     require(type(words) is not list or all(type(word) is str for word in words), "stop_words must be text")
     return parameters
 
@@ -198,28 +203,40 @@ def check_analyzer(counter: CountVectorizer) -> None:
         raise ValueError(f"token_pattern must be a regular expression: {error}") from error
 
 
-def with_prefix(prefix: str, contents: Contents) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def with_prefix(prefix: str, contents: files.Contents) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return ``contents`` as a field and arrays to embed in another file. Array names get a prefix."""
     arrays = {f"{prefix}.{name}": array for name, array in contents.arrays.items()}
     return {"kind": contents.kind, "fields": contents.fields}, arrays
 
 
-def of_prefix(prefix: str, field: Any, arrays: dict[str, np.ndarray]) -> Contents:
+def of_prefix(prefix: str, field: Any, arrays: dict[str, np.ndarray]) -> files.Contents:
     """Return the contents that :func:`with_prefix` embedded in another file."""
     require(type(field) is dict, f"{prefix} must be a mapping")
     inner = {name.removeprefix(f"{prefix}."): array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
-    return Contents(take(field, "kind", str), take(field, "fields", dict), inner)
+    return files.Contents(files.take(field, "kind", str), files.take(field, "fields", dict), inner)
 
 
-def terms_document(vocabulary: dict[Any, int]) -> np.ndarray:
-    terms = sorted(vocabulary, key=vocabulary.__getitem__)
-    if not all(type(term) is str for term in terms):
-        raise TypeError("terms must be text to be saved")
-    return document(terms)
+class TermsField(files.TextsField):
+    """A vocabulary: terms with the columns 0, 1, 2, ..."""
+
+    def __init__(self) -> None:
+        super().__init__(are_distinct=True)
+
+    def put(self, name: str, value: dict[str, int], arrays: files.Arrays) -> dict[str, Any]:
+        terms = sorted(value, key=value.__getitem__)
+        if not all(type(term) is str for term in terms):
+            raise TypeError("terms must be text to be saved")
+        return super().put(name, terms, arrays)
+
+    def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> Any:
+        terms = super().get(name, field, arrays, thorough=thorough)
+        require(len(terms) > 0, "there must be terms")
+        return {term: place for place, term in enumerate(terms)}
 
 
-def read_terms(arrays: dict[str, np.ndarray]) -> list[str]:
-    terms = read_document(arrays, "terms")
-    require(type(terms) is list and all(type(term) is str for term in terms), "terms must be text")
-    require(len(set(terms)) == len(terms) > 0, "terms must be distinct")
-    return list(terms)
+_OF_TFIDF = files.FieldTable(
+    parameters=files.OptionsField(),
+    dtype=files.NameField("float32", "float64"),
+    vocabulary_=TermsField(),
+    idf_=files.OptionalField(files.ArrayField(np.float64, bounds=(-MOST, MOST))),
+)

@@ -14,24 +14,23 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils import murmurhash3_32
 from sklearn.utils.validation import check_is_fitted
 
+from .. import persistence as files
 from .._arrays import WeightedRows
 from .._forest import require
 from .._validation import Constraint, Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
-from ..persistence import Contents, read_array, take
 from ._base import (
     MOST,
     SavableText,
-    are_moderate,
+    TermsField,
     check_analyzer,
     check_texts,
     plain_parameters,
     read_parameters,
-    read_terms,
-    terms_document,
 )
 from ._term_weights import comparisons_of, learn_weights
 
 _MOST_COLUMNS = 2**28
+_LEAST = 1e-300
 _ANALYSIS = "_analysis"  # attribute that caches the last call's parameter names, values and analyzer
 
 
@@ -131,6 +130,15 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         "n_features": Optional(Integer(1, _MOST_COLUMNS)),
     }
 
+    FIELDS = files.FieldTable(
+        _parameters=files.OptionsField(),
+        vocabulary_=files.OptionalField(TermsField()),
+        document_frequency_=files.ArrayField(np.int64, bounds=(0, 2**48)),
+        n_documents_=files.NumberField(1, 2**48),
+        n_terms_=files.NumberField(1, 2**48),
+        length_=files.OptionalField(files.RealField(_LEAST, MOST)),
+        term_weights_=files.OptionalField(files.ArrayField(np.float64, bounds=(0, MOST))),
+    )
     term_weights_: np.ndarray | None = None
 
     def __init__(
@@ -446,54 +454,27 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         width = n_columns + (self.length_ is not None)
         return WeightedRows((weights.astype(np.float32), indices, indptr), (n_rows, width))
 
-    def _contents(self) -> Contents:
+    def _packed(self) -> Self:
+        """Return the vectorizer, which must be fitted."""
         check_is_fitted(self, "document_frequency_")
-        numbers = {name: getattr(self, name) for name in ("n_documents_", "n_terms_", "length_")}
-        arrays = {"document_frequency": np.asarray(self.document_frequency_, np.int64)}
-        if self.vocabulary_ is not None:
-            arrays["terms"] = terms_document(self.vocabulary_)
-        if self.term_weights_ is not None:
-            arrays["term_weights"] = np.asarray(self.term_weights_, np.float64)
-        parameters = plain_parameters(self.get_params(deep=False), ())
-        return Contents(type(self).__name__, {"parameters": parameters, "learned": numbers}, arrays)
+        return self
+
+    @property
+    def _parameters(self) -> dict[str, Any]:
+        return plain_parameters(self.get_params(deep=False), ())
 
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        made, learned, arrays = (
-            cls(**read_parameters(contents)),
-            take(contents.fields, "learned", dict),
-            contents.arrays,
-        )
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        """Return the vectorizer with these parameters and learned values."""
+        made = super()._of_fields(values | {"_parameters": read_parameters(values["_parameters"])})
         check_analyzer(made._check_parameters())
-        frequency = read_array("document_frequency", arrays, np.int64)
-        n_documents, n_terms = take(learned, "n_documents_", int), take(learned, "n_terms_", int)
-        require(0 < n_documents < 2**48 and 0 < n_terms < 2**48, "there must be documents and terms")
-        require(
-            frequency.size > 0 and bool(np.all((frequency >= 0) & (frequency <= n_documents))),
-            "frequencies must be between 0 and the number of documents",
-        )
-        length = take(learned, "length_", float, type(None))
-        require((length is not None) == (made.norm == "append"), "norm='append' needs a length")
-        require(length is None or 0.0 < length <= MOST, "the length must be positive")
-        vocabulary = None
-        if made.n_features is None:
-            terms = read_terms(arrays)
-            vocabulary = {term: place for place, term in enumerate(terms)}
-            require(len(terms) == frequency.size, "every term must have a frequency")
-        else:
-            require(frequency.size == made.n_features, "every column must have a frequency")
-        weights = read_array("term_weights", arrays, np.float64) if "term_weights" in arrays else None
-        if weights is not None:
-            sound = weights.shape == frequency.shape and are_moderate(weights) and bool(np.all(weights >= 0.0))
-            require(sound, "every term must have a weight")
-        made.__dict__.update(
-            vocabulary_=vocabulary,
-            document_frequency_=np.array(frequency),
-            n_documents_=n_documents,
-            n_terms_=n_terms,
-            length_=length,
-            term_weights_=weights,
-        )
+        vocabulary, frequency, weights = made.vocabulary_, made.document_frequency_, made.term_weights_
+        require(frequency.size > 0 and int(frequency.max()) <= made.n_documents_, "each term must have a frequency")
+        require((made.length_ is not None) == (made.norm == "append"), "norm='append' needs a length")
+        require((vocabulary is None) == (made.n_features is not None), "n_features=None needs terms")
+        n_columns = made.n_features if vocabulary is None else len(vocabulary)
+        require(frequency.size == n_columns, "every column must have a frequency")
+        require(weights is None or weights.size == n_columns, "every column must have a weight")
         return made
 
     def __sklearn_tags__(self) -> Any:

@@ -3,32 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
+from .. import persistence as files
 from .._forest import require
-from ..persistence import document, read_array, read_document, take
 from ..tree import ContextualMemoryTree
-from ._base import are_moderate
+from ._base import VECTORS
 from ._labelled import Classes
 from ._skipgram import FeatureVectors
-from ._vocabulary import TextFeatures, Vocabulary, alias_table, read_vocabulary, vocabulary_arrays
+from ._vocabulary import TextFeatures, alias_table
 
 LOSSES = ("softmax", "hierarchical", "negative", "forest")
 """Kernels identify a loss by its position here."""
 
 
-class ClassModel(NamedTuple):
-    """Learned state of a FastTextClassifier."""
+class ClassModel(files.WithFields):
+    """Learned state of a FastTextClassifier.
 
-    features: TextFeatures
-    vectors: FeatureVectors
-    classes: Classes
-    counts: np.ndarray  # int64 (n_classes,), training texts of each class
-    idf: np.ndarray | None  # float32 (n_features,); None with weighting="mean"
-    loss: str
+    Parameters
+    ----------
+    features : TextFeatures
+        The features that have vectors.
+    vectors : FeatureVectors
+        The vectors of features and classes.
+    counts : ndarray of int64, shape (n_classes,)
+        Training texts of each class.
+    idf : ndarray of float32, shape (n_features,), or None
+        Inverse document frequencies; None with weighting="mean".
+    loss : str
+        The loss.
+    """
+
+    FIELDS = files.FieldTable(
+        features=files.PartField(TextFeatures),
+        vectors=VECTORS,
+        counts=files.ArrayField(np.int64, bounds=(1, 2**48)),
+        idf=files.OptionalField(files.ArrayField(np.float32, bounds=(1e-3, 1e3))),
+        loss=files.NameField(*LOSSES),
+    )
+
+    def __init__(
+        self, features: TextFeatures, vectors: FeatureVectors, counts: np.ndarray, idf: np.ndarray | None, loss: str
+    ) -> None:
+        self.features, self.vectors, self.counts, self.idf, self.loss = features, vectors, counts, idf, loss
+        self.classes = classes_of(counts)
 
     @classmethod
     def new(
@@ -37,7 +58,7 @@ class ClassModel(NamedTuple):
         """Return an untrained model, whose output vectors are zeros."""
         n_outputs = counts.size - (loss == "hierarchical")
         vectors = FeatureVectors(inputs, np.zeros((n_outputs, inputs.shape[1]), np.float32))
-        return cls(features, vectors, classes_of(counts), counts, idf, loss)
+        return cls(features, vectors, counts, idf, loss)
 
     def weighted(self, counts: Any) -> Any:
         """Convert feature counts to weights: fractions that sum to 1 or, with idf, tf-idf rows of length 1."""
@@ -67,60 +88,18 @@ class ClassModel(NamedTuple):
 
     # Files
 
-    def described(self) -> dict[str, Any]:
-        """Return the fields to save."""
-        vocabulary = self.features.vocabulary
-        return {
-            "lengths": list(vocabulary.lengths),
-            "n_buckets": vocabulary.n_buckets,
-            "n_parts": vocabulary.n_parts,
-            "length_of_grams": self.features.length,
-            "n_buckets_of_grams": self.features.n_buckets,
-            "loss": self.loss,
-            "weighted": self.idf is not None,
-        }
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays to save."""
-        return vocabulary_arrays(self.features.vocabulary) | {
-            "words": document(self.features.vocabulary.words),
-            "grams": self.features.grams,
-            "inputs": self.vectors.inputs,
-            "outputs": self.vectors.outputs,
-            "counts_of_classes": self.counts,
-            "idf": np.zeros(0, np.float32) if self.idf is None else self.idf,
-        }
-
     @classmethod
-    def of(cls, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> ClassModel:
-        """Return the model saved in a file. Raise InvariantError, TypeError or ValueError for invalid contents."""
-        inputs, outputs = (read_array(name, arrays, np.float32, n_axes=2) for name in ("inputs", "outputs"))
-        numbers = ("n_parts", "n_buckets", "n_buckets_of_grams", "length_of_grams")
-        n_parts, n_buckets, n_hashed, length = (take(described, name, int) for name in numbers)
-        lengths = take(described, "lengths", list)
-        sound = len(lengths) == 2 and all(type(n) is int and 0 <= n <= 100 for n in (*lengths, length))
-        require(sound, "the lengths of n-grams must be integers between 0 and 100")
-        require(
-            all(0 < n < 2**31 for n in (n_buckets, n_hashed)), "the numbers of buckets must be between 1 and 2**31 - 1"
-        )
-        words = read_document(arrays, "words")
-        require(type(words) is list, "words must be a list")
-        vocabulary = read_vocabulary(words, arrays, Vocabulary((lengths[0], lengths[1]), n_buckets), n_parts)
-        features = TextFeatures(vocabulary, length, n_hashed)
-        features.grams = read_array("grams", arrays, np.int64)
+    def _of_fields(cls, values: dict[str, Any]) -> ClassModel:
+        """Return the model with these values."""
+        require(values["counts"].size > 0, "there must be classes")
+        model = cls(**values)
+        features, (inputs, outputs), idf = model.features, model.vectors, model.idf
         require(bool(np.all(np.diff(features.grams) > 0)), "n-grams must be in ascending order")
-        require(n_parts >= 0 and features.n_rows == len(inputs), "each feature must have a vector")
-        idf = read_array("idf", arrays, np.float32) if take(described, "weighted", bool) else None
-        if idf is not None:
-            require(idf.shape == (len(inputs),), "each feature must have a weight")
-            require(bool(np.all((idf > 0.0) & (idf < 1e3))), "weights must be positive")
-        counts, loss = read_array("counts_of_classes", arrays, np.int64), take(described, "loss", str)
-        require(counts.size > 0 and bool(np.all((counts > 0) & (counts < 2**48))), "each class must have examples")
-        require(are_moderate(inputs, outputs), "vectors must be finite")
-        require(loss in LOSSES, f"the loss must be one of {', '.join(LOSSES)}, got {loss!r:.50}")
-        n_outputs = counts.size - (loss == "hierarchical")
+        require(features.n_rows == len(inputs), "each feature must have a vector")
+        require(idf is None or idf.shape == (len(inputs),), "each feature must have a weight")
+        n_outputs = model.counts.size - (model.loss == "hierarchical")
         require(outputs.shape == (n_outputs, inputs.shape[1]), "each output must have a vector")
-        return cls(features, FeatureVectors(inputs, outputs), classes_of(counts), counts, idf, loss)
+        return model
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:

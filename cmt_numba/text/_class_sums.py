@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from .. import persistence as files
 from .._forest import GrowingColumns, require
-from ..persistence import read_array
-from ._base import are_moderate
+from ._base import MOST
 from ._class_sum_kernels import (
     FeatureLists,
     LabelTotals,
@@ -35,7 +36,7 @@ _NONE = np.empty(0, np.int64)
 _SPARE = 1.25  # capacity of new arrays, relative to their size
 
 
-class ClassSums:
+class ClassSums(files.WithFields):
     """The sum of each class's feature weights, with corrections learned from errors.
 
     The score of a class is the cosine between the text and the class sum, plus the inner product of the text and the
@@ -50,6 +51,14 @@ class ClassSums:
     weights : GrowingColumns
         The weight that each feature of each stored text has in the sums.
     """
+
+    FIELDS = files.FieldTable(
+        columns=files.ArrayField(np.int32, bounds=(0, _N_FEATURES - 1)),
+        sizes=files.ArrayField(np.int32, bounds=(1, np.inf)),
+        labels=files.ArrayField(np.int32, bounds=(0, np.inf)),
+        **dict.fromkeys(("sums", "corrections", "stored"), files.ArrayField(np.float32, bounds=(-MOST, MOST))),
+        squares=files.ArrayField(np.float64, bounds=(0, MOST)),
+    )
 
     def __init__(self, postings: FeatureLists, totals: LabelTotals, stored: np.ndarray) -> None:
         self.postings, self.totals, self.weights = postings, totals, GrowingColumns(stored)
@@ -178,37 +187,33 @@ class ClassSums:
 
     # Files
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays to save."""
+    def _packed(self) -> Any:
+        """Return the entries of the postings, and the totals."""
         columns, labels, sums, corrections = self.entries()
         first = np.flatnonzero(np.diff(columns, prepend=-1))
-        return {
-            "columns": columns[first].astype(np.int32),
-            "sizes": np.diff(np.append(first, columns.size)).astype(np.int32),
-            "labels": labels,
-            "sums": sums,
-            "corrections": corrections,
-            "squares": self.totals.squares,
-            "stored": self.stored,
-        }
+        return SimpleNamespace(
+            columns=columns[first],
+            sizes=np.diff(np.append(first, columns.size)),
+            labels=labels,
+            sums=sums,
+            corrections=corrections,
+            squares=self.totals.squares,
+            stored=self.stored,
+        )
 
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray], stored_labels: np.ndarray, n_labels: int, n_stored: int) -> ClassSums:
-        """Return the sums saved in a file. Raise InvariantError, TypeError or ValueError for invalid arrays."""
-        columns, sizes, labels = (read_array(name, arrays, np.int32) for name in ("columns", "sizes", "labels"))
-        sums, corrections, stored = (read_array(name, arrays, np.float32) for name in ("sums", "corrections", "stored"))
-        squares = read_array("squares", arrays, np.float64)
-        sound = columns.shape == sizes.shape and bool(np.all(sizes > 0)) and sizes.sum(dtype=np.int64) == labels.size
+    def _of_fields(cls, values: dict[str, Any]) -> ClassSums:
+        """Return the sums with these values. The caller counts the texts of each label."""
+        columns, sizes, labels, squares = (values[name] for name in ("columns", "sizes", "labels", "squares"))
+        sound = columns.shape == sizes.shape and sizes.sum(dtype=np.int64) == labels.size
         require(sound, "each listed feature must have labels")
+        sums, corrections = values["sums"], values["corrections"]
         require(labels.shape == sums.shape == corrections.shape, "each entry must have a sum and a correction")
-        sound = bool(np.all((columns >= 0) & (columns < _N_FEATURES)) and np.all((labels >= 0) & (labels < n_labels)))
-        require(sound, "entries must have a feature and a label")
+        require(bool(np.all(labels < squares.size)), "each entry must have a label")
         of_entries = np.repeat(columns, sizes).astype(np.int64)
-        require(bool(np.all(np.diff(of_entries * n_labels + labels) > 0)), "entries must be in ascending order")
-        require(squares.shape == (n_labels,) and stored.shape == (n_stored,), "texts and labels must have totals")
-        require(are_moderate(sums, corrections, squares, stored) and bool(np.all(squares >= 0)), "sums must be finite")
-        counts = np.bincount(stored_labels, minlength=n_labels)
-        return cls(_postings_of(of_entries, labels, sums, corrections), LabelTotals(squares, counts), stored)
+        require(bool(np.all(np.diff(of_entries * squares.size + labels) > 0)), "entries must be in ascending order")
+        totals = LabelTotals(squares, np.zeros(squares.size, np.int64))
+        return cls(_postings_of(of_entries, labels, sums, corrections), totals, values["stored"])
 
 
 def _weighing(frequencies: DocumentFrequencies, n_labels: int) -> Weighing:

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from .. import persistence as files
 from .._change import map_threads, progress_bar
 from .._forest import require, top_k
 from .._validation import (
@@ -27,7 +28,6 @@ from .._validation import (
     label_array,
 )
 from ..estimators import check_targets, check_unmixed
-from ..persistence import Contents, column, read_column, take
 from ._base import TextEstimator, are_moderate
 from ._class_model import LOSSES, ClassForest, ClassModel, log_softmax
 from ._labelled import FastTextSettings, Labelled, best_leaves, learn_labelled
@@ -130,6 +130,9 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         "progress": Flag(),
         "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
     }
+    FIELDS = files.FieldTable(
+        _parameters=files.OptionsField(), classes_=files.LabelsField(), _model=files.PartField(ClassModel)
+    )
     _unsaved = ("tokenizer", "random_state", "vectors")
 
     _model: ClassModel
@@ -367,18 +370,16 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     # Files
 
-    def _contents(self) -> Contents:
-        how, arrays = column("classes", self._fitted().classes_)
-        described = {"parameters": self._saved_parameters(), "model": self._model.described(), "classes": how}
-        return Contents(type(self).__name__, described, arrays | self._model.arrays())
-
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        made = cls._with_parameters_of(contents)
-        classes = read_column(contents.fields.get("classes"), "classes", contents.arrays)
-        model = ClassModel.of(take(contents.fields, "model", dict), contents.arrays)
-        require(classes.shape == model.counts.shape, "every class must have a name")
-        return made._with(classes, model)
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        """Return the classifier with these parameters and learned values."""
+        made = super()._of_fields(values)
+        require(made.classes_.shape == made._model.counts.shape, "every class must have a name")
+        return made._with(made.classes_, made._model)
+
+    def _packed(self) -> Self:
+        """Return the classifier, which must be fitted."""
+        return self._fitted()
 
     def _with(self, classes: np.ndarray, model: ClassModel) -> Self:
         """Set the fitted attributes, and return the object."""

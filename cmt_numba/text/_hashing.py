@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .. import persistence as files
 from ._hash_kernels import MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, Weighing, hash_texts, weigh_texts
 
 _NEWLINE = 10
@@ -40,8 +41,10 @@ class WeighedTexts(NamedTuple):
     weights: np.ndarray  # float32
 
 
-class DocumentFrequencies:
+class DocumentFrequencies(files.WithFields):
     """The number of texts with each feature, updated as texts are added and removed."""
+
+    FIELDS = files.FieldTable(counts=files.SparseArrayField(np.int32, N_KINDS * N_COLUMNS), n_texts=files.NumberField())
 
     def __init__(self, counts: np.ndarray, n_texts: int) -> None:
         self.counts, self.n_texts = counts, n_texts

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import persistence as files
 from .._forest import require
-from ..persistence import read_array
-from ._base import are_moderate
+from ._base import VECTORS
 from ._class_model import LOSSES, classes_of
 from ._hash_kernels import score_classes
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts, WeighedTexts
@@ -26,8 +26,10 @@ _HALF = np.uint64(32)
 _NO_CANDIDATES = np.zeros((0, 0), np.int64)
 
 
-class LearnedVectors:
+class LearnedVectors(files.WithFields):
     """Vectors of classes and of rows that features are hashed to, trained with the softmax loss."""
+
+    FIELDS = files.FieldTable(vectors=VECTORS)
 
     def __init__(self, vectors: FeatureVectors) -> None:
         self.vectors = vectors
@@ -115,18 +117,13 @@ class LearnedVectors:
 
     # Files
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays to save."""
-        return dict(self.vectors._asdict())
-
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray], n_classes: int) -> LearnedVectors:
-        """Return the vectors saved in a file. Raise InvariantError, TypeError or ValueError for invalid arrays."""
-        inputs, outputs = (read_array(name, arrays, np.float32, n_axes=2) for name in ("inputs", "outputs"))
+    def _of_fields(cls, values: dict[str, Any]) -> LearnedVectors:
+        """Return the vectors with these values."""
+        inputs, outputs = values["vectors"]
         require(0 < len(inputs) < 2**31 and inputs.shape[1] > 0, "features must have vectors")
-        require(outputs.shape == (n_classes, inputs.shape[1]), "each class must have a vector")
-        require(are_moderate(inputs, outputs), "vectors must be finite")
-        return cls(FeatureVectors(inputs, outputs))
+        require(outputs.shape[1] == inputs.shape[1], "vectors must have the same width")
+        return cls(**values)
 
 
 _ONE_CLASS: Any = classes_of(np.ones(1, np.int64))  # a placeholder, because the softmax loss uses no tree

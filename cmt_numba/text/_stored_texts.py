@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from .. import persistence as files
 from .._forest import GrowingColumns, require
 from .._validation import check_entries
-from ..persistence import document, read_array, read_document
 from ._hashing import HashedTexts, features_of
 
 MOST_IDS = 2**53
 MOST_IMPORTANT = 1e6
 """The largest sample weight."""
+_LARGEST = float(np.finfo(np.float32).max)
 
 
-class StoredTexts:
+class StoredTexts(files.WithFields):
     """Texts in the order in which they were learned.
 
     Attributes
@@ -31,6 +32,16 @@ class StoredTexts:
     next_slot : int
         The slot of the next text.
     """
+
+    FIELDS = files.FieldTable(
+        texts=files.TextsField(),
+        ids=files.DocumentField(),
+        slots=files.ArrayField(np.int64, bounds=(0, MOST_IDS)),
+        next_slot=files.NumberField(0, MOST_IDS),
+        labels=files.ArrayField(np.int64),
+        importance=files.ArrayField(np.float32, bounds=(0, MOST_IMPORTANT)),
+        encoded=files.OptionalField(files.ArrayField(np.float32, n_axes=2, bounds=(-_LARGEST, _LARGEST))),
+    )
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -150,35 +161,18 @@ class StoredTexts:
 
     # Files
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays to save."""
-        kept = {"texts": document(self.texts), "ids": document(self.ids), "slots": self.slots, "labels": self.labels}
-        kept["importance"] = self.importance
-        return kept if self.encoded is None else kept | {"encoded": self.encoded}
-
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray], n_classes: int, next_slot: int) -> StoredTexts:
-        """Return the texts saved in a file. Raise InvariantError, TypeError or ValueError for invalid arrays."""
-        made = cls()
-        texts, ids = read_document(arrays, "texts"), read_document(arrays, "ids")
-        require(type(texts) is list and all(type(text) is str for text in texts), "texts must be strings")
-        n = len(texts)
-        made.texts, made.ids = texts, check_ids(ids)
-        slots, labels = read_array("slots", arrays, np.int64), read_array("labels", arrays, np.int64)
-        require(slots.shape == labels.shape == (n,) == (len(ids),), "every text must have an id")
-        require(bool(np.all(np.diff(slots) > 0)) and 0 <= next_slot < MOST_IDS, "slots must be in ascending order")
-        require(n == 0 or 0 <= slots[0] <= slots[-1] < next_slot, "slots must be below next_slot")
-        require(np.array_equal(np.unique(labels), np.arange(n_classes)), "each class must have a text")
-        made.slot_of = dict(zip(ids, slots.tolist(), strict=True))
+    def _of_fields(cls, values: dict[str, Any]) -> StoredTexts:
+        """Return the texts with these values."""
+        made, n = cls(), len(values["texts"])
+        made.texts, made.ids, made.next_slot = values["texts"], check_ids(values["ids"]), values["next_slot"]
+        slots, labels, importance, encoded = (values[name] for name in ("slots", "labels", "importance", "encoded"))
+        arrays = [slots, labels, importance, *(() if encoded is None else (encoded,))]
+        require(all(len(array) == n for array in arrays), "every text must have an entry in each array")
+        require(bool(np.all(np.diff(slots, append=made.next_slot) > 0)), "slots must be in ascending order")
+        made.slot_of = dict(zip(made.ids, slots.tolist(), strict=True))
         require(len(made.slot_of) == n, "ids must be distinct")
-        encoded = read_array("encoded", arrays, np.float32, n_axes=2) if "encoded" in arrays else None
-        if encoded is not None:
-            require(len(encoded) == n and bool(np.isfinite(encoded).all()), "each text must have a vector")
-        importance = read_array("importance", arrays, np.float32)
-        sound = importance.shape == (n,) and bool(np.all((importance >= 0.0) & (importance <= MOST_IMPORTANT)))
-        require(sound, "every text must have a weight")
-        made._set(slots, labels, importance, features_of(texts), encoded)
-        made.next_slot = next_slot
+        made._set(slots, labels, importance, features_of(made.texts), encoded)
         return made
 
 

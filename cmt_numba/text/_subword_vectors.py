@@ -10,6 +10,8 @@ import numpy as np
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from .. import persistence as files
+from .._forest import require
 from .._validation import (
     Checked,
     Constraint,
@@ -22,7 +24,6 @@ from .._validation import (
     check_jobs,
     check_seed,
 )
-from ..persistence import Contents
 from ._base import TextEstimator, check_texts
 from ._vocabulary import Corpus
 from ._word_model import WordModel, unit
@@ -163,6 +164,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
 
     # Learning
 
+    FIELDS = files.FieldTable(_parameters=files.OptionsField(), _model=files.PartField(WordModel))
     _model: WordModel
 
     def fit(self, texts: Iterable[str], y: Any = None) -> Self:
@@ -325,14 +327,16 @@ class SubwordVectors(TransformerMixin, TextEstimator):
 
     # Files
 
-    def _contents(self) -> Contents:
-        model = self._fitted()
-        return Contents(type(self).__name__, {"parameters": self._saved_parameters()}, model.arrays())
+    def _packed(self) -> Self:
+        """Return the estimator, which must be fitted."""
+        self._fitted()
+        return self
 
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        made = cls._with_parameters_of(contents)
-        made._model = WordModel.of(made, contents.arrays)
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        """Return the estimator with these parameters and learned values."""
+        made = super()._of_fields(values)
+        require(made._model.n_components == made.n_components, "vectors must have n_components")
         made.n_features_out_ = made.n_components
         return made
 

@@ -28,7 +28,7 @@ from .._validation import (
 )
 from ..estimators import check_targets, check_unmixed, in_one_type
 from ..journal import InFolder
-from ..persistence import Contents, pack_contents, take, unpack_contents
+from ..persistence import FieldTable, OptionalField, OptionsField, PartField, pack_contents, unpack_contents
 from ._base import SavableText, check_texts
 from ._class_model import log_softmax
 from ._encoders import Encoder, check_encoder
@@ -108,6 +108,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     ['weather', 'sport']
     """
 
+    FIELDS = FieldTable(_parameters=OptionsField(), _model=OptionalField(PartField(TextModel)))
     _form = TextFolder
     _constraints: ClassVar[dict[str, Constraint]] = {
         "encoder": Checked(check_encoder, '"use", callable or object with encode'),
@@ -591,20 +592,10 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
 
     # Files and folders
 
-    def _contents(self) -> Contents:
+    @property
+    def _parameters(self) -> dict[str, Any]:
         seed = int(self.random_state) if isinstance(self.random_state, int | np.integer) else None
-        parameters = {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}
-        fields, arrays = ({}, {}) if self._model is None else self._model.described()
-        return Contents(type(self).__name__, {"parameters": parameters, "model": fields}, arrays)
-
-    @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        made = cls(**take(contents.fields, "parameters", dict))
-        check_parameters(made, cls._constraints)
-        fields = take(contents.fields, "model", dict)
-        if fields:
-            made._model = TextModel.of(fields, contents.arrays)
-        return made
+        return {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}
 
     @changes  # only reads, but must not overlap with changes
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -626,8 +617,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         packed = state.pop(_PICKLED, None)
         self.__dict__.update(state)
         if packed is not None:
-            contents = unpack_contents("pickle", "classifier", packed)
-            self._model = TextModel.of(take(contents.fields, "model", dict), contents.arrays)
+            self._model = self._made_of(unpack_contents("pickle", "classifier", packed))._model
 
 
 def _objects(values: list[Any]) -> np.ndarray:

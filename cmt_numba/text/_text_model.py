@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from .. import persistence as files
 from .._change import undone_by
 from .._forest import require
-from ..estimators import CMTClassifier, classified_examples, estimator_contents, estimator_of, in_one_type
-from ..persistence import as_part, column, generator_fields, of_part, read_array, read_column, read_generator, take
-from ._base import are_moderate, of_prefix, with_prefix
+from ..estimators import CMTClassifier, EstimatorField, classified_examples, in_one_type
+from ._base import MOST
 from ._class_sums import ClassSums
 from ._hash_kernels import N_COLUMNS, N_KINDS
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
@@ -41,10 +41,11 @@ _REPLAYED = 16  # number of stored texts that are relearned with each new text
 _REPLAYED_FEATURES = 3_000  # approximate maximum of features of the relearned texts
 _FADING = 4.0  # a larger value reduces the weight of learned vectors faster as texts are added
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
+_LEAST = 1e-300
 _LEAD = 0.5  # minimum lead of the class of a new text in logits
 
 
-class TextModel:
+class TextModel(files.WithFields):
     """The learned state of a text classifier.
 
     Up to three scorers score the classes: class sums, learned vectors and, with an encoder, a CMTClassifier
@@ -80,6 +81,19 @@ class TextModel:
         The number of texts when the weights of the scorers were last learned.
     """
 
+    FIELDS = files.FieldTable(
+        generator=files.GeneratorField(),
+        names=files.LabelsField(),
+        stored=files.PartField(StoredTexts),
+        frequencies=files.PartField(DocumentFrequencies),
+        sums=files.PartField(ClassSums),
+        vectors=files.OptionalField(files.PartField(LearnedVectors)),
+        dense=files.OptionalField(EstimatorField(CMTClassifier)),
+        weights=files.ArrayField(np.float64, bounds=(_LEAST, MOST)),
+        leads=files.ArrayField(np.float64, bounds=(_LEAST, 1e6)),
+        confidence=files.ArrayField(np.float64, bounds=(-MOST, MOST)),
+        **dict.fromkeys(("n_removed", "n_since", "n_weighed"), files.NumberField(0, MOST_IDS)),
+    )
     sums: ClassSums
 
     def __init__(self, generator: np.random.Generator, names: np.ndarray) -> None:
@@ -362,72 +376,32 @@ class TextModel:
 
     # Files
 
-    def described(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return the fields and arrays to save."""
-        counts = self.frequencies.counts
-        columns = np.flatnonzero(counts).astype(np.int32)
-        how, arrays = column("names", self.names)
-        fields: dict[str, Any] = {
-            "names": how,
-            "next_slot": self.stored.next_slot,
-            "n_removed": self.n_removed,
-            "n_since": self.n_since,
-            "n_weighed": self.n_weighed,
-            "generator": generator_fields(self.generator),
-        }
-        arrays |= {"columns": columns, "frequencies": counts[columns], "weights": self.weights}
-        arrays |= {"leads": self.leads, "confidence": self.confidence}
-        if self.dense is not None:
-            fields["dense"], of_part = with_prefix("dense", estimator_contents(self.dense))
-            arrays |= of_part
-        arrays |= as_part("stored", self.stored.arrays()) | as_part("sums", self.sums.arrays())
-        return fields, arrays if self.vectors is None else arrays | as_part("vectors", self.vectors.arrays())
-
     @classmethod
-    def of(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> TextModel:
-        """Return the model saved in a file. Raise InvariantError, TypeError or ValueError for invalid contents."""
-        names = read_column(fields.get("names"), "names", arrays)
-        model = cls(read_generator("the generator", fields.get("generator")), names)
-        n_labels = names.size
-        require(names.ndim == 1 and n_labels > 0 and np.unique(names).size == n_labels, "classes must be distinct")
-        vectors = of_part("vectors", arrays)
-        if vectors:
-            model.vectors = LearnedVectors.of(vectors, n_labels)
-        stored = model.stored = StoredTexts.of(of_part("stored", arrays), n_labels, take(fields, "next_slot", int))
-        require(
-            (stored.encoded is None) == ("dense" not in fields),
-            "texts must have vectors if and only if there is a scorer for them",
-        )
-        n_stored = stored.hashed.columns.size
-        model.sums = ClassSums.of(of_part("sums", arrays), stored.labels, n_labels, n_stored)
-        if "dense" in fields:
-            contents = of_prefix("dense", fields["dense"], arrays)
-            require(contents.kind == CMTClassifier.__name__, "the encoder's vectors must have a CMTClassifier")
-            model.dense = estimator_of(CMTClassifier, contents, thorough=True)
-            require(hasattr(model.dense, "n_features_in_"), "the scorer of the encoder's vectors must be fitted")
-            require(np.array_equal(model.dense.classes_, model.classes), "all scorers must have the same classes")
-            examples = None if model.dense.examples_ is None else classified_examples(model.dense)
+    def _of_fields(cls, values: dict[str, Any]) -> TextModel:
+        """Return the model with these values."""
+        model = super()._of_fields(values)
+        model._name(model.names)
+        n_labels, stored, dense = model.names.size, model.stored, model.dense
+        require(n_labels > 0 and np.unique(model.names).size == n_labels, "classes must be distinct")
+        require(np.array_equal(np.unique(stored.labels), np.arange(n_labels)), "each class must have a text")
+        require(model.frequencies.n_texts == len(stored), "frequencies must be those of the stored texts")
+        sums = model.sums
+        sound = sums.totals.squares.size == n_labels and sums.stored.size == stored.hashed.columns.size
+        require(sound, "texts and labels must have sums")
+        sums.totals = sums.totals._replace(counts=np.bincount(stored.labels, minlength=n_labels))
+        n_vectors = n_labels if model.vectors is None else len(model.vectors.vectors.outputs)
+        require(n_vectors == n_labels, "each class must have a vector")
+        require((stored.encoded is None) == (dense is None), "texts have vectors if and only if they have a scorer")
+        if dense is not None:
+            require(hasattr(dense, "n_features_in_"), "the scorer of the encoder's vectors must be fitted")
+            require(np.array_equal(dense.classes_, model.classes), "all scorers must have the same classes")
+            examples = None if dense.examples_ is None else classified_examples(dense)
             ids = np.empty(0, np.int64) if examples is None else np.sort(examples.ids)
-            sound = model.dense.max_examples is None and np.array_equal(ids, stored.slots)
+            sound = dense.max_examples is None and np.array_equal(ids, stored.slots)
             require(sound, "the scorer of the encoder's vectors must have learned the stored texts")
-            sound = stored.encoded is not None and stored.encoded.shape[1] == model.dense.n_features_in_
+            sound = stored.encoded is not None and stored.encoded.shape[1] == dense.n_features_in_
             require(sound, "the encoder's vectors must have the width that their scorer expects")
-        counts = [take(fields, name, int) for name in ("n_removed", "n_since", "n_weighed")]
-        require(all(0 <= n < MOST_IDS for n in counts), "counts must not be negative")
-        model.n_removed, model.n_since, model.n_weighed = counts
-        columns = read_array("columns", arrays, np.int32)
-        require(bool(np.all((columns >= 0) & (columns < N_KINDS * N_COLUMNS))), "columns must be feature columns")
-        found, frequencies = read_array("frequencies", arrays, np.int32), np.zeros(N_KINDS * N_COLUMNS, np.int32)
-        require(found.shape == columns.shape and bool(np.all(found >= 0)), "each column must have a frequency")
-        frequencies[columns] = found
-        model.frequencies = DocumentFrequencies(frequencies, len(stored))
-        model.weights = read_array("weights", arrays, np.float64)
-        n_scores = 1 + (model.vectors is not None) + (model.dense is not None)
-        require(model.weights.shape == (n_scores,), "each scorer must have a weight")
-        model.confidence = read_array("confidence", arrays, np.float64)
-        require(model.confidence.shape == (3,), "confidence must have three values")
-        require(are_moderate(model.weights, model.confidence), "weights must be finite")
-        model.leads = read_array("leads", arrays, np.float64)
-        sound = model.leads.shape == SHARES.shape and bool(np.all((model.leads > 0.0) & (model.leads < 1e6)))
-        require(sound and bool(np.all(model.weights > 0.0)), "weights and leads must be positive")
+        n_scores = 1 + (model.vectors is not None) + (dense is not None)
+        sizes = model.weights.size, model.leads.size, model.confidence.size
+        require(sizes == (n_scores, SHARES.size, 3), "each scorer must have a weight")
         return model

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
 from sklearn.utils import murmurhash3_32
 
+from .. import persistence as files
 from .._forest import require
-from ..persistence import read_array
 from ._base import MOST
 from ._skipgram import Words
 
+_MOST_PARTS = 2**31 - 1
 _SMOOTHED = 0.5  # negatives are drawn in proportion to word counts raised to this power
 
 
-class Vocabulary:
+class Vocabulary(files.WithFields):
     """Words and character n-grams, and the rows of their vectors.
 
     The *parts* of a word are the word itself and its n-grams. Words are numbered in order of arrival.
@@ -30,6 +32,16 @@ class Vocabulary:
     n_buckets : int
         Number of hash buckets. N-grams in the same bucket share a vector.
     """
+
+    FIELDS = files.FieldTable(
+        **dict.fromkeys(("min_n", "max_n"), files.NumberField(0, 100)),
+        n_buckets=files.NumberField(1, _MOST_PARTS),
+        words=files.TextsField(are_distinct=True),
+        counts=files.ArrayField(np.int64, bounds=(0, MOST)),
+        n_parts=files.NumberField(0, _MOST_PARTS),
+        **dict.fromkeys(("buckets", "bucket_rows", "word_rows", "starts"), files.ArrayField(np.int64)),
+        parts=files.ArrayField(np.int32),
+    )
 
     def __init__(self, lengths: tuple[int, int], n_buckets: int) -> None:
         self.lengths, self.n_buckets = lengths, n_buckets
@@ -88,6 +100,32 @@ class Vocabulary:
             ratio = subsample / frequencies if subsample > 0.0 else np.full(len(self), np.inf)
         kept = np.where(np.isfinite(ratio), np.sqrt(ratio) + ratio, 1.0).astype(np.float32)
         return Words(self.starts, self.parts, kept, shares, aliases)
+
+    # Files
+
+    def _packed(self) -> Any:
+        """Return the words, and the rows of all parts."""
+        least, greatest = self.lengths
+        rows = {"buckets": list(self.row_of_bucket), "bucket_rows": list(self.row_of_bucket.values())}
+        return SimpleNamespace(**vars(self), **rows, min_n=least, max_n=greatest)
+
+    @classmethod
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        """Return the vocabulary with these values."""
+        vocabulary = cls((values.pop("min_n"), values.pop("max_n")), values["n_buckets"])
+        buckets, bucket_rows, word_rows = (values.pop(name) for name in ("buckets", "bucket_rows", "word_rows"))
+        vars(vocabulary).update(values)
+        n, starts, parts = len(vocabulary), vocabulary.starts, vocabulary.parts
+        require(vocabulary.counts.shape == word_rows.shape == (n,), "each word must have a count and a row")
+        sound = starts.shape == (n + 1,) and starts[0] == 0 and starts[-1] == parts.size
+        require(sound and bool(np.all(np.diff(starts) > 0)), "each word must have parts")
+        require(buckets.size == bucket_rows.size == np.unique(buckets).size, "buckets must be distinct")
+        for rows in (word_rows, bucket_rows, parts):
+            require(bool(np.all((rows >= 0) & (rows < vocabulary.n_parts))), "all parts must have vectors")
+        vocabulary.id_of = {word: i for i, word in enumerate(vocabulary.words)}
+        vocabulary.row_of_bucket = dict(zip(buckets.tolist(), bucket_rows.tolist(), strict=True))
+        vocabulary.word_rows = word_rows.tolist()
+        return vocabulary
 
 
 def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -150,53 +188,11 @@ class Corpus:
         return tokens[there], starts
 
 
-def vocabulary_arrays(vocabulary: Vocabulary) -> dict[str, np.ndarray]:
-    """Return the arrays to save, without the words."""
-    return {
-        "counts": vocabulary.counts,
-        "starts": vocabulary.starts,
-        "parts": vocabulary.parts,
-        "word_rows": np.array(vocabulary.word_rows, np.int64),
-        "buckets": np.array(list(vocabulary.row_of_bucket), np.int64),
-        "bucket_rows": np.array(list(vocabulary.row_of_bucket.values()), np.int64),
-    }
-
-
-def read_vocabulary(words: list[Any], arrays: dict[str, np.ndarray], like: Vocabulary, n_parts: int) -> Vocabulary:
-    """Return the vocabulary saved in a file, with the n-gram settings of ``like``."""
-    vocabulary, n = Vocabulary(like.lengths, like.n_buckets), len(words)
-    vocabulary.n_parts = n_parts
-    require(all(type(word) is str for word in words) and len(set(words)) == n, "words must be distinct strings")
-    vocabulary.words, vocabulary.id_of = words, {word: i for i, word in enumerate(words)}
-    vocabulary.counts = read_array("counts", arrays, np.int64)
-    sound = vocabulary.counts.shape == (n,) and bool(np.all((vocabulary.counts >= 0) & (vocabulary.counts < MOST)))
-    require(sound, "there must be a count for each word")
-    starts, parts = read_array("starts", arrays, np.int64), read_array("parts", arrays, np.int32)
-    vocabulary.starts, vocabulary.parts = starts, parts
-    sound = starts.shape == (n + 1,) and starts[0] == 0 and starts[-1] == parts.size
-    require(sound and bool(np.all(np.diff(starts) > 0)), "each word must have parts")
-    vocabulary.word_rows = _rows("word_rows", arrays, n, n_parts)
-    buckets = read_array("buckets", arrays, np.int64)
-    rows = _rows("bucket_rows", arrays, buckets.size, n_parts)
-    vocabulary.row_of_bucket = dict(zip(buckets.tolist(), rows, strict=True))
-    require(len(vocabulary.row_of_bucket) == buckets.size, "buckets must be distinct")
-    inside = bool(np.all((parts >= 0) & (parts < n_parts)))
-    require(inside, "parts of words must be among those that have vectors")
-    return vocabulary
-
-
-def _rows(name: str, arrays: dict[str, np.ndarray], n: int, n_parts: int) -> list[int]:
-    rows = read_array(name, arrays, np.int64)
-    require(rows.shape == (n,) and bool(np.all((rows >= 0) & (rows < n_parts))), f"{name} must be rows of vectors")
-    listed: list[int] = rows.tolist()
-    return listed
-
-
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 
 
-class TextFeatures:
+class TextFeatures(files.WithFields):
     """The features of texts (words, character n-grams and word n-grams), with the row of each feature's vector.
 
     Parameters
@@ -208,6 +204,13 @@ class TextFeatures:
     n_buckets : int
         Number of hash buckets for word n-grams.
     """
+
+    FIELDS = files.FieldTable(
+        vocabulary=files.PartField(Vocabulary),
+        length=files.NumberField(0, 100),
+        n_buckets=files.NumberField(1, _MOST_PARTS),
+        grams=files.ArrayField(np.int64),
+    )
 
     def __init__(self, vocabulary: Vocabulary, length: int, n_buckets: int) -> None:
         self.vocabulary, self.length, self.n_buckets = vocabulary, length, n_buckets

@@ -11,24 +11,35 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from .. import persistence as files
 from .._change import map_threads, progress_bar
 from .._forest import require
 from .._validation import check_jobs, check_seed
-from ..persistence import document, generator_fields, read_array, read_document, read_generator, take
-from ._base import MOST, are_moderate
+from ._base import MOST, VECTORS, are_moderate
 from ._skipgram import FeatureVectors, SkipgramSettings, learn_texts
-from ._vocabulary import Corpus, Vocabulary, read_vocabulary, vocabulary_arrays
+from ._vocabulary import Corpus, Vocabulary
 
 _WORDS_IN_A_STEP = 20_000  # words that each thread learns before the learning rate decreases
 _RARE = 1e-3  # a word of this frequency has weight 1/2 in smooth inverse frequency (Arora et al., 2017)
 _MOST_TEXTS = 20_000  # texts from which the common direction is computed
 
 
-class WordModel:
+class WordModel(files.WithFields):
     """Vectors of words and character n-grams.
 
     ``options`` is a :class:`~cmt_numba.text.SubwordVectors`, whose parameters the model reads.
     """
+
+    FIELDS = files.FieldTable(
+        vocabulary=files.PartField(Vocabulary),
+        n_components=files.NumberField(1),
+        vectors=VECTORS,
+        waiting=files.DocumentField(),
+        n_learned=files.NumberField(),
+        common=files.OptionalField(files.ArrayField(np.float32, bounds=(-2, 2))),
+        generator=files.GeneratorField(),
+    )
+    _own: np.ndarray | None = None
 
     def __init__(self, options: Any) -> None:
         lengths = (options.min_n, options.max_n)
@@ -40,7 +51,6 @@ class WordModel:
         self.n_learned = 0  # number of words learned in all passes
         self.common: np.ndarray | None = None  # direction that pooling="sif" removes
         self.generator = np.random.Generator(np.random.PCG64(check_seed(options.random_state)))
-        self._own: np.ndarray | None = None
 
     def copy(self) -> WordModel:
         """Return an independent copy."""
@@ -189,49 +199,16 @@ class WordModel:
 
     # Files
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays to save."""
-        vocabulary = self.vocabulary
-        described = {
-            "words": vocabulary.words,
-            "waiting": self.waiting,
-            "n_learned": self.n_learned,
-            "generator": generator_fields(self.generator),
-        }
-        return {
-            "described": document(described),
-            "inputs": self.vectors.inputs,
-            "outputs": self.vectors.outputs,
-            **vocabulary_arrays(vocabulary),
-            "common": np.zeros(0, np.float32) if self.common is None else self.common,
-        }
-
     @classmethod
-    def of(cls, options: Any, arrays: dict[str, np.ndarray]) -> WordModel:
-        """Return the model saved in a file. Raise InvariantError, TypeError or ValueError for invalid arrays."""
-        described = read_document(arrays, "described")
-        require(type(described) is dict, "the description must be an object")
-        model, d = cls(options), options.n_components
-        model.vectors = FeatureVectors(
-            read_array("inputs", arrays, np.float32, n_axes=2), read_array("outputs", arrays, np.float32, n_axes=2)
-        )
-        n_parts = model.vectors.inputs.shape[0]
-        vocabulary = model.vocabulary = read_vocabulary(
-            take(described, "words", list), arrays, model.vocabulary, n_parts
-        )
-        require(are_moderate(*model.vectors), "vectors must be finite")
-        require(model.vectors.inputs.shape[1] == d, "there must be n_components for each part")
-        require(model.vectors.outputs.shape == (len(vocabulary), d), "there must be n_components for each word")
-        model.waiting = take(described, "waiting", dict)
-        sound = all(type(count) is int and 0 <= count < MOST for count in model.waiting.values())
+    def _of_fields(cls, values: dict[str, Any]) -> WordModel:
+        """Return the model with these values."""
+        model = super()._of_fields(values)
+        d, vocabulary, waiting = model.n_components, model.vocabulary, model.waiting
+        require(model.vectors.inputs.shape == (vocabulary.n_parts, d), "each part must have a vector")
+        require(model.vectors.outputs.shape == (len(vocabulary), d), "each word must have a vector")
+        require(model.common is None or model.common.size == d, "the common direction must be a vector")
+        sound = type(waiting) is dict and all(type(n) is int and 0 <= n < MOST for n in waiting.values())
         require(sound, "counts must be integers")
-        model.n_learned = take(described, "n_learned", int)
-        require(0 <= model.n_learned < MOST, "the number of words learned must not be negative")
-        model.generator = read_generator("the generator", described.get("generator"))
-        common = read_array("common", arrays, np.float32)
-        sound = common.size in (0, d) and bool(np.all(np.abs(common) < 2.0))
-        require(sound, "the common direction must be a vector of length 1")
-        model.common = common if common.size else None
         return model
 
 

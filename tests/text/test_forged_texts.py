@@ -111,10 +111,9 @@ def test_files_that_cannot_analyse_texts_are_refused(tmp_path: Path):
 
 def test_a_scorer_of_encoded_texts_must_fit_the_stored_texts():
     for change in (
-        lambda dense: dense.update(kind="CMTRetriever"),
-        lambda dense: dense["fields"].pop("model"),
-        lambda dense: dense["fields"]["parameters"].update(max_examples=3),
-        lambda dense: dense["fields"].update(n_features=2),
+        lambda dense: dense.pop("model"),
+        lambda dense: dense["parameters"].update(max_examples=3),
+        lambda dense: dense.update(n_features=2),
     ):
         contents = text_classifier(encode)._contents()
         change(contents.fields["model"]["dense"])
