@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from .. import persistence as files
 from .._validation import (
     Constraint,
     Flag,
@@ -20,11 +22,10 @@ from .._validation import (
     check_wanted,
     unmasked,
 )
-from ..persistence import Contents, Saved, take
 from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, closed, features_of
 from ._encoding import Alphabet, Sequences, Symbols, as_list, check_sequences
-from ._files import alphabet_arrays, read_alphabet, read_costs
+from ._files import COSTS, AlphabetField, checked_costs
 from ._learning import QueryExamples, learn
 from ._search import all_distances, blocks_of, nothing_found, search
 from ._spaces import Space
@@ -44,7 +45,7 @@ class Alignment(NamedTuple):
     steps: list[tuple[Hashable | None, Hashable | None]]  # a symbol of each sequence, or None for a gap
 
 
-class EditDistance(Saved, BaseEstimator):
+class EditDistance(files.Saved, BaseEstimator):
     """Edit distance between sequences of symbols, with trainable costs.
 
     The distance is the smallest cost of turning one sequence into another by substitutions, insertions, deletions and
@@ -126,6 +127,12 @@ class EditDistance(Saved, BaseEstimator):
     [('a', None), ('b', 'b')]
     """
 
+    FIELDS = files.FieldTable(
+        parameters=files.OptionsField(),
+        alphabet=AlphabetField(),
+        costs=COSTS,
+        errors=files.OptionalField(files.ArrayField(np.float64, bounds=(0, 1))),
+    )
     _constraints: ClassVar[dict[str, Constraint]] = {
         "substitution": _COST,
         "insertion": _COST,
@@ -422,29 +429,24 @@ class EditDistance(Saved, BaseEstimator):
 
     # Files
 
-    def _contents(self) -> Contents:
+    def _packed(self) -> Any:
         alphabet, costs = self._prepared()
         parameters = self.get_params(deep=False)
         del parameters["alphabet"], parameters["random_state"]
-        parameters = {
-            name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()
-        }
-        fields: dict[str, Any] = {"parameters": parameters}
-        fields["errors"] = getattr(self, "errors_", None)
-        return Contents(type(self).__name__, fields, alphabet_arrays(alphabet) | costs.arrays)
+        errors = getattr(self, "errors_", None)
+        return SimpleNamespace(parameters=parameters, alphabet=alphabet, costs=costs, errors=errors)
 
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        alphabet, parameters = read_alphabet(contents.arrays), take(contents.fields, "parameters", dict)
-        made = cls(alphabet.symbols, **{"transposition": None} | parameters)
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        alphabet = values["alphabet"]
+        made = cls(alphabet.symbols, **{"transposition": None} | values["parameters"])
         made._new_alphabet()
-        costs = read_costs(contents.arrays, len(alphabet.symbols), made.both_directions, made.normalized)
+        form = {"both": made.both_directions, "normalized": made.normalized}
+        costs = checked_costs(values["costs"], len(alphabet.symbols), **form)
         both_ways = *((part, part.T) for part in (costs.pairs, costs.swaps)), (costs.openings, costs.openings[::-1])
         if made.symmetric and not all(np.array_equal(*ways) for ways in both_ways):
             raise ValueError("costs must be symmetric, as symmetric=True requires")
         made.__dict__.update(_alphabet=alphabet, _costs=costs)
-        if contents.fields.get("errors") is not None:
-            made.errors_ = take(contents.fields, "errors", list)
-            if not all(type(share) is float and 0.0 <= share <= 1.0 for share in made.errors_):
-                raise ValueError("errors must be fractions between 0 and 1")
+        if values["errors"] is not None:
+            made.errors_ = values["errors"].tolist()
         return made

@@ -1,4 +1,4 @@
-"""Conversion of alphabets, costs and sequences to and from the arrays of a file."""
+"""Kinds of fields of alphabets, costs and sequences in files."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from ..persistence import document, read_array, read_document
+from .. import persistence as files
 from ._costs import Costs
 from ._encoding import Alphabet, Sequences
 
-Arrays = dict[str, np.ndarray]
 _SCALARS = (bool, int, float, str, type(None))
+_LARGEST = float(np.finfo(np.float32).max)
 
 
-def alphabet_arrays(alphabet: Alphabet) -> Arrays:
-    """Return an alphabet as arrays to save."""
-    for symbol in alphabet.symbols:
-        _check(symbol)
-    return {"alphabet": document(alphabet.symbols)}
+class AlphabetField(files.DocumentField):
+    """An alphabet."""
+
+    def put(self, name: str, value: Alphabet, arrays: files.Arrays) -> Any:
+        for symbol in value.symbols:
+            _check(symbol)
+        return super().put(name, value.symbols, arrays)
+
+    def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> Alphabet:
+        symbols = super().get(name, field, arrays, thorough=thorough)
+        if type(symbols) is not list:
+            raise ValueError(f"{name} must be a list")
+        return Alphabet(_hashable(symbols))
 
 
 def _check(symbol: Hashable) -> None:
@@ -31,55 +39,47 @@ def _check(symbol: Hashable) -> None:
         raise TypeError(f"symbols must be strings, numbers, None or tuples of these to be saved, got {kind}")
 
 
-def read_alphabet(arrays: Arrays) -> Alphabet:
-    """Return the alphabet saved in ``arrays``."""
-    symbols = read_document(arrays, "alphabet")
-    if type(symbols) is not list:
-        raise ValueError("alphabet must be a list")
-    try:
-        return Alphabet(_hashable(symbols))
-    except TypeError as error:
-        raise ValueError(str(error)) from error
-
-
 def _hashable(value: Any) -> Any:
     """Convert lists in a JSON value to tuples, which are hashable."""
     return tuple(_hashable(part) for part in value) if type(value) is list else value
 
 
-def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
-    """Return the costs saved in ``arrays``, for an alphabet of ``n`` symbols."""
-    pairs, swaps = (read_array(name, arrays, np.float32, n_axes=2) for name in ("pairs", "swaps"))
-    factors = read_array("factors", arrays, np.float32, n_axes=3)
-    if pairs.shape != (n + 1, n + 1) or swaps.shape not in ((n, n), (0, 0)):
+def _costs(n_axes: int) -> files.ArrayField:
+    return files.ArrayField(np.float32, n_axes=n_axes, bounds=(0, _LARGEST))
+
+
+COSTS = files.TupleField(
+    Costs,
+    pairs=_costs(2),
+    swaps=_costs(2),
+    factors=_costs(3),
+    both=files.FlagField(),
+    openings=_costs(1),
+    ends=_costs(1),
+    normalized=files.FlagField(),
+)
+SEQUENCES = files.TupleField(Sequences, symbols=files.ArrayField(np.int32), offsets=files.ArrayField(np.int64))
+
+
+def checked_costs(costs: Costs, n: int, *, both: bool, normalized: bool) -> Costs:
+    """Return costs from a file. Raise ValueError unless they fit a distance and its alphabet of ``n`` symbols."""
+    if (costs.both, costs.normalized) != (both, normalized):
+        raise ValueError("costs must have the parameters of the distance")
+    if costs.pairs.shape != (n + 1, n + 1) or costs.swaps.shape not in ((n, n), (0, 0)):
         raise ValueError("pairs and swaps must have one row for each symbol")
-    if factors.shape not in ((2, n + 1, n), (2, n + 1, 0)):
+    if costs.factors.shape not in ((2, n + 1, n), (2, n + 1, 0)):
         raise ValueError("factors must have one column for each symbol")
-    openings, ends = (read_array(name, arrays, np.float32) for name in ("openings", "ends"))
-    if openings.size not in (0, 2) or ends.size not in (0, 1):
+    if costs.openings.size not in (0, 2) or costs.ends.size not in (0, 1):
         raise ValueError("openings must have 0 or 2 costs, and ends must have 0 or 1")
-    if not all(
-        np.isfinite(costs).all() and costs.min(initial=0.0) >= 0.0 for costs in (pairs, swaps, factors, openings, ends)
-    ):
-        raise ValueError("pairs, swaps, factors, openings and ends must be finite and non-negative")
-    if pairs.diagonal().any():
+    if costs.pairs.diagonal().any():
         raise ValueError("pairs must be 0 on the diagonal")
-    return Costs.of(pairs, swaps, factors, both, openings, ends, normalized)
+    return Costs.of(*costs[:-1])
 
 
-def read_ids(arrays: Arrays, next_id: int) -> np.ndarray:
-    """Return the ids saved in ``arrays``. Raise ValueError unless the ids ascend."""
-    ids = read_array("ids", arrays, np.int64)
-    if (ids < 0).any() or (ids >= next_id).any() or (ids[1:] <= ids[:-1]).any():
-        raise ValueError(f"ids must be in ascending order and between 0 and {next_id - 1}")
-    return ids
-
-
-def read_sequences(arrays: Arrays, n_symbols: int) -> Sequences:
-    """Return the sequences saved in ``arrays``. Raise ValueError unless all symbols are below ``n_symbols``."""
-    symbols, offsets = read_array("symbols", arrays, np.int32), read_array("offsets", arrays, np.int64)
+def check_saved(sequences: Sequences, n_symbols: int) -> None:
+    """Raise ValueError unless all symbols of sequences from a file are below ``n_symbols``."""
+    symbols, offsets = sequences
     if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != symbols.size or (np.diff(offsets) < 0).any():
         raise ValueError("offsets must be in ascending order from 0 to the number of symbols")
     if symbols.size and (symbols.min() < 0 or symbols.max() >= n_symbols):
         raise ValueError("symbols must be in the alphabet")
-    return Sequences(symbols, offsets)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
 
+from .. import persistence as files
 from .._forest import WORTH_KEEPING
 from .._validation import (
     check_ids,
@@ -16,13 +18,12 @@ from .._validation import (
     check_seed,
     check_wanted,
 )
-from ..estimators import CMTRetriever, estimator_contents, estimator_of
-from ..persistence import Contents, Saved, as_part, of_part, read_array, take
+from ..estimators import CMTRetriever, EstimatorField
 from ._bits import WORD, Blocks
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
-from ._files import read_sequences
+from ._files import SEQUENCES, check_saved
 from ._gram_trees import GramTrees
 from ._point_store import PointStore
 from ._search import blocks_of, bytes_of_blocks, nothing_found, search
@@ -36,7 +37,7 @@ _TAIL = 256  # maximum number of forms that are not yet in blocks
 _OPTIONS = ("n_candidates", "n_trees", "n_probes", "longest_run", "n_bits", "random_state")
 
 
-class SequenceMemory(Saved):
+class SequenceMemory(files.Saved):
     """Memory of sequences that is searched by edit distance and learns from feedback.
 
     The candidates of a query are the sequences with the fewest edits, counted by bit-parallel kernels. A trainable edit
@@ -72,6 +73,16 @@ class SequenceMemory(Saved):
     >>> memory.query(["recieve", "seperate"]).ids.ravel()
     array([1, 0])
     """
+
+    FIELDS = files.FieldTable(
+        options=files.OptionsField(),
+        distance=files.PartField(EditDistance),
+        retriever=files.OptionalField(EstimatorField(CMTRetriever)),
+        tree_ids=files.OptionalField(files.ArrayField(np.int64)),
+        forms=files.OptionalField(SEQUENCES),
+        owners=files.ArrayField(np.int64),
+        stored=files.ArrayField(np.bool_),
+    )
 
     def __init__(
         self,
@@ -302,48 +313,37 @@ class SequenceMemory(Saved):
 
     # Files
 
-    def _contents(self) -> Contents:
-        distance = self.distance._contents()
-        options = {name: getattr(self, name) for name in _OPTIONS}
-        fields: dict[str, Any] = {"options": options, "distance": distance.fields}
-        arrays = as_part("distance", distance.arrays)
-        if self._trees is not None:
-            retriever = estimator_contents(self._trees.retriever)
-            fields["retriever"] = retriever.fields
-            arrays |= as_part("retriever", retriever.arrays) | {"tree_ids": self._trees.ids}
-        if self._forms is not None:
-            forms = self._forms.view()
-            arrays |= {"symbols": forms.symbols, "offsets": forms.offsets, "owners": self._owners}
-            arrays["stored"] = self._stored
-        return Contents(type(self).__name__, fields, arrays)
+    def _packed(self) -> Any:
+        trees, forms = self._trees, None if self._forms is None else self._forms.view()
+        return SimpleNamespace(
+            options={name: getattr(self, name) for name in _OPTIONS},
+            distance=self.distance,
+            retriever=None if trees is None else trees.retriever,
+            tree_ids=None if trees is None else trees.ids,
+            forms=None if forms is None else Sequences(forms.symbols, forms.offsets),
+            owners=self._owners,
+            stored=self._stored,
+        )
 
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        fields, arrays = contents.fields, contents.arrays
-
-        def part(name: str, kind: str) -> Contents:
-            return contents._replace(kind=kind, fields=take(fields, name, dict), arrays=of_part(name, arrays))
-
-        made = cls(EditDistance._made_of(part("distance", "EditDistance")), **take(fields, "options", dict))
-        if "retriever" in fields:
-            retriever = estimator_of(CMTRetriever, part("retriever", "CMTRetriever"), thorough=True)
-            if getattr(retriever, "n_features_in_", 1 << made.n_bits) != 1 << made.n_bits:
-                raise ValueError(f"the trees must have keys with 2**{made.n_bits} features")
-        if "offsets" not in arrays:
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        made = cls(values["distance"], **values["options"])
+        retriever, ids, sequences = (values[name] for name in ("retriever", "tree_ids", "forms"))
+        if getattr(retriever, "n_features_in_", 1 << made.n_bits) != 1 << made.n_bits:
+            raise ValueError(f"the trees must have keys with 2**{made.n_bits} features")
+        if sequences is None:
             return made
         alphabet, costs = made.distance._prepared()
-        sequences = read_sequences(arrays, len(alphabet.symbols))
-        owners, stored = read_array("owners", arrays, np.int64), read_array("stored", arrays, np.bool_)
+        check_saved(sequences, len(alphabet.symbols))
+        owners, stored = values["owners"], values["stored"]
         if owners.size != sequences.n or owners.min(initial=-1) < -1:
             raise ValueError("owners must contain one id or -1 for each representation")
         if not np.array_equal(np.flatnonzero(stored), np.unique(owners[owners >= 0])):
             raise ValueError("owners must contain all stored ids and no others")
         made._owners, made._stored = owners, stored
-        if "retriever" in fields:
-            ids = read_array("tree_ids", arrays, np.int64) if "tree_ids" in arrays else np.arange(stored.size)
+        if retriever is not None:
             memories = retriever._model.memories if hasattr(retriever, "forest_") else None
-            known = ids[ids >= 0]
-            if memories is None or ids.size > memories.next_id or (np.diff(known) <= 0).any():
+            if ids is None or memories is None or ids.size > memories.next_id or (np.diff(ids[ids >= 0]) <= 0).any():
                 raise ValueError("the trees must contain the sequences in the order of their ids")
             if not np.isin(made.ids, ids[memories.ids[memories.ids < ids.size]]).all():
                 raise ValueError("the trees must contain all sequences")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from .. import persistence as files
 from .._validation import check_ids, check_integer, check_known, check_matrix, check_real, check_seed, check_wanted
-from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_array, read_generator, take
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
-from ._files import read_costs, read_ids, read_sequences
+from ._files import COSTS, SEQUENCES, check_saved, checked_costs
 from ._point_store import PointStore, number_of_points, space_of_rows
 from ._spaces import Space, SpaceKind
 from ._vantage import distances_from, part, power_for
 from ._vp_search import Nearest, Nodes, search_nodes
 
+_LARGEST = float(np.finfo(np.float32).max)
 _SHARE_GONE = 0.5  # maximum fraction of removed points before the tree is rebuilt
 _GROWTH = 2.0  # maximum growth factor before the tree is rebuilt, because inserts unbalance the tree
 
@@ -29,7 +31,7 @@ class Neighbors(NamedTuple):
     n_computed: np.ndarray  # int64 (n,), number of computed distances
 
 
-class VPTree(Saved):
+class VPTree(files.Saved):
     """Vantage-point tree for nearest-neighbour search in a metric space.
 
     Each node splits its points at the median distance from one of them, the vantage point. With the triangle
@@ -67,6 +69,20 @@ class VPTree(Saved):
     >>> found.ids, found.distances
     (array([[0]]), array([[1.]], dtype=float32))
     """
+
+    FIELDS = files.FieldTable(
+        metric=files.OptionalField(files.NameField("euclidean", "angular")),
+        distance=files.OptionalField(files.PartField(EditDistance)),
+        leaf_size=files.NumberField(),
+        tau=files.RealField(),
+        tolerance=files.OptionalField(files.RealField()),
+        random=files.GeneratorField(),
+        next_id=files.NumberField(),
+        ids=files.ArrayField(np.int64),
+        sequences=files.OptionalField(SEQUENCES),
+        costs=files.OptionalField(COSTS),
+        rows=files.OptionalField(files.ArrayField(np.float32, n_axes=2, bounds=(-_LARGEST, _LARGEST))),
+    )
 
     def __init__(
         self,
@@ -329,47 +345,43 @@ class VPTree(Saved):
 
     # Files contain points but no nodes. A loaded tree is rebuilt on first use.
 
-    def _contents(self) -> Contents:
-        fields: dict[str, Any] = {"leaf_size": self.leaf_size, "tau": self.tau, "next_id": self._next_id}
-        fields |= {"tolerance": self.tolerance, "metric": self.metric, "random": generator_fields(self._random)}
-        arrays: dict[str, np.ndarray] = {}
-        if isinstance(self.metric, EditDistance):
-            metric = self.metric._contents()
-            fields["metric"], arrays = metric.fields, as_part("metric", metric.arrays)
+    def _packed(self) -> Any:
+        metric, points, sequences, costs, rows = self.metric, None, None, None, None
         if self._store is not None:
             points = self._store.taken(np.flatnonzero(self._there)).view()
-            arrays["ids"] = self.ids
-            if isinstance(self.metric, EditDistance):
-                arrays |= {"symbols": points.symbols, "offsets": points.offsets} | self._costs.arrays
+            if isinstance(metric, EditDistance):
+                sequences, costs = Sequences(points.symbols, points.offsets), self._costs
             else:
-                arrays["rows"] = points.rows
-        return Contents(type(self).__name__, fields, arrays)
+                rows = points.rows
+        name, distance = (None, metric) if isinstance(metric, EditDistance) else (metric, None)
+        options = {"leaf_size": self.leaf_size, "tau": self.tau, "tolerance": self.tolerance}
+        state = {"ids": self.ids, "random": self._random, "next_id": self._next_id}
+        return SimpleNamespace(
+            **options, **state, metric=name, distance=distance, sequences=sequences, costs=costs, rows=rows
+        )
 
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        fields, arrays = contents.fields, contents.arrays
-        metric: Any = take(fields, "metric", str, dict)
-        if not isinstance(metric, str):
-            metric = EditDistance._made_of(contents._replace(fields=metric, arrays=of_part("metric", arrays)))
-        tolerance = take(fields, "tolerance", int, float, type(None))
-        made = cls(
-            metric, leaf_size=take(fields, "leaf_size", int), tau=take(fields, "tau", float), tolerance=tolerance
-        )
-        made._random = read_generator("random", fields.get("random"))
-        made._next_id = check_integer("next_id", take(fields, "next_id", int), 0, 2**62)
-        if "ids" not in arrays:
-            return made
-        ids = read_ids(arrays, made._next_id)
-        if isinstance(metric, EditDistance):
-            made._alphabet = metric._prepared()[0]
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        metric, distance = values["metric"], values["distance"]
+        options = {name: values[name] for name in ("leaf_size", "tau", "tolerance")}
+        made = cls(metric if distance is None else distance, **options)
+        made._random, made._next_id = values["random"], values["next_id"]
+        ids, sequences, costs, rows = (values[name] for name in ("ids", "sequences", "costs", "rows"))
+        if (ids < 0).any() or (ids >= made._next_id).any() or (ids[1:] <= ids[:-1]).any():
+            raise ValueError(f"ids must be in ascending order and between 0 and {made._next_id - 1}")
+        if distance is not None and sequences is not None and costs is not None:
+            made._alphabet = distance._prepared()[0]
             n_symbols = len(made._alphabet.symbols)
-            made._costs = read_costs(arrays, n_symbols, metric.both_directions, metric.normalized)
-            points = made._costs.points(read_sequences(arrays, n_symbols), STORED)
-        else:
-            rows = read_array("rows", arrays, np.float32, n_axes=2)
-            if not np.isfinite(rows).all():
-                raise ValueError("rows must be finite")
+            check_saved(sequences, n_symbols)
+            form = {"both": distance.both_directions, "normalized": distance.normalized}
+            made._costs = checked_costs(costs, n_symbols, **form)
+            points = made._costs.points(sequences, STORED)
+        elif metric is not None and rows is not None:
             points = space_of_rows(SpaceKind.EUCLIDEAN if metric == "euclidean" else SpaceKind.ANGULAR, rows)
+        elif ids.size == 0:
+            return made
+        else:
+            raise ValueError("points must be those of the metric")
         if number_of_points(points) != ids.size:
             raise ValueError("each id must have one point")
         made._store, made._ids, made._there = PointStore(points), ids, np.ones(ids.size, bool)

@@ -234,8 +234,7 @@ class StoreContents(DurableForm):
             with switching_soon():
                 if self._database is None:
                     return work()
-                if self.state.results:  # a journal enters them before a change
-                    self.lock.step(self.state.note_results)
+                self.enter_notes()  # a journal does this itself
                 self._database.execute("BEGIN")
                 answer = work()
                 self._database.commit()
@@ -369,7 +368,9 @@ class StoreContents(DurableForm):
             self.journal.close()
 
     def _written(self) -> Contents:
-        """Return the contents for a file, which include the records."""
+        """Return the contents for a file, which include the records and the results of queries."""
+        if self.journal is None or self.journal.is_writable:
+            self.enter_notes()
         contents, records = self.contents(), np.frombuffer(self.records.packed(), np.uint8)
         return contents._replace(arrays=contents.arrays | {"records": records})
 
@@ -416,10 +417,14 @@ class StoreContents(DurableForm):
         return True
 
     def enter_notes(self) -> None:
-        """Journal the results of queries, on which the next eviction depends."""
-        if self.state.results and self.journal is not None:
-            ids = self.state.take_results()
-            self.journal.change(partial(self._apply, "note_returned", ids=ids), counts=False)
+        """Apply the results of queries, on which the next eviction depends, and journal them in a folder."""
+        if not self.state.results:
+            return
+        note = partial(self._apply, "note_returned", ids=self.state.take_results())
+        if self.journal is None:
+            self.lock.step(note)
+        else:
+            self.journal.change(note, counts=False)
 
     def replay(self, made: StoreState, entry: Entry, exact: bool) -> None:
         """Repeat an operation."""

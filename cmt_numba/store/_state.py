@@ -171,10 +171,6 @@ class StoreState:
         every[:, : ids.shape[1]] = rewards
         return candidates, every
 
-    def note_results(self) -> None:
-        """Apply the results of queries since the last change, on which the next eviction depends."""
-        self.note_returned(self.take_results())
-
     def take_results(self) -> np.ndarray:
         """Return the ids that queries have returned since the last call, the best of each row last."""
         found = [self.results.popleft()[:, ::-1].reshape(-1) for _ in range(len(self.results))]

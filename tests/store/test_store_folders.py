@@ -1,5 +1,6 @@
 """Tests of stores in folders: recovery after crashes and failed writes, and invalid folders."""
 
+import pickle
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -334,3 +335,15 @@ def test_a_refused_change_neither_restores_the_store_nor_forgets_queries(
         monkeypatch.undo()
         store.add(["d"], np.ones((1, 3)))
         assert list(store) == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_saved_files_and_pickles_keep_the_results_of_queries(in_folder: bool, folder: Path, tmp_path: Path):
+    with MemoryStore(folder if in_folder else None, max_items=3, random_state=0) as store:
+        store.add(["a", "b", "c"], np.eye(3))
+        store.query(np.eye(3)[:1], 1)  # "b" has now been returned least recently
+        store.save(tmp_path / "saved")
+        copies = [MemoryStore.load(tmp_path / "saved"), pickle.loads(pickle.dumps(store))]
+        for one in (store, *copies):
+            one.add(["d"], np.ones((1, 3)))
+            assert sorted(one) == ["a", "c", "d"]
