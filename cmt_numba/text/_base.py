@@ -216,20 +216,19 @@ def of_prefix(prefix: str, field: Any, arrays: dict[str, np.ndarray]) -> files.C
     return files.Contents(files.take(field, "kind", str), files.take(field, "fields", dict), inner)
 
 
-class TermsField(files.TextsField):
+class TermsField:
     """A vocabulary: terms with the columns 0, 1, 2, ..."""
 
-    def __init__(self) -> None:
-        super().__init__(are_distinct=True)
+    _terms = files.TextsField(are_distinct=True)
 
     def put(self, name: str, value: dict[str, int], arrays: files.Arrays) -> dict[str, Any]:
         terms = sorted(value, key=value.__getitem__)
         if not all(type(term) is str for term in terms):
             raise TypeError("terms must be text to be saved")
-        return super().put(name, terms, arrays)
+        return self._terms.put(name, terms, arrays)
 
-    def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> Any:
-        terms = super().get(name, field, arrays, thorough=thorough)
+    def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> dict[str, int]:
+        terms = self._terms.get(name, field, arrays, thorough=thorough)
         require(len(terms) > 0, "there must be terms")
         return {term: place for place, term in enumerate(terms)}
 

@@ -286,7 +286,7 @@ def test_functions_must_be_given_again(tmp_path: Path):
         ("X", lambda array: array * np.nan),
         ("rewards", lambda array: array + 1.0),
         ("sizes", lambda array: array + 1),
-        ("vectorizer.terms", lambda array: array[:-1]),
+        ("vectorizer.vocabulary", lambda array: array[:-1]),
     ],
 )
 def test_files_are_checked(learned: Reranker, name: str, spoil: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
