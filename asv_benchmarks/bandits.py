@@ -23,10 +23,7 @@ from cmt_numba.bandits import (
     EpsilonGreedy,
     HybridLinUCB,
     LinUCB,
-    Omniscient,
     SquareCB,
-    WarmEpsilonGreedy,
-    WarmUCB1,
 )
 from cmt_numba.bandits.evaluation import Log, estimate_rewards, evaluate, replay
 
@@ -365,10 +362,6 @@ Maker = Callable[[Log, np.ndarray, int], Any]
 POLICIES: dict[str, Maker] = {
     "EpsilonGreedy": lambda log, features, seed: EpsilonGreedy(epsilon=0.1, random_state=seed),
     "UCB1": lambda log, features, seed: UCB1(scale=0.1, random_state=seed),
-    "WarmEpsilonGreedy": lambda log, features, seed: warmed(
-        WarmEpsilonGreedy(epsilon=0.1, random_state=seed), log, features
-    ),
-    "WarmUCB1": lambda log, features, seed: warmed(WarmUCB1(scale=0.1, random_state=seed), log, features),
     "EpsilonGreedy, contextual": lambda log, features, seed: EpsilonGreedy(
         epsilon=0.1, contextual=True, random_state=seed
     ),
@@ -394,11 +387,6 @@ class Sparing:
             self.policy.learn(*columns)
 
 
-def warmed(policy: Any, log: Log, features: np.ndarray) -> Any:
-    """Return a policy that was trained on the first tenth of the events."""
-    return policy.warm_up(log.take(slice(0, len(log) // 10)), features)
-
-
 def made_log(n: int, seed: int) -> tuple[Log, np.ndarray]:
     """Return a log of uniform choices from changing pools, and the features of all articles."""
     rng = np.random.default_rng(seed)
@@ -417,9 +405,9 @@ def made_log(n: int, seed: int) -> tuple[Log, np.ndarray]:
     return Log(actions, clicks, users, allowed=allowed), features
 
 
-def omniscient(log: Log) -> float:
+def in_hindsight(log: Log) -> float:
     """Return the value of always choosing the article that is best in hindsight, regardless of the user."""
-    policy = Omniscient(random_state=0).learn(log.contexts, log.actions, log.rewards)
+    policy = EpsilonGreedy(epsilon=0.0, random_state=0).learn(log.contexts, log.actions, log.rewards)
     return replay(policy, log, learn=False).value
 
 
@@ -450,7 +438,7 @@ def replays(options: argparse.Namespace) -> None:
     for seed in range(options.logs):
         log, features = made_log(n, seed)
         chance = log.rewards.mean()
-        hindsight[seed] = omniscient(log) / chance
+        hindsight[seed] = in_hindsight(log) / chance
         for i, make in enumerate(POLICIES.values()):
             for j, share in enumerate(shares):
                 relative[seed, i, j] = replay(Sparing(make(log, features, seed), share), log).value / chance
@@ -458,7 +446,7 @@ def replays(options: argparse.Namespace) -> None:
     headers = ["share of rewards", *(f"{share:.0%}" for share in shares)]
     rows = [
         [name, *(mean_with_interval(relative[:, i, j]) for j in range(len(shares)))] for i, name in enumerate(POLICIES)
-    ] + [["Omniscient", mean_with_interval(hindsight)]]
+    ] + [["best in hindsight", mean_with_interval(hindsight)]]
     print(f"click-through rate relative to random choice, {n:,} events, {options.logs} logs")
     print(tabulate(rows, headers=headers, disable_numparse=True, tablefmt="github"))
     difference = relative - relative[:, [list(POLICIES).index(REFERENCE)]]

@@ -13,17 +13,10 @@ from ._policies import (
     HybridLinUCB,
     LinearThompson,
     LinUCB,
-    Omniscient,
-    Random,
     SquareCB,
-    WarmEpsilonGreedy,
-    WarmUCB1,
 )
 
-_POLICIES = (
-    *(CMTBandit, EpsilonGreedy, HybridLinUCB, LinUCB, LinearThompson, Omniscient, Random, SquareCB, UCB1),
-    *(WarmEpsilonGreedy, WarmUCB1),
-)
+_POLICIES = (CMTBandit, EpsilonGreedy, HybridLinUCB, LinUCB, LinearThompson, SquareCB, UCB1)
 
 for _public in (ArgmaxRegressor, Policy, *_POLICIES):
     _public.__module__ = __name__  # module path in pickles
@@ -53,11 +46,7 @@ __all__ = [
     "HybridLinUCB",
     "LinUCB",
     "LinearThompson",
-    "Omniscient",
-    "Random",
     "SquareCB",
-    "WarmEpsilonGreedy",
-    "WarmUCB1",
     "evaluation",
     "load_policy",
 ]

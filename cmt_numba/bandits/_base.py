@@ -31,7 +31,7 @@ from ._checks import (
     generator_of,
     numbers,
 )
-from ._folder import journaled
+from ._folder import InFolders, journaled
 from ._kernels import ActionPairs
 from ._models import Estimates, Means, RewardModels, blocks, checked
 from ._rules import draw, rows_of, uniform_numbers
@@ -74,7 +74,7 @@ class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
         return Chosen, (self.actions, self.propensities, self.ids)
 
 
-class Policy(Lockable, Saved, ABC):
+class Policy(InFolders, Lockable, Saved, ABC):
     """Base class of policies, which choose actions with known probabilities and learn from rewards.
 
     Policies are thread-safe. Two policies with the same seed and the same calls make the same choices.

@@ -26,7 +26,7 @@ from ._candidate_kernels import (
     learn_rewards,
 )
 from ._checks import Choices, check_actions, check_choices, check_propensities, check_rewards
-from ._folder import InFolders, journaled
+from ._folder import journaled
 from ._memory import ActionKeys, ContextMemory, Pending
 from ._models import Means, check_definite, checked
 from ._policies import RIDGE, SCALE
@@ -51,7 +51,7 @@ _KNOWN = 0.95  # a context is not stored if a stored context of the same action 
 _OF_CELLS = ("weights", "squares", "choices", "curvatures")  # names of the table columns in files
 
 
-class CMTBandit(InFolders, Policy):
+class CMTBandit(Policy):
     """Contextual bandit for any number of actions.
 
     With at most ``4 * n_candidates`` actions, every action is a candidate in each decision. With more actions, the

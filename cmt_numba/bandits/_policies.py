@@ -2,60 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import expit
 
-from .._change import changes_in_one_step
-from .._forest import NONE, require
-from .._validation import Checked, Constraint, Flag, Optional, Real, check_real
-from ..persistence import Contents
+from .._forest import NONE
+from .._validation import Checked, Constraint, Flag, Optional, Real
 from ._base import OF_ALL, Policy
-from ._checks import LARGEST, check_contexts, numbers
-from ._folder import InFolders
-from ._models import Estimates, Means, checked
-from ._rules import greedy, inverse_gaps, mean_bounds, mixed, thompson, uniform
-
-if TYPE_CHECKING:
-    from .evaluation import Log
+from ._checks import numbers
+from ._models import Estimates
+from ._rules import greedy, inverse_gaps, mean_bounds, mixed, thompson
 
 _LARGEST = 1e9
 _LARGEST_SHARED = 1e20  # for larger features, rounding errors exceed the ridge
-_CONTEXTS_KEPT = 256  # number of contexts over which expected rewards are averaged
 
 SCALE = Real(0.0, _LARGEST)
 
 RIDGE = Real(1e-9, _LARGEST)
 
 
-class Random(Policy):
-    """Uniformly random policy, for collecting logs or as a baseline.
-
-    Parameters
-    ----------
-    n_actions : int, optional
-        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed.
-
-    Examples
-    --------
-    >>> from cmt_numba.bandits import Random
-    >>> Random(4, random_state=0).act().propensities.tolist()
-    [0.25]
-    """
-
-    _constraints: ClassVar[dict[str, Constraint]] = OF_ALL
-
-    def __init__(self, n_actions: int | None = None, *, random_state: Any = None) -> None:
-        self._start(n_actions=n_actions, random_state=random_state)
-
-    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
-        return uniform(offsets)
-
-
-class UCB1(InFolders, Policy):
+class UCB1(Policy):
     """UCB1 policy, which ignores contexts (Auer, Cesa-Bianchi and Fischer, 2002).
 
     The policy chooses the action with the largest upper confidence bound ``mean + scale * sqrt(2 log(t) / n)``, where
@@ -81,39 +47,12 @@ class UCB1(InFolders, Policy):
         return greedy(mean_bounds(*estimates, self._options["scale"], self.n_rewards), offsets)
 
 
-class Omniscient(Policy):
-    """Policy that chooses the action with the best mean reward in hindsight.
-
-    The value of this policy is an upper bound for policies that ignore contexts. Li et al. (2010) compare contextual
-    policies with this bound. Train it on a whole log with ``Omniscient().learn(None, log.actions, log.rewards)``, and
-    evaluate it on the same log with ``replay(policy, log, learn=False)``. Actions with equal means have equal
-    probabilities.
-
-    Parameters
-    ----------
-    n_actions : int, optional
-        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed for breaking ties.
-    """
-
-    _constraints: ClassVar[dict[str, Constraint]] = OF_ALL
-
-    def __init__(self, n_actions: int | None = None, *, random_state: Any = None) -> None:
-        self._start(n_actions=n_actions, random_state=random_state)
-
-    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
-        return greedy(estimates.means, offsets)
-
-
-class _LinearPolicy(InFolders, Policy):
-    """Base class of policies with a linear reward model for each action."""
-
-    _is_contextual = True
-
-
-class EpsilonGreedy(_LinearPolicy):
+class EpsilonGreedy(Policy):
     """Epsilon-greedy policy, which chooses the action with the best estimated reward or explores uniformly.
+
+    With ``epsilon=1.0``, the policy is uniformly random, for collecting logs or as a baseline. With ``epsilon=0.0`` and
+    trained on a whole log, it chooses the action with the best mean in hindsight, an upper bound for policies that
+    ignore contexts (Li et al., 2010): ``replay(policy, log, learn=False)``.
 
     Parameters
     ----------
@@ -130,6 +69,12 @@ class EpsilonGreedy(_LinearPolicy):
         Ridge penalty of the linear models.
     random_state : int or numpy.random.SeedSequence, optional
         Random seed.
+
+    Examples
+    --------
+    >>> from cmt_numba.bandits import EpsilonGreedy
+    >>> EpsilonGreedy(4, epsilon=1.0, random_state=0).act().propensities.tolist()
+    [0.25]
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -165,7 +110,7 @@ class EpsilonGreedy(_LinearPolicy):
         return mixed(greedy(estimates.means, offsets), offsets, epsilon)
 
 
-class LinUCB(_LinearPolicy):
+class LinUCB(Policy):
     """LinUCB policy with a linear reward model for each action (Li et al., 2010, Algorithm 1).
 
     The policy chooses the action with the largest upper confidence bound ``theta_a . x + alpha * sqrt(x^T A_a^-1 x)``.
@@ -200,6 +145,8 @@ class LinUCB(_LinearPolicy):
     [0, 1]
     """
 
+    _is_contextual = True
+
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "alpha": SCALE, "regularization": RIDGE}
 
     def __init__(
@@ -216,7 +163,7 @@ class LinUCB(_LinearPolicy):
         return greedy(estimates.means + self._options["alpha"] * np.sqrt(estimates.variances), offsets)
 
 
-class HybridLinUCB(_LinearPolicy):
+class HybridLinUCB(Policy):
     """LinUCB policy with shared features (Li et al., 2010, Algorithm 2).
 
     The policy adds a shared linear model ``beta . z`` to the model of each action. The shared features ``z`` are all
@@ -240,6 +187,7 @@ class HybridLinUCB(_LinearPolicy):
         Random seed for breaking ties.
     """
 
+    _is_contextual = True
     _has_features = True
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -311,7 +259,7 @@ class HybridLinUCB(_LinearPolicy):
         return greedy(estimates.means + self._options["alpha"] * np.sqrt(estimates.variances), offsets)
 
 
-class LinearThompson(_LinearPolicy):
+class LinearThompson(Policy):
     """Thompson sampling with a Bayesian linear model for each action (Agrawal and Goyal, 2013).
 
     The expected reward of an action is normal with mean ``theta_a . x`` and standard deviation
@@ -331,6 +279,8 @@ class LinearThompson(_LinearPolicy):
         Random seed.
     """
 
+    _is_contextual = True
+
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE, "regularization": RIDGE}
 
     def __init__(
@@ -348,7 +298,7 @@ class LinearThompson(_LinearPolicy):
         return thompson(estimates.means, deviations, offsets)
 
 
-class SquareCB(_LinearPolicy):
+class SquareCB(Policy):
     """SquareCB policy with a linear reward model for each action (Foster and Rakhlin, 2020).
 
     If ``k`` actions are allowed, an action whose estimated reward is ``gap`` below the best estimate has probability
@@ -367,6 +317,8 @@ class SquareCB(_LinearPolicy):
     random_state : int or numpy.random.SeedSequence, optional
         Random seed.
     """
+
+    _is_contextual = True
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         **OF_ALL,
@@ -395,160 +347,3 @@ class SquareCB(_LinearPolicy):
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         gamma: float = self._options["gamma"] * float(self.n_rewards) ** self._options["exponent"]
         return inverse_gaps(estimates.means, offsets, gamma)
-
-
-class _Warm(Policy):
-    """Base class of policies that correct the mean reward of each action for the context.
-
-    The correction is the difference between the reward that a logistic regression expects in the context and its
-    average over contexts. The regression uses all products of a context feature and an action feature, as in the
-    experiments of Li et al. (2010). Before :meth:`warm_up`, the correction is 0.
-    """
-
-    _is_contextual = True
-    _has_features = True
-
-    _weights: np.ndarray  # (context features + 1, action features + 1), empty before warm_up
-    _kept: np.ndarray  # sample of the contexts in the log
-
-    def _start(self, **options: Any) -> None:
-        super()._start(**options)
-        self._weights, self._kept = np.empty((0, 0)), np.empty((0, 0))
-        self._model = Means()
-        self._model.reserve(self._ids.size)
-
-    @property
-    def n_features(self) -> int | None:
-        """Number of context features, or None before :meth:`warm_up`."""
-        return self._weights.shape[0] - 1 if self._weights.size else None
-
-    @changes_in_one_step
-    def warm_up(self, log: Log, action_features: Any, *, C: float = 1.0) -> Self:
-        """Train the correction on a log. Mean rewards do not change.
-
-        Parameters
-        ----------
-        log : Log
-            A log with contexts and rewards of 0 or 1.
-        action_features : array-like, shape (n_actions, n_action_features)
-            Features of actions 0 to n_actions - 1. Unknown actions are added. Pass the features of other actions to
-            :meth:`~Policy.add_actions`.
-        C : float, default 1.0
-            Inverse regularization strength.
-        """
-        from sklearn.linear_model import LogisticRegression
-
-        C = check_real("C", C, 0.0, 1e9, above=True)
-        features = numbers("action_features", action_features, 2)
-        if log.contexts is None:
-            raise ValueError("log must have contexts, but log.contexts is None")
-        if log.actions.max() >= features.shape[0] or np.any(self._ids >= features.shape[0]):
-            raise ValueError(f"action_features must have one row for each action, got {features.shape[0]} rows")
-        if np.unique(log.rewards).tolist() != [0.0, 1.0]:
-            raise ValueError("log.rewards must contain both 0 and 1, and no other values")
-        contexts = check_contexts(log.contexts, None)
-        x, f = _with_one(contexts), _with_one(features[log.actions])
-        products = (x[:, :, None] * f[:, None, :]).reshape(len(log), -1)
-        model = LogisticRegression(C=C, fit_intercept=False, max_iter=1000).fit(products, log.rewards)
-        known = self._ids.copy()
-        new = np.setdiff1d(np.arange(features.shape[0]), known)
-        self._enter(new, None)
-        self._features = features[self._ids]
-        self._weights = model.coef_.reshape(x.shape[1], f.shape[1])
-        self._kept = contexts[:: -(-len(log) // _CONTEXTS_KEPT)].copy()
-        return self
-
-    def _check_learnable(self, actions: np.ndarray) -> None:
-        if self._weights.size and np.any(self._slots_of(actions) == NONE):
-            raise ValueError("actions must have features: add the actions and their features with add_actions")
-
-    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> Estimates:
-        self._check_learnable(actions)
-        found = super()._estimates(rows, of_pairs, actions, slots)
-        if self._weights.size == 0:
-            return found
-        slots, at = np.unique(slots, return_inverse=True)
-        of_actions = _with_one(self._features[slots]) @ self._weights.T  # context weights of each action
-        usual = expit(_with_one(self._kept) @ of_actions.T).mean(axis=0)
-        expected = expit(np.einsum("pd,pd->p", _with_one(rows)[of_pairs], of_actions[at]))
-        return found._replace(means=found.means + expected - usual[at])
-
-    def _contents(self) -> Contents:
-        plain = super()._contents()
-        return Contents(
-            plain.kind,
-            plain.fields | {"n_features": None},
-            plain.arrays | {"warm.weights": self._weights, "warm.kept": self._kept},
-        )
-
-    @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        policy = super()._made_of(contents)
-        arrays = contents.arrays
-        for name in ("warm.weights", "warm.kept"):
-            require(name in arrays and arrays[name].ndim == 2, f"{name} must be a matrix")
-        weights, kept = arrays["warm.weights"], arrays["warm.kept"]
-        policy._weights = checked(arrays, "warm.weights", weights.shape, np.dtype(np.float64))
-        policy._kept = checked(arrays, "warm.kept", kept.shape, np.dtype(np.float64), LARGEST)
-        width = policy._features.shape[1] + 1 if policy._features.size else 0
-        require(weights.size == 0 or weights.shape[1] == width, "weights must match the action features")
-        require(
-            weights.size == 0 or (kept.shape[1] + 1, kept.size > 0) == (weights.shape[0], True),
-            "contexts must match the weights",
-        )
-        return policy
-
-
-class WarmEpsilonGreedy(_Warm):
-    """Epsilon-greedy policy with a warm start from a log (Li et al., 2010).
-
-    The estimated reward of an action is its mean reward plus a correction for the context. The correction is the reward
-    that a logistic regression expects in the context, minus its average over contexts. :meth:`warm_up` trains the
-    regression on a log.
-
-    Parameters
-    ----------
-    n_actions : int, optional
-        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
-    epsilon : float in [0, 1], default 0.1
-        Probability of exploring.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed.
-    """
-
-    _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "epsilon": Real(0.0, 1.0)}
-
-    def __init__(self, n_actions: int | None = None, *, epsilon: float = 0.1, random_state: Any = None) -> None:
-        self._start(n_actions=n_actions, epsilon=epsilon, random_state=random_state)
-
-    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
-        return mixed(greedy(estimates.means, offsets), offsets, self._options["epsilon"])
-
-
-class WarmUCB1(_Warm):
-    """UCB1 policy with a warm start from a log (Li et al., 2010).
-
-    The policy adds the correction of :class:`WarmEpsilonGreedy` to the upper confidence bounds of :class:`UCB1`.
-
-    Parameters
-    ----------
-    n_actions : int, optional
-        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
-    scale : float, default 1.0
-        Factor of the confidence bonus.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed for breaking ties.
-    """
-
-    _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE}
-
-    def __init__(self, n_actions: int | None = None, *, scale: float = 1.0, random_state: Any = None) -> None:
-        self._start(n_actions=n_actions, scale=scale, random_state=random_state)
-
-    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
-        return greedy(mean_bounds(*estimates, self._options["scale"], self.n_rewards), offsets)
-
-
-def _with_one(rows: np.ndarray) -> np.ndarray:
-    """Append a column of ones."""
-    return np.column_stack([rows, np.ones(rows.shape[0])])

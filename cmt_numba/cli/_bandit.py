@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -170,10 +171,10 @@ def evaluate(
 def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Policy | ArgmaxRegressor, Log]:
     """Return the policy and the log rows on which to evaluate it."""
     from .._validation import check_real
-    from ..bandits import UCB1, EpsilonGreedy, LinearThompson, LinUCB, Random, SquareCB, load_policy
+    from ..bandits import UCB1, EpsilonGreedy, LinearThompson, LinUCB, SquareCB, load_policy
 
     named: dict[str, Any] = {
-        "random": Random,
+        "random": partial(EpsilonGreedy, epsilon=1.0),
         "epsilon-greedy": EpsilonGreedy,
         "ucb1": UCB1,
         "linucb": LinUCB,

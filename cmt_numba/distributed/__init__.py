@@ -11,14 +11,14 @@ while the store is in use, and can have replicas that answer queries.
 
 A :class:`ShardedClassifier` divides its classes among actors, each of which owns a :class:`~cmt_numba.CMTClassifier`.
 
-:func:`evaluate`, :func:`evaluate_files` and :func:`validate_files` evaluate estimators in Ray tasks.
+:func:`evaluate` evaluates estimators in Ray tasks.
 
 :func:`start` starts Ray on this machine, without access from other machines, or connects to a cluster.
 """
 
 from ._cluster import start
 from ._errors import ClusterError, MoveError, NoAnswerError, PartialChangeError, ShardConflictError
-from ._evaluation import evaluate, evaluate_files, validate_files
+from ._evaluation import evaluate
 from ._results import ShardedResults
 from ._sharded_classifier import ShardedClassifier
 from ._sharded_store import ShardedStore
@@ -32,7 +32,5 @@ __all__ = [
     "ShardedClassifier",
     "ShardedStore",
     "evaluate",
-    "evaluate_files",
     "start",
-    "validate_files",
 ]

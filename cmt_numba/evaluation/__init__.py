@@ -5,7 +5,7 @@ batch evaluation, an estimator is fitted to all training examples and tested on 
 """
 
 from ._answers import Confusion, calibration_error
-from ._batch import BatchResult, batch_evaluation, checked_data, mean_and_deviation, plan_of, result_of, run_of, seeded
+from ._batch import BatchResult, batch_evaluation, checked_data, plan_of, result_of, run_of
 from ._json import to_json
 from ._profiles import TreeProfile, profile
 from ._progressive import ProgressiveResult, growing_batches, next_batch_size, progressive_validation

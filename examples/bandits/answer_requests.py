@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from cmt_numba.bandits import CMTBandit, LinUCB, Random
+from cmt_numba.bandits import CMTBandit, EpsilonGreedy, LinUCB
 from cmt_numba.bandits.evaluation import Log, evaluate
 
 KINDS = (
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     first, second = np.array_split(np.arange(options.rounds), 2)
     log = Log(actions[second], rewards[second], contexts[second], propensities[second], np.arange(len(KINDS)))
     trained = LinUCB(len(KINDS), alpha=0.0, random_state=0).learn(contexts[first], actions[first], rewards[first])
-    for name, policy in (("LinUCB", trained), ("random", Random(len(KINDS), random_state=0))):
+    for name, policy in (("LinUCB", trained), ("random", EpsilonGreedy(len(KINDS), epsilon=1.0, random_state=0))):
         estimate = evaluate(policy, log).estimates["snips"]
         low, high = estimate.interval("bootstrap")
         truth = policy.probabilities(contexts[second])[np.arange(second.size), wanted[second]].mean()

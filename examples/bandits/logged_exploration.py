@@ -26,7 +26,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from tabulate import tabulate
 
-from cmt_numba.bandits import ArgmaxRegressor, LinUCB, Omniscient
+from cmt_numba.bandits import ArgmaxRegressor, EpsilonGreedy, LinUCB
 from cmt_numba.bandits.evaluation import Log, estimate_propensities, evaluate, inverse_propensity
 
 N_ARTICLES, N_FEATURES, N_DAYS = 20, 6, 40
@@ -48,7 +48,7 @@ def by_tau(n_events: int, seed: int, batch: int = 50) -> list[list[str]]:
         return Log(actions, (rng.random(n_events) < clicked[rows, actions]).astype(float), users, allowed=allowed)
 
     uniform = log_of(rng.integers(0, N_ARTICLES, n_events))
-    policy = Omniscient(random_state=seed).learn(None, uniform.actions, uniform.rewards)
+    policy = EpsilonGreedy(epsilon=0.0, random_state=seed).learn(None, uniform.actions, uniform.rewards)
     truth = float(clicked[:, policy.act(None, allowed).actions[0]].mean())
 
     actions, rewards = np.empty(n_events, int), []

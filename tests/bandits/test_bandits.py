@@ -18,25 +18,18 @@ from cmt_numba.bandits import (
     HybridLinUCB,
     LinearThompson,
     LinUCB,
-    Omniscient,
     Policy,
-    Random,
     SquareCB,
-    WarmEpsilonGreedy,
-    WarmUCB1,
     load_policy,
 )
 from cmt_numba.bandits import _models as models
 from cmt_numba.bandits._rules import draw, uniform_numbers
-from cmt_numba.bandits.evaluation import Log
 from cmt_numba.persistence import FileFormatError
 
 FEATURES = np.random.default_rng(7).normal(size=(5, 2))
 
-EARLIER = Log(np.arange(40) % 5, np.arange(40) % 3 == 0, np.random.default_rng(8).normal(size=(40, 3)))
-
 CASES: dict[str, Any] = {
-    "random": lambda: Random(5, random_state=0),
+    "random": lambda: EpsilonGreedy(5, epsilon=1.0, random_state=0),
     "ucb1": lambda: UCB1(5, random_state=0),
     "epsilon": lambda: EpsilonGreedy(5, epsilon=0.3, decay=0.01, random_state=0),
     "contextual epsilon": lambda: EpsilonGreedy(5, contextual=True, random_state=0),
@@ -45,9 +38,6 @@ CASES: dict[str, Any] = {
     "hybrid without features": lambda: HybridLinUCB(5, random_state=0),
     "thompson": lambda: LinearThompson(5, random_state=0),
     "squarecb": lambda: SquareCB(5, random_state=0),
-    "omniscient": lambda: Omniscient(5, random_state=0),
-    "warm epsilon": lambda: WarmEpsilonGreedy(5, random_state=0).warm_up(EARLIER, FEATURES),
-    "warm ucb1": lambda: WarmUCB1(5, random_state=0).warm_up(EARLIER, FEATURES),
 }
 
 
@@ -320,7 +310,7 @@ def test_a_loaded_policy_goes_on_as_the_one_saved(policy: Policy, tmp_path: Path
         expected = run(copy.deepcopy(policy), 10, seed=1)
         assert run(loaded, 10, seed=1) == expected
         assert run(unpickled, 10, seed=1) == expected
-    path, other = tmp_path / "policy.cmt", UCB1 if type(policy) is Random else Random
+    path, other = tmp_path / "policy.cmt", UCB1 if type(policy) is LinUCB else LinUCB
     whole = path.read_bytes()
     with pytest.raises(FileFormatError, match=f"type {other.__name__}, got '{type(policy).__name__}'"):
         other.load(path)
@@ -429,7 +419,7 @@ def test_sparse_contexts_are_as_dense_ones():
 
 def test_choices_do_not_depend_on_data_drawn_with_the_same_seed():
     logged = np.random.default_rng(0).random(2000) < 0.5
-    chosen = Random(2, random_state=0).act(np.ones((2000, 1))).actions
+    chosen = EpsilonGreedy(2, epsilon=1.0, random_state=0).act(np.ones((2000, 1))).actions
     assert abs(np.mean(logged == chosen) - 0.5) < 0.05
 
 

@@ -18,11 +18,7 @@ from cmt_numba.bandits import (
     HybridLinUCB,
     LinearThompson,
     LinUCB,
-    Omniscient,
-    Random,
     SquareCB,
-    WarmEpsilonGreedy,
-    WarmUCB1,
     load_policy,
 )
 from cmt_numba.bandits.evaluation import Log
@@ -46,14 +42,9 @@ def bandit(contexts: Any) -> CMTBandit:
     return made
 
 
-def warm(policy: Any) -> Any:
-    return learned(policy.warm_up(Log(ACTIONS, REWARDS, CONTEXTS), FEATURES))
-
-
 POLICIES: dict[str, Callable[[], Any]] = {
-    "random": lambda: Random(4, random_state=0),
+    "random": lambda: EpsilonGreedy(4, epsilon=1.0, random_state=0),
     "ucb1": lambda: learned(UCB1(4, random_state=0)),
-    "omniscient": lambda: learned(Omniscient(4)),
     "epsilon": lambda: learned(EpsilonGreedy(4)),
     "contextual epsilon": lambda: learned(EpsilonGreedy(4, contextual=True, decay=0.1)),
     "linucb": lambda: learned(LinUCB(4, random_state=0)),
@@ -62,8 +53,6 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "thompson": lambda: learned(LinearThompson(4)),
     "squarecb": lambda: learned(SquareCB(4)),
     "new": lambda: LinUCB(4),
-    "warm ucb1": lambda: warm(WarmUCB1()),
-    "warm epsilon": lambda: warm(WarmEpsilonGreedy()),
     "argmax": lambda: ArgmaxRegressor(support="contexts").fit(Log(ACTIONS, REWARDS, CONTEXTS, np.full(N, 0.25))),
     "bandit": lambda: bandit(CONTEXTS),
     "sparse bandit": lambda: bandit(scipy.sparse.random_array((N, 8), density=0.5, format="csr", random_state=RNG)),

@@ -1,4 +1,4 @@
-"""Policies learned from logs: hindsight, models trained earlier, and the best supported action."""
+"""Policies learned from logs: hindsight, and the best supported action."""
 
 import pickle
 from pathlib import Path
@@ -9,11 +9,11 @@ import pytest
 import scipy.sparse
 from conftest import needs_jit
 from scipy.special import expit
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from cmt_numba._forest.invariants import InvariantError
-from cmt_numba.bandits import UCB1, ArgmaxRegressor, LinUCB, Omniscient, WarmEpsilonGreedy, WarmUCB1, load_policy
+from cmt_numba.bandits import ArgmaxRegressor, EpsilonGreedy, LinUCB, load_policy
 from cmt_numba.bandits.evaluation import Log, estimate_rewards, evaluate, replay
 
 K = 6
@@ -39,73 +39,11 @@ def mean_reward(policy: Any, log: Log) -> float:
 # Hindsight
 
 
-def test_the_omniscient_policy_earns_the_best_mean_of_the_log():
+def test_a_greedy_policy_earns_the_best_mean_of_its_own_log():
     log = log_of(600, 0)
-    policy = Omniscient(random_state=0).learn(None, log.actions, log.rewards)
+    policy = EpsilonGreedy(epsilon=0.0, random_state=0).learn(None, log.actions, log.rewards)
     means = [log.rewards[log.actions == a].mean() for a in range(K)]
     assert replay(policy, log, learn=False).value == pytest.approx(max(means))
-
-
-# Warm policies
-
-
-def test_the_correction_is_that_of_a_bilinear_logistic_model():
-    log, x = log_of(200, 1), np.random.default_rng(9).normal(size=(4, 3))
-    policy = WarmEpsilonGreedy(epsilon=0.0, random_state=0).warm_up(log, FEATURES, C=0.5)
-    one = np.ones
-    products = [np.outer([*c, 1], [*FEATURES[a], 1]).ravel() for c, a in zip(log.contexts, log.actions, strict=True)]
-    model = LogisticRegression(C=0.5, fit_intercept=False, max_iter=1000).fit(products, log.rewards)
-    W = model.coef_.reshape(4, 3)
-    expected = expit(np.column_stack([x, one(4)]) @ W @ np.column_stack([FEATURES, one(K)]).T)
-    usual = expit(np.column_stack([log.contexts, one(200)]) @ W @ np.column_stack([FEATURES, one(K)]).T).mean(axis=0)
-    policy.learn(x[:2], [3, 3], [1.0, 0.0])
-    actions = np.tile(np.arange(K), 4)
-    found = policy._estimates(x, np.repeat(np.arange(4), K), actions, policy._slots_of(actions)).means.reshape(4, K)
-    np.testing.assert_allclose(found, expected - usual + 0.5 * (np.arange(K) == 3), atol=1e-12)
-
-
-def test_warm_policies_are_better_from_the_first_round():
-    earlier, later = log_of(2000, 1), log_of(300, 2)
-    cold = UCB1(K, scale=0.1, random_state=0)
-    warm = WarmUCB1(K, scale=0.1, random_state=0).warm_up(earlier, FEATURES)
-    for policy in (cold, warm):
-        policy.learn(later.contexts[:100], later.actions[:100], later.rewards[:100])
-    greedy = WarmEpsilonGreedy(epsilon=0.0, random_state=0).warm_up(earlier, FEATURES)
-    assert mean_reward(greedy, later) > 0.62 > 0.55 > mean_reward(cold, later)
-    assert mean_reward(warm, later) > mean_reward(cold, later)
-
-
-def test_new_actions_of_warm_policies_need_features():
-    policy = WarmUCB1(3, random_state=0)
-    policy.act(np.ones((2, 3)))  # not warm yet: as the policy without contexts
-    with pytest.raises(ValueError, match="not be given"):
-        policy.add_actions(7, [[0.0, 1.0]])
-    policy.warm_up(log_of(100, 3), FEATURES)
-    assert policy.actions.tolist() == list(range(K))
-    for call in (lambda: policy.add_actions(7), lambda: policy.learn(np.ones((1, 3)), [7], [1.0])):
-        with pytest.raises(ValueError, match="features"):
-            call()
-    with pytest.raises(ValueError, match="shape"):
-        policy.add_actions(7, [[1.0]])
-    assert 7 not in policy.actions
-    assert policy.add_actions(7, [[0.0, 1.0]]).act(np.ones((2, 3)), [7]).actions.tolist() == [7, 7]
-    policy.remove_actions([0, 7])
-    assert policy.probabilities(np.ones((1, 3))).shape == (1, K - 1)
-
-
-@pytest.mark.parametrize(
-    ("log", "features", "message"),
-    [
-        (Log([0, 1], [0, 1]), FEATURES, "contexts"),
-        (log_of(20, 0), FEATURES[:2], "row for each action"),
-        (Log([0, 1], [0, 2], np.ones((2, 3))), FEATURES, "must contain both 0 and 1"),
-    ],
-)
-def test_logs_that_cannot_warm_up(log: Log, features: np.ndarray, message: str):
-    policy = WarmUCB1(random_state=0)
-    with pytest.raises(ValueError, match=message):
-        policy.warm_up(log, features)
-    assert policy.actions.size == 0
 
 
 # Regression on a log

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from cmt_numba.bandits import EpsilonGreedy, LinUCB, Random, evaluation
+from cmt_numba.bandits import EpsilonGreedy, LinUCB, evaluation
 from cmt_numba.bandits._checks import generator_of
 from cmt_numba.bandits.evaluation import (
     Log,
@@ -196,7 +196,9 @@ def test_switch_tunes_its_threshold():
 
 def test_several_policies_are_compared(world: World, tmp_path: Path):
     log = world.log()
-    found = evaluate({"target": world.target, "random": Random(K, random_state=0)}, log, expected=world.model)
+    found = evaluate(
+        {"target": world.target, "random": EpsilonGreedy(K, epsilon=1.0, random_state=0)}, log, expected=world.model
+    )
     one = evaluate(world.target, log, expected=world.model)
     table = found.to_pandas()
     assert table.shape == (12, 6)
@@ -336,7 +338,7 @@ def test_replay_drops_rows_where_the_log_was_not_uniform():
     logging = np.array([0.7, 0.1, 0.1, 0.1])
     actions = rng.choice(4, 40_000, p=logging)
     log = Log(actions, rng.random(40_000), propensities=logging[actions])
-    kept = replay(Random(4, random_state=0), log, learn=False)
+    kept = replay(EpsilonGreedy(4, epsilon=1.0, random_state=0), log, learn=False)
     np.testing.assert_allclose(np.bincount(log.actions[kept.rows]) / kept.rows.size, 0.25, atol=0.03)
     assert replay(EpsilonGreedy(random_state=0), Log([5], [1.0], allowed=[[5]])).value == 1.0
     assert np.isnan(replay(Recorder(), Log([5], [1.0])).value)
@@ -353,7 +355,7 @@ def test_replay_uses_the_actions_allowed_in_each_row():
     assert set(np.flatnonzero(np.arange(200) % 4 == 1)) <= set(kept.rows.tolist())  # where nothing is to choose
     part = log.take(slice(1, 4))
     assert part.allowed == [[2], [3, 1, 0], [2, 0]]
-    probabilities = target_probabilities(Random(4), part)
+    probabilities = target_probabilities(EpsilonGreedy(4), part)
     np.testing.assert_allclose(probabilities, [[1, 0, 0], [1 / 3] * 3, [1 / 2, 1 / 2, 0]])
 
 
@@ -498,7 +500,7 @@ def test_other_bad_input(world: World, tmp_path: Path):
         (lambda: estimate_propensities(without), "log must have contexts"),
         (lambda: estimate_rewards(without), "log must have contexts"),
         (lambda: read_log(tmp_path / "log.txt"), "suffix must be"),
-        (lambda: replay(Random(4), log, n_rewards=0), "n_rewards"),
+        (lambda: replay(EpsilonGreedy(4), log, n_rewards=0), "n_rewards"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             call()
@@ -529,7 +531,7 @@ def test_results_are_printed_without_their_arrays(world: World):
     log = world.log()
     assert str(log) == f"Log(400 rows, 4 actions, 3 features, mean reward {log.rewards.mean():.4g}, with propensities)"
     assert str(Log(["a", "b"], [0, 1])) == "Log(2 rows, 2 actions, mean reward 0.5)"
-    result = replay(Random(random_state=0), log)
+    result = replay(EpsilonGreedy(epsilon=1.0, random_state=0), log)
     assert str(result) == f"Replay(value {result.value:.4g}, from {result.rows.size} of 400 rows)"
     estimate = inverse_propensity(world.rewards, world.propensities, world.propensities)
     assert str(estimate) == f"Estimate(inverse propensity, value {estimate.value:.4g}, from 400 rows)"

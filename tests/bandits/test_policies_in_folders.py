@@ -18,7 +18,6 @@ from cmt_numba.bandits import (
     HybridLinUCB,
     LinearThompson,
     LinUCB,
-    Random,
     SquareCB,
     _cmt_bandit,
     _memory,
@@ -156,7 +155,6 @@ def test_only_the_first_reader_inserts_waiting_contexts(monkeypatch: pytest.Monk
 
 
 def test_policies_in_memory_have_no_folder(tmp_path: Path):
-    assert not hasattr(Random, "open")
     policy = LinUCB(3)
     with pytest.raises(ValueError, match="create it with LinUCB"):
         policy.checkpoint()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cmt_numba.bandits import LinUCB, Random, load_policy
+from cmt_numba.bandits import LinUCB, load_policy
 from cmt_numba.bandits.evaluation import Log, evaluate
 from cmt_numba.persistence import FileFormatError
 
@@ -50,8 +50,8 @@ def test_a_named_policy_is_trained_and_evaluated(path: Path, frame: Any):
 
 
 def test_a_saved_policy_is_evaluated_on_the_whole_log(path: Path, tmp_path: Path):
-    Random(3, random_state=0).save(tmp_path / "policy.cmt")
-    assert isinstance(load_policy(tmp_path / "policy.cmt"), Random)
+    LinUCB(3, random_state=0).save(tmp_path / "policy.cmt")
+    assert isinstance(load_policy(tmp_path / "policy.cmt"), LinUCB)
     shown = succeed("bandit", "evaluate", path, "--policy", tmp_path / "policy.cmt", *COLUMNS, "--interval", "chernoff")
     assert "600" in shown
     assert "snips" in shown

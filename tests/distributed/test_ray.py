@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from sklearn.exceptions import NotFittedError
-from sklearn.neighbors import KNeighborsClassifier
 
 from cmt_numba import CMTClassifier
 from cmt_numba.distributed import (
@@ -22,12 +21,10 @@ from cmt_numba.distributed import (
     NoAnswerError,
     ShardedClassifier,
     evaluate,
-    evaluate_files,
     start,
-    validate_files,
 )
 from cmt_numba.distributed._cluster import ray
-from cmt_numba.evaluation import batch_evaluation, growing_batches, progressive_validation
+from cmt_numba.evaluation import batch_evaluation
 from cmt_numba.journal import JournalError
 
 pytestmark = [
@@ -169,29 +166,6 @@ def test_evaluation_gives_the_numbers_of_one_process():
         assert found.by_probes["error"] == expected.by_probes["error"]
         assert (found.confused, found.calibration) == (expected.confused, expected.calibration)
     assert results["0.3"].metrics != results["3.0"].metrics
-
-
-def test_folders_of_parquet_files_are_evaluated_in_blocks(tmp_path: Path):
-    pandas = pytest.importorskip("pandas")
-    rows = pandas.DataFrame({"v": list(X), "label": Y})
-    for number in range(3):
-        rows.iloc[160 * number : 160 * (number + 1)].to_parquet(tmp_path / f"{number}.parquet")
-    estimators = {"default": CMTClassifier(random_state=0), "soft": CMTClassifier(aggressiveness=0.1, random_state=0)}
-    online = validate_files(estimators, tmp_path, most=40)
-    expected = progressive_validation(CMTClassifier(random_state=0), growing_batches(X, Y, most=40))
-    assert online["default"].metrics == expected.metrics
-    assert online["default"].curve["error"] == expected.curve["error"]
-    found = evaluate_files(estimators, tmp_path, seeds=(0, 1), block_rows=100)
-    assert found["default"].n_train + found["default"].n_test == Y.size
-    assert 0.1 * Y.size < found["default"].n_test < 0.3 * Y.size
-    assert [set(one) for one in found["soft"].per_seed] == [
-        {"error", "accuracy", "entropy_reduction", "constant_accuracy"}
-    ] * 2
-    assert found["default"].metrics["error"][0] < 0.1
-    with pytest.raises(TypeError, match="'rote' must have a partial_fit method"):
-        evaluate_files({"rote": KNeighborsClassifier()}, tmp_path)
-    with pytest.raises(ValueError, match="no column 'topic'"):
-        validate_files(estimators, tmp_path, label="topic")
 
 
 def test_the_command_evaluates_on_ray(tmp_path: Path):
