@@ -17,18 +17,13 @@ def evaluate(
     X_test: Any = None,
     y_test: Any = None,
     *,
-    holdout: float = 0.2,
-    folds: int | None = None,
-    seeds: Sequence[int] = (0, 1, 2),
-    n_passes: int | None = None,
-    probes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
     rivals: Sequence[str] = (),
     texts: Sequence[str] | None = None,
     texts_test: Sequence[str] | None = None,
-    details: bool = False,
     progress: bool = False,
     address: str | None = None,
     task_options: dict[str, Any] | None = None,
+    **options: Any,
 ) -> dict[str, evaluation.BatchResult]:
     """Evaluate several estimators, or several settings of an estimator, in parallel Ray tasks.
 
@@ -42,7 +37,7 @@ def evaluate(
         The estimators, with names of your choice.
     X, y, X_test, y_test
         The data, as for :func:`~cmt_numba.evaluation.batch_evaluation`. They are copied to Ray's object store once.
-    holdout, folds, seeds, n_passes, probes, rivals, texts, texts_test, details
+    rivals, texts, texts_test
         Parameters of :func:`~cmt_numba.evaluation.batch_evaluation`. Rivals are evaluated in this process.
     progress : bool, default False
         Whether to show a progress bar for all runs.
@@ -50,6 +45,8 @@ def evaluate(
         The address of a cluster, passed to :func:`start` unless this process is already connected to Ray.
     task_options : dict, optional
         Ray options for the tasks, such as ``{"num_cpus": 2, "memory": 4e9}``.
+    **options
+        Other parameters of :func:`~cmt_numba.evaluation.batch_evaluation`, such as ``folds`` and ``seeds``.
 
     Returns
     -------
@@ -64,9 +61,7 @@ def evaluate(
     """
     if not estimators:
         raise ValueError("estimators must contain at least one estimator")
-    given: dict[str, Any] = {"holdout": holdout, "folds": folds, "seeds": seeds, "n_passes": n_passes}
-    given |= {"probes": probes, "details": details}
-    plans = {name: evaluation.plan_of(estimator, y, **given) for name, estimator in estimators.items()}
+    plans = {name: evaluation.plan_of(estimator, y, **options) for name, estimator in estimators.items()}
     data = evaluation.Split(X, X_test, y, y_test, texts, texts_test)
     for plan in plans.values():
         data = evaluation.checked_data(data, plan)

@@ -20,6 +20,7 @@ from ._profiles import TreeProfile, profile
 from ._rivals import Rival, Split, check_rivals, measure_rival, own_row
 from ._tasks import MAIN_METRIC, answer, held_out_metrics, n_rows_of, slice_rows, task_of
 
+_PROBES = (1, 2, 4, 8, 16, 32, 64)
 _OWN_PASSES = ("n_router_passes", "n_head_passes", "n_value_passes")
 
 
@@ -85,7 +86,7 @@ def batch_evaluation(
     folds: int | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     n_passes: int | None = None,
-    probes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+    probes: Sequence[int] = _PROBES,
     rivals: Sequence[str] = (),
     texts: Sequence[str] | None = None,
     texts_test: Sequence[str] | None = None,
@@ -136,9 +137,7 @@ def batch_evaluation(
         labels: ``hamming``, ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, the propensity-scored
         precisions ``psp@1``, ``@3``, ``@5``, ``f1`` and ``f1_samples``. For retrieval: ``reward``.
     """
-    plan = plan_of(
-        estimator, y, holdout=holdout, folds=folds, seeds=seeds, n_passes=n_passes, probes=probes, details=details
-    )
+    plan = plan_of(estimator, y, holdout, folds, seeds, n_passes, probes, details)
     data = checked_data(Split(X, X_test, y, y_test, texts, texts_test), plan)
     rivals = check_rivals(rivals, plan.task, texts)
     runs = []
@@ -177,13 +176,12 @@ class Run(NamedTuple):
 def plan_of(
     estimator: Any,
     y: Any,
-    *,
-    holdout: float,
-    folds: int | None,
-    seeds: Sequence[int],
-    n_passes: int | None,
-    probes: Sequence[int],
-    details: bool,
+    holdout: float = 0.2,
+    folds: int | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    n_passes: int | None = None,
+    probes: Sequence[int] = _PROBES,
+    details: bool = False,
 ) -> Plan:
     """Validate the arguments of a batch evaluation."""
     holdout = check_real("holdout", holdout, 0.0, 1.0, above=True)
