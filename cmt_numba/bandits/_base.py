@@ -13,6 +13,7 @@ from .._change import Lockable, reads
 from .._forest import NONE, require
 from .._jit import keeping_interpreter, keeps_interpreter
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
+from ..journal import InFolder
 from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_generator, take
 from ._candidate_kernels import find_slots
 from ._checks import (
@@ -31,7 +32,7 @@ from ._checks import (
     generator_of,
     numbers,
 )
-from ._folder import InFolders, journaled
+from ._folder import PolicyFolder, journaled
 from ._kernels import ActionPairs
 from ._models import Estimates, Means, RewardModels, blocks, checked
 from ._rules import draw, rows_of, uniform_numbers
@@ -74,12 +75,13 @@ class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
         return Chosen, (self.actions, self.propensities, self.ids)
 
 
-class Policy(InFolders, Lockable, Saved, ABC):
+class Policy(InFolder, Lockable, Saved, ABC):
     """Base class of policies, which choose actions with known probabilities and learn from rewards.
 
     Policies are thread-safe. Two policies with the same seed and the same calls make the same choices.
     """
 
+    _form = PolicyFolder
     _constraints: ClassVar[dict[str, Constraint]]
     _is_contextual: ClassVar[bool] = False
     _has_features: ClassVar[bool] = False  # whether actions may have features

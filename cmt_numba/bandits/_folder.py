@@ -115,12 +115,6 @@ class PolicyFolder(journals.ObjectForm):
         self.lock.change(partial(self.lock.step, partial(vars(self.owner).update, state)))
 
 
-class InFolders(journals.InFolder):
-    """A policy that can be opened in a folder, where decisions and rewards survive a crash."""
-
-    _form = PolicyFolder
-
-
 @cache
 def _signature(method: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(method)

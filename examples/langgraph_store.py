@@ -1,0 +1,57 @@
+"""Use a ``MemoryStore`` as the store of a LangGraph agent. Needs langgraph."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
+
+
+class NotesStore(BaseStore):
+    """A LangGraph store over a ``MemoryStore``, whose keys are JSON lists of a namespace and a name."""
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    def batch(self, ops):
+        """Answer operations in order."""
+        return [self._answer(op) for op in ops]
+
+    async def abatch(self, ops):
+        """Answer operations in a thread."""
+        return await asyncio.to_thread(self.batch, list(ops))
+
+    def _answer(self, op):
+        if isinstance(op, SearchOp):
+            return self._found(op)
+        if not isinstance(op, GetOp | PutOp):  # ListNamespacesOp
+            found = {tuple(json.loads(key)[:-1]) for key in self.notes}
+            return sorted(found)[op.offset : op.offset + op.limit]
+        key = json.dumps([*op.namespace, op.key])
+        old = self.notes[key].payload if key in self.notes else None
+        if isinstance(op, GetOp):
+            return old and Item(**fields(key, old))
+        if op.value is not None:
+            now = datetime.now(UTC).isoformat()
+            prefixes = [json.dumps(op.namespace[:n]) for n in range(len(op.namespace) + 1)]
+            created = old["created_at"] if old else now
+            payload = {"value": op.value, "prefixes": prefixes, "created_at": created, "updated_at": now}
+            self.notes.upsert(key, texts=json.dumps(op.value, ensure_ascii=False), payloads=payload)
+        elif old:
+            self.notes.delete(key)
+
+    def _found(self, op):
+        where = {"prefixes": {"contains": json.dumps(op.namespace_prefix)}}
+        where |= {("value", field): wanted for field, wanted in (op.filter or {}).items()}
+        if not op.query:  # all items that match, by their vectors
+            hits = self.notes.query(texts="?", k=max(1, len(self.notes)), where=where)[0]
+            return [SearchItem(**fields(hit.key, hit.payload)) for hit in hits[op.offset : op.offset + op.limit]]
+        hits = self.notes.query(texts=op.query, k=op.offset + op.limit, where=where)[0]
+        return [SearchItem(**fields(hit.key, hit.payload), score=hit.score) for hit in hits[op.offset :]]
+
+
+def fields(key, payload):
+    """Return the fields of an item."""
+    *namespace, name = json.loads(key)
+    times = {when: datetime.fromisoformat(payload[when]) for when in ("created_at", "updated_at")}
+    return {"namespace": tuple(namespace), "key": name, "value": payload["value"], **times}
