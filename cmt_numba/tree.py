@@ -546,25 +546,18 @@ class ContextualMemoryTree:
         ids = check_ids(ids)
         engine.rebuild_trees(self._forest, ids, check_groups(groups, ids.size), progress)
 
-    def compact(self, *, copies: bool = True) -> None:
+    def compact(self) -> None:
         """Reorder the storage of memories for faster queries. Answers do not change.
 
-        Memories are stored in the order in which searches read them. Call this after many inserts and before many
+        Memories are stored in the order of the leaves of the first tree. Call this after many inserts and before many
         queries. Later changes gradually disturb the order.
-
-        Parameters
-        ----------
-        copies : bool, default True
-            Also store a copy of the 8-bit codes of dense keys for each tree except the first, in the order of its
-            leaves. Each copy takes ``n_features + 8`` bytes per memory. Searches do not use the copy for leaves that
-            have changed.
 
         Raises
         ------
         MemoryError
             If memory runs out. Nothing has changed then. Compaction needs memory for a second copy of the keys.
         """
-        engine.compact_memories(self._forest, bool(copies))
+        engine.compact_memories(self._forest)
 
     # Files, pickles and copies
 

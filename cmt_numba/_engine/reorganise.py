@@ -83,12 +83,12 @@ def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress:
 
 
 @changes
-def compact_memories(forest: Forest, copies: bool) -> None:
-    """Reorder memories by the leaves of the first tree. With ``copies``, add codes ordered by the other trees."""
+def compact_memories(forest: Forest) -> None:
+    """Reorder memories by the leaves of the first tree."""
     if forest.n_memories == 0:
         return
     before = forest.allocated()
-    state = forests.compacted(before, copies=copies)
+    state = forests.compacted(before)
 
     def swap_in() -> None:
         # The policy refers to memories by slot, so it is replaced together with the state.

@@ -139,7 +139,6 @@ from .search import query_rows
 from .sparse_weights import copy_heavy_cells, find_cell, locate_or_insert_cells, request_cells, table_bits, table_start
 from .state import (
     CELLS_WANTED,
-    CODE_MARKS,
     COUNT,
     DONE,
     FREE_LEAF,
@@ -165,11 +164,9 @@ from .state import (
     SMALLEST_TABLE_BITS,
     TABLES_END,
     TABLES_FULL,
-    UNUSED_COUNTERS,
     VALUES_END,
     VALUES_LIVE,
     WEIGHT_CELL,
-    Codes,
     KeyArrays,
     KeyStore,
     LinearModels,

@@ -28,7 +28,6 @@ from .state import (
     TABLES_FULL,
     VALUES_END,
     VALUES_LIVE,
-    Codes,
     KeyArrays,
     State,
     leaf_limit,
@@ -59,20 +58,17 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
 
     Sparse keys have ``n_cells`` cells in total.
     """
-    codes, leaf_of, members = state.codes, state.leaf_of, state.members
+    leaf_of, members = state.leaf_of, state.members
     keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells)
     capacity = keys.ids.size
     if capacity > leaf_of.shape[1]:
         leaf_of = resized(leaf_of, capacity, 1)
-        if not state.parameters.sparse:
-            values = resized(codes.values, capacity * state.parameters.n_features)
-            codes = Codes(values, resized(codes.marks, capacity))
     width = leaf_limit(state.parameters.leaf_multiplier, int(keys.totals[N_MEMORIES]) + n_rows)
     if width > members.shape[2]:
         members = resized(members, leaf_limit(state.parameters.leaf_multiplier, capacity), 2)
     if keys is state.keys and leaf_of is state.leaf_of and members is state.members:
         return state
-    return state._replace(keys=keys, codes=codes, leaf_of=leaf_of, members=members)
+    return state._replace(keys=keys, leaf_of=leaf_of, members=members)
 
 
 def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int) -> KeyArrays:

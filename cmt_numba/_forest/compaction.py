@@ -1,8 +1,7 @@
 """Compaction: store memories in the order in which searches read them.
 
 Memories are stored in order of insertion, which scatters the memories of a leaf. Compaction sorts them by the leaves of
-the first tree, from left to right; a scan of a leaf then reads contiguous storage. Each additional tree can have a copy
-of the codes in its own leaf order. Searches use the copy for a leaf until the leaf changes.
+the first tree, from left to right; a scan of a leaf then reads contiguous storage.
 
 All new arrays are complete before they replace the old ones, so nothing changes if memory runs out.
 """
@@ -11,55 +10,34 @@ import numpy as np
 
 from .._jit import by_reference, kernel
 from .allocation import with_cells
-from .state import COUNT, LEAVES_END, N_MEMORIES, NONE, ROOT, Codes, KeyArrays, Packed, State, no_packed
+from .state import LEAVES_END, N_MEMORIES, NONE, ROOT, KeyArrays, State
 from .topology import first_leaf, next_leaf
 
 
-def compacted(state: State, *, copies: bool) -> State:
-    """Return a state with memories sorted by the first tree's leaves and, if ``copies``, codes for the other trees."""
+def compacted(state: State) -> State:
+    """Return a state with memories sorted by the first tree's leaves."""
     n = int(state.keys.totals[N_MEMORIES])
-    order, _ = _order_of(state, 0)
+    order = np.empty(n, np.int64)
+    list_in_order(state.trees, order)
     new_slot = np.empty(n, np.int32)
     new_slot[order] = np.arange(n, dtype=np.int32)
     members, leaf_of = state.members.copy(), state.leaf_of.copy()
     leaf_of[:, :n] = leaf_of[:, order]
     rename_members(state.trees, members, new_slot)
-    leaves = state.leaves.copy()
-    leaves["packed"] = NONE
-    state = state._replace(
-        keys=_keys_in(order, new_slot, state),
-        codes=_codes_in(order, state),
-        packed=no_packed(state.parameters.n_trees),
-        leaves=leaves,
-        members=members,
-        leaf_of=leaf_of,
-    )
-    return _with_copies(state) if copies and not state.parameters.sparse else state
-
-
-def _order_of(state: State, t: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the slots of tree ``t`` leaf by leaf, and the position of each leaf's first slot among them."""
-    order = np.empty(int(state.counters[t, COUNT]), np.int64)
-    starts = np.full(state.leaves.shape[1], NONE, np.int32)
-    list_in_order(state.trees, t, order, starts)
-    return order, starts
+    return state._replace(keys=_keys_in(order, new_slot, state), members=members, leaf_of=leaf_of)
 
 
 @kernel
-def list_in_order(trees, t, order, starts):
-    """Write the slots of tree ``t`` to ``order``, leaf by leaf from left to right.
-
-    Also writes the position of the first slot of each leaf to ``starts``.
-    """
+def list_in_order(trees, order):
+    """Write the slots of the first tree to ``order``, leaf by leaf from left to right."""
     trees = by_reference(trees)
-    root = trees.counters[t, ROOT]
-    end, leaf = 0, first_leaf(trees, t, root)
+    root = trees.counters[0, ROOT]
+    end, leaf = 0, first_leaf(trees, 0, root)
     while leaf != NONE:
-        starts[leaf] = end
-        for i in range(trees.leaves[t, leaf]["size"]):
-            order[end] = trees.members[t, leaf, i]
+        for i in range(trees.leaves[0, leaf]["size"]):
+            order[end] = trees.members[0, leaf, i]
             end += 1
-        leaf = next_leaf(trees, t, root, leaf) if root >= 0 else NONE
+        leaf = next_leaf(trees, 0, root, leaf) if root >= 0 else NONE
 
 
 @kernel
@@ -86,22 +64,3 @@ def _keys_in(order: np.ndarray, new_slot: np.ndarray, state: State) -> KeyArrays
     if not state.parameters.sparse:
         return moved._replace(values=_rows_in(order, keys.values, state.parameters.n_features))
     return with_cells(moved, order, keys.values.size)
-
-
-def _codes_in(order: np.ndarray, state: State) -> Codes:
-    codes = state.codes
-    if state.parameters.sparse:
-        return codes
-    return Codes(_rows_in(order, codes.values, state.parameters.n_features), _rows_in(order, codes.marks, 1))
-
-
-def _with_copies(state: State) -> State:
-    """Return a state with a copy of the codes for each tree except the first, in leaf order."""
-    codes, d = state.codes, state.parameters.n_features
-    n, n_copies = int(state.keys.totals[N_MEMORIES]), state.parameters.n_trees - 1
-    packed = Packed(np.empty((n_copies, n * d), np.int8), np.empty((n_copies, n), codes.marks.dtype))
-    for t in range(1, state.parameters.n_trees):
-        order, state.leaves["packed"][t] = _order_of(state, t)
-        np.take(codes.values.reshape(-1, d), order, axis=0, out=packed.values[t - 1].reshape(n, d))
-        np.take(codes.marks, order, out=packed.marks[t - 1])
-    return state._replace(packed=packed)

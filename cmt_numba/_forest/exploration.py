@@ -41,7 +41,7 @@ def path(trees, routers, t, place, n_steps, x):
 
 
 @inner
-def _explore_row(trees, routers, keys, codes, scorer, best, probe, rows, row, stream, exploration):
+def _explore_row(trees, routers, keys, scorer, best, probe, rows, row, stream, exploration):
     """Explore a tree for one row, and write its record of exploration.
 
     Draw a tree and a place on the row's path. At a node, take a random side and scan the leaf below; in the leaf, draw
@@ -65,7 +65,7 @@ def _explore_row(trees, routers, keys, codes, scorer, best, probe, rows, row, st
     exploration.side[row] = side
     exploration.probability[row] = 0.5
     place, _ = path(trees, routers, t, child_of(trees, t, node, side), all_the_way, x)
-    scan_leaf(trees, keys, codes, best, probe, t, ~place)
+    scan_leaf(trees, keys, best, probe, t, ~place)
 
 
 @inner
@@ -90,14 +90,13 @@ def explore_rows(view, query, hits):
     The draws of a row depend only on ``query.seed`` and the row's number, not on how rows are divided among calls.
     """
     forest = by_reference(view)
-    trees, routers, keys = forest.trees, forest.routers, forest.keys
-    codes, scorer = forest.codes, forest.scorer
+    trees, routers, keys, scorer = forest.trees, forest.routers, forest.keys, forest.scorer
     probe = new_probe(query.rows, query.first, query.stop)
     best = new_best(hits.ids.shape[1], trees.members.shape[2])
     stream = empty(1, np.uint64)
     for row in range(query.first, query.stop):
         if explores(query, row):
             stream[0] = _stream_of(query.seed, row)
-            _explore_row(trees, routers, keys, codes, scorer, best, probe, query.rows, row, stream, hits.exploration)
+            _explore_row(trees, routers, keys, scorer, best, probe, query.rows, row, stream, hits.exploration)
             answer(keys, best, row, hits.ids, hits.scores)
     release((probe, best, stream))

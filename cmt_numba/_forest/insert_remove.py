@@ -33,7 +33,6 @@ from .linear_model import (
 )
 from .lru_list import take_out_slot
 from .principal import aim_router
-from .quantization import move_code
 from .rng import peek_below, random_below
 from .routers import forget_absent, train_router
 from .sparse_weights import request_cells, table_bits
@@ -426,13 +425,11 @@ def remove_memories(view, recency, ids):
     Writes all arrays except ``ids``.
     """
     forest = by_reference(view)
-    trees, routers, keys, codes = forest.trees, forest.routers, forest.keys, forest.codes
+    trees, routers, keys = forest.trees, forest.routers, forest.keys
     for i in range(ids.size):
         slot = find_slot(keys, ids[i])
         last = keys.totals[N_MEMORIES] - 1
         for t in range(trees.counters.shape[0]):
             _remove_slot(trees, routers, keys, t, slot, last)
-        if not keys.sparse:
-            move_code(codes, last, slot)
         take_out_slot(recency, slot, last)
         drop_key(keys, slot)

@@ -6,7 +6,6 @@ import numpy as np
 
 from .._jit import by_reference, inner, kernel, prefetch
 from .hash_table import belongs_before, enter_place, find_place, hash_number
-from .quantization import encode_key
 from .rows import UNSCALED, Row, Rows, row_of
 from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE, State
 
@@ -104,21 +103,15 @@ def append_keys(keys, rows):
 
 @kernel
 def store_keys(view, rows, first, stop):
-    """Store the unit-length rows ``first:stop`` and their codes in the next slots of a forest, which must have room.
-
-    Writes the keys and the codes.
-    """
-    forest = by_reference(view)
-    keys = forest.keys
+    """Store the unit-length rows ``first:stop`` in the next slots of a forest, which must have room."""
+    keys = by_reference(view).keys
     for row in range(first, stop):
-        slot = _append_row(keys, rows, row)
-        if not keys.sparse:
-            encode_key(keys, forest.codes, slot)
+        _append_row(keys, rows, row)
 
 
 @inner
 def _append_row(keys, rows, row):
-    """Store a row in the next slot under the next id; return the slot."""
+    """Store a row in the next slot under the next id."""
     a, b = rows.offsets[row], rows.offsets[row + 1]
     slot = keys.totals[N_MEMORIES]
     memory_id = keys.totals[NEXT_ID]
@@ -139,7 +132,6 @@ def _append_row(keys, rows, row):
     keys.totals[N_MEMORIES] += 1
     keys.totals[NEXT_ID] += 1
     keys.totals[LONGEST] = max(keys.totals[LONGEST], b - a)
-    return slot
 
 
 @inner
@@ -164,7 +156,7 @@ def overwrite_key(keys, slot, rows, row):
 
 @inner
 def drop_key(keys, slot):
-    """Remove the key in ``slot``, and move the last key to this slot. The caller moves the codes."""
+    """Remove the key in ``slot``, and move the last key to this slot."""
     last = keys.totals[N_MEMORIES] - 1
     erase_id(keys, keys.ids[slot])
     if keys.sparse:

@@ -1,7 +1,7 @@
 """Kernels: scans of leaves for the best memories.
 
-A scan has three steps: list the memories, bound their scores, and score them. Each step prefetches the data of the
-next. Interleaved searches thus rarely wait for memory.
+A scan first lists the memories of a leaf, and then scores them. Each step prefetches the data of the next, so
+interleaved searches rarely wait for memory.
 
 Ties are broken by a hash of the memory's id and the random state of the first tree. The same memory wins in every leaf
 and tree until the next insert or reroute, and answers do not depend on the division of rows among threads.
@@ -13,10 +13,10 @@ import numpy as np
 
 from .._jit import empty, inner, inner_allocating, zeros
 from .key_store import prefetch_key, prefetch_span
-from .quantization import coded_score, prefetch_code
 from .rng import mix
 from .scorer import score
-from .state import NONE
+
+_KEYS_AHEAD = 4  # distance between the key that is prefetched and the key that is scored
 
 
 class Best(NamedTuple):
@@ -30,9 +30,7 @@ class Best(NamedTuple):
     slots: np.ndarray  # int64 (k,): their slots
     n_found: np.ndarray  # int64 (1,): number of memories found, at most k
     waiting: np.ndarray  # int64 (width of a leaf,): slots of memories to score
-    bounds: np.ndarray  # float32 (width of a leaf,): upper bound on each waiting memory's score
     n_waiting: np.ndarray  # int64 (1,): number of waiting memories
-    floors: np.ndarray  # float32 (k,): the k highest lower bounds of scores in the leaf, descending
 
 
 @inner_allocating
@@ -44,9 +42,7 @@ def new_bests(n, k, width):
         empty((n, k), np.int64),
         zeros((n, 1), np.int64),
         empty((n, width), np.int64),
-        empty((n, width), np.float32),
         zeros((n, 1), np.int64),
-        empty((n, k), np.float32),
     )
 
 
@@ -58,9 +54,7 @@ def best_at(bests, i):
         bests.slots[i],
         bests.n_found[i],
         bests.waiting[i],
-        bests.bounds[i],
         bests.n_waiting[i],
-        bests.floors[i],
     )
 
 
@@ -74,9 +68,7 @@ def new_best(k, width):
         bests.slots[0],
         bests.n_found[0],
         bests.waiting[0],
-        bests.bounds[0],
         bests.n_waiting[0],
-        bests.floors[0],
     )
 
 
@@ -111,73 +103,21 @@ def offer_memory(trees, keys, best, value, slot):
 
 
 @inner
-def meet_members(trees, keys, codes, best, t, leaf):
-    """List the memories of a leaf, and prefetch their codes or the spans of their sparse keys."""
-    record = trees.leaves[t, leaf]
-    scattered = record["packed"] == NONE
-    best.n_waiting[0] = record["size"]
-    for i in range(record["size"]):
+def list_members(trees, keys, best, t, leaf):
+    """List the memories of a leaf, and prefetch the spans of their keys if they are sparse."""
+    best.n_waiting[0] = trees.leaves[t, leaf]["size"]
+    for i in range(best.n_waiting[0]):
         slot = np.int64(trees.members[t, leaf, i])
         best.waiting[i] = slot
         if keys.sparse:
             prefetch_span(keys, slot)
-        elif scattered:
-            prefetch_code(codes, slot)
 
 
 @inner
-def weigh_members(trees, keys, codes, best, probe, t, leaf):
-    """Drop the waiting memories whose codes exclude them from the best, and prefetch the keys of the rest."""
-    if not keys.sparse:
-        record = trees.leaves[t, leaf]
-        # Packed codes match the list of memories only if no filter has shortened the list.
-        in_full = best.n_waiting[0] == record["size"]
-        _bound_scores(codes, best, probe, t, np.int64(record["packed"]) if in_full else NONE)
-        _drop_hopeless(best)
-    for i in range(best.n_waiting[0]):
+def prefetch_members(keys, best):
+    """Prefetch the keys of the first waiting memories."""
+    for i in range(min(_KEYS_AHEAD, best.n_waiting[0])):
         prefetch_key(keys, best.waiting[i])
-
-
-@inner
-def _bound_scores(codes, best, probe, t, packed):
-    """Write an upper bound on each waiting memory's score to ``bounds``, and the highest lower bounds to ``floors``."""
-    d = codes.n_features
-    scattered = packed == NONE
-    values = codes.values if scattered else codes.packed_values[t - 1]
-    marks = codes.marks if scattered else codes.packed_marks[t - 1]
-    best.floors[:] = -np.inf
-    last = best.floors.size - 1
-    for i in range(best.n_waiting[0]):
-        value, error = coded_score(values, marks, best.waiting[i] if scattered else packed + i, probe, d)
-        best.bounds[i] = value + error
-        if value - error > best.floors[last]:
-            _enter_floor(best.floors, value - error)
-
-
-@inner
-def _enter_floor(floors, value):
-    """Insert a value into a descending list, and drop the last value."""
-    i = floors.size - 1
-    while i > 0 and floors[i - 1] < value:
-        floors[i] = floors[i - 1]
-        i -= 1
-    floors[i] = value
-
-
-@inner
-def _drop_hopeless(best):
-    """Drop the waiting memories whose upper bounds are below the lowest of the best scores."""
-    last = best.scores.size - 1
-    bar = best.floors[last]
-    if best.n_found[0] > last:
-        bar = max(bar, best.scores[last])
-    n = 0
-    for i in range(best.n_waiting[0]):
-        if best.bounds[i] >= bar:
-            best.waiting[n] = best.waiting[i]
-            best.bounds[n] = best.bounds[i]
-            n += 1
-    best.n_waiting[0] = n
 
 
 @inner
@@ -195,6 +135,8 @@ def score_members(trees, keys, best, probe):
     """Score the waiting memories, and keep the best."""
     last = best.scores.size - 1
     for i in range(best.n_waiting[0]):
+        if i + _KEYS_AHEAD < best.n_waiting[0]:
+            prefetch_key(keys, best.waiting[i + _KEYS_AHEAD])
         slot = best.waiting[i]
         value = score(keys, probe, slot)
         if (best.n_found[0] <= last or value >= best.scores[last]) and _is_new(trees, best, slot):
@@ -202,10 +144,10 @@ def score_members(trees, keys, best, probe):
 
 
 @inner
-def scan_leaf(trees, keys, codes, best, probe, t, leaf):
-    """Take all three steps of the scan of a leaf."""
-    meet_members(trees, keys, codes, best, t, leaf)
-    weigh_members(trees, keys, codes, best, probe, t, leaf)
+def scan_leaf(trees, keys, best, probe, t, leaf):
+    """List and score the memories of a leaf."""
+    list_members(trees, keys, best, t, leaf)
+    prefetch_members(keys, best)
     score_members(trees, keys, best, probe)
 
 

@@ -32,7 +32,6 @@ from .state import (
     State,
     TreeRange,
     leaf_limit,
-    no_packed,
 )
 from .teaching import RouterLesson, teach_trees
 
@@ -55,7 +54,7 @@ class _Part(NamedTuple):
 
 def without_trees(state: State) -> State:
     """Return a state with unbuilt trees that shares the keys, the scorer and the random streams of ``state``."""
-    n_trees, nodes, counters = state.parameters.n_trees, np.zeros_like(state.nodes), state.counters.copy()
+    nodes, counters = np.zeros_like(state.nodes), state.counters.copy()
     nodes["generation"] = state.nodes["generation"]
     nodes["parent"] = np.arange(1, nodes.shape[1] + 1)
     for t, end in enumerate(counters[:, NODES_END]):
@@ -66,7 +65,6 @@ def without_trees(state: State) -> State:
     counters[:, FREE_LEAF] = NONE
     counters[:, FREE_TABLES:] = NONE
     return state._replace(
-        packed=no_packed(n_trees),
         nodes=nodes,
         leaves=np.empty_like(state.leaves),
         members=np.empty_like(state.members),
@@ -143,7 +141,7 @@ def _hang_leaf(state: State, t: int, part: _Part) -> None:
     """Build a leaf with the memories of a part."""
     leaf = int(state.counters[t, LEAVES_END])
     state.counters[t, LEAVES_END] += 1
-    state.leaves[t, leaf] = np.array((part.slots.size, part.parent, NONE), LEAF)
+    state.leaves[t, leaf] = np.array((part.slots.size, part.parent), LEAF)
     state.members[t, leaf, : part.slots.size] = part.slots
     state.leaf_of[t, part.slots] = leaf
     _hang(state, t, ~leaf, part)

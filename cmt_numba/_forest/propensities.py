@@ -17,10 +17,10 @@ from .topology import child_of, parent_of, side_of
 
 
 @inner
-def _add_shown(trees, keys, codes, best, probe, t, leaf, chance, ids, shown):
+def _add_shown(trees, keys, best, probe, t, leaf, chance, ids, shown):
     """Add ``chance``, the probability of scanning a leaf, to the ids among the leaf's best memories."""
     best.n_found[0] = 0
-    scan_leaf(trees, keys, codes, best, probe, t, leaf)
+    scan_leaf(trees, keys, best, probe, t, leaf)
     for i in range(ids.size):
         for j in range(best.n_found[0]):
             if ids[i] != NONE and keys.ids[best.slots[j]] == ids[i]:
@@ -38,7 +38,7 @@ def _add_drawn(trees, keys, t, leaf, chance, ids, shown):
 
 
 @inner
-def _add_row(trees, routers, keys, codes, scorer, best, probe, query, row, ids, shown):
+def _add_row(trees, routers, keys, scorer, best, probe, query, row, ids, shown):
     """Add the probabilities of all outcomes of one row's exploration."""
     x = row_of(query.rows, row)
     aim_weighted_probe(probe, x, scorer)
@@ -47,12 +47,12 @@ def _add_row(trees, routers, keys, codes, scorer, best, probe, query, row, ids, 
         place, n_nodes = path(trees, routers, t, trees.counters[t, ROOT], all_the_way, x)
         chance = query.epsilon / n_trees / (n_nodes + 1)
         _add_drawn(trees, keys, t, ~place, chance, ids[row], shown[row])
-        _add_shown(trees, keys, codes, best, probe, t, ~place, 0.5 * n_nodes * chance, ids[row], shown[row])
+        _add_shown(trees, keys, best, probe, t, ~place, 0.5 * n_nodes * chance, ids[row], shown[row])
         for _ in range(n_nodes):
             node = parent_of(trees, t, place)
             other = child_of(trees, t, node, 1 - side_of(trees, t, node, place))
             aside, _ = path(trees, routers, t, other, all_the_way, x)
-            _add_shown(trees, keys, codes, best, probe, t, ~aside, 0.5 * chance, ids[row], shown[row])
+            _add_shown(trees, keys, best, probe, t, ~aside, 0.5 * chance, ids[row], shown[row])
             place = node
 
 
@@ -63,10 +63,9 @@ def add_explored(view, query, ids, shown):
     Writes the rows ``first:stop`` of ``shown``, float64 of shape (n, k).
     """
     forest = by_reference(view)
-    trees, routers, keys = forest.trees, forest.routers, forest.keys
-    codes, scorer = forest.codes, forest.scorer
+    trees, routers, keys, scorer = forest.trees, forest.routers, forest.keys, forest.scorer
     probe = new_probe(query.rows, query.first, query.stop)
     best = new_best(ids.shape[1], trees.members.shape[2])
     for row in range(query.first, query.stop):
-        _add_row(trees, routers, keys, codes, scorer, best, probe, query, row, ids, shown)
+        _add_row(trees, routers, keys, scorer, best, probe, query, row, ids, shown)
     release((probe, best))

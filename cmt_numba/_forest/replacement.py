@@ -11,26 +11,16 @@ from .._jit import by_reference, kernel, release
 from .insert_remove import begin_move, finish_step, forget_above
 from .key_store import longest_key, overwrite_key
 from .linear_model import new_workspace
-from .quantization import encode_key
-from .state import DONE, NONE, REROUTES_LEFT
+from .state import DONE, REROUTES_LEFT
 from .topology import add_to_counts, take_member
 
 
 @kernel
 def overwrite_keys(view, slots, rows):
-    """Replace the keys in ``slots`` by unit-length rows. The key store must have room.
-
-    Writes the keys and the codes, and invalidates the packed codes of the memories' leaves.
-    """
-    forest = by_reference(view)
-    trees, keys, codes = forest.trees, forest.keys, forest.codes
+    """Replace the keys in ``slots`` by unit-length rows. The key store must have room."""
+    keys = by_reference(view).keys
     for row in range(slots.size):
-        slot = slots[row]
-        overwrite_key(keys, slot, rows, row)
-        if not keys.sparse:
-            encode_key(keys, codes, slot)
-        for t in range(trees.counters.shape[0]):
-            trees.leaves[t, trees.leaf_of[t, slot]]["packed"] = NONE
+        overwrite_key(keys, slots[row], rows, row)
 
 
 @kernel

@@ -44,7 +44,6 @@ class Probe(NamedTuple):
     values: np.ndarray  # float32 (n_features,) or (table size,): the value of each feature or cell
     features: np.ndarray  # PROBE_CELL (table size,): the feature of each cell or NONE; empty for a direct probe
     aimed: np.ndarray  # int64 (3,): start and end of the current row's cells, log2 of its table size
-    length: np.ndarray  # float32 (1,): the Euclidean length of the values
 
 
 @inner
@@ -75,17 +74,17 @@ def new_probes(rows, first, stop, n, room):
     Direct probes use ``room`` for their values if it has ``n`` rows.
     """
     d = rows.n_features
-    aimed, length = zeros((n, 3), np.int64), zeros((n, 1), np.float32)
+    aimed = zeros((n, 3), np.int64)
     if not rows.sparse or d <= _WIDEST_DIRECT:
         values = room if room.shape[0] == n else zeros((n, d), np.float32)
-        return Probe(values, empty((n, 0), PROBE_CELL), aimed, length)
+        return Probe(values, empty((n, 0), PROBE_CELL), aimed)
     size = 1 << _table_bits(longest_row(rows, first, stop))
-    return Probe(empty((n, size), np.float32), empty((n, size), PROBE_CELL), aimed, length)
+    return Probe(empty((n, size), np.float32), empty((n, size), PROBE_CELL), aimed)
 
 
 @inner
 def probe_at(probes, i):
-    return Probe(probes.values[i], probes.features[i], probes.aimed[i], probes.length[i])
+    return Probe(probes.values[i], probes.features[i], probes.aimed[i])
 
 
 @inner_allocating
@@ -94,7 +93,7 @@ def new_probe(rows, first, stop):
     no_room = empty((0, 0), np.float32)
     probes = new_probes(rows, first, stop, 1, no_room)
     release(no_room)
-    return Probe(probes.values[0], probes.features[0], probes.aimed[0], probes.length[0])
+    return Probe(probes.values[0], probes.features[0], probes.aimed[0])
 
 
 @inner
@@ -117,7 +116,6 @@ def aim_probe(probe, x):
         clear_probe(probe, x.indices)
     probe.aimed[0] = x.a
     probe.aimed[1] = x.b
-    squared = np.float32(0.0)
     for i in range(x.a, x.b):
         feature = np.int64(x.indices[i]) if sparse else i - x.a
         cell = feature
@@ -125,10 +123,7 @@ def aim_probe(probe, x):
             cell = _cell_for(probe, feature)
             cell = max(cell, ~cell)
             probe.features[cell]["feature"] = feature
-        value = x.values[i]
-        probe.values[cell] = value
-        squared += value * value
-    probe.length[0] = np.sqrt(squared)
+        probe.values[cell] = x.values[i]
 
 
 @inner
@@ -138,14 +133,10 @@ def aim_weighted_probe(probe, x, scorer):
     theta = scorer.theta
     if theta.size == 0:
         return
-    squared = np.float32(0.0)
     for i in range(x.a, x.b):
         feature = np.int64(x.indices[i]) if x.indices.size > 0 else i - x.a
         cell = _cell_for(probe, feature) if probe.features.size > 0 else feature
-        value = x.values[i] * (np.float32(1.0) + theta[feature])
-        probe.values[cell] = value
-        squared += value * value
-    probe.length[0] = np.sqrt(squared)
+        probe.values[cell] = x.values[i] * (np.float32(1.0) + theta[feature])
 
 
 @inner

@@ -23,7 +23,7 @@ from .frontier import (
     prefetch_here,
     prefetch_router,
 )
-from .leaf_scan import Best, answer, best_at, meet_members, new_bests, score_members, weigh_members
+from .leaf_scan import Best, answer, best_at, list_members, new_bests, prefetch_members, score_members
 from .rows import row_of
 from .scorer import Probe, aim_weighted_probe, clear_probe, new_probes, probe_at
 
@@ -35,9 +35,9 @@ _BEGIN = 0  # begin a new row
 _CHOOSE = 1  # begin the path to the next leaf, or write the answer
 _ASK = 2  # read the current node to find and prefetch the weights of its sparse router
 _ROUTE = 3  # route the row at the current node
-_MEET = 4  # list the memories of the leaf
-_WEIGH = 5  # bound their scores
-_SCORE = 6  # score the rest
+_LIST = 4  # list the memories of the leaf
+_PREFETCH = 5  # prefetch their keys
+_SCORE = 6  # score them
 _REST = 7  # no rows are left
 
 
@@ -80,7 +80,7 @@ def _look_ahead(trees, routers, lanes, lane, frontier, x):
     """Choose the next step of a lane for its current place, and prefetch the data of this step."""
     prefetch_here(trees, frontier)
     if frontier.here[0]["place"] < 0:
-        lanes.step[lane] = _MEET
+        lanes.step[lane] = _LIST
     elif routers.sparse:
         lanes.step[lane] = _ASK
     else:
@@ -89,7 +89,7 @@ def _look_ahead(trees, routers, lanes, lane, frontier, x):
 
 
 @inner
-def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, ids, scores):
+def _take_step(trees, routers, keys, lanes, lane, query, restriction, ids, scores):
     """Take the next step of a lane."""
     frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
     here, step, x = frontier.here[0], lanes.step[lane], row_of(query.rows, lanes.row[lane])
@@ -101,12 +101,12 @@ def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, ids
     elif step == _ASK:
         prefetch_router(routers, frontier, x)
         lanes.step[lane] = _ROUTE
-    elif step == _MEET:
-        meet_members(trees, keys, codes, best, here["tree"], ~here["place"])
+    elif step == _LIST:
+        list_members(trees, keys, best, here["tree"], ~here["place"])
         leave_out_others(restriction, best)
-        lanes.step[lane] = _WEIGH
-    elif step == _WEIGH:
-        weigh_members(trees, keys, codes, best, probe, here["tree"], ~here["place"])
+        lanes.step[lane] = _PREFETCH
+    elif step == _PREFETCH:
+        prefetch_members(keys, best)
         lanes.step[lane] = _SCORE
     elif step == _SCORE:
         score_members(trees, keys, best, probe)
@@ -132,8 +132,7 @@ def _next_row(query, row):
 @inner_called
 def _answer_rows(view, lanes, query, restriction, ids, scores):
     forest = by_reference(view)
-    trees, routers, keys = forest.trees, forest.routers, forest.keys
-    codes, scorer = forest.codes, forest.scorer
+    trees, routers, keys, scorer = forest.trees, forest.routers, forest.keys, forest.scorer
     row, n_busy = query.first, lanes.row.size
     while n_busy > 0:
         for lane in range(lanes.row.size):
@@ -147,7 +146,7 @@ def _answer_rows(view, lanes, query, restriction, ids, scores):
                     lanes.step[lane] = _REST
                     n_busy -= 1
             elif lanes.step[lane] != _REST:
-                _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, ids, scores)
+                _take_step(trees, routers, keys, lanes, lane, query, restriction, ids, scores)
 
 
 @kernel

@@ -1,7 +1,7 @@
 """The state of a forest as named tuples of arrays.
 
 Every array has one owner and one meaning. A :class:`State` contains all arrays of a forest. Kernels receive them as a
-few named tuples: :class:`Trees`, :class:`LinearModels`, :class:`KeyStore` and :class:`CodeStore`. Arrays of trees have
+few named tuples: :class:`Trees`, :class:`LinearModels` and :class:`KeyStore`. Arrays of trees have
 the tree as their first axis, so threads can grow different trees at the same time.
 
 A *slot* is a memory's row in the key store. Slots are contiguous from 0, because a removal moves the last memory into
@@ -44,12 +44,9 @@ REROUTES_LEFT = 8  # number of pending reroutes
 MOVING_SLOT = 9  # slot of the memory that is being moved, or NONE
 MOVING_PLACE = 10  # place that the memory has reached
 MOVED_FROM = 11  # former leaf of the memory, NONE for a new one
-FREE_TABLES = 14  # FREE_TABLES + b: head of the free list of tables of 2**b cells
+FREE_TABLES = 12  # FREE_TABLES + b: head of the free list of tables of 2**b cells
 N_TABLE_SIZES = 32
 N_COUNTERS = FREE_TABLES + N_TABLE_SIZES
-
-UNUSED_COUNTERS = {12: 0, 13: -1}
-"""Columns that earlier versions used, with the values that files contain for them."""
 
 # Entries of ``KeyArrays.totals``.
 N_MEMORIES = 0
@@ -119,8 +116,8 @@ NODE = np.dtype(
 )
 """An internal node except for its router's weights. A record has 64 bytes, the size of a cache line."""
 
-LEAF = np.dtype([("size", np.int32), ("parent", np.int32), ("packed", np.int32)])
-"""A leaf without its members. ``packed`` is the position of its codes in ``State.packed``, or NONE."""
+LEAF = np.dtype([("size", np.int32), ("parent", np.int32)])
+"""A leaf without its members."""
 
 WEIGHT_CELL = np.dtype([("feature", np.int32), ("weight", np.float32), ("square", np.float32)])
 """A cell of a sparse router's table: a feature, its weight, and the weight's AdaGrad accumulator."""
@@ -143,27 +140,6 @@ class Scorer(NamedTuple):
 
     theta: Annotated[np.ndarray, kind_of(np.float32, "weights of the scorer")]
     squares: Annotated[np.ndarray, kind_of(np.float32, "weights of the scorer")]
-
-
-CODE_MARKS = np.dtype([("scale", np.float32), ("error", np.float32)])
-"""The scale and the error of a code; see ``quantization.py``."""
-
-
-class Codes(NamedTuple):
-    """8-bit codes of dense keys. Both arrays are empty if keys are sparse."""
-
-    values: Annotated[np.ndarray, kind_of(np.int8, "cells of codes")]
-    marks: Annotated[np.ndarray, kind_of(CODE_MARKS, "codes")]
-
-
-class Packed(NamedTuple):
-    """Copies of the codes in the leaf order of each tree except the first, for leaves unchanged since compaction.
-
-    Compaction stores the codes themselves in the leaf order of the first tree; see ``compaction.py``.
-    """
-
-    values: Annotated[np.ndarray, kind_of(np.int8, "further trees", "cells of packed codes")]
-    marks: Annotated[np.ndarray, kind_of(CODE_MARKS, "further trees", "packed codes")]
 
 
 class Trees(NamedTuple):
@@ -206,16 +182,6 @@ class KeyStore(NamedTuple):
     totals: np.ndarray
 
 
-class CodeStore(NamedTuple):
-    """The codes of dense keys as kernels receive them: the arrays of :class:`Codes` and :class:`Packed`."""
-
-    n_features: int
-    values: np.ndarray
-    marks: np.ndarray
-    packed_values: np.ndarray
-    packed_marks: np.ndarray
-
-
 class ForestView(NamedTuple):
     """A forest as kernels receive it."""
 
@@ -223,7 +189,6 @@ class ForestView(NamedTuple):
     trees: Trees
     routers: LinearModels
     keys: KeyStore
-    codes: CodeStore
     scorer: Scorer
 
 
@@ -239,8 +204,6 @@ class State(NamedTuple):
 
     parameters: Parameters
     keys: KeyArrays
-    codes: Codes
-    packed: Packed
     nodes: Annotated[np.ndarray, kind_of(NODE, "trees", "nodes")]
     leaves: Annotated[np.ndarray, kind_of(LEAF, "trees", "leaves")]
     members: Annotated[np.ndarray, kind_of(np.int32, "trees", "leaves", "members of a leaf")]  # the slots in each leaf
@@ -265,10 +228,8 @@ class State(NamedTuple):
 
     def view(self) -> Any:
         """Return the state as kernels receive it."""
-        parameters, codes = self.parameters, self.codes
-        keys = key_store(parameters, self.keys)
-        code_store = CodeStore(parameters.n_features, *codes, *self.packed)
-        return held(ForestView(parameters, self.trees, self.models, keys, code_store, self.scorer))
+        keys = key_store(self.parameters, self.keys)
+        return held(ForestView(self.parameters, self.trees, self.models, keys, self.scorer))
 
 
 def key_store(parameters: Any, keys: KeyArrays) -> KeyStore:
@@ -309,11 +270,6 @@ def new_scorer() -> Scorer:
     return Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32))
 
 
-def no_packed(trees: int) -> Packed:
-    """Return empty packed codes for a number of trees."""
-    return Packed(values=np.empty((trees - 1, 0), np.int8), marks=np.empty((trees - 1, 0), CODE_MARKS))
-
-
 def new_state(parameters: Parameters, streams: np.ndarray) -> State:
     """Return the state of an empty forest, in which each tree is a single leaf."""
     trees = parameters.n_trees
@@ -324,10 +280,8 @@ def new_state(parameters: Parameters, streams: np.ndarray) -> State:
     return State(
         parameters=parameters,
         keys=new_keys(),
-        codes=Codes(values=np.empty(0, np.int8), marks=np.empty(0, CODE_MARKS)),
-        packed=no_packed(trees),
         nodes=np.empty((trees, 0), NODE),
-        leaves=np.array([[(0, NONE, NONE)]] * trees, LEAF),
+        leaves=np.array([[(0, NONE)]] * trees, LEAF),
         members=np.empty((trees, 1, 1), np.int32),
         leaf_of=np.empty((trees, 0), np.int32),
         routers=Routers(

@@ -49,7 +49,6 @@ def take_leaf(trees, t):
         leaf = counters[t, LEAVES_END]
         counters[t, LEAVES_END] += 1
     leaves[t, leaf]["size"] = 0
-    leaves[t, leaf]["packed"] = NONE
     return leaf
 
 
@@ -146,7 +145,6 @@ def add_member(trees, t, leaf, slot):
     leaves = trees.leaves
     trees.members[t, leaf, leaves[t, leaf]["size"]] = slot
     leaves[t, leaf]["size"] += 1
-    leaves[t, leaf]["packed"] = NONE
     trees.leaf_of[t, slot] = leaf
 
 
@@ -166,5 +164,4 @@ def take_member(trees, t, leaf, slot):
     leaves = trees.leaves
     position = position_in_leaf(trees, t, leaf, slot)
     leaves[t, leaf]["size"] -= 1
-    leaves[t, leaf]["packed"] = NONE
     trees.members[t, leaf, position] = trees.members[t, leaf, leaves[t, leaf]["size"]]

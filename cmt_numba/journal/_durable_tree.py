@@ -57,7 +57,7 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
     ("replace", 1): Operation("replace", {"ids": "ids", "keys": "X"}),
     ("reroute", 1): Operation("reroute", {"number": "n"}),
     ("rebuild", 1): Operation("rebuild", {"ids": "ids", "groups": "groups"}),
-    ("compact", 1): Operation("compact", {"copies": "copies"}),
+    ("compact", 1): Operation("compact", {}),
     ("draw", 1): Operation(_draw_word, {}),
     ("return", 1): Operation(_enter_returned, {"ids": "ids"}),
 }
@@ -378,9 +378,9 @@ class DurableTree(ContextualMemoryTree):
         """Rebuild the trees from groups of memories; see :meth:`ContextualMemoryTree.rebuild`."""
         self._form.change("rebuild", {"ids": ids, "groups": groups}, progress=progress)
 
-    def compact(self, *, copies: bool = True) -> None:
+    def compact(self) -> None:
         """Store memories in the order in which searches read them; see :meth:`ContextualMemoryTree.compact`."""
-        self._form.change("compact", {"copies": copies})
+        self._form.change("compact", {})
 
     # Copies and pickles are trees in memory, without a folder.
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from .._forest import CODE_MARKS, LEAF, NODE, WEIGHT_CELL
+from .._forest import LEAF, NODE, WEIGHT_CELL
 from .._version import MAGIC, __version__
 
 FORMAT_VERSION = 5
@@ -44,7 +44,7 @@ _NUMBERS = (
 NUMBERS = {name: np.dtype(name) for name in _NUMBERS}
 """The dtypes of numeric arrays, by their names in files."""
 
-DTYPES = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS, "weight cell": WEIGHT_CELL}
+DTYPES = {**NUMBERS, "node": NODE, "leaf": LEAF, "weight cell": WEIGHT_CELL}
 """The dtypes of all arrays, by their names in files. A name never changes its meaning."""
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}

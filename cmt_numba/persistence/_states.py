@@ -16,7 +16,7 @@ from ._columns import take
 if TYPE_CHECKING:  # saved trees do not need the heads
     from .._heads import Expectation, Head, StoredExamples
 
-VALUES = frozenset({"keys.values", "codes.values", "packed.values", "routers.weights"})
+VALUES = frozenset({"keys.values", "routers.weights"})
 """Names of a forest's large arrays. Kernels are safe with any values in them, if links lead to memories."""
 
 _STREAMS = "streams"
@@ -25,7 +25,7 @@ AT_REST = {
     forests.CELLS_WANTED: 0,
     forests.MOVING_PLACE: forests.NONE,
     forests.MOVED_FROM: forests.NONE,
-} | forests.UNUSED_COUNTERS
+}
 """The counters that are used only during a step, with their values in files."""
 
 
@@ -113,7 +113,6 @@ def trim_state(state: forests.State) -> forests.State:
     members[np.arange(members.shape[2]) >= leaves["size"][:, :, None]] = 0
     return state._replace(
         keys=_trim_keys(parameters, state.keys),
-        codes=forests.Codes(state.codes.values[: n * parameters.n_features], state.codes.marks[:n]),
         leaves=leaves,
         members=members,
         leaf_of=np.ascontiguousarray(state.leaf_of[:, :n]),

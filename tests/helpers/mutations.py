@@ -202,9 +202,7 @@ def _forge_cells(rng: np.random.Generator, file: bytes, files: list[bytes]) -> b
             break
         i = filled[rng.integers(len(filled))]
         dtype = described["arrays"][i]["dtype"]
-        width = {"node": 4, "leaf": 4, "weight cell": 4, "code mark": 4, "bool": 1}.get(dtype) or np.dtype(
-            dtype
-        ).itemsize
+        width = {"node": 4, "leaf": 4, "weight cell": 4, "bool": 1}.get(dtype) or np.dtype(dtype).itemsize
         width = 8 if dtype == "node" and rng.random() < 0.2 else width
         cells = bytearray(arrays[i])
         n_cells = len(cells) // width
@@ -258,11 +256,7 @@ def _resize_array(rng: np.random.Generator, file: bytes, files: list[bytes]) -> 
     old = int(np.prod(entry["shape"], dtype=np.int64))
     entry["shape"][axis] = max(0, entry["shape"][axis] + int(rng.choice([-1, 1, -5, 5, 16])))
     new = int(np.prod(entry["shape"], dtype=np.int64))
-    width = (
-        len(arrays[i]) // old
-        if old
-        else {"node": 64, "leaf": 12, "weight cell": 12, "code mark": 8}.get(entry["dtype"]) or 8
-    )
+    width = len(arrays[i]) // old if old else {"node": 64, "leaf": 8, "weight cell": 12}.get(entry["dtype"]) or 8
     arrays[i] = (arrays[i] + (bytes(new * width) if rng.random() < 0.5 else rng.bytes(new * width)))[: new * width]
     return sealed(described, arrays)
 

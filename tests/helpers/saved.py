@@ -38,12 +38,6 @@ def new_tree(X: Any, **options: Any) -> ContextualMemoryTree:
     return tree
 
 
-def compacted(tree: ContextualMemoryTree) -> ContextualMemoryTree:
-    """Return a tree after compaction."""
-    tree.compact()
-    return tree
-
-
 def bounded(X: Any, eviction: str) -> ContextualMemoryTree:
     """Return a bounded tree that has evicted memories."""
     n = X.shape[0]
@@ -72,7 +66,6 @@ def objects(n: int = 60) -> dict[str, Any]:
         "empty": ContextualMemoryTree(n_trees=2, random_state=1),
         "dense": new_tree(dense),
         "dense forest": new_tree(dense, n_trees=3, leaf_multiplier=1.0),
-        "compact forest": compacted(new_tree(dense, n_trees=2, leaf_multiplier=1.0)),
         "sparse": new_tree(sparse, leaf_multiplier=1.0),
         "sparse forest": new_tree(sparse, n_trees=2, router_loss="mira"),
         "bounded": bounded(dense, "least_recently_returned"),

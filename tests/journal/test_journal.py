@@ -48,7 +48,7 @@ def go_through_everything(tree: ContextualMemoryTree, rows: Any) -> None:
     tree.learn(rows, LabelEquality(labels, labels), k=4, n_passes=2)
     tree.learn(rows, lambda positions, found: (found % 3 == positions[:, None] % 3).astype(float), epsilon=0.0)
     tree.rebuild(np.sort(tree.ids)[:18].tolist(), np.arange(18, dtype=np.uint8) // 3)
-    tree.compact(copies=False)
+    tree.compact()
     tree.replace(ids[9:12], rows[4:7])
     tree.insert(rows[10:15])
 

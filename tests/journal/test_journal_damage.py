@@ -172,7 +172,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "no arguments": ("lacks the argument 'keys'", lambda f: rewritten(f, 2, Entry("insert", {}, AFTER))),
     "more arguments": (
         "unknown argument 'm'",
-        lambda f: rewritten(f, 2, Entry("compact", {"copies": True, "m": 2}, AFTER)),
+        lambda f: rewritten(f, 2, Entry("compact", {"m": 2}, AFTER)),
     ),
     "wide keys": ("features", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 5)}, AFTER))),
     "flat keys": (

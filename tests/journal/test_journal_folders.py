@@ -368,7 +368,7 @@ def test_names_of_operations_are_kept():
         ("replace", 1): {"ids", "keys"},
         ("reroute", 1): {"number"},
         ("rebuild", 1): {"ids", "groups"},
-        ("compact", 1): {"copies"},
+        ("compact", 1): set(),
         ("draw", 1): set(),
         ("return", 1): {"ids"},
     }

@@ -17,6 +17,7 @@ from cmt_numba._forest.state import (
     CELLS_WANTED,
     COUNT,
     FREE_NODE,
+    LEAF,
     LONGEST,
     N_MEMORIES,
     NEXT_ID,
@@ -24,6 +25,7 @@ from cmt_numba._forest.state import (
     NODES_END,
     ROOT,
     TABLES_END,
+    WEIGHT_CELL,
 )
 from cmt_numba.persistence import FORMAT_VERSION, FileFormatError
 
@@ -103,13 +105,8 @@ def forged(file: bytes, name: str, change: Callable[[np.ndarray], None]) -> byte
     described, arrays = parsed(file)
     i = [entry["name"] for entry in described["arrays"]].index(name)
     entry = described["arrays"][i]
-    dtypes = {
-        "node": NODE,
-        "leaf": [("size", "<i4"), ("parent", "<i4"), ("packed", "<i4")],
-        "code mark": [("scale", "<f4"), ("error", "<f4")],
-    }
-    cells = dtypes.get(entry["dtype"], [("feature", "<i4"), ("weight", "<f4"), ("square", "<f4")])
-    dtype = np.dtype(entry["dtype"] if entry["dtype"] not in (*dtypes, "weight cell") else cells)
+    dtypes = {"node": NODE, "leaf": LEAF, "weight cell": WEIGHT_CELL}
+    dtype = dtypes.get(entry["dtype"]) or np.dtype(entry["dtype"])
     array = np.frombuffer(bytearray(arrays[i]), dtype).reshape(entry["shape"])
     change(array)
     arrays[i] = array.tobytes()
@@ -192,12 +189,6 @@ FORGERIES = [
     ("dense", "members", put((0, 0, 0), 2**31 - 1), "not every memory is in exactly one leaf"),
     ("dense", "members", put((0, 0, 0), -7), "not every memory is in exactly one leaf"),
     ("dense", "leaf_of", put((0, 0), 77), "has the wrong leaf"),
-    ("dense", "leaves", put((0, 0), 0, "packed"), "must not refer to packed codes"),
-    ("compact forest", "leaves", put((1, 0), 2**31 - 1, "packed"), "the packed codes of a leaf are missing"),
-    ("compact forest", "leaves", put((1, 0), -2, "packed"), "the packed codes of a leaf are missing"),
-    ("compact forest", "packed.marks", put((0, 0), 0.5, "scale"), "a packed code differs from the code of its memory"),
-    ("dense", "codes.values", put(0, 101), "a code is too far from its key"),
-    ("dense", "codes.marks", put(0, np.nan, "scale"), "the scale or the error of a code is out of range"),
     ("dense", "routers.weights", put((0, 0), np.nan), "weight is not finite"),
     ("dense", "routers.weights", put((0, 5), -3.0), "sum of squares is negative"),
     ("sparse", "routers.table", put((0, 0), 10**6, "feature"), "miscounts its features|that does not exist"),

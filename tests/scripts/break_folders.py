@@ -596,7 +596,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed, 1)
-        self.sparse = self.options.get("keep") != "codes" and self.random.random() < 0.4
+        self.sparse = self.random.random() < 0.4
         self.before, self.after = self.kind.new_twin(**self.options), self.kind.new_twin(**self.options)
         self.n_seen = {True: 30, False: 3000}  # writes and calls in a change
         self.thing: Any = None

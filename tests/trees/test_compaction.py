@@ -1,14 +1,13 @@
-"""Codes and compaction, which speed up searches without changing answers."""
+"""Compaction, which speeds up searches without changing answers."""
 
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EVERY_LEAF, needs_jit
+from conftest import EVERY_LEAF
 from failures import failing
 
 from cmt_numba import ContextualMemoryTree, Hits
-from cmt_numba._forest.invariants import InvariantError
 from cmt_numba._forest.state import LEAVES_END, NONE
 
 
@@ -22,13 +21,12 @@ def same(hits: Hits, others: Hits) -> bool:
     return np.array_equal(hits.ids, others.ids) and np.array_equal(hits.scores, others.scores)
 
 
-@pytest.mark.parametrize("copies", [True, False])
 @pytest.mark.parametrize("n_trees", [1, 3])
-def test_compaction_changes_no_answer(keys: Any, n_trees: int, copies: bool):
+def test_compaction_changes_no_answer(keys: Any, n_trees: int):
     tree = grown(keys, n_trees=n_trees)
     questions = [{"k": 1}, {"k": 4, "n_probes": 5}, {"k": 300, "n_probes": EVERY_LEAF}]
     before = [tree.query(keys, **question) for question in questions]
-    tree.compact(copies=copies)
+    tree.compact()
     tree.check_invariants()
     assert all(same(tree.query(keys, **question), hits) for question, hits in zip(questions, before, strict=True))
     explored = tree.query(keys, k=2, epsilon=1.0)
@@ -42,18 +40,6 @@ def test_the_memories_of_a_leaf_lie_together(keys: Any):
     for leaf in range(state.counters[0, LEAVES_END]):
         slots = state.members[0, leaf, : state.leaves["size"][0, leaf]]
         np.testing.assert_array_equal(np.diff(slots), 1)
-
-
-def test_copies_take_the_documented_memory(dense_keys: np.ndarray):
-    tree = grown(dense_keys, n_trees=3)
-    n, d = tree.n_memories, tree.n_features
-    without = tree.nbytes
-    tree.compact(copies=False)
-    assert tree.nbytes == without
-    tree.compact()
-    assert tree.nbytes == without + 2 * n * (d + 8)
-    tree.compact(copies=False)
-    assert tree.nbytes == without
 
 
 def test_a_compacted_tree_can_change(keys: Any):
@@ -74,16 +60,6 @@ def test_a_compacted_tree_can_change(keys: Any):
     trees[1].check_invariants()
 
 
-def test_a_leaf_that_changes_leaves_its_copies(dense_keys: np.ndarray):
-    tree = grown(dense_keys, n_trees=2, n_reroutes=0)
-    tree.compact()
-    assert np.all(tree._forest.state.leaves["packed"][0] == NONE)
-    n_packed = np.count_nonzero(tree._forest.state.leaves["packed"][1] != NONE)
-    assert n_packed > 10
-    tree.remove(tree.ids[0])
-    assert np.count_nonzero(tree._forest.state.leaves["packed"][1] != NONE) == n_packed - 1
-
-
 def test_nothing_to_compact():
     tree = ContextualMemoryTree(n_trees=2)
     tree.compact()
@@ -96,15 +72,15 @@ def test_nothing_to_compact():
 def test_compaction_that_fails_changes_nothing(dense_keys: np.ndarray):
     tree = grown(dense_keys, n_trees=2)
     before = tree.query(dense_keys, 3)
-    with failing("_forest.compaction.Packed"):
+    with failing("_forest.compaction.rename_members"):
         tree.compact()
     tree.check_invariants()
     assert same(tree.query(dense_keys, 3), before)
 
 
 @pytest.mark.parametrize("k", [1, 7])
-def test_keys_with_equal_codes(rng: np.random.Generator, k: int):
-    """Keys that differ by less than the error of a code are still distinguished, and all of the best keys are found."""
+def test_nearly_equal_keys(rng: np.random.Generator, k: int):
+    """Keys that hardly differ are still distinguished, and all of the best keys are found."""
     centers = rng.normal(size=(6, 24))
     keys = np.repeat(centers, 40, axis=0) + 2e-3 * rng.normal(size=(240, 24))
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
@@ -115,56 +91,6 @@ def test_keys_with_equal_codes(rng: np.random.Generator, k: int):
     scores = queries @ keys.T
     np.testing.assert_allclose(hits.scores, -np.sort(-scores, axis=1)[:, :k], atol=1e-6)
     np.testing.assert_allclose(np.take_along_axis(scores, hits.ids, 1), hits.scores, atol=1e-6)
-
-
-@needs_jit
-def test_a_wide_range_of_values(rng: np.random.Generator):
-    """Keys with a few large values and many tiny ones, which codes represent badly."""
-    keys = rng.normal(size=(400, 300)) * np.exp(4 * rng.normal(size=(400, 300)))
-    tree = ContextualMemoryTree(random_state=0)
-    tree.insert(keys)
-    tree.check_invariants()
-    hits = tree.query(keys, n_probes=EVERY_LEAF)
-    np.testing.assert_array_equal(hits.ids[:, 0], np.arange(400))
-
-
-@pytest.mark.parametrize(
-    ("part", "change", "message"),
-    [
-        ("values", lambda values: values.__setitem__(3, values[3] ^ 64), "a code is too far from its key"),
-        ("marks", lambda marks: marks["error"].__setitem__(0, 0.0), "a code is too far from its key"),
-        (
-            "marks",
-            lambda marks: marks["scale"].__setitem__(0, np.nan),
-            "scale or the error of a code is out of range",
-        ),
-    ],
-)
-def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, message: str):
-    tree = grown(dense_keys)
-    change(getattr(tree._forest.state.codes, part))
-    with pytest.raises(InvariantError, match=message):
-        tree.check_invariants()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda state: state.packed.values.__setitem__((0, 5), 99),
-            "a packed code differs from the code of its memory",
-        ),
-        (lambda state: state.leaves["packed"].__setitem__((1, 0), 10**6), "packed codes of a leaf are missing"),
-        (lambda state: state.leaves["packed"].__setitem__((0, 0), 0), "must not refer to packed codes"),
-    ],
-)
-def test_wrong_copies_are_found(dense_keys: np.ndarray, change: Any, message: str):
-    tree = ContextualMemoryTree(n_trees=2, random_state=0)
-    tree.insert(dense_keys)
-    tree.compact()
-    change(tree._forest.state)
-    with pytest.raises(InvariantError, match=message):
-        tree.check_invariants()
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 7, 8, 9, 50])

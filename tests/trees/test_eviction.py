@@ -123,14 +123,13 @@ def test_the_same_on_any_number_of_threads(keys: Any, eviction: str):
     np.testing.assert_array_equal(*(tree.query(keys, 3, epsilon=0.2).ids for tree in trees))
 
 
-@pytest.mark.parametrize("copies", [True, False])
-def test_compaction_keeps_the_eviction_order(keys: Any, copies: bool):
+def test_compaction_keeps_the_eviction_order(keys: Any):
     trees = [bounded(100, "least_recently_returned", n_trees=2, n_reroutes=0) for _ in range(2)]
     for tree in trees:
         tree.insert(keys[:150])
         tree.query(keys[100:130], 2)
         if tree is trees[0]:
-            tree.compact(copies=copies)
+            tree.compact()
             tree.check_invariants()
         tree.remove(np.sort(tree.ids)[::9])
         tree.insert(keys[150:210])

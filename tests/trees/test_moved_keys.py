@@ -82,7 +82,6 @@ def test_a_single_reward_moves_the_memory_and_its_rival(rng: np.random.Generator
 
 def test_searches_see_the_moved_keys(rng: np.random.Generator) -> None:
     tree, asked = grown(rng, 2)
-    tree.compact()  # makes copies of codes, which moved keys invalidate
     before = keys_of(tree)
     hits = tree.query(asked, 5)
     tree.update(asked, hits, rng.random(hits.ids.shape), key_learning_rate=1.0)

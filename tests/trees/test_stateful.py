@@ -137,9 +137,9 @@ class ForestMachine(RuleBasedStateMachine):
             drawn_in_leaf = tree >= 0 and node < 0
             assert drawn_in_leaf or np.all(np.diff(scores[:n_found]) <= 0)
 
-    @rule(copies=st.booleans())
-    def compact(self, copies: bool) -> None:
-        self.tree.compact(copies=copies)
+    @rule()
+    def compact(self) -> None:
+        self.tree.compact()
 
     @precondition(lambda self: self.keys)
     @rule(n_groups=st.integers(1, 5))

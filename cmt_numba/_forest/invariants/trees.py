@@ -19,7 +19,6 @@ from ..state import (
     State,
     leaf_limit,
 )
-from .codes import check_code_frame, check_codes, check_packed
 from .errors import require
 from .keys import check_key_frame, check_keys, check_scorer
 from .layout import check_layout
@@ -96,16 +95,14 @@ def leaves(state: State) -> Leaves:
 def check(state: State, *, values: bool = True) -> None:
     """Raise InvariantError if the state is invalid.
 
-    If ``values`` is False, skip the values of keys, codes and dense routers, which are never used as indices.
+    If ``values`` is False, skip the values of keys and dense routers, which are never used as indices.
     """
     check_frame(state)
     check_keys(state.parameters, state.keys, values=values)
-    if values:
-        check_codes(state)
     check_scorer(state.parameters, state.scorer)
     for t in range(state.parameters.n_trees):
         places = levels(state, t)
-        _check_leaves(state, t, places, values)
+        _check_leaves(state, t, places)
         _check_counts(state, t, places)
         _check_free_lists(state, t, places)
         _check_routers(state, t, places, values)
@@ -120,7 +117,6 @@ def check_frame(state: State) -> None:
     n_trees = parameters.n_trees
     check_layout(state, {"trees": n_trees, "streams": n_trees + 1})
     check_key_frame(parameters, keys)
-    check_code_frame(state)
     check_model_frame(state, n_trees)
     n = int(keys.totals[N_MEMORIES])
     require(state.leaf_of.shape[1] >= n, "every memory must have a leaf")
@@ -133,7 +129,7 @@ def check_frame(state: State) -> None:
         require(at_rest, f"tree {t}: an insert is unfinished")
 
 
-def _check_leaves(state: State, t: int, places: list[np.ndarray], values: bool) -> None:
+def _check_leaves(state: State, t: int, places: list[np.ndarray]) -> None:
     n = int(state.keys.totals[N_MEMORIES])
     everywhere = np.concatenate(places)
     leaf = ~everywhere[everywhere < 0]
@@ -147,7 +143,6 @@ def _check_leaves(state: State, t: int, places: list[np.ndarray], values: bool) 
     require(known and np.all(np.bincount(members) == 1), f"tree {t}: not every memory is in exactly one leaf")
     holder = np.repeat(leaf, size)
     require(np.array_equal(state.leaf_of[t, members], holder), f"tree {t}: a memory has the wrong leaf")
-    check_packed(state, t, leaf, values=values)
 
 
 def _check_counts(state: State, t: int, places: list[np.ndarray]) -> None:
