@@ -66,13 +66,10 @@ class ContextualMemoryTree:
     n_reroutes : int, default 5
         Number of memories that each tree reroutes after each inserted memory and each row of an update, at most 10,000.
         The paper calls it ``d``.
-    router_loss : {"squared", "logistic", "mira"}, default "squared"
-        Loss function of the routers, which AdaGrad steps minimise (Duchi et al., 2011). "mira" takes passive-aggressive
-        steps instead: the smallest change of a router that gives the row a margin of 1 on the correct side. Its large
-        steps forget earlier rows, so one leaf finds hardly any neighbours: use it only for comparisons.
+    router_loss : {"squared", "logistic"}, default "squared"
+        Loss function of the routers, which AdaGrad steps minimise (Duchi et al., 2011).
     router_learning_rate : float, default 2.0
-        Learning rate of the routers, divided by the sum of a key's absolute values. With "mira", it is the cap ``C`` on
-        a step: the largest multiple of a row that is added to a router.
+        Learning rate of the routers, divided by the sum of a key's absolute values.
     sure_margin : float, default 0.75
         Margin at which a search considers a router certain. The smaller the margin, the earlier the search also tries
         the other side. Keys have margins near -1 or 1. Queries that have only some features in common with a key have

@@ -93,7 +93,7 @@ FORESTS: dict[str, tuple[bool, int, dict[str, Any]]] = {
     "dense forest": (False, 3, {"leaf_multiplier": 1.0, "scorer_loss": "mira"}),
     "dense logistic": (False, 1, {"router_loss": "logistic", "scorer_loss": "regression"}),
     "sparse": (True, 1, {}),
-    "sparse forest": (True, 3, {"leaf_multiplier": 1.0, "router_loss": "mira"}),
+    "sparse forest": (True, 3, {"leaf_multiplier": 1.0, "router_loss": "logistic"}),
 }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from .._jit import empty, inner, inner_allocating, inner_fastmath, prefetch
 from .adagrad import descend
 from .hash_table import hash_feature
-from .rows import dot, squared_length
+from .rows import dot
 from .sparse_weights import find_cell, locate_or_insert_cells, release_table, reset_cells, table_start
 from .state import DONE, NONE
 
@@ -296,20 +296,6 @@ def add_squares(models, t, node, x, work):
         for i in range(d):
             value = x.scale * np.float32(x.values[x.a + i])
             models.weights[t, start + d + i] += value * value
-
-
-@inner
-def passive_aggressive_step(models, t, node, x, work, label, error, most):
-    """Move the margin of a located row by ``error`` towards ``label``, with the smallest change of the model.
-
-    The step adds a multiple of the row to the weights, and its factor to the bias. The factor is at most ``most`` in
-    absolute value. Returns the increase of the margin.
-    """
-    size = squared_length(x) + np.float32(1.0)
-    amount = np.float32(label * min(most, error / size))
-    add_row(models, t, node, x, work, amount)
-    models.nodes[t, node]["bias"] += amount
-    return amount * size
 
 
 @inner

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._jit import inner
 from .key_store import key_of
-from .linear_model import adagrad_step, dense_start, passive_aggressive_step
+from .linear_model import adagrad_step, dense_start
 from .sparse_weights import drop_absent_cells
 from .state import NONE
 from .topology import first_leaf, next_leaf
@@ -17,7 +17,6 @@ class RouterLoss(IntEnum):
 
     SQUARED = 0
     LOGISTIC = 1
-    MIRA = 2
 
 
 _CLOSE_ENOUGH = 0.1  # training skips errors below this
@@ -69,15 +68,10 @@ def _reset_absent_weights(trees, routers, keys, t, node):
 def train_router(parameters, routers, t, node, x, work, margin, label, importance):
     """Train a router on a located row with the label -1 or 1; return the new margin.
 
-    ``margin`` is the margin before the step. With the squared loss and with MIRA, the margin never overshoots
-    the label, even with a large importance or learning rate.
+    ``margin`` is the margin before the step. With the squared loss, the margin never overshoots the label, even with a
+    large importance or learning rate.
     """
     loss, rate = parameters.router_loss, parameters.router_learning_rate
-    if loss == RouterLoss.MIRA:
-        error = 1.0 - label * margin  # negative if no step is needed
-        if error < _CLOSE_ENOUGH or importance == 0.0:
-            return margin
-        return margin + passive_aggressive_step(routers, t, node, x, work, label, min(importance, 1.0) * error, rate)
     if loss == RouterLoss.SQUARED:
         slope, farthest = margin - label, np.abs(margin - label)
     elif loss == RouterLoss.LOGISTIC:

@@ -67,7 +67,7 @@ def objects(n: int = 60) -> dict[str, Any]:
         "dense": new_tree(dense),
         "dense forest": new_tree(dense, n_trees=3, leaf_multiplier=1.0),
         "sparse": new_tree(sparse, leaf_multiplier=1.0),
-        "sparse forest": new_tree(sparse, n_trees=2, router_loss="mira"),
+        "sparse forest": new_tree(sparse, n_trees=2, router_loss="logistic"),
         "bounded": bounded(dense, "least_recently_returned"),
         "bounded by age": bounded(sparse, "oldest"),
         "classifier": CMTClassifier(random_state=0, n_trees=2).fit(dense, words),

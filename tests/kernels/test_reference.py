@@ -41,8 +41,8 @@ OPTIONS = [
             (3, "squared", 4.0, 3),
             (1, "logistic", 4.0, 3),
             (3, "logistic", 1.0, 0),
-            (3, "mira", 1.0, 3),
-            (1, "mira", 4.0, 0),
+            (3, "squared", 1.0, 3),
+            (1, "logistic", 4.0, 0),
         ),
         itertools.cycle(SCORER_LOSSES),  # in turn: routers and scorer do not meet
         strict=False,

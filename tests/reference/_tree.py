@@ -71,8 +71,6 @@ class Tree:
         A loss whose slope is below ``CLOSE_ENOUGH`` makes no step. The rate is divided by 1 plus the key's 1-norm,
         which is how far AdaGrad's first step would move the margin. With the squared loss no step goes past the label.
         """
-        if self.forest.router_loss == "mira":
-            return self.train_passively(node, key, label, importance)
         margin = node.margin(key)
         squared = self.forest.router_loss == "squared"
         slope = margin - label if squared else -label / (1 + math.exp(label * margin))
@@ -93,21 +91,6 @@ class Tree:
         for feature, step in steps.items():
             node.weights[feature] = node.weights.get(feature, 0.0) - share * step
         return margin - share * move
-
-    def train_passively(self, node: Node, key: Key, label: int, importance: float) -> float:
-        """Train a router by MIRA: as little as takes the margin to the label, or by the learning rate if that is less.
-
-        An importance below 1 shortens the step.
-        """
-        margin = node.margin(key)
-        hinge = 1 - label * margin
-        if hinge < CLOSE_ENOUGH or importance == 0.0:
-            return margin
-        amount = min(self.forest.router_learning_rate, min(importance, 1.0) * hinge / (squared_length(key) + 1))
-        node.bias += label * amount
-        for feature, x in key.items():
-            node.weights[feature] = node.weights.get(feature, 0.0) + label * amount * x
-        return node.margin(key)
 
     def split(self, leaf: Leaf) -> Node:
         """Put a node with two leaves in a full leaf's place (INSERTLEAF, Algorithm 5, lines 3 to 7).

@@ -390,13 +390,12 @@ def test_scorer_and_routers_learn_from_separate_rewards():
     assert np.any(tree._forest.state.routers.weights != routers[1])
 
 
-@pytest.mark.parametrize("router_loss", ["squared", "mira"])
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
 @pytest.mark.parametrize("side", [0, 1])
-def test_rewards_move_routers(side: int, kind: Any, router_loss: str):
+def test_rewards_move_routers(side: int, kind: Any):
     """Rewarding one side of the root for a query sends that query there."""
     X = dense_rows(1000, 8)
-    tree = grown(kind(X), n_reroutes=0, alpha=0.9 if router_loss == "mira" else 0.5, router_loss=router_loss)
+    tree = grown(kind(X), n_reroutes=0, alpha=0.5)
     root = int(tree._forest.state.counters[0, 0])
     # The side of a memory is that of a query routed to its leaf.
     members = [set(np.flatnonzero(on_side(tree, root, s)).tolist()) for s in (0, 1)]

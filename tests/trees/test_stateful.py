@@ -46,7 +46,7 @@ class ForestMachine(RuleBasedStateMachine):
                 "alpha": st.sampled_from([0.3, 0.9, 1.0]),
                 "leaf_multiplier": st.sampled_from([0.25, 0.5, 1.0, 2.0]),
                 "n_reroutes": st.integers(0, 3),
-                "router_loss": st.sampled_from(["squared", "logistic", "mira"]),
+                "router_loss": st.sampled_from(["squared", "logistic"]),
                 "router_learning_rate": st.sampled_from([0.1, 2.0]),
                 "scorer_loss": st.sampled_from(["contrast", "ranking", "mira", "regression"]),
                 "scorer_learning_rate": st.sampled_from([0.01, 0.1]),

@@ -402,7 +402,7 @@ BAD_OPTIONS: dict[str, list[tuple[Any, type[Exception]]]] = {
     "alpha": [*ABOVE_ZERO, (1.01, ValueError), (None, TypeError), (True, TypeError)],
     "leaf_multiplier": [*ABOVE_ZERO, (2**21, ValueError), (None, TypeError)],
     "n_reroutes": [(-1, ValueError), (2**31, ValueError), (1.5, TypeError), (None, TypeError)],
-    "router_loss": [("hinge", ValueError), (1, ValueError), (None, ValueError)],
+    "router_loss": [("mira", ValueError), (1, ValueError), (None, ValueError)],
     "scorer_loss": [("hinge", ValueError), ("squared", ValueError), (0, ValueError), (None, ValueError)],
     "router_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
     "scorer_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
