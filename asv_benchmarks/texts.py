@@ -453,7 +453,7 @@ def calibration_error(classifier: Any, texts: list[str], answers: np.ndarray) ->
 
 def out_of_scope(classifier: Any, data: Taught) -> float:
     """Return the area under the curve when the highest probability separates questions in scope from others."""
-    sure = [classifier.predict_proba(texts).max(axis=1) for texts in (data.queries, data.others)]
+    sure = [classifier.top_classes(texts, 1)[1][:, 0] for texts in (data.queries, data.others)]
     return float(roc_auc_score(np.repeat([1, 0], [len(part) for part in sure]), np.concatenate(sure)))
 
 
@@ -614,9 +614,8 @@ def rejection(options: argparse.Namespace) -> None:
             classes = np.random.default_rng(draw).permutation(np.unique(data.labels))[:n]
             few = data.of_classes(classes).shots(options.shots, draw)
             fitted = TextClassifier(random_state=0).fit(few.texts, few.labels)
-            sure = [fitted.top_classes(texts, 1)[1][:, 0] for texts in (few.queries, few.others)]
-            auc = roc_auc_score(np.repeat([1, 0], [part.size for part in sure]), np.concatenate(sure))
-            results.append([np.mean(sure[0] < 0.5), np.mean(sure[1] >= 0.5), auc])
+            rejected = [np.mean(fitted.top_classes(texts, 1)[1] < 0.5) for texts in (few.queries, few.others)]
+            results.append([rejected[0], 1.0 - rejected[1], out_of_scope(fitted, few)])
         rows.append([n, *np.mean(results, axis=0)])
     names = ["classes", "related, rejected", "out of scope, accepted", "area under the curve"]
     print(tabulate(rows, names, "github", floatfmt=".3f"))

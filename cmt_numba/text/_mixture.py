@@ -13,9 +13,11 @@ FIRST_WEIGHTS = {"sums": 12.0, "vectors": 0.5, "dense": 4.0}
 _LIMITS = (-4.0, 4.0)  # bounds of the logarithms of weights
 _LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000
-_UNKNOWN = 0.75  # scores of out-of-scope texts are about this quantile of the highest scores of wrong classes
-_UNRELATED = 0.12  # similarity of an out-of-scope text to a class, before any evidence
-_N_PRIOR = 20  # number of held-out texts that count as much as this assumption
+_RELATED, _UNRELATED = 0.3, 0.12  # similarities to the best class: of a text of a known class, of another text
+_DEVIATION = 0.5  # standard deviation of the logarithm of the similarity, before any evidence
+_KNOWN = 3.0  # texts of known classes for each text of no known class, before any evidence
+_N_PRIOR = 20  # number of held-out texts that count as much as these assumptions
+_LEAST_SIMILARITY = 0.02
 _FLATTEST = 1.0 - 1e-6  # below 1, to keep the order of the classes
 
 
@@ -95,20 +97,20 @@ def weighted_sum(scores: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
     return total
 
 
-def _log_odds(logits: np.ndarray, background: float) -> np.ndarray:
-    """Return the log-odds of the best class against all other classes and an unknown one with logit ``background``."""
+def _log_odds(logits: np.ndarray, unknown: float) -> np.ndarray:
+    """Return the log-odds of the best class against all other classes and an unknown one with the logit ``unknown``."""
     best = logits.max(axis=1)
-    with_background = np.exp(logits - best[:, None]).sum(axis=1) - 1.0 + np.exp(np.minimum(background - best, 500.0))
-    odds: np.ndarray = -np.log(np.maximum(with_background, _LEAST))
+    others = np.exp(logits - best[:, None]).sum(axis=1) - 1.0 + np.exp(np.minimum(unknown - best, 500.0))
+    odds: np.ndarray = -np.log(np.maximum(others, _LEAST))
     return odds
 
 
-def learn_confidence(logits: np.ndarray, labels: np.ndarray, similarities: np.ndarray, weight: float) -> np.ndarray:
-    """Learn the probability that the best class is correct. Return the three parameters of this probability.
+def learn_confidence(logits: np.ndarray, labels: np.ndarray, weight: float) -> np.ndarray:
+    """Learn how probable it is that a text belongs to a known class, and that the best class is correct.
 
-    The parameters are the logit of an unknown class, and the slope and shift of the log-odds. The unknown class keeps
-    the probability low for a text that resembles no class. With few texts, its logit stays near the logit of a text
-    whose similarity to a class is ``_UNRELATED``, or half of the usual similarity if that is larger.
+    Return the four parameters of these probabilities: the slope and shift of the log-odds that the best class is
+    correct, and the slope of the log-odds that a text is known and the logit for which they are 0. The latter is also
+    the logit of an unknown class, with which the best class competes.
 
     Parameters
     ----------
@@ -116,50 +118,66 @@ def learn_confidence(logits: np.ndarray, labels: np.ndarray, similarities: np.nd
         The weighted sum of the scores of held-out texts.
     labels : ndarray of int64, shape (n_texts,)
         The correct labels.
-    similarities : ndarray of float32, shape (n_texts, n_labels)
-        The scores by class sums.
     weight : float
-        The weight of these scores.
+        The weight of the scores by class sums.
     """
-    if labels.size == 0:
-        return np.array([weight * _UNRELATED, 1.0, 0.0])
-    rows = np.arange(labels.size)
-    background = weight * max(_UNRELATED, 0.5 * float(np.median(similarities[rows, labels])))
-    if logits.shape[1] < 2:
-        return np.array([background, 1.0, 0.0])
-    others = logits.copy()
-    others[rows, labels] = -np.inf
-    found = float(np.quantile(others.max(axis=1), _UNKNOWN))
-    background = (labels.size * found + _N_PRIOR * background) / (labels.size + _N_PRIOR)
-    odds, is_right = _log_odds(logits, background), logits.argmax(axis=1) == labels
+    slope, shift, known = 0.0, 0.0, _learn_known(logits, labels, weight)
+    if labels.size > 0 and logits.shape[1] > 1:
+        odds, signs = _log_odds(logits, known[1]), np.where(logits.argmax(axis=1) == labels, 1.0, -1.0)
 
-    def loss(values: np.ndarray) -> float:
-        signs = np.where(is_right, 1.0, -1.0)
-        surprise = np.logaddexp(0.0, -signs * (np.exp(values[0]) * odds + values[1])).sum()
-        return float(surprise + 0.5 * values @ values)
+        def loss(values: np.ndarray) -> float:
+            surprise = np.logaddexp(0.0, -signs * (np.exp(values[0]) * odds + values[1])).sum()
+            return float(surprise + 0.5 * values @ values)
 
-    slope, shift = minimize(loss, np.zeros(2), bounds=[_LIMITS, (-20.0, 20.0)]).x
-    return np.array([background, np.exp(slope), shift])
+        slope, shift = minimize(loss, np.zeros(2), bounds=[_LIMITS, (-20.0, 20.0)]).x
+    return np.array([np.exp(slope), shift, *known])
 
 
-def confidence_of(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return the probability that the best class is correct, given the parameters from :func:`learn_confidence`."""
-    background, slope, shift = confidence
-    chances: np.ndarray = 1.0 / (1.0 + np.exp(-np.clip(slope * _log_odds(logits, background) + shift, -500.0, 500.0)))
+def _learn_known(logits: np.ndarray, labels: np.ndarray, weight: float) -> tuple[float, float]:
+    """Return the slope of the log-odds that a text belongs to a known class, and the logit for which they are 0.
+
+    The logarithm of the highest logit is normally distributed, with another mean for texts of no known class. A
+    held-out text is such a text if its class is left out. With two classes, too little is left.
+    """
+    n, n_labels = logits.shape
+    related = np.log(np.maximum(logits.max(axis=1, initial=-np.inf) / weight, _LEAST_SIMILARITY))
+    others, share = logits.copy(), max(0.0, 1.0 - 1.0 / max(1, n_labels - 1))
+    others[np.arange(n), labels] = -np.inf
+    unrelated = np.log(np.maximum(others.max(axis=1, initial=-np.inf) / weight, _LEAST_SIMILARITY))
+    means, squares = [], 2 * _N_PRIOR * _DEVIATION**2
+    for values, count, prior in ((related, n, _RELATED), (unrelated, share * n, _UNRELATED)):
+        mean = float(values.mean()) if count > 0.0 else 0.0
+        means.append((count * mean + _N_PRIOR * np.log(prior)) / (count + _N_PRIOR))
+        squares += count * float(values.var()) if count > 0.0 else 0.0
+    variance = squares / ((1.0 + share) * n + 2 * _N_PRIOR)
+    slope = max(0.1, means[0] - means[1]) / variance
+    return slope, weight * float(np.exp(np.mean(means) - np.log(_KNOWN) / slope))
+
+
+def known_probability(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
+    """Return the probability that a text belongs to a known class."""
+    _, _, slope, middle = confidence
+    return _sigmoid(slope * np.log(np.maximum(logits.max(axis=1) / middle, _LEAST_SIMILARITY)))
+
+
+def _sigmoid(odds: np.ndarray) -> np.ndarray:
+    chances: np.ndarray = 1.0 / (1.0 + np.exp(-np.clip(odds, -500.0, 500.0)))
     return chances
 
 
-def probabilities_of(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
+def probabilities_of(logits: np.ndarray, confidence: np.ndarray, n_texts: int) -> np.ndarray:
     """Return the probability of each class if the text belongs to one of the classes.
 
-    The softmax of the logits is flattened or sharpened until the best class has the probability from
-    :func:`confidence_of`. The order of the classes stays the same.
+    The softmax of the logits is flattened or sharpened until the best class has the learned probability. The order of
+    the classes stays the same. However clear a text is, ``n_texts`` texts do not show that errors are rarer than half
+    an error in ``n_texts + 1`` (the estimator of Krichevsky and Trofimov).
     """
     chances = np.exp(log_softmax(logits))
     n_classes, rows, best = logits.shape[1], np.arange(len(logits)), logits.argmax(axis=1)
     if n_classes < 2:
         return chances
-    wanted = np.maximum(confidence_of(logits, confidence), 1.0 / n_classes)
+    wanted = _sigmoid(confidence[0] * _log_odds(logits, confidence[3]) + confidence[1])
+    wanted = np.maximum(np.minimum(wanted, (n_texts + 0.5) / (n_texts + 1.0)), 1.0 / n_classes)
     highest = chances[rows, best]
     flattened = np.clip((highest - wanted) / np.maximum(highest - 1.0 / n_classes, _LEAST), 0.0, _FLATTEST)
     sharpened = np.clip((wanted - highest) / np.maximum(1.0 - highest, _LEAST), 0.0, 1.0)

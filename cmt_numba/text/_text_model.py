@@ -21,9 +21,9 @@ from ._learned_vectors import LearnedVectors
 from ._mixture import (
     FIRST_WEIGHTS,
     SHARES,
-    confidence_of,
     faded,
     folds_of,
+    known_probability,
     leads_of_shares,
     learn_confidence,
     learn_weights_of_scores,
@@ -73,8 +73,8 @@ class TextModel(files.WithFields):
         The weight of each scorer, in the order above.
     leads : ndarray of float64, shape (6,)
         The mean lead of the best class for each share of the vectors in ``SHARES``.
-    confidence : ndarray of float64, shape (3,)
-        Parameters of the probability that the best class is correct (see ``learn_confidence``).
+    confidence : ndarray of float64, shape (4,)
+        Parameters of the probabilities (see ``learn_confidence``).
     n_removed, n_since : int
         The numbers of texts removed and added since all texts were last learned.
     n_weighed : int
@@ -102,7 +102,7 @@ class TextModel(files.WithFields):
         self.frequencies = DocumentFrequencies(np.zeros(N_KINDS * N_COLUMNS, np.int32), 0)
         self.vectors: LearnedVectors | None = None
         self.dense: Any = None
-        self.weights, self.leads, self.confidence = np.empty(0), np.ones(SHARES.size), np.zeros(3)
+        self.weights, self.leads, self.confidence = np.empty(0), np.ones(SHARES.size), np.ones(4)
         self.n_removed = self.n_since = self.n_weighed = 0
         self._name(names)
 
@@ -142,8 +142,7 @@ class TextModel(files.WithFields):
         self.sums = ClassSums.learned(self._labelled(), self.generator, later)
         scores = self.sums.scores(stored.features_at(later), self.frequencies)
         self.weights = learn_weights_of_scores([scores], labels[later], np.array([FIRST_WEIGHTS["sums"]]))
-        logits = weighted_sum([scores], self.weights)
-        self.confidence = learn_confidence(logits, labels[later], scores, self.weights[0])
+        self.confidence = learn_confidence(weighted_sum([scores], self.weights), labels[later], self.weights[0])
         self.sums.learn_further(self._labelled(), later, np.empty(0, np.int64))
 
     def _labelled(self) -> LabelledTexts:
@@ -184,7 +183,7 @@ class TextModel(files.WithFields):
         if scores:
             joined, right = [np.concatenate(parts) for parts in zip(*scores, strict=True)], np.concatenate(held_out)
         self.weights = learn_weights_of_scores(joined, right, np.array(first))
-        self.confidence = learn_confidence(weighted_sum(joined, self.weights), right, joined[0], self.weights[0])
+        self.confidence = learn_confidence(weighted_sum(joined, self.weights), right, self.weights[0])
         self.n_weighed = labels.size
         if 1 < n_labels <= _MOST_CLASSES and right.size:
             self.leads = leads_of_shares(joined, self.weights)
@@ -348,20 +347,19 @@ class TextModel(files.WithFields):
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Convert logits to the probabilities of classes, given that the text belongs to one of them."""
-        return probabilities_of(logits, self.confidence)
+        return probabilities_of(logits, self.confidence, len(self.stored))
 
     def open_probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Convert logits to the probabilities of classes. The rest is the probability that no class is correct."""
-        chances = self.probabilities(logits)
-        highest = chances.max(axis=1)
-        return chances * (np.minimum(confidence_of(logits, self.confidence), highest) / highest)[:, None]
+        known = known_probability(logits, self.confidence)
+        return self.probabilities(logits) * known[:, None]
 
     def calibrate(self, scores: list[np.ndarray], labels: np.ndarray) -> None:
         """Learn the scale of the weights and the confidence from the scores and labels of other texts."""
         total = weighted_sum(scores, self.current_weights())
         scale = learn_weights_of_scores([total], labels, np.ones(1))[0]
         self.weights = self.weights * scale
-        self.confidence = learn_confidence(total * scale, labels, scores[0], self.current_weights()[0])
+        self.confidence = learn_confidence(total * scale, labels, self.current_weights()[0])
 
     def similarities(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
         """Return the cosine of each text and each stored text, or with an encoder the mean of both cosines."""
@@ -403,5 +401,6 @@ class TextModel(files.WithFields):
             require(sound, "the encoder's vectors must have the width that their scorer expects")
         n_scores = 1 + (model.vectors is not None) + (dense is not None)
         sizes = model.weights.size, model.leads.size, model.confidence.size
-        require(sizes == (n_scores, SHARES.size, 3), "each scorer must have a weight")
+        require(sizes == (n_scores, SHARES.size, 4), "each scorer must have a weight")
+        require(bool(model.confidence[3] > 0.0), "the logit of an unknown class must be positive")
         return model

@@ -434,6 +434,21 @@ def test_texts_unlike_all_few_texts_are_rejected(tmp_path):
     assert classifier.top_classes(asked)[1].sum(axis=1).argmax() == 0
 
 
+def test_texts_of_another_class_are_rejected_though_they_share_common_words():
+    two, labels = labelled(20, seed=1)
+    classifier = TextClassifier(random_state=0).fit(two[:40], labels[:40])
+    accepted = classifier.predict(labelled(30, seed=9)[0], reject_below=0.5) != ""
+    assert accepted[:60].mean() > 0.9
+    assert accepted[60:].mean() < 0.05
+
+
+def test_probabilities_from_few_texts_allow_for_errors():
+    texts, labels = ["where is my card", "how do I top up", "can I pay in euros"], ["card", "top up", "currency"]
+    classifier = TextClassifier(random_state=0).fit(texts, labels)
+    assert classifier.predict_proba([*texts, "how do I cook rice"]).max() < 0.9
+    assert classifier.predict(texts).tolist() == labels
+
+
 def test_one_class_is_enough():
     classifier = TextClassifier(random_state=0).fit(sentences(WORDS["food"], 5, 0), ["food"] * 5)
     asked = [*sentences(WORDS["food"], 1, 1), "quantum chromodynamics"]
