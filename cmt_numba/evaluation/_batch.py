@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import KFold, train_test_split
-from sklearn.utils import _safe_indexing, indexable, shuffle
+from sklearn.utils import _safe_indexing, indexable
 
 from .._change import progress_bar
 from .._validation import check_integer, check_real
@@ -21,7 +21,6 @@ from ._rivals import Rival, Split, check_rivals, measure_rival, own_row
 from ._tasks import MAIN_METRIC, answer, held_out_metrics, n_rows_of, slice_rows, task_of
 
 _PROBES = (1, 2, 4, 8, 16, 32, 64)
-_OWN_PASSES = ("n_router_passes", "n_head_passes", "n_value_passes")
 
 
 class BatchResult(NamedTuple):
@@ -85,7 +84,6 @@ def batch_evaluation(
     holdout: float = 0.2,
     folds: int | None = None,
     seeds: Sequence[int] = (0, 1, 2),
-    n_passes: int | None = None,
     probes: Sequence[int] = _PROBES,
     rivals: Sequence[str] = (),
     texts: Sequence[str] | None = None,
@@ -111,10 +109,6 @@ def batch_evaluation(
         Number of folds for cross-validation instead of ``holdout``. For each seed, every fold is held out once.
     seeds : sequence of int, default (0, 1, 2)
         Values of ``random_state`` for the split and, if the estimator has this parameter, for the estimator.
-    n_passes : int, optional
-        Number of passes over the training examples. By default, the parameters of the estimator apply. For estimators
-        of this package, ``n_passes`` sets ``n_router_passes`` and ``n_head_passes`` or ``n_value_passes``. Other
-        estimators learn the shuffled examples again by ``partial_fit``.
     probes : sequence of int, default (1, 2, 4, 8, 16, 32, 64)
         Numbers of leaves for which quality and time are measured.
     rivals : sequence of {"majority", "exact", "means", "linear", "bm25"}, default ()
@@ -137,7 +131,7 @@ def batch_evaluation(
         labels: ``hamming``, ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, the propensity-scored
         precisions ``psp@1``, ``@3``, ``@5``, ``f1`` and ``f1_samples``. For retrieval: ``reward``.
     """
-    plan = plan_of(estimator, y, holdout, folds, seeds, n_passes, probes, details)
+    plan = plan_of(estimator, y, holdout, folds, seeds, probes, details)
     data = checked_data(Split(X, X_test, y, y_test, texts, texts_test), plan)
     rivals = check_rivals(rivals, plan.task, texts)
     runs = []
@@ -156,7 +150,6 @@ class Plan(NamedTuple):
     holdout: float
     folds: int | None
     splits: list[tuple[int, int]]  # seed and held-out fold of each run
-    n_passes: int | None
     probes: list[int]
     details: bool
 
@@ -179,7 +172,6 @@ def plan_of(
     holdout: float = 0.2,
     folds: int | None = None,
     seeds: Sequence[int] = (0, 1, 2),
-    n_passes: int | None = None,
     probes: Sequence[int] = _PROBES,
     details: bool = False,
 ) -> Plan:
@@ -191,16 +183,9 @@ def plan_of(
         raise ValueError("seeds must contain at least one seed")
     if folds is not None:
         check_integer("folds", folds, 2)
-    if n_passes is not None:
-        check_integer("n_passes", n_passes, 1)
-        if not _own_passes(estimator) and not hasattr(estimator, "partial_fit"):
-            name = type(estimator).__name__
-            raise TypeError(
-                f"estimator must have a partial_fit method if n_passes is given, but {name} has none: omit n_passes"
-            )
     task = task_of(estimator, y)
     splits = [(seed, fold) for seed in seeds for fold in range(folds or 1)]
-    return Plan(estimator, task, holdout, folds, splits, n_passes, probes, details and task == "multiclass")
+    return Plan(estimator, task, holdout, folds, splits, probes, details and task == "multiclass")
 
 
 def checked_data(data: Split, plan: Plan) -> Split:
@@ -225,7 +210,7 @@ def run_of(plan: Plan, data: Split, number: int) -> Run:
     """Fit and test an estimator on one split of a plan."""
     (seed, _), (split, _) = plan.splits[number], _split(plan, data, number)
     examined = plan.details and number == len(plan.splits) - 1
-    run = _run(plan.task, seeded(plan.estimator, seed), split, plan.n_passes, seed, plan.probes, examined)
+    run = _run(plan.task, seeded(plan.estimator, seed), split, plan.probes, examined)
     return run if examined else run._replace(answers=None)
 
 
@@ -277,12 +262,10 @@ def seeded(estimator: Any, seed: int) -> Any:
     return estimator.set_params(random_state=seed) if "random_state" in estimator.get_params() else estimator
 
 
-def _run(
-    task: str, estimator: Any, split: Split, n_passes: int | None, seed: int, probes: Sequence[int], examined: bool
-) -> Run:
+def _run(task: str, estimator: Any, split: Split, probes: Sequence[int], examined: bool) -> Run:
     X, X_test, y, y_test, *_ = split
     start = time.perf_counter()
-    _fit_in_passes(estimator, X, y, n_passes, seed)
+    estimator.fit(X, y)
     seconds_fit = time.perf_counter() - start
     measured, us_per_query, answers = _ask_about(task, estimator, X_test, y_test, y)
     by_probes = []
@@ -295,25 +278,6 @@ def _run(
     shape = None if trees_of(estimator) is None else profile(estimator)
     calibration = calibration_of(estimator, X_test, y_test, answers) if examined else {}
     return Run(measured, seconds_fit, us_per_query, by_probes, shape, answers, calibration)
-
-
-def _own_passes(estimator: Any) -> list[str]:
-    """Return the parameters of an estimator that set its number of passes.
-
-    Estimators with such parameters would count repeated examples in ``partial_fit`` as additional examples.
-    """
-    return [name for name in _OWN_PASSES if name in estimator.get_params()]
-
-
-def _fit_in_passes(estimator: Any, X: Any, y: Any, n_passes: int | None, seed: int) -> None:
-    if n_passes is None:
-        estimator.fit(X, y)
-    elif own := _own_passes(estimator):
-        estimator.set_params(**dict.fromkeys(own, n_passes)).fit(X, y)
-    else:
-        estimator.fit(X, y)
-        for n_pass in range(1, n_passes):
-            estimator.partial_fit(*shuffle(X, y, random_state=seed + n_pass))
 
 
 def _ask_about(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple[dict[str, float], float, Any]:

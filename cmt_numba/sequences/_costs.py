@@ -33,7 +33,6 @@ class Costs(NamedTuple):
     pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1), last row: insertions, last column: deletions
     swaps: np.ndarray  # float32 (n_symbols, n_symbols), costs of exchanging neighbours
     factors: np.ndarray  # float32 (2, n_symbols + 1, n_symbols), gap factors by role, previous symbol and symbol
-    both: bool = False  # whether distances are the minimum of both directions
     openings: np.ndarray = np.empty(0, np.float32)  # float32 (2,), costs of opening a run of deletions or insertions
     ends: np.ndarray = np.empty(0, np.float32)  # float32 (1,), cost of skipping a symbol at an end of the query
     normalized: bool = False  # whether distances are divided by the length of the longer sequence
@@ -92,8 +91,7 @@ class Costs(NamedTuple):
             unit = 0.0
         least_gap = self._least_gap()
         edits = Edits(self.pairs, self.swaps, self.openings, self.ends, least_gap, self._least(least_gap), unit)
-        turned = self.gaps(sequences, ASKED + STORED - side) if self.both else np.empty(0, np.float32)
-        return Space(int(SpaceKind.EDIT), longest, *sequences, gaps, turned, self.both, self.normalized, edits, rows)
+        return Space(int(SpaceKind.EDIT), longest, *sequences, gaps, self.normalized, edits, rows)
 
     def no_counts(self, queries: Sequences, stored: Sequences) -> Counts:
         """Return zero counts for all edits."""
@@ -126,20 +124,20 @@ class Learner:
         self._symmetric, self._rate, self._features = symmetric, learning_rate, features
         self._squares = [np.full(array.shape, prior**2) for array in costs.arrays.values()]
 
-    def step(self, tallies: list[Tally]) -> None:
+    def step(self, tally: Tally) -> None:
         """Update costs from weighted counts of edits. Edits with positive counts become cheaper."""
         costs, gradients = self.costs, [np.zeros(array.shape) for array in self.costs.arrays.values()]
-        for counts, queries, stored in tallies:
-            gradients[0] += counts.pairs
-            gradients[1] += counts.swaps
-            gradients[3] += counts.openings
-            gradients[4] += counts.ends
-            np.add.at(gradients[0][:, -1], queries.symbols, counts.of_queries)
-            np.add.at(gradients[0][-1], stored.symbols, counts.of_stored)
-            if costs.factors.size > 0:
-                sides = (ASKED, queries, counts.of_queries), (STORED, stored, counts.of_stored)
-                for side, sequences, of_gaps in sides:
-                    np.add.at(gradients[2][side], (costs.before(sequences), sequences.symbols), of_gaps)
+        counts, queries, stored = tally
+        gradients[0] += counts.pairs
+        gradients[1] += counts.swaps
+        gradients[3] += counts.openings
+        gradients[4] += counts.ends
+        np.add.at(gradients[0][:, -1], queries.symbols, counts.of_queries)
+        np.add.at(gradients[0][-1], stored.symbols, counts.of_stored)
+        if costs.factors.size > 0:
+            sides = (ASKED, queries, counts.of_queries), (STORED, stored, counts.of_stored)
+            for side, sequences, of_gaps in sides:
+                np.add.at(gradients[2][side], (costs.before(sequences), sequences.symbols), of_gaps)
         if self._symmetric:
             gradients = [
                 gradients[0] + gradients[0].T,
@@ -161,7 +159,7 @@ class Learner:
         scaled = [np.clip(array / mean, _LEAST, _MOST).astype(np.float32) for array in stepped]
         pairs = closed(np.where(others, scaled[0], 0.0), costs.openings.size > 0)
         factors = np.clip(stepped[2], _LEAST_FACTOR, _MOST_FACTOR).astype(np.float32)
-        self.costs = Costs.of(pairs, scaled[1], factors, costs.both, *scaled[3:], costs.normalized)
+        self.costs = Costs.of(pairs, scaled[1], factors, *scaled[3:], costs.normalized)
 
 
 def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:

@@ -88,8 +88,6 @@ class EditDistance(files.Saved, BaseEstimator):
     symmetric : bool, default True
         Whether costs are the same in both directions. If False, the distance is the cost of turning the query into the
         target.
-    both_directions : bool, default False
-        Whether the distance is the minimum of both directions. Requires ``symmetric=False``.
     normalized : bool, default False
         Whether distances are divided by the length of the longer sequence, or with ``local`` by the length of the
         query.
@@ -142,7 +140,6 @@ class EditDistance(files.Saved, BaseEstimator):
         "local": Optional(_COST),
         "contextual": Flag(),
         "symmetric": Flag(),
-        "both_directions": Flag(),
         "normalized": Flag(),
         "featured": Flag(),
         "n_rounds": Integer(0, 10_000),
@@ -163,7 +160,6 @@ class EditDistance(files.Saved, BaseEstimator):
         local: float | None = None,
         contextual: bool = False,
         symmetric: bool = True,
-        both_directions: bool = False,
         normalized: bool = False,
         featured: bool = False,
         n_rounds: int = 30,
@@ -181,7 +177,6 @@ class EditDistance(files.Saved, BaseEstimator):
         self.local = local
         self.contextual = contextual
         self.symmetric = symmetric
-        self.both_directions = both_directions
         self.normalized = normalized
         self.featured = featured
         self.n_rounds = n_rounds
@@ -360,24 +355,17 @@ class EditDistance(files.Saved, BaseEstimator):
                 f"sequences of {lengths[0]:,} and {lengths[1]:,} symbols are too long to align: use pairwise to get "
                 "their distance"
             )
-        first, one_way = np.zeros(1, np.int64), self._costs._replace(both=False)
+        first, steps = np.zeros(1, np.int64), np.empty((sum(lengths), 2), np.int64)
         codes = Sequences(query_points.symbols, query_points.offsets), Sequences(stored.symbols, stored.offsets)
-        found: list[tuple[float, np.ndarray]] = []
-        for old, new in (codes, codes[::-1])[: 1 + self.both_directions]:
-            points = one_way.points(old, ASKED), one_way.points(new, STORED)
-            steps = np.empty((old.symbols.size + new.symbols.size, 2), np.int64)
-            n = count_edits(*points, first, first, np.ones(1), one_way.no_counts(old, new), steps)
-            steps = steps[:n][::-1, ::-1] if found else steps[:n][::-1]
-            found.append((float(distances_between(*points, first, first)[0]), steps))
-        distance, steps = min(found, key=lambda way: way[0])
+        n = count_edits(query_points, stored, first, first, np.ones(1), self._costs.no_counts(*codes), steps)
         pairs: list[tuple[Hashable | None, Hashable | None]] = [
-            (query[i] if i >= 0 else None, target[j] if j >= 0 else None) for i, j in steps.tolist()
+            (query[i] if i >= 0 else None, target[j] if j >= 0 else None) for i, j in steps[:n][::-1].tolist()
         ]
-        return Alignment(distance, pairs)
+        return Alignment(float(distances_between(query_points, stored, first, first)[0]), pairs)
 
     def _is_metric(self) -> bool:
         """Return whether the distance satisfies the triangle inequality."""
-        others = self.contextual or self.both_directions or self.normalized or not self.symmetric
+        others = self.contextual or self.normalized or not self.symmetric
         return self.transposition is None and not others
 
     # Preparation
@@ -390,8 +378,6 @@ class EditDistance(files.Saved, BaseEstimator):
             raise ValueError(
                 "local requires symmetric=False, because it skips parts of targets at no cost, but not parts of queries"
             )
-        if self.symmetric and self.both_directions:
-            raise ValueError("both_directions requires symmetric=False")
         return None if self.alphabet is None else Alphabet(self.alphabet)
 
     def _first_costs(self, n: int) -> Costs:
@@ -405,8 +391,7 @@ class EditDistance(files.Saved, BaseEstimator):
         openings = np.full(0 if self.gap_opening is None else 2, self.gap_opening or 0.0, np.float32)
         ends = np.full(0 if self.local is None else 1, self.local or 0.0, np.float32)
         pairs = closed(pairs, openings.size > 0)
-        both, normalized = bool(self.both_directions), bool(self.normalized)
-        return Costs.of(pairs, swaps, factors, both, openings, ends, normalized)
+        return Costs.of(pairs, swaps, factors, openings, ends, bool(self.normalized))
 
     def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, Costs]:
         """Return the alphabet and the costs. Raise ValueError if the alphabet differs from ``stored``."""
@@ -441,8 +426,7 @@ class EditDistance(files.Saved, BaseEstimator):
         alphabet = values["alphabet"]
         made = cls(alphabet.symbols, **{"transposition": None} | values["parameters"])
         made._new_alphabet()
-        form = {"both": made.both_directions, "normalized": made.normalized}
-        costs = checked_costs(values["costs"], len(alphabet.symbols), **form)
+        costs = checked_costs(values["costs"], len(alphabet.symbols), normalized=made.normalized)
         both_ways = *((part, part.T) for part in (costs.pairs, costs.swaps)), (costs.openings, costs.openings[::-1])
         if made.symmetric and not all(np.array_equal(*ways) for ways in both_ways):
             raise ValueError("costs must be symmetric, as symmetric=True requires")

@@ -53,7 +53,6 @@ COSTS = files.TupleField(
     pairs=_costs(2),
     swaps=_costs(2),
     factors=_costs(3),
-    both=files.FlagField(),
     openings=_costs(1),
     ends=_costs(1),
     normalized=files.FlagField(),
@@ -61,9 +60,9 @@ COSTS = files.TupleField(
 SEQUENCES = files.TupleField(Sequences, symbols=files.ArrayField(np.int32), offsets=files.ArrayField(np.int64))
 
 
-def checked_costs(costs: Costs, n: int, *, both: bool, normalized: bool) -> Costs:
+def checked_costs(costs: Costs, n: int, *, normalized: bool) -> Costs:
     """Return costs from a file. Raise ValueError unless they fit a distance and its alphabet of ``n`` symbols."""
-    if (costs.both, costs.normalized) != (both, normalized):
+    if costs.normalized != normalized:
         raise ValueError("costs must have the parameters of the distance")
     if costs.pairs.shape != (n + 1, n + 1) or costs.swaps.shape not in ((n, n), (0, 0)):
         raise ValueError("pairs and swaps must have one row for each symbol")

@@ -112,24 +112,9 @@ class WrongTargets:
         return found.points[:, 0], found.lengths[:, 0]
 
 
-def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> list[Tally]:
-    """Count the edits in optimal alignments. With two directions, align each pair in the cheaper direction."""
-    one_way, no_steps = costs._replace(both=False), np.empty((0, 2), np.int64)
-    ways = [(first, second, pulls)]
-    if costs.both:
-        ways.append((second, first, Pulls(pulls.second, pulls.first, pulls.weights)))
-    spaces = [(one_way.points(queries, ASKED), one_way.points(stored, STORED)) for queries, stored, _ in ways]
-    lengths = [
-        distances_between(*points, one.first, one.second)
-        for points, (_, _, one) in zip(spaces, ways, strict=True)
-        if costs.both
-    ]
-    tallies = []
-    for i, (points, (queries, stored, one)) in enumerate(zip(spaces, ways, strict=True)):
-        if costs.both:
-            shorter = lengths[0] <= lengths[1]
-            one = Pulls(*(part[shorter if i == 0 else ~shorter] for part in one))
-        counts = one_way.no_counts(queries, stored)
-        count_edits(*points, one.first, one.second, one.weights, counts, no_steps)
-        tallies.append(Tally(counts, queries, stored))
-    return tallies
+def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> Tally:
+    """Count the edits in optimal alignments."""
+    counts, no_steps = costs.no_counts(first, second), np.empty((0, 2), np.int64)
+    points = costs.points(first, ASKED), costs.points(second, STORED)
+    count_edits(*points, pulls.first, pulls.second, pulls.weights, counts, no_steps)
+    return Tally(counts, first, second)

@@ -12,14 +12,14 @@ from ._edits import Edits
 from ._encoding import Sequences
 from ._spaces import Space, SpaceKind
 
-_OF_SYMBOLS = ("symbols", "gaps", "turned_gaps")  # arrays of a space with one entry per symbol
+_OF_SYMBOLS = ("symbols", "gaps")  # arrays of a space with one entry per symbol
 
 
 def space_of_rows(kind: SpaceKind, rows: np.ndarray) -> Space:
     """Return a space of dense rows."""
     symbols, offsets, none = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.float32)
     edits = Edits(np.zeros((1, 1), np.float32), np.empty((0, 0), np.float32), none, none, 0.0, 0.0, 0.0)
-    return Space(int(kind), 0, symbols, offsets, none, none, False, False, edits, rows)
+    return Space(int(kind), 0, symbols, offsets, none, False, edits, rows)
 
 
 def number_of_points(space: Space) -> int:
@@ -70,9 +70,7 @@ class PointStore:
             return PointStore(space._replace(rows=space.rows[places]))
         sequences = Sequences(space.symbols, space.offsets)
         entries, kept = sequences.entries(places), sequences.take(places)
-        turned_gaps = space.turned_gaps[entries] if space.both else space.turned_gaps
-        space = space._replace(gaps=space.gaps[entries], turned_gaps=turned_gaps)
-        return PointStore(space._replace(symbols=kept.symbols, offsets=kept.offsets))
+        return PointStore(space._replace(gaps=space.gaps[entries], symbols=kept.symbols, offsets=kept.offsets))
 
     def with_costs(self, costs: Costs) -> PointStore:
         """Return a store of the same points with other edit costs."""

@@ -133,7 +133,7 @@ def search(queries, stored, blocks, owners, excluded, n_candidates, found):
     room, lanes, edits = new_room(queries, stored), new_lanes_room(), queries.edits
     in_part, swapped, counted = edits.ends.size > 0, edits.swaps.size > 0, _is_counted(queries, blocks)
     exact, wanted = n_candidates == 0, max(n_candidates, 2 * points.shape[1])
-    least = 0.0 if queries.both and in_part else np.float64(edits.least) / _SLACK
+    least = np.float64(edits.least) / _SLACK
     last, n_sequences = points.shape[1] - 1, blocks.order.size
     n_edits, near = empty(blocks.n, np.int64), empty(blocks.n, np.int64)
     counts, seen = empty(_LEVELS, np.int64), empty(blocks.n // LANES + 2, np.int64)

@@ -30,8 +30,6 @@ class Space(NamedTuple):
     symbols: np.ndarray  # int32, codes of all sequences
     offsets: np.ndarray  # int64 (points + 1,)
     gaps: np.ndarray  # float32, cost of deleting or inserting each entry of ``symbols``
-    turned_gaps: np.ndarray  # float32, ``gaps`` in the other direction if ``both``, otherwise empty
-    both: bool  # whether distances are the minimum of both directions
     normalized: bool  # whether distances are divided by the length of the longer sequence
     edits: Edits
     rows: np.ndarray  # float32 (points, n_features)
@@ -125,19 +123,13 @@ def distance(queries, i, stored, j, bound, room):
     if room.columns.size > 0:
         return np.float64(by_bits(queries, i, stored, j, bound, room)) / divided
     first, stop = queries.offsets[i], queries.offsets[i + 1]
-    x, x_gaps, x_turned = queries.symbols[first:stop], queries.gaps[first:stop], queries.turned_gaps[first:stop]
+    x, x_gaps = queries.symbols[first:stop], queries.gaps[first:stop]
     first, stop = stored.offsets[j], stored.offsets[j + 1]
-    y, y_gaps, y_turned = stored.symbols[first:stop], stored.gaps[first:stop], stored.turned_gaps[first:stop]
+    y, y_gaps = stored.symbols[first:stop], stored.gaps[first:stop]
     edits = queries.edits
-    plain, least = _is_plain(edits), np.inf
-    for _ in range(2 if queries.both else 1):
-        if plain:
-            least = min(least, plain_edits(x, y, x_gaps, y_gaps, edits, bound, room.row))
-        else:
-            least = min(least, all_edits(x, y, x_gaps, y_gaps, edits, bound, room.row))
-        bound = min(bound, least)
-        x, y, x_gaps, y_gaps = y, x, y_turned, x_turned
-    return least / divided
+    if _is_plain(edits):
+        return plain_edits(x, y, x_gaps, y_gaps, edits, bound, room.row) / divided
+    return all_edits(x, y, x_gaps, y_gaps, edits, bound, room.row) / divided
 
 
 @kernel

@@ -35,8 +35,7 @@ class VantageSplit(NamedTuple):
 
 def distances_from(space: Space, point: int, others: np.ndarray) -> np.ndarray:
     """Return the distances between a stored point and other stored points: float64."""
-    queries = space._replace(gaps=space.turned_gaps, turned_gaps=space.gaps) if space.both else space
-    return distances_between(queries, space, np.full(others.size, point), others)
+    return distances_between(space, space, np.full(others.size, point), others)
 
 
 def distances_between(queries: Space, stored: Space, of_queries: np.ndarray, of_stored: np.ndarray) -> np.ndarray:

@@ -41,8 +41,8 @@ class VPTree(files.Saved):
     Parameters
     ----------
     metric : EditDistance or {"euclidean", "angular"}, default "euclidean"
-        Metric for sequences or for rows of numbers. An edit distance must have ``symmetric=True`` or
-        ``both_directions=True``. "angular" is the angle between two rows in radians, from 0 to pi.
+        Metric for sequences or for rows of numbers. An edit distance must have ``symmetric=True``. "angular" is the
+        angle between two rows in radians, from 0 to pi.
     leaf_size : int, default 8
         Maximum number of points in a leaf.
     tau : float in [0, 1), default 0.0
@@ -53,8 +53,8 @@ class VPTree(files.Saved):
         to the largest power of distances that respects this tolerance (``power_``; Skopal's TriGen, 2007). For a
         metric, the power is above 1, which reduces the number of computed distances, but nearer points may be missed.
         By default, distances of a metric are not raised to a power, and results are exact. Edit distances with
-        ``transposition``, ``contextual``, ``both_directions`` or ``normalized`` are not metrics. Their default is 0,
-        and results are nearly always exact.
+        ``transposition``, ``contextual`` or ``normalized`` are not metrics. Their default is 0, and results are nearly
+        always exact.
     random_state : int or numpy.random.SeedSequence, optional
         Random seed.
 
@@ -373,8 +373,7 @@ class VPTree(files.Saved):
             made._alphabet = distance._prepared()[0]
             n_symbols = len(made._alphabet.symbols)
             check_saved(sequences, n_symbols)
-            form = {"both": distance.both_directions, "normalized": distance.normalized}
-            made._costs = checked_costs(costs, n_symbols, **form)
+            made._costs = checked_costs(costs, n_symbols, normalized=distance.normalized)
             points = made._costs.points(sequences, STORED)
         elif metric is not None and rows is not None:
             points = space_of_rows(SpaceKind.EUCLIDEAN if metric == "euclidean" else SpaceKind.ANGULAR, rows)
@@ -389,7 +388,5 @@ class VPTree(files.Saved):
 
 
 def _check_metric(metric: EditDistance) -> None:
-    if not (metric.symmetric or metric.both_directions):
-        raise ValueError(
-            "metric must be symmetric: pass EditDistance(symmetric=True) or EditDistance(both_directions=True)"
-        )
+    if not metric.symmetric:
+        raise ValueError("metric must be symmetric: pass EditDistance(symmetric=True)")

@@ -289,24 +289,6 @@ def test_examples_to_test_on():
     assert result.metrics["entropy_reduction"][0] == pytest.approx(np.log2(result.metrics["accuracy"][0] / 0.125))
 
 
-def test_passes():
-    X, y = objects(80)
-    queries, answers = objects(40, seed=1)
-    passes = batch_evaluation(CMTClassifier(**FEW), X, y, queries, answers, seeds=(5,), n_passes=3, probes=())
-    options = {**FEW, "n_router_passes": 3, "n_head_passes": 3}
-    wanted = CMTClassifier(random_state=5, **options).fit(X, y).score(queries, answers)
-    assert passes.metrics["accuracy"][0] == wanted
-    spies: list[Any] = []
-
-    class Spy(Rote):
-        def fit(self, X: Any, y: Any) -> Any:
-            spies.append(self)
-            return super().fit(X, y)
-
-    batch_evaluation(Spy(), X, y, queries, answers, seeds=(5,), n_passes=3)
-    assert [call for call in spies[0].calls_ if call[0] == "learn"] == [("learn", 80)] * 3
-
-
 def test_labels_held_out():
     rng = np.random.default_rng(0)
     Y = scipy.sparse.csr_array(rng.random((60, 6)) < 0.3)
@@ -331,7 +313,6 @@ def test_invalid_arguments_of_evaluation():
         ({"seeds": ()}, "seeds must contain"),
         ({"holdout": 0.0}, "holdout must be above"),
         ({"probes": (0,)}, "probes must be between"),
-        ({"n_passes": 0}, "n_passes must be between"),
         ({"X_test": X}, "X_test and y_test must both be given"),
         ({"folds": 1}, "folds must be"),
         ({"folds": 11}, "at most the number of examples, 10"),

@@ -38,7 +38,6 @@ THINGS: dict[str, Callable[[], Any]] = {
     "plain": lambda: EditDistance("abc"),
     "learned": lambda: learned(transposition=1.0, gap_opening=0.5),
     "directed": lambda: learned(symmetric=False, contextual=True, local=0.5),
-    "both": lambda: learned(symmetric=False, both_directions=True),
     "numbers": lambda: EditDistance([(1, 2.0), (3, 4.0), "c"]),
     "euclidean": lambda: tree(ROWS),
     "angular": lambda: tree(ROWS, "angular", tolerance=0.05),

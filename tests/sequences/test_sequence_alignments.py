@@ -157,7 +157,7 @@ def test_counts_of_edits_are_the_gradient(local: bool, rng: np.random.Generator)
         points = costs.points(asked, ASKED), costs.points(stored, STORED)
         return float(weights @ distances_between(*points, pulls.first, pulls.second))
 
-    (found,) = tally(costs, asked, stored, pulls)
+    found = tally(costs, asked, stored, pulls)
     for name, place in [("openings", 0), ("openings", 1), *([("ends", 0)] if local else []), ("pairs", (0, 1))]:
         moved = []
         for step in (1e-3, -1e-3):

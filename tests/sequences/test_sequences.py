@@ -39,7 +39,7 @@ def of_costs(costs: np.ndarray, **options: Any) -> EditDistance:
         {"normalized": True},
         {"symmetric": False, "local": 0.6},
         {"symmetric": False, "local": 0.6, "normalized": True},
-        {"symmetric": False, "both_directions": True, "contextual": True},
+        {"symmetric": False, "contextual": True},
     ],
 )
 def test_the_nearest_are_those_of_the_least_distances(options: dict[str, Any], learned: bool, rng: np.random.Generator):
