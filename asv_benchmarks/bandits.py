@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t
 from shared.bandit_players import TASKS, Task, players_of
 from shared.made_logs import SETS_OF_LOGS, World, logging_policies, rows_of_classes, world_of
 from sklearn.svm import LinearSVC
@@ -18,14 +17,10 @@ from tabulate import tabulate
 
 from cmt_numba import CMTClassifier
 from cmt_numba.bandits import (
-    UCB1,
     ArgmaxRegressor,
-    EpsilonGreedy,
-    HybridLinUCB,
     LinUCB,
-    SquareCB,
 )
-from cmt_numba.bandits.evaluation import Log, estimate_rewards, evaluate, replay
+from cmt_numba.bandits.evaluation import Log, estimate_rewards, evaluate
 
 commands = Commands(__doc__)
 
@@ -353,109 +348,6 @@ def coverage(options: argparse.Namespace) -> None:
         rows = [[name, *cells] for name, cells in table.items()]
         print(tabulate(rows, headers=["estimator", "bias", "rmse", *METHODS], disable_numparse=True, tablefmt="github"))
         print(flush=True)
-
-
-POOL, N_POOLS, N_FEATURES, N_REPLACED = 20, 10, 6, 2
-REFERENCE = "HybridLinUCB"
-
-Maker = Callable[[Log, np.ndarray, int], Any]
-POLICIES: dict[str, Maker] = {
-    "EpsilonGreedy": lambda log, features, seed: EpsilonGreedy(epsilon=0.1, random_state=seed),
-    "UCB1": lambda log, features, seed: UCB1(scale=0.1, random_state=seed),
-    "EpsilonGreedy, contextual": lambda log, features, seed: EpsilonGreedy(
-        epsilon=0.1, contextual=True, random_state=seed
-    ),
-    "LinUCB": lambda log, features, seed: LinUCB(alpha=0.2, random_state=seed),
-    REFERENCE: lambda log, features, seed: HybridLinUCB(alpha=0.2, action_features=features, random_state=seed),
-    "SquareCB": lambda log, features, seed: SquareCB(gamma=50, random_state=seed),
-}
-
-
-class Sparing:
-    """A policy that learns from a random fraction of the rewards."""
-
-    def __init__(self, policy: Any, share: float) -> None:
-        self.policy, self.share, self.rng = policy, share, np.random.default_rng(17)
-
-    def act(self, contexts: Any, actions: Any) -> Any:
-        """Choose actions with the wrapped policy."""
-        return self.policy.act(contexts, actions)
-
-    def learn(self, *columns: Any) -> None:
-        """Learn from the rewards with the given probability, and ignore them otherwise."""
-        if self.rng.random() < self.share:
-            self.policy.learn(*columns)
-
-
-def made_log(n: int, seed: int) -> tuple[Log, np.ndarray]:
-    """Return a log of uniform choices from changing pools, and the features of all articles."""
-    rng = np.random.default_rng(seed)
-    every = max(1, n // N_POOLS)
-    articles = rng.dirichlet(np.full(N_FEATURES - 1, 0.15), POOL + N_REPLACED * N_POOLS)
-    features = np.column_stack([articles, np.ones(articles.shape[0])])
-    users = np.column_stack([rng.dirichlet(np.full(N_FEATURES - 1, 0.15), n), np.ones(n)])
-    taste = np.zeros((N_FEATURES, N_FEATURES))
-    taste[:-1, :-1] = rng.normal(size=(N_FEATURES - 1, N_FEATURES - 1)) * 2.0
-    appeal = rng.normal(size=features.shape[0]) * 0.3
-    oldest = np.minimum(np.arange(n) // every, N_POOLS) * N_REPLACED
-    allowed = oldest[:, None] + np.arange(POOL)
-    actions = allowed[np.arange(n), rng.integers(0, POOL, n)]
-    logits = np.einsum("nd,de,ne->n", users, taste, features[actions]) + appeal[actions] - 3.5
-    clicks = (rng.random(n) < 1 / (1 + np.exp(-logits))).astype(float)
-    return Log(actions, clicks, users, allowed=allowed), features
-
-
-def in_hindsight(log: Log) -> float:
-    """Return the value of always choosing the article that is best in hindsight, regardless of the user."""
-    policy = EpsilonGreedy(epsilon=0.0, random_state=0).learn(log.contexts, log.actions, log.rewards)
-    return replay(policy, log, learn=False).value
-
-
-def mean_with_interval(values: np.ndarray) -> str:
-    """Return the mean over logs (the first axis) and half the width of its confidence interval."""
-    n = values.shape[0]
-    width = float(t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
-    return f"{values.mean():.2f} ± {width:.2f}"
-
-
-@commands.add(
-    argument("--events", type=int, default=40_000, metavar="N", help="events per log"),
-    argument("--logs", type=int, default=4, metavar="N"),
-    argument("--shares", type=float, nargs="+", default=[1.0, 0.3, 0.2, 0.1, 0.05, 0.01], metavar="S"),
-)
-def replays(options: argparse.Namespace) -> None:
-    """Replay synthetic logs with changing pools of articles, and compare policies that learn.
-
-    The logs follow section 5 of Li et al. (2010), whose own log is not public. Each pool has 20 articles, some of which
-    are replaced now and then. Articles are shown at random to users, whose clicks depend on the features of the user
-    and of the article. Policies learn from a fraction of the rewards. Prints the click-through rate of each policy
-    relative to that of random choice, and the difference from the hybrid LinUCB on the same logs. Both are averaged
-    over several logs, with 95 % intervals by Student's t.
-    """
-    n, shares, start = options.events, options.shares, time.process_time()
-    relative = np.zeros((options.logs, len(POLICIES), len(shares)))
-    hindsight = np.zeros(options.logs)
-    for seed in range(options.logs):
-        log, features = made_log(n, seed)
-        chance = log.rewards.mean()
-        hindsight[seed] = in_hindsight(log) / chance
-        for i, make in enumerate(POLICIES.values()):
-            for j, share in enumerate(shares):
-                relative[seed, i, j] = replay(Sparing(make(log, features, seed), share), log).value / chance
-        print(f"log {seed}: {time.process_time() - start:.0f} s of CPU time", flush=True)
-    headers = ["share of rewards", *(f"{share:.0%}" for share in shares)]
-    rows = [
-        [name, *(mean_with_interval(relative[:, i, j]) for j in range(len(shares)))] for i, name in enumerate(POLICIES)
-    ] + [["best in hindsight", mean_with_interval(hindsight)]]
-    print(f"click-through rate relative to random choice, {n:,} events, {options.logs} logs")
-    print(tabulate(rows, headers=headers, disable_numparse=True, tablefmt="github"))
-    difference = relative - relative[:, [list(POLICIES).index(REFERENCE)]]
-    rows = [
-        [name, *(mean_with_interval(difference[:, i, j]) for j in range(len(shares)))]
-        for i, name in enumerate(POLICIES)
-    ]
-    print(f"difference from {REFERENCE}")
-    print(tabulate(rows, headers=headers, disable_numparse=True, tablefmt="github"))
 
 
 main = commands.main

@@ -21,7 +21,6 @@ from cmt_numba.bandits.evaluation import (
     evaluate,
     inverse_propensity,
     read_log,
-    read_log_in_batches,
     replay,
     self_normalized,
     self_normalized_doubly_robust,
@@ -435,9 +434,6 @@ def test_logs_are_read_from_files(suffix: str, world: World, tmp_path: Path):
     log = read_log(path, **columns)
     np.testing.assert_array_equal(log.actions, world.actions)
     np.testing.assert_allclose(log.contexts, world.X, rtol=1e-9)
-    parts = list(read_log_in_batches(path, 150, **columns))
-    assert [len(part) for part in parts] == [150, 150, 100]
-    np.testing.assert_array_equal(np.concatenate([part.propensities for part in parts]), log.propensities)
     with pytest.raises(KeyError, match="the column 'x'"):
         read_log(path, reward="clicked", context=["x"])
 

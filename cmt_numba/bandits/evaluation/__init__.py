@@ -25,7 +25,7 @@ from ._estimators import (
     switch,
 )
 from ._evaluate import Evaluation, PolicyComparison, evaluate, target_probabilities
-from ._logs import Log, read_log, read_log_in_batches
+from ._logs import Log, read_log
 from ._nuisances import estimate_propensities, estimate_rewards
 from ._replay import Replay, replay
 
@@ -41,7 +41,6 @@ __all__ = [
     "evaluate",
     "inverse_propensity",
     "read_log",
-    "read_log_in_batches",
     "replay",
     "self_normalized",
     "self_normalized_doubly_robust",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from ..._validation import check_integer
 from .._checks import (
     Choices,
     check_actions,
@@ -257,43 +256,14 @@ def read_log(path: Any, **columns: Any) -> Log:
     """
     if hasattr(path, "columns"):
         return Log.from_frame(path, **columns)
-    return Log.from_frame(import_module("pandas").concat(list(_frames(path, 1 << 16)), ignore_index=True), **columns)
-
-
-def read_log_in_batches(path: str | os.PathLike[str], batch_size: int = 10_000, **columns: Any) -> Iterator[Log]:
-    """Read a log file in parts, for files larger than memory.
-
-    Pass ``allowed``, because by default each part allows only the actions that occur in it.
-
-    Parameters
-    ----------
-    path, **columns
-        As in :func:`read_log`.
-    batch_size : int, default 10,000
-        Maximum number of rows in a part.
-
-    Yields
-    ------
-    Log
-    """
-    for frame in _frames(path, check_integer("batch_size", batch_size, 1)):
-        yield Log.from_frame(frame, **columns)
-
-
-def _frames(path: str | os.PathLike[str], n_rows: int) -> Iterator[Any]:
-    """Yield the rows of a file as data frames."""
     name = Path(path).name.lower()
     if not name.endswith(_SUFFIXES):
         raise ValueError(f"{os.fspath(path)}: the suffix must be one of {', '.join(_SUFFIXES)}")
-    if name.endswith(".parquet"):
-        with import_module("pyarrow.parquet").ParquetFile(path) as file:
-            yield from (batch.to_pandas() for batch in file.iter_batches(n_rows) if batch.num_rows > 0)
-        return
     pandas = import_module("pandas")
-    read = partial(pandas.read_json, lines=True) if ".jsonl" in name else pandas.read_csv
+    read = pandas.read_parquet if name.endswith(".parquet") else pandas.read_csv
+    read = partial(pandas.read_json, lines=True) if ".jsonl" in name else read
     try:
-        with read(path, chunksize=n_rows) as frames:
-            yield from frames
+        return Log.from_frame(read(path), **columns)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         reason = "is damaged or incomplete and cannot be decompressed; use a complete copy"
         raise ValueError(f"{os.fspath(path)}: {reason}") from error
