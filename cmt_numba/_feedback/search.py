@@ -17,6 +17,7 @@ _CELLS_AT_ONCE = 1 << 21  # numbers in the keys of candidates that are ranked to
 _N_MOVED = 25  # number of candidates by moved keys
 _N_SAMPLES = 256
 _FEW_PAIRS = 1 << 12
+_HALF, _FLATTER = 0.5, 4.1  # similarities of words grow more slowly above this one, so that they remain below 1
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
 
 
@@ -154,6 +155,8 @@ class LearnedSearch:
             scores = np.minimum(scores / (self._scale * _lengths(Q)[:, None]), _NEARLY_EXACT)
         elif index.metric == "euclidean":
             scores = 1.0 - np.square(scores / self._scale) / 2.0
+        elif index.metric == "words":
+            scores = np.minimum(scores, _HALF + (scores - _HALF) / _FLATTER)
         return scores, self.model.prepare(vectors)
 
     def _as_scores(self, index: Any, Q: Any, ranked: np.ndarray) -> np.ndarray:
@@ -163,6 +166,8 @@ class LearnedSearch:
         elif index.metric == "euclidean":
             squares = 2.0 * (1.0 - ranked)  # negative if a memory is rated higher than one with the key of the query
             ranked = -self._scale * np.sign(squares) * np.sqrt(np.abs(squares))
+        elif index.metric == "words":
+            ranked = np.maximum(ranked, _HALF + (ranked - _HALF) * _FLATTER)
         return ranked
 
     # Changes

@@ -457,24 +457,27 @@ class ShardedStore:
 
     # Learning
 
-    def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
+    def feedback(self, X: Any, keys: Any, rewards: Any, *, texts: Any = None) -> None:
         """Learn from the rewards of results; see :meth:`cmt_numba.MemoryStore.feedback`.
 
         Every shard learns from all rewards, also of the memories of other shards. A shard that is added later has not
-        learned from earlier rewards. How much words count is not learned.
+        learned from earlier rewards. How much words count compared with vectors is not learned.
         """
-        X = self._check_vectors(X)
-        given = stores.check_answers(keys, X.shape[0])
+        X, words = self._check_queries(X, texts)
+        given = stores.check_answers(keys, len(words) if X is None else X.shape[0])  # type: ignore[arg-type]
         there = ~stores.are_none(given)
         rewards = check_rewards(rewards, np.where(there, 0, -1), may_be_unknown=True)
-        if there.any():
-            items = self.get(list(dict.fromkeys(stores.check_keys(given[there].tolist(), distinct=False))))
-            have_vectors = _have_vectors(items)
-            without = {key for key, has_vector in zip(items.keys, have_vectors, strict=True) if not has_vector}
-            given[[[key in without for key in row] for row in given]] = None
-            if have_vectors.any():
-                known = pick(items.keys, np.flatnonzero(have_vectors))
-                self._client.change_all("feedback", X, given, rewards, known, items.vectors[have_vectors])
+        if not there.any():
+            return
+        items = self.get(list(dict.fromkeys(stores.check_keys(given[there].tolist(), distinct=False))))
+        can_learn = np.array([text is not None for text in items.texts]) if X is None else _have_vectors(items)
+        without = {key for key, may in zip(items.keys, can_learn, strict=True) if not may}
+        given[[[key in without for key in row] for row in given]] = None
+        if can_learn.any():
+            rows = np.flatnonzero(can_learn)
+            known = pick(items.keys, rows), pick(items.texts, rows) if X is None else items.vectors[rows]
+            words, statistics = (words, self._statistics(words)) if X is None else (None, None)  # type: ignore[arg-type]
+            self._client.change_all("feedback", X, words, given, rewards, known, statistics)
 
     def learned(self) -> stores.LearnedSummary | None:
         """Return what the shards have learned from rewards; see :meth:`cmt_numba.MemoryStore.learned`.

@@ -113,6 +113,17 @@ def indexed_fields(store: MemoryStore) -> list[tuple[str, ...]]:
     return [tuple(path[3:-1].split('"."')) for path in store._contents.records.fields()]  # paths are $."name"."name"
 
 
-def learn_from_all(store: MemoryStore, X: Any, keys: Any, rewards: Any, known: list[Key], vectors: Any) -> None:
-    """Learn from rewards of memories in all shards, with the distinct keys ``known`` and their vectors."""
-    store._contents.change(lambda: store._feedback(X, keys, rewards, known, vectors))
+def learn_from_all(
+    store: MemoryStore,
+    X: Any,
+    words: list[Counter[int]] | None,
+    keys: Any,
+    rewards: Any,
+    known: tuple[list[Key], Any],
+    statistics: WordStatistics | None,
+) -> None:
+    """Learn from rewards of memories in all shards.
+
+    ``known`` are their distinct keys, and their vectors or, for queries without vectors, their texts.
+    """
+    store._contents.change(lambda: store._feedback(X, words, keys, rewards, known, statistics))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Sized
 from contextlib import suppress
 from functools import partial
@@ -24,6 +23,8 @@ from ._others import MemoriesOfOthers
 from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns
 from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
+from ._text_search import WeighedWords
+from ._word_vectors import rows_of_words
 
 T = TypeVar("T")
 
@@ -279,11 +280,12 @@ class StoreContents(DurableForm):
         state = self.state
         assert self._undo is not None
         if self.journal is None:
-            before, learned, index = state.parts_of(ids), state.feedback, state.index
+            before, index = state.parts_of(ids), state.index
+            learned = state.feedback, state.text_feedback
 
             def undo() -> None:
                 state.put_back(ids, *before)
-                state.feedback, state.index = learned, index
+                (state.feedback, state.text_feedback), state.index = learned, index
 
             self._undo.append(undo)
         self.lock.step(partial(self._replace, ids, content))
@@ -315,26 +317,29 @@ class StoreContents(DurableForm):
     def learn(
         self,
         X: Any,
+        words: list[WeighedWords] | None,
         ids: np.ndarray,
         rewards: np.ndarray,
+        others: MemoriesOfOthers | None,
         target_recall: float,
-        others: MemoriesOfOthers,
-        words: list[Counter[int]] | None,
         *,
         is_shared: bool,
     ) -> None:
-        """Learn from rewards, at the end of a change: this cannot be undone in memory."""
-        if words is None:
-            ids, rewards = self.state.with_competitors(X, ids, rewards, target_recall)
+        """Learn from rewards of queries, at the end of a change: this cannot be undone in memory."""
+        state, n_shown, weights = self.state, ids.shape[1], None
+        if X is None or words is None:
+            queries = rows_of_words(words) if words is not None else X
+            index, learned = state.learner(X is None)
+            ids = learned.with_competitors(index, queries, ids, target_recall)
         else:
-            shown = rewards
-            ids = find_competitors(self.state, X, words, ids, target_recall)
-            rewards = np.full(ids.shape, np.nan, np.float32)
-            rewards[:, : shown.shape[1]] = shown
-        learned: dict[str, Any] = {"is_shared": is_shared, "weights": None, **others._asdict()}
-        if words is not None and not is_shared:
-            learned["weights"] = learn_weights(self.state, X, words, ids, rewards)
-        learn = partial(self._apply, "learn", X=X, ids=ids, rewards=rewards, **learned)
+            queries, ids = X, find_competitors(state, X, words, ids, target_recall)
+        every = np.full(ids.shape, np.nan, np.float32)
+        every[:, :n_shown] = rewards
+        if X is not None and words is not None and not is_shared:
+            weights = learn_weights(state, X, words, ids, every)
+        others = others or MemoriesOfOthers(np.empty(0, np.int64), queries[:0])
+        given = {"X": queries, "ids": ids, "rewards": every, "is_shared": is_shared, **others._asdict()}
+        learn = partial(self._apply, "learn", **given, weights=weights, by_words=X is None)
         if len(ids) <= ROWS_LEARNED_IN_PLACE:
             uninterrupted(self.lock.step, learn)
         else:

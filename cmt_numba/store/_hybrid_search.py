@@ -11,6 +11,7 @@ from .._forest import NONE
 from ._state import AllowedMemories, StoreState
 from ._text_index import WordStatistics
 from ._text_search import WeighedWords
+from ._word_vectors import full_scores
 
 _DEPTH = 20  # at least this number of the best memories by vectors, and by words, are candidates
 _N_COMPETITORS = 10  # number of results with which rewarded memories are compared
@@ -39,15 +40,29 @@ def search(
             return np.full((Q.shape[0], k), NONE), np.full((Q.shape[0], k), -np.inf)
         return state.search(Q, k, target_recall, vectors, n_threads)
     queries = [state.texts.weigh(own, statistics) for own in words]
-    if Q is None or state.index is None:
+    if Q is None:
+        return state.search_texts(queries, k, texts, n_threads)
+    if state.index is None:
         ids, scores = state.texts.search(queries, k, texts, n_threads)
-        return ids, scores if Q is None else scores * (_relative_weights(state)[1] / _most(queries)[:, None])
+        return ids, scores * (_relative_weights(state)[1] / full_scores(queries))
+    return _search_both(state, Q, queries, k, target_recall, among or _ALL, n_threads)
+
+
+def _search_both(
+    state: StoreState,
+    Q: Any,
+    queries: list[WeighedWords],
+    k: int,
+    target_recall: float,
+    among: AllowedMemories,
+    n_threads: int,
+) -> tuple[np.ndarray, np.ndarray]:
     depth = max(k, _DEPTH)
-    similar = state.search(Q, depth, target_recall, vectors, n_threads)[0]
+    similar = state.search(Q, depth, target_recall, among.vectors, n_threads)[0]
     if len(state.texts) == 0:
         candidates = similar
     else:
-        others = state.texts.search(queries, depth, texts, n_threads)[0]
+        others = state.texts.search(queries, depth, among.texts, n_threads)[0]
         others[(others[:, :, None] == similar[:, None]).any(axis=2)] = NONE
         candidates = np.concatenate([similar, others], axis=1)
     ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
@@ -57,20 +72,20 @@ def search(
         own = candidates[rows]
         both = _parts(state, Q[rows], queries[rows], own) @ _relative_weights(state)
         both[own == NONE] = -np.inf
-        order = np.lexsort((own, -both), axis=1)[:, :k]
-        ids[rows], scores[rows] = np.take_along_axis(own, order, axis=1), np.take_along_axis(both, order, axis=1)
+        best = np.arange(len(own))[:, None], np.lexsort((own, -both), axis=1)[:, :k]
+        ids[rows], scores[rows] = own[best], both[best]
     return ids, scores
 
 
 def _parts(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
     """Return the parts of the scores of candidates, an array of shape (n, m, 3).
 
-    They are the cosine, the score of BM25 divided by its upper bound for the query, and the learned similarity minus
-    the cosine. The parts of memories without a vector or a text, and of ids that are not stored, are 0.
+    They are the cosine, the score of BM25 divided by :func:`full_scores`, and the learned similarity minus the cosine.
+    The parts of memories without a vector or a text, and of ids that are not stored, are 0.
     """
     parts = np.zeros((*ids.shape, 3))
     parts[:, :, 0] = _cosines(state, Q, ids)
-    parts[:, :, 1] = state.texts.scores(queries, ids) / _most(queries)[:, None]
+    parts[:, :, 1] = state.texts.scores(queries, ids) / full_scores(queries)
     if state.feedback is not None and state.feedback.model.is_used:
         there = state.have_vectors(ids.reshape(-1)).reshape(ids.shape)
         similar = state.feedback.similarities(state.index, Q, np.where(there, ids, NONE))
@@ -84,23 +99,18 @@ def _relative_weights(state: StoreState) -> np.ndarray:
     return weights
 
 
-def _most(queries: list[WeighedWords]) -> np.ndarray:
-    """Return an upper bound of the score of BM25 for each query."""
-    return np.array([max(float(query.weights.sum()), 1e-30) for query in queries])
-
-
 def find_competitors(
-    state: StoreState, Q: Any, words: list[Counter[int]], ids: np.ndarray, target_recall: float
+    state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray, target_recall: float
 ) -> np.ndarray:
     """Return ids with further results of each query that have vectors, with which rewarded memories are compared."""
-    found = search(state, Q, words, _N_COMPETITORS, target_recall, None, 1)[0]
+    found = _search_both(state, Q, queries, _N_COMPETITORS, target_recall, _ALL, 1)[0]
     there = state.have_vectors(found.reshape(-1)).reshape(found.shape)
     found[~there | (found[:, :, None] == ids[:, None]).any(axis=2)] = NONE
     return np.concatenate([ids, found], axis=1)
 
 
 def learn_weights(
-    state: StoreState, Q: Any, words: list[Counter[int]], ids: np.ndarray, rewards: np.ndarray
+    state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray, rewards: np.ndarray
 ) -> np.ndarray:
     """Return the weights of the parts after a step by the gradient of a softmax for each query with rewards.
 
@@ -109,7 +119,7 @@ def learn_weights(
     weights, squares = state.part_weights.copy()
     there = ids > NONE
     ids = np.where(there, ids, NONE)
-    parts = _parts(state, Q, [state.texts.weigh(own) for own in words], ids)
+    parts = _parts(state, Q, queries, ids)
     earned = np.where(there & ~np.isnan(rewards), rewards, 0.0)
     for row in np.flatnonzero(earned.sum(axis=1) > 0.0):
         scores = np.where(there[row], parts[row] @ weights, -np.inf)

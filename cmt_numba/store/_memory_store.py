@@ -33,6 +33,7 @@ from ._hybrid_search import search
 from ._others import MemoriesOfOthers, other_ids
 from ._results import Item, Items, Results, read_payload
 from ._text_index import WordStatistics
+from ._word_vectors import rows_of_words
 from ._writing import set_fields, write_memories
 
 
@@ -265,9 +266,10 @@ class MemoryStore:
         -------
         Results
             Keys, scores, payloads and texts. The results of a single query have one row. Without texts, scores are
-            those of the metric, and memories without a vector are not found. Without vectors, scores are those of BM25,
-            and memories that share no word with the query are not found. With both, the score is the cosine plus the
-            score of BM25 divided by its upper bound for the query; what a memory lacks counts 0.
+            those of the metric, and memories without a vector are not found. Without vectors, scores are those of BM25
+            plus the learned effect of rewards, and memories that share no word with the query are only found if they
+            have earned rewards. With both, the score is the cosine plus the score of BM25 divided by that of a text of
+            mean length with each word of the query once; what a memory lacks counts 0.
         """
         X, words = read_queries(X, texts, self._encoder)
         return self._query(X, words, k, where, target_recall)
@@ -419,36 +421,44 @@ class MemoryStore:
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,), or None
-            The queries. With None, the encoder computes them from ``texts``.
+            The queries. With None, the encoder computes them from ``texts``, or the store learns from their words.
         keys : array-like of keys, shape (n,) or (n, k)
             The keys of the memories that were shown for each query, such as ``results.keys``, or of the right memory.
             None stands for no memory.
         rewards : array-like of float, shape (n,) or the shape of ``keys``
             Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome, and
-            is divided among them by the probability that each caused it. Memories without vectors learn nothing.
+            is divided among them by the probability that each caused it.
         texts : str or list of str, optional
-            The texts of the queries. The store then also learns how much words count compared with vectors.
+            The texts of the queries. With vectors, the store also learns how much words count compared with vectors.
+
+        Notes
+        -----
+        Rewards of queries with vectors teach nothing about memories without vectors, and do not affect queries by words
+        alone. Rewards of queries by words alone only affect such queries.
         """
         X, words = read_queries(X, texts, self._encoder)
-        if X is None:
-            raise ValueError("feedback learns from vectors: pass X, or open the store with an encoder")
-        self._contents.change(partial(self._feedback, X, keys, rewards, words=words))
+        self._contents.change(partial(self._feedback, X, words, keys, rewards))
 
     def _feedback(
         self,
         X: Any,
+        words: list[Counter[int]] | None,
         keys: Any,
         rewards: Any,
-        known: list[Key] | None = None,
-        vectors: Any = None,
-        words: list[Counter[int]] | None = None,
+        known: tuple[list[Key], Any] | None = None,
+        statistics: WordStatistics | None = None,
     ) -> None:
-        """Learn from rewards. Memories of other shards may be among those with the keys ``known`` and ``vectors``."""
+        """Learn from rewards.
+
+        In a shard, ``known`` are the keys and vectors of memories of all shards, or the keys and texts for queries
+        without vectors. ``statistics`` are those of the texts in all shards.
+        """
         contents = self._contents
-        X = contents.check_vectors(X, words)
-        given = check_answers(keys, X.shape[0])
+        state = contents.state
+        X = None if X is None else contents.check_vectors(X, words)
+        given = check_answers(keys, len(words) if X is None else X.shape[0])  # type: ignore[arg-type]
         ids = np.full(given.shape, NONE, np.int64)
-        others = MemoriesOfOthers(np.empty(0, np.int64), X[:0])
+        others = None
         if (there := ~are_none(given)).any():
             checked = check_keys(given[there].tolist(), distinct=False)
             found = contents.records.find(checked)
@@ -456,13 +466,17 @@ class MemoryStore:
                 check_stored(checked, found)
             elif (missing := np.flatnonzero(found < 0)).size > 0:
                 found[missing] = other_ids([checked[i] for i in missing])
-                others = MemoriesOfOthers.of(known, contents.check_vectors(vectors))
-            ids[there] = np.where(contents.state.have_vectors(found) | (found < NONE), found, NONE)
+                vectors = contents.check_vectors(known[1]) if X is not None else state.vectors_of_texts(known[1])
+                others = MemoriesOfOthers.of(known[0], vectors)
+            can_learn = state.texts.contains(found) if X is None else state.have_vectors(found)
+            ids[there] = np.where(can_learn | (found < NONE), found, NONE)
         rewards = check_rewards(rewards, ids, may_be_unknown=True)
         given_rewards = np.where(ids == NONE, np.nan, rewards)
-        if not np.isnan(given_rewards).all() and contents.state.index is not None:
+        is_empty = len(state.texts) == 0 if X is None else state.index is None
+        if not is_empty and not np.isnan(given_rewards).all():
+            queries = None if words is None else [state.texts.weigh(own, statistics) for own in words]
             is_shared = rewards.shape != ids.shape
-            contents.learn(X, ids, given_rewards, self._target_recall, others, words, is_shared=is_shared)
+            contents.learn(X, queries, ids, given_rewards, others, self._target_recall, is_shared=is_shared)
 
     def learned(self) -> LearnedSummary | None:
         """Return what the store has learned from rewards, or None if there were none.
@@ -473,7 +487,8 @@ class MemoryStore:
             The weight of each part of a score, and the gain in reward over ranking by similarity, with an interval.
         """
         self._contents.check_open()
-        feedback = self._contents.state.feedback
+        state = self._contents.state
+        feedback = state.feedback or state.text_feedback
         return None if feedback is None else self._contents.lock.read(feedback.model.learned)
 
     def explain(self, X: Any, k: int = 10, *, texts: Any = None) -> list[ExplainedResult]:
@@ -490,19 +505,23 @@ class MemoryStore:
             The key, the score and its parts for each result, best first. With the cosine, their sum is the score, apart
             from the advantage of a memory with the key of the query.
         """
-        X, _ = read_queries(X, texts, self._encoder)
+        X, words = read_queries(X, texts, self._encoder)
 
         def explain() -> list[ExplainedResult]:
-            Q = None if X is None else self._contents.check_vectors(X)
-            if Q is None or Q.shape[0] != 1:
-                raise ValueError("explain takes a single query with a vector")
-            found = self.query(Q, k, texts=texts)[0]
-            state = self._contents.state
-            ids = self._contents.records.find([result.key for result in found])
+            contents = self._contents
+            Q = None if X is None else contents.check_vectors(X, words)
+            if (len(words) if Q is None else Q.shape[0]) != 1:  # type: ignore[arg-type]
+                raise ValueError("explain takes a single query")
+            found, state = self._query(Q, words, k, None, None)[0], contents.state
+            ids = contents.records.find([result.key for result in found])
             parts = [{"similarity": result.score} for result in found]
-            if state.feedback is not None and state.feedback.model.is_used and ids.size > 0:
-                ids = np.where(state.have_vectors(ids), ids, NONE)
-                parts = state.feedback.explain(state.index, Q, ids, self._target_recall)
+            has_learned = state.text_feedback is not None if Q is None else state.feedback is not None
+            if has_learned and ids.size > 0:
+                index, learned = state.learner(Q is None)
+                if learned.model.is_used:
+                    queries = rows_of_words([state.texts.weigh(words[0])]) if Q is None else Q  # type: ignore[index]
+                    ids = np.where(index.contains(ids), ids, NONE)
+                    parts = learned.explain(index, queries, ids, self._target_recall)
             return [ExplainedResult(result.key, result.score, own) for result, own in zip(found, parts, strict=True)]
 
         return self._contents.alone(explain)

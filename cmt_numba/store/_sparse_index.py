@@ -14,7 +14,7 @@ import scipy.sparse
 
 from .. import _heads as heads
 from .._change import share_rows
-from .._forest import NONE, Rows, aim_probe, new_probe, require, resized, row_of, value_of
+from .._forest import NONE, Rows, aim_probe, new_probe, require, resized, row_of, top_k, value_of
 from .._jit import inner, kernel, release
 from ._checks import METRICS
 
@@ -278,8 +278,8 @@ class SparseIndex:
         if recent.size > 0:
             slots = np.concatenate([slots, np.broadcast_to(recent, (n_rows, recent.size))], axis=1)
             scores = np.concatenate([scores, self._products(Q, recent)], axis=1)
-            best = np.argpartition(-scores, wanted - 1, axis=1)[:, :wanted]
-            slots, scores = np.take_along_axis(slots, best, axis=1), np.take_along_axis(scores, best, axis=1)
+            best, scores = top_k(scores, wanted)
+            slots = np.where(best == NONE, NONE, slots[np.arange(n_rows)[:, None], best])
         return slots, scores
 
     def _as_rows(self, built: _Postings, Q: Any) -> Rows:

@@ -19,7 +19,9 @@ from ._checks import check_metric, check_values
 from ._eviction import POLICIES, EvictionOrder
 from ._sparse_index import SparseIndex
 from ._text_index import TextIndex
-from ._words import check_words
+from ._text_search import WeighedWords
+from ._word_vectors import WordVectors, full_scores, rows_of_words
+from ._words import N_WORDS, check_words, count_words
 
 ROWS_IN_A_STEP = 256
 """Number of dense rows to write in a few milliseconds, for which queries wait."""
@@ -86,7 +88,9 @@ class StoreState:
     next_id : int
         The id of the next memory.
     feedback : LearnedSearch or None
-        What the store has learned from rewards; None if there were none.
+        What the store has learned from rewards of queries with vectors; None if there were none.
+    text_feedback : LearnedSearch or None
+        What the store has learned from rewards of queries with texts alone; None if there were none.
     part_weights : ndarray of float64, shape (2, 3)
         The weights of the parts of scores in hybrid searches, and the sums of their squared gradients.
     step : callable
@@ -99,6 +103,7 @@ class StoreState:
         self.texts = TextIndex()
         self.next_id = self._n_memories = 0
         self.feedback: LearnedSearch | None = None
+        self.text_feedback: LearnedSearch | None = None
         self.part_weights = np.stack([np.full(3, 10.0), np.zeros(3)])
         bounded = options.max_items is not None
         self.eviction = (POLICIES[options.eviction] if bounded else EvictionOrder)(options.seed)
@@ -161,15 +166,27 @@ class StoreState:
             return found
         return learned.search(self.index, Q, k, target_recall, among, n_threads)
 
-    def with_competitors(
-        self, X: Any, ids: np.ndarray, rewards: np.ndarray, target_recall: float
+    def search_texts(
+        self, queries: list[WeighedWords], k: int, among: Any, n_threads: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of shown memories and of other candidates, with their rewards, NaN if unknown."""
-        learned = self.feedback or LearnedSearch(self.index, self.form == "sparse")
-        candidates = learned.with_competitors(self.index, X, ids, target_recall)
-        every = np.full(candidates.shape, np.nan, np.float32)
-        every[:, : ids.shape[1]] = rewards
-        return candidates, every
+        """Return the ids and scores of the best ``k`` memories for each query, by words and what was learned."""
+        if self.text_feedback is None:
+            return self.texts.search(queries, k, among, n_threads)
+        index = WordVectors(self.texts)
+        ids, scores = self.text_feedback.search(index, rows_of_words(queries), k, 1.0, among, n_threads)
+        are_empty = [query.words.size == 0 for query in queries]
+        ids[are_empty], scores[are_empty] = NONE, -np.inf
+        return ids, scores * full_scores(queries)
+
+    def learner(self, by_words: bool) -> tuple[Any, LearnedSearch]:
+        """Return the index, of vectors or of words, from which rewards are learned, and what was learned so far."""
+        index = WordVectors(self.texts) if by_words else self.index
+        learned = self.text_feedback if by_words else self.feedback
+        return index, learned or LearnedSearch(index, by_words or self.form == "sparse")
+
+    def vectors_of_texts(self, texts: list[str]) -> Any:
+        """Return the vectors of other texts for :meth:`learn` with ``by_words``."""
+        return WordVectors(self.texts).of_words(count_words(texts))
 
     def take_results(self) -> np.ndarray:
         """Return the ids that queries have returned since the last call, the best of each row last."""
@@ -259,10 +276,7 @@ class StoreState:
             self._replace_vectors(ids, X)
         self._insert_words(ids, words)
         self.eviction.returned(ids)
-        if self.feedback is not None and self.feedback.model.has_any(ids):
-            learned = self.feedback.copy()  # so that the change can be undone
-            learned.model.forget(ids)
-            self.feedback = learned
+        self.feedback, self.text_feedback = _without(self.feedback, ids), _without(self.text_feedback, ids)
 
     def _replace_vectors(self, ids: np.ndarray, X: Any) -> None:
         if len(self.texts) > 0:  # some memories may have no vectors
@@ -285,8 +299,9 @@ class StoreState:
         self.texts.remove(ids)
         self._n_memories -= ids.size
         self.eviction.removed(ids)
-        if self.feedback is not None:
-            self.feedback.model.forget(ids)
+        for learned in (self.feedback, self.text_feedback):
+            if learned is not None:
+                learned.model.forget(ids)
 
     def learn(
         self,
@@ -297,22 +312,26 @@ class StoreState:
         others: np.ndarray,
         vectors: Any,
         weights: np.ndarray | None,
+        by_words: bool,
     ) -> None:
         """Learn from the rewards of memories, arrays of shape (n, k). An id of -1 stands for no memory.
 
-        Memories of other shards have the ids ``others``, which are below -1 and ascending, and are passed as vectors.
-        ``weights`` are the new weights of the parts of scores, or None.
+        With ``by_words``, queries are results of :func:`rows_of_words`. Memories of other shards have the ids
+        ``others``, which are below -1 and ascending, and are passed as vectors. ``weights`` are the new weights of the
+        parts of scores, or None.
 
         Few rows are learned in place. For more, queries use a copy until it has learned them.
         """
-        learned = self.feedback
-        if learned is None:
-            learned = LearnedSearch(self.index, self.form == "sparse")
-        elif len(ids) > ROWS_LEARNED_IN_PLACE:
+        index, learned = self.learner(by_words)
+        if len(ids) > ROWS_LEARNED_IN_PLACE:
             learned = learned.copy()
-        index = self.index if others.size == 0 else WithOthers(self.index, others, vectors)
+        if others.size > 0:
+            index = WithOthers(index, others, vectors)
         learned.learn(index, X, ids, rewards, is_shared=is_shared)
-        self.feedback = learned
+        if by_words:
+            self.text_feedback = learned
+        else:
+            self.feedback = learned
         if weights is not None:
             self.part_weights = weights
 
@@ -330,6 +349,8 @@ class StoreState:
             arrays = arrays | as_part("index", own)
         if self.feedback is not None:
             arrays = arrays | as_part("feedback", self.feedback.arrays()) | {"part_weights": self.part_weights}
+        if self.text_feedback is not None:
+            arrays = arrays | as_part("text_feedback", self.text_feedback.arrays())
         if len(self.texts) > 0:
             arrays = arrays | as_part("texts", self.texts.arrays())
         fields = {"options": self.options._asdict(), "form": self.form, "index": facts, "next_id": self.next_id}
@@ -360,6 +381,8 @@ class StoreState:
         try:
             if texts := of_part("texts", arrays):
                 state.texts = TextIndex.of_arrays(texts)
+            if learned := of_part("text_feedback", arrays):
+                state.text_feedback = LearnedSearch.of_arrays(N_WORDS, True, learned)
         except KeyError as error:
             raise InvariantError(f"the texts lack {error}") from error
         state.next_id, ids = take(fields, "next_id", int), state.ids
@@ -367,6 +390,14 @@ class StoreState:
         require(state.next_id > ids.max(initial=-1), "the next id must be above all others")
         state.eviction.restore(arrays, ids)
         return state
+
+
+def _without(learned: LearnedSearch | None, ids: np.ndarray) -> LearnedSearch | None:
+    """Return what was learned without some memories. The original does not change, so that this can be undone."""
+    if learned is not None and learned.model.has_any(ids):
+        learned = learned.copy()
+        learned.model.forget(ids)
+    return learned
 
 
 def check_weights(weights: np.ndarray) -> None:
@@ -382,7 +413,12 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
     words = arguments.get("words")
     if name in ("insert", "replace") and words is not None:
         check_words(words, X.shape[0] if X is not None else ids.size if ids is not None else words.shape[0])
-    if name in ("insert", "replace", "learn") and (name == "learn" or X is not None or words is None):
+    by_words = arguments.get("by_words", False)
+    if by_words is True:
+        is_csr = scipy.sparse.issparse(X) and X.format == "csr" and X.dtype == np.float32 and X.shape[1] == N_WORDS
+        if not is_csr or not X.has_canonical_format or not np.isfinite(X.data).all() or (X.data < 0.0).any():
+            raise ValueError("its words are invalid")
+    elif name in ("insert", "replace", "learn") and (name == "learn" or X is not None or words is None):
         form = "dense" if isinstance(X, np.ndarray) else "sparse"
         if X is None or X.ndim != 2 or X.dtype != np.float32 or state.form not in (None, form):
             raise ValueError("its vectors do not fit the store")
@@ -398,15 +434,16 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
         others, vectors = arguments.get("others"), arguments.get("vectors")
         if others is None or others.dtype != np.int64 or not (np.diff(others) > 0).all() or (others >= NONE).any():
             raise ValueError("the ids of other shards are invalid")
-        if vectors is None or type(vectors) is not type(X) or vectors.shape != (others.size, X.shape[1]):
+        is_like = type(vectors) is type(X) and (not by_words or vectors.has_canonical_format)
+        if not is_like or vectors.shape != (others.size, X.shape[1]):
             raise ValueError("the vectors of other shards do not fit")
         known = ids[(ids != NONE) & ~np.isin(ids, others)]
-        if state.index is None or not state.index.contains(known).all():
+        if not (state.texts.contains(known) if by_words else state.have_vectors(known)).all():
             raise ValueError("its ids are not stored")
         if arguments.get("weights") is not None:
             check_weights(arguments["weights"])
-        if type(arguments.get("is_shared")) is not bool:
-            raise ValueError("is_shared must be true or false")
+        if type(arguments.get("is_shared")) is not bool or type(by_words) is not bool:
+            raise ValueError("is_shared and by_words must be true or false")
     elif name != "insert" and (ids is None or ids.dtype != np.int64 or ids.ndim != 1):
         raise ValueError("its ids are not integers")
     if name in ("replace", "remove"):

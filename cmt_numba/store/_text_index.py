@@ -80,6 +80,11 @@ class TextIndex:
         stored: np.ndarray = ids[ids != NONE]
         return stored
 
+    @property
+    def next_id(self) -> int:
+        """A number above all ids."""
+        return self._slots.size
+
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id has a text."""
         there: np.ndarray = self._slots_of(ids) != NONE
@@ -179,6 +184,12 @@ class TextIndex:
         mask[slots] = True
         return AllowedTexts(slots, mask)
 
+    def allows(self, among: AllowedTexts, ids: np.ndarray) -> np.ndarray:
+        """Return whether a search may return each id. Ids without a text are not allowed."""
+        slots = self._slots_of(ids)
+        allowed: np.ndarray = (slots != NONE) & among.mask[slots]
+        return allowed
+
     @property
     def statistics(self) -> WordStatistics:
         """The statistics of all texts, valid until the next change."""
@@ -187,15 +198,10 @@ class TextIndex:
     def weigh(self, words: Counter[int], statistics: WordStatistics | None = None) -> WeighedWords:
         """Return the words of a query with their weights, by the statistics of these texts or of a larger set."""
         n, length, known = statistics or self.statistics
-        mean = max(length, 1.0) / max(n, 1)
-        there = [(known[word], word) for word in words if known.get(word, 0) > 0]
-        there.sort()
-        frequencies = np.array([frequency for frequency, _ in there], np.float64)
-        hashes = np.array([word for _, word in there], np.int32)
-        repeats = np.array([words[word] for _, word in there], np.float64)
+        ordered = sorted((known.get(word, 0), word, repeats) for word, repeats in words.items())
+        frequencies, hashes, repeats = np.array(ordered, np.float64).reshape(-1, 3).T
         weights = np.log1p((n - frequencies + 0.5) / (frequencies + 0.5)) * repeats * (K1 + 1.0)
-        saturation = np.array([K1 * (1.0 - B), K1 * B / mean], np.float32)
-        return WeighedWords(hashes, weights.astype(np.float32), saturation)
+        return WeighedWords(hashes.astype(np.int32), weights.astype(np.float32), saturation_of(n, length))
 
     def search(
         self, queries: list[WeighedWords], k: int, among: AllowedTexts | None = None, n_threads: int = 1
@@ -264,6 +270,11 @@ class TextIndex:
             dict(Counter(words.indices.tolist())) == self._frequencies, "the frequencies must be those of the texts"
         )
         require(abs(self._length - words.data.sum(dtype=np.float64)) < 0.5, "the length must be that of the texts")
+
+
+def saturation_of(n_texts: int, length: float) -> np.ndarray:
+    """Return the constants by which :class:`WeighedWords` saturates counts, for texts of this total length."""
+    return np.array([K1 * (1.0 - B), K1 * B * max(n_texts, 1) / max(length, 1.0)], np.float32)
 
 
 def _extended(array: np.ndarray, n: int, new: np.ndarray) -> np.ndarray:

@@ -180,8 +180,6 @@ def test_queries_with_texts_are_learned_too():
     assert np.mean(store.query(texts=asked, k=1).keys[:, 0] == wanted) > 0.8
     plain = MemoryStore()
     plain.add(np.arange(3), texts=texts[:3])
-    with pytest.raises(ValueError, match="feedback learns from vectors"):
-        plain.feedback(None, [0], [1.0], texts=asked[:1])
     plain.add([3], rows(1))
     plain.feedback(rows(1), [[0, None]], [[1.0, 0.0]])  # the memory has no vector
     assert plain._contents.state.feedback is None

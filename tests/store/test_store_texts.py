@@ -15,7 +15,7 @@ import scipy.sparse
 
 from cmt_numba import MemoryStore
 from cmt_numba._forest import InvariantError
-from cmt_numba.store._state import StoreState
+from cmt_numba.store._state import StoreState, check_operation
 from cmt_numba.store._text_index import K1, B, TextIndex
 from cmt_numba.store._words import count_words, hash_words
 
@@ -135,10 +135,10 @@ def test_queries_by_vectors_by_words_and_by_both():
     assert store.query(texts="green home", k=3).keys.tolist() == [["e", "b", None]]
     both = store.query(np.eye(5)[:1], 7, texts=["green pear"])
     words = store.query(texts="green pear", k=2)
-    weights = store._contents.state.texts.weigh(hash_words("green pear")).weights.sum()
-    assert both.keys[0, :4].tolist() == ["a", "f", "b", "e"]
-    np.testing.assert_allclose(both.scores[0, 2:4], words.scores[0] / weights, rtol=1e-6)
-    np.testing.assert_allclose(both.scores[0, :2], [1.0, math.sqrt(0.5)], rtol=1e-6)
+    weights = store._contents.state.texts.weigh(hash_words("green pear")).weights.sum() / (K1 + 1.0)
+    assert both.keys[0, :4].tolist() == ["b", "a", "f", "e"]
+    np.testing.assert_allclose(both.scores[0, [0, 3]], words.scores[0] / weights, rtol=1e-6)
+    np.testing.assert_allclose(both.scores[0, 1:3], [1.0, math.sqrt(0.5)], rtol=1e-6)
     assert set(both.keys[0]) == {*"abcdef", None}  # g has no vector and none of the words
     assert store.query(texts="?!", k=2).keys.tolist() == [[None, None]]
     assert MemoryStore().query(texts="red", k=2).keys.tolist() == [[None, None]]
@@ -167,7 +167,7 @@ def test_hybrid_scores_are_the_same_for_each_metric_and_form(metric: str, sparse
     for row in range(3):
         index = store._contents.state.texts
         words = index.weigh(hash_words(texts[row]))
-        own = index.scores([words], np.arange(40)[None])[0] / words.weights.sum()
+        own = index.scores([words], np.arange(40)[None])[0] / words.weights.sum() * (K1 + 1.0)
         np.testing.assert_allclose(found.scores[row], np.sort(unit @ unit[row] + own)[::-1], rtol=1e-4)
 
 
@@ -228,7 +228,7 @@ def test_encoders_make_texts_sufficient():
         store.add(list("abcde"), texts=NOTES)
         store.upsert("e", texts="eee")
         assert np.array_equal(store.get(list("abcde")).vectors, encode([*NOTES[:4], "eee"]))
-        assert store.query(texts=NOTES[0], k=1)[0][0] == ("a", pytest.approx(1.0, abs=0.5), None, NOTES[0])
+        assert store.query(texts=NOTES[0], k=1)[0][0] == ("a", pytest.approx(1.5, abs=0.5), None, NOTES[0])
         assert store.query(encode([NOTES[1]]), k=1).keys.tolist() == [["b"]]
         with pytest.raises(TypeError, match="None"):
             store.add("f", texts=[None])
@@ -385,3 +385,88 @@ def test_feedback_with_an_encoder():
     assert store.learned() is None
     store.feedback(None, [1], [1.0], texts=["one"])
     assert store.learned() is not None
+
+
+TROUBLES = ["smells burnt", "is dead this morning", "drops out", "takes minutes"]
+
+
+def teach(store: MemoryStore, n: int, first: int = 0) -> None:
+    """Reward the repair of each trouble, whose words are in no note."""
+    for i in range(first, first + n):
+        queries = [f"my device {TROUBLES[(i + j) % 4]}" for j in range(1 + i % 20)]
+        found = store.query(texts=queries, k=3).keys
+        right = [f"repair {(i + j) % 4}" for j in range(len(queries))]
+        shown = [[*row[:2], key] for row, key in zip(found.tolist(), right, strict=True)]
+        store.feedback(
+            None, shown, [[key == own for key in row] for row, own in zip(shown, right, strict=True)], texts=queries
+        )
+
+
+def repairs(path: Path | None = None) -> MemoryStore:
+    store = MemoryStore(path, random_state=0)
+    store.add([f"repair {i}" for i in range(9)], texts=[f"device: {what}" for what in "abcdefghi"])
+    return store
+
+
+def test_feedback_by_texts_alone(tmp_path: Path):
+    asked = [f"the device {trouble}" for trouble in TROUBLES]
+    with repairs() as one, repairs(tmp_path / "store") as other:
+        for store in (one, other):
+            store.add("only a vector", np.ones(3))
+            teach(store, 30)
+            assert store.query(texts=asked, k=1).keys[:, 0].tolist() == [f"repair {i}" for i in range(4)]
+            assert store.query(texts=["?!"], k=2).keys.tolist() == [[None, None]]
+            assert "repair 2" not in store.query(texts=asked[2], k=9, where=["repair 1", "repair 5"]).keys
+            assert store.query(np.ones(3), 1).keys.tolist() == [["only a vector"]]
+            store.feedback(None, ["only a vector"], [1.0], texts="the device")  # teaches nothing about its words
+            store.delete("repair 3")
+            store.upsert("repair 1", texts="something else")
+            first, *_ = store.explain(None, 2, texts=asked[0])
+            assert first.key == "repair 0"
+            assert first.parts["moved key"] > 0.0
+            learned = store.learned()
+            assert learned is not None
+            assert learned.n_rewards > 100
+        other.save(tmp_path / "file")
+        expected = one.query(texts=asked, k=9)
+        assert expected.keys[1, 0] != "repair 1"
+    for again in (other, MemoryStore(tmp_path / "store"), MemoryStore.load(tmp_path / "file")):
+        if again is not other:
+            found = again.query(texts=asked, k=9)
+            np.testing.assert_array_equal(found.keys, expected.keys)
+            np.testing.assert_array_equal(found.scores, expected.scores)
+            again.feedback(None, ["repair 0"], [1.0], texts="it drops out")
+            again.check_invariants()
+            again.close()
+
+
+def test_forged_feedback_by_texts_is_refused():
+    store = repairs()
+    teach(store, 3)
+    state = store._contents.state
+    assert state.text_feedback is not None
+    rows = count_words(["device"])
+    nothing = np.empty(0, np.int64)
+    sound = {"X": rows, "ids": np.array([[1]]), "rewards": np.ones((1, 1)), "others": nothing, "vectors": rows[:0]}
+    sound |= {"weights": None, "is_shared": False, "by_words": True}
+    check_operation(state, "learn", sound)
+    for name, value in (("X", np.ones((1, 3), np.float32)), ("X", -rows), ("ids", np.array([[99]])), ("by_words", 1)):
+        with pytest.raises(ValueError, match=r"words|ids|by_words|vectors"):
+            check_operation(state, "learn", sound | {name: value})
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_failed_feedback_by_texts_changes_nothing(error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for path in (None, tmp_path / "store"):
+        with repairs(path) as store:
+            teach(store, 3)
+            before = store.query(texts=TROUBLES, k=4)
+
+            def fail(*arguments: Any, **others: Any) -> None:
+                raise error
+
+            with monkeypatch.context() as patch:
+                patch.setattr(StoreState, "learn", fail)
+                with pytest.raises(error):
+                    teach(store, 20, 19)
+            np.testing.assert_array_equal(store.query(texts=TROUBLES, k=4).scores, before.scores)
