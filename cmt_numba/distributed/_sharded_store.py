@@ -475,7 +475,9 @@ class ShardedStore:
         given[[[key in without for key in row] for row in given]] = None
         if can_learn.any():
             rows = np.flatnonzero(can_learn)
-            known = pick(items.keys, rows), pick(items.texts, rows) if X is None else items.vectors[rows]
+            texts = [items.texts[row] for row in rows]
+            known = pick(items.keys, rows), texts if X is None else items.vectors[rows]
+            rewards = rewards if rewards.shape == given.shape else rewards[:, 0]
             words, statistics = (words, self._statistics(words)) if X is None else (None, None)  # type: ignore[arg-type]
             self._client.change_all("feedback", X, words, given, rewards, known, statistics)
 

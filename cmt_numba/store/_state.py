@@ -434,9 +434,10 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
         others, vectors = arguments.get("others"), arguments.get("vectors")
         if others is None or others.dtype != np.int64 or not (np.diff(others) > 0).all() or (others >= NONE).any():
             raise ValueError("the ids of other shards are invalid")
-        is_like = type(vectors) is type(X) and (not by_words or vectors.has_canonical_format)
-        if not is_like or vectors.shape != (others.size, X.shape[1]):
+        if vectors is None or type(vectors) is not type(X) or vectors.shape != (others.size, X.shape[1]):
             raise ValueError("the vectors of other shards do not fit")
+        if by_words and not vectors.has_canonical_format:
+            raise ValueError("the words of other shards must ascend")
         known = ids[(ids != NONE) & ~np.isin(ids, others)]
         if not (state.texts.contains(known) if by_words else state.have_vectors(known)).all():
             raise ValueError("its ids are not stored")
