@@ -248,7 +248,7 @@ def trees(options: argparse.Namespace) -> None:
     print(f"\nPeak resident memory: {peak / 1024:.0f} MB ({before_trees / 1024:.0f} MB before the first tree).")
 
 
-N_QUERIES, N_FOUND, N_LEAVES = 2000, 20, 64
+N_QUERIES, N_FOUND = 2000, 20
 
 
 class Task(NamedTuple):
@@ -319,7 +319,7 @@ def rows_of_task(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
     """Yield a row for each number of rewarded queries."""
     vectorizer = BM25Vectorizer()
     keys = vectorizer.fit_transform(task.stored)
-    retriever = CMTRetriever("key", n_probes=N_LEAVES, random_state=0).fit(keys, task.stored)
+    retriever = CMTRetriever("key", random_state=0).fit(keys, task.stored)
     retriever.query(vectorizer.transform(task.queries[:2]), N_FOUND)
     start = process_time()
     asked_keys = vectorizer.transform(task.queries)

@@ -140,7 +140,7 @@ class Matcher:
         asked, stored = ([" ".join(row) for row in table] for table in records.tables)
         runs = TfidfVectorizer(**RUNS, dtype=np.float32)
         keys = runs.fit_transform(stored)
-        memory = CMTRetriever("key", n_trees=4, n_probes=16, random_state=self.seed)
+        memory = CMTRetriever("key", random_state=self.seed)
         memory.fit(keys, np.arange(keys.shape[0]))
         found = memory.query(runs.transform(asked), self.k + records.same).ids
         pairs = np.stack([np.repeat(np.arange(len(asked)), found.shape[1]), found.ravel()], axis=1)

@@ -60,7 +60,7 @@ def learned_distance(pairs: list[tuple[str, str]], words: list[str], n_examples:
 
 def memory_of(words: list[str], distance: EditDistance) -> SequenceMemory:
     """Return a memory of words with their positions as ids."""
-    memory = SequenceMemory(distance, n_probes=64, random_state=0)
+    memory = SequenceMemory(distance, random_state=0)
     memory.insert(words)
     return memory
 

@@ -8,7 +8,7 @@ FLOORS = (
     ("_forest",),
     ("_index", "_feedback"),
     ("_heads",),
-    ("_validation",),
+    ("_sparse_index", "_validation"),
     ("metrics", "rewards", "persistence"),
     ("_engine",),
     ("tree",),

@@ -173,7 +173,7 @@ class Retriever:
 
     def start(self, keys: Any) -> None:
         """Store memories."""
-        self.retriever, self.n = CMTRetriever("key", n_probes=32, random_state=0), 0
+        self.retriever, self.n = CMTRetriever("key", random_state=0), 0
         self.insert(keys)
 
     def insert(self, keys: Any) -> None:

@@ -181,9 +181,18 @@ class LearnedSearch:
         moved = self._moved(index, prepared, _N_COMPETITORS, None)
         return _joined(index, _joined(index, ids, found), moved)
 
-    def feedback(self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool) -> None:
+    def feedback(
+        self,
+        index: Any,
+        Q: Any,
+        ids: np.ndarray,
+        rewards: np.ndarray,
+        *,
+        is_shared: bool,
+        target_recall: float = 1.0,
+    ) -> None:
         """Learn from rewards of shown memories, arrays of shape (n, k), compared with further candidates."""
-        candidates = self.with_competitors(index, Q, ids, 1.0)
+        candidates = self.with_competitors(index, Q, ids, target_recall)
         known = np.full(candidates.shape, np.nan)
         known[:, : ids.shape[1]] = rewards
         self.learn(index, Q, candidates, known, is_shared=is_shared)

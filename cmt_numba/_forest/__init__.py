@@ -26,7 +26,6 @@ from .eviction import EVICTIONS, Eviction, new_eviction
 from .exploration import explore_rows
 from .filtering import (
     UNRESTRICTED,
-    WORTH_A_LEAF,
     Restriction,
     are_few,
     restriction_to,
@@ -46,7 +45,6 @@ from .frontier import (
 from .hash_table import enter_place, find_place, hash_feature, hash_number
 from .hits import (
     NO_ROOM,
-    WORTH_FINDING,
     WORTH_KEEPING,
     Exploration,
     Explored,
@@ -125,11 +123,8 @@ from .scorer import (
     Probe,
     ScorerLoss,
     aim_probe,
-    clear_probe,
     gathered_dot,
     new_probe,
-    new_probes,
-    probe_at,
     probed_dot,
     room_for_probe,
     score,
@@ -180,7 +175,6 @@ from .state import (
     leaf_limit,
     linear_models,
     new_keys,
-    new_scorer,
     new_state,
 )
 from .structures import arrays_of, kind_of, numbers_of, put_together, writeable

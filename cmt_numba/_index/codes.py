@@ -122,7 +122,7 @@ def prepare(state, x, prepared):
     length, scale = np.sqrt(_squares64(x, state.origin)), state.numbers[SCALE]
     is_far = length * scale > _LONGEST and state.totals[METRIC] != COSINE
     if state.totals[METRIC] == COSINE:
-        scale = 1.0 / length
+        scale = 1.0 / length if length > 0.0 else 0.0
     elif is_far:
         scale = _LONGEST / length
     for i in range(x.size):

@@ -44,6 +44,7 @@ _WORDS_IN_A_LINE, _FLOATS_IN_A_LINE, _BYTES_IN_A_LINE = 8, 16, 64
 _PREFETCHED = 256  # number of features of a vector to prefetch
 _TWO, _HALF = np.float32(2.0), np.float32(0.5)
 _SHORTEST = np.float32(1e-30)
+_TINY = 1e-300  # the cosine of a zero vector is 0
 _FARTHER = np.float32(0.25)  # growth of a gap with the squared distance of a far query from the nearest center
 _WIDER, _LEAST_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
 
@@ -156,7 +157,7 @@ def _exact_score(metric, x, y, length):
     if metric == EUCLIDEAN:
         return -np.sqrt(_distance(x, y))
     product = _product(x, y)
-    return product / (length * np.sqrt(_product(y, y))) if metric == COSINE else product
+    return product / max(length * np.sqrt(_product(y, y)), _TINY) if metric == COSINE else product
 
 
 @inner

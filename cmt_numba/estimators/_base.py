@@ -36,7 +36,6 @@ from ..journal import InFolder
 from ..persistence import Contents, read_object, refusing, write_object
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._checks import check_model
-from ._draws import queries_drawn, take_over_draws
 from ._durable import CHECKED, FOLDER, EstimatorFolder, folder_of
 from ._files import LEARNED, estimator_contents, estimator_of, pickled_model, unpickled_model
 from ._input import DTYPES
@@ -56,15 +55,19 @@ _MOST_GROWTH = 1.5  # limit on the growth of a time estimate per call, because o
 PASSES = Integer(0, MOST_PASSES)
 
 OF_ALL: dict[str, Constraint] = {
-    "n_trees": Optional(OPTIONS["n_trees"]),
-    "n_probes": Optional(Integer(1)),
-    "alpha": OPTIONS["alpha"],
-    "n_reroutes": OPTIONS["n_reroutes"],
     "n_jobs": Checked(check_jobs, "int"),
     "random_state": Checked(check_random_state, "int, numpy.random.RandomState or None"),
     "verbose": Flag(),
 }
 """Constraints on the parameters that all estimators share."""
+
+OF_CLASSIFIERS: dict[str, Constraint] = OF_ALL | {
+    "n_trees": Optional(OPTIONS["n_trees"]),
+    "n_probes": Optional(Integer(1)),
+    "alpha": OPTIONS["alpha"],
+    "n_reroutes": OPTIONS["n_reroutes"],
+}
+"""Constraints on the parameters that classifiers share."""
 
 FIT_ONLY = frozenset({"leaf_multiplier", "alpha", "n_reroutes", "n_jobs", "random_state"})
 """Parameters that take effect only when the forest is created."""
@@ -94,7 +97,7 @@ def trees_of(estimator: Any) -> ContextualMemoryTree | None:
     model = vars(estimator).get("_model")
     if model is None or not isinstance(estimator, MemoryEstimator):
         return None
-    trees: ContextualMemoryTree | None = model.index.trees if hasattr(model, "index") else model.tree
+    trees: ContextualMemoryTree | None = getattr(model.index, "trees", None)
     return trees if trees is not None and trees.n_memories > 0 else None
 
 
@@ -229,7 +232,6 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
                 folder.note(self._model)
 
         def swap_in() -> None:
-            take_over_draws(former.tree, learned.tree, drawn)
             self._model = learned
             if folder is not None:
                 folder.note(learned)
@@ -240,7 +242,6 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         if folder is not None:
             folder.begin(former)
         lock.let_in()
-        drawn = queries_drawn(former.tree)
         learned = learn_timed(former if replaces else former.copied())
         learned.prepare_like(former, self)
         lock.step(swap_in)
@@ -267,7 +268,7 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         """Check the invariants of the model."""
         check_is_fitted(self)
         some: Any
-        for some in (self.forest_, getattr(self, "examples_", None)):
+        for some in (getattr(self, "forest_", None), getattr(self, "examples_", None)):
             if hasattr(some, "check_invariants"):
                 some.check_invariants()
         check_model(self, thorough=True)

@@ -17,6 +17,8 @@ from .._heads import (
     check_head,
     check_head_frame,
 )
+from .._index import DenseIndex
+from .._sparse_index import SparseIndex
 from ._classification_model import ClassificationModel
 from ._label_index import LabelIndex
 from ._memories import Memories
@@ -137,39 +139,39 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
 
 
 def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
-    forest, memories = model.forest, model.memories
+    index, memories = model.index, model.memories
     require(d >= 1, "keys must have at least one feature")
-    require(memories.entries.size == memories.ids.size, "every memory must have an entry in the forest")
+    require(memories.entries.size == memories.ids.size, "every memory must have an entry in the index")
     require(memories.places.size == memories.ids.size, "every memory must have a value")
     require(memories.values.n_values >= memories.ids.size, "every memory must have a value")
-    require(memories.owners.size == memories.keys.size, "every entry of the forest must belong to a memory")
-    require(memories.keys.size == forest.n_memories, "every entry of the forest must belong to a memory")
+    require(memories.owners.size == memories.keys.size, "every entry of the index must belong to a memory")
+    require(memories.keys.size == len(index), "every entry of the index must belong to a memory")
+    require(index.metric == "cosine", "the index must be one of cosines")
     if thorough:
-        _check_memories(memories, model.tree.ids, shared=model.search == "value")
+        index.check_invariants()
+        _check_memories(memories, index.ids, shared=model.search == "value")
+        numbers, _ = model.distinct.as_arrays()
+        expected = memories.keys if model.search == "value" else memories.keys[:0]
+        require(np.array_equal(np.sort(numbers), expected), "the index contains a value that no memory has")
     if model.search == "value":
         _check_search_by_value(model, d, thorough)
-    elif forest.state is not None:
-        parameters = forest.state.parameters
-        require(parameters.n_features == d, "the forest must have the same number of features as the keys")
-        require(parameters.sparse == model.sparse, "the forest and the keys must both be sparse or both be dense")
-    if thorough:
-        numbers, _ = model.distinct.as_arrays()
-        numbers = np.sort(numbers)
-        expected = memories.keys if model.search == "value" else memories.keys[:0]
-        require(np.array_equal(numbers, expected), "the forest contains a value that no memory has")
+    else:
+        require(index.n_features == d, "the index must have the same number of features as the keys")
+        alike = isinstance(index, SparseIndex) == model.sparse
+        require(alike, "the index and the keys must both be sparse or both be dense")
     if model.learned is not None:
         require(model.search == "key" and model.learned.model.n_features == d, "the rewards must be of the keys")
         require(model.learned.model.is_sparse == model.sparse, "the rewards must be of the keys")
 
 
-def _check_memories(memories: Memories, in_forest: np.ndarray, *, shared: bool) -> None:
+def _check_memories(memories: Memories, in_index: np.ndarray, *, shared: bool) -> None:
     ids, keys, entries, owners = memories.ids, memories.keys, memories.entries, memories.owners
     require(invariants.all_within(ids, 0, memories.next_id - 1), "a memory has an id that was never assigned")
     require(bool(np.all(ids[:-1] < ids[1:])), "ids must be in ascending order")
-    require(bool(np.all(keys[:-1] < keys[1:])), "the entries of the forest must be in ascending order")
-    require(np.array_equal(keys, np.sort(in_forest)), "the forest does not match the list of its entries")
-    require(bool(np.all(np.isin(entries, keys))), "a memory has no entry in the forest")
-    require(bool(np.all(np.isin(owners, ids))), "an entry of the forest belongs to no memory")
+    require(bool(np.all(keys[:-1] < keys[1:])), "the entries of the index must be in ascending order")
+    require(np.array_equal(keys, np.sort(in_index)), "the index does not match the list of its entries")
+    require(bool(np.all(np.isin(entries, keys))), "a memory has no entry in the index")
+    require(bool(np.all(np.isin(owners, ids))), "an entry of the index belongs to no memory")
     require(invariants.all_within(memories.places, 0, memories.values.n_values - 1), "a memory has no value")
     require(np.unique(memories.places).size == ids.size, "two memories share the position of a value")
     if shared:
@@ -189,10 +191,8 @@ def _check_search_by_value(model: RetrievalModel, d: int, thorough: bool) -> Non
     require(values.are_vectors, "values must be vectors to search by value")
     width = n_components if components.basis is None else components.basis.shape[0]
     require(values.width == width, "the basis must have the same width as the values")
-    state = model.forest.state
-    if state is not None:
-        alike = state.parameters.n_features == n_components + 1 and not state.parameters.sparse
-        require(alike, "the forest must be dense and have one feature more than there are components")
+    alike = isinstance(model.index, DenseIndex) and model.index.n_features == n_components + 1
+    require(alike, "the index must be dense and have one feature more than there are components")
 
 
 _CHECKS: dict[str, Callable[[Any, int, bool], None]] = {

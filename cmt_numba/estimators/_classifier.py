@@ -33,7 +33,7 @@ from .._validation import (
     label_array,
 )
 from ..tree import OPTIONS, ContextualMemoryTree
-from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
+from ._base import FIT_ONLY, OF_CLASSIFIERS, PASSES, MemoryEstimator, changes_model
 from ._calibration import logits_per_margin
 from ._choice import AUTO, METHODS, Choice, check_n_neighbors, resolved
 from ._class_places import place_classes
@@ -195,7 +195,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     _kind = "CMTClassifier"
     _fit_only = FIT_ONLY | {"n_trees"}
     _constraints: ClassVar[dict[str, Constraint]] = {
-        **OF_ALL,
+        **OF_CLASSIFIERS,
         "n_candidates": Optional(Integer(1)),
         "n_router_passes": PASSES,
         "n_head_passes": Optional(PASSES),

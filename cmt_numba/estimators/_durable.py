@@ -2,9 +2,8 @@
 
 Like the folder of a :class:`~cmt_numba.DurableTree` (:mod:`cmt_numba.journal`), the folder of an estimator holds a
 snapshot, in the format of ``save``, and a journal of later changes. A journal entry holds the name, version and
-arguments of an operation, and the parameters of the estimator. Two effects of queries are journaled too: the
-calibration that a classifier learns on first use, and the random numbers that a retriever draws. Replaying the journal
-therefore restores the estimator bit for bit.
+arguments of an operation, and the parameters of the estimator. The calibration that a classifier learns on first use is
+journaled too. Replaying the journal therefore restores the estimator bit for bit.
 
 ``OPERATIONS`` is part of the format: the names and arguments of entries never change their meaning. An operation with a
 new meaning gets a new version, and the old version remains.
@@ -36,7 +35,6 @@ from ..journal import (
     plain_arguments,
 )
 from ..persistence import NUMBERS, Contents, generator_digest
-from ._draws import queries_drawn, streams_of
 from ._files import LEARNED, _plain, estimator_of, read_parameters
 from ._indicators import lists_of_names
 from ._labels import check_labels
@@ -48,8 +46,8 @@ FOLDER = "_folder"
 CHECKED = "_checked_parameters"
 """The attribute of an estimator that holds the values of its parameters at their last check."""
 
-_CALIBRATION, _DRAW = "calibrate", "draw"
-_NAMES, _PARAMETERS, _VALUE, _DRAWN = "feature_names", "parameters", "logits", "drawn"
+_CALIBRATION = "calibrate"
+_NAMES, _PARAMETERS, _VALUE = "feature_names", "parameters", "logits"
 _WEIGHTED = "weighted"  # whether the rows are marked as weighted already
 _NUMBERS = frozenset(NUMBERS.values())
 _ANY = frozenset({"n_jobs"})  # parameters that take effect only at `fit`, but may differ from the stored ones
@@ -89,20 +87,18 @@ class EstimatorFolder(ObjectForm):
         self._after: dict[str, int] | None = None  # the fingerprint after the change
         self._checked: object = None  # the parameters checked last
         self._parameters = ""  # as JSON
-        self._drawn: int | None = None  # the random state journaled last
 
     # Changes
 
     def begin(self, model: Any) -> None:
-        """Record the random state and the calibration before a change. ``model`` is None before the first fit."""
-        self._first = None if model is None or self.kind != "CMTRetriever" else queries_drawn(model.tree)
+        """Record the calibration before a change. ``model`` is None before the first fit."""
         self._former_calibration = getattr(model, "calibration", None)
 
     def note(self, _model: Any) -> None:
         """Record the state of the estimator after a change, before readers can use it."""
         self._noted = _learned_calibration(self._former_calibration)  # readers can no longer change it
         self._calibrated = _calibration_of(self.owner)
-        self._after, self._last = self.fingerprint(), _drawn_by(self.owner)
+        self._after = self.fingerprint()
 
     def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call a method of the estimator as a journaled change."""
@@ -125,15 +121,13 @@ class EstimatorFolder(ObjectForm):
             journaled[_WEIGHTED], called["X"] = True, given["X"]
         journaled[_PARAMETERS] = self._checked_parameters()
         names = _names_of(estimator)
-        self._after, self._first, self._last = None, self._drawn, self._drawn
+        self._after = None
         self._noted = self._calibrated = self._calibration
         method(estimator, **called)
         self._enter_calibration(self._noted)
         if _names_of(estimator) != names:
             journaled[_NAMES] = np.asarray(_names_of(estimator), object)
-        if self._first is not None:
-            journaled[_DRAWN] = self._first
-        self._calibration, self._drawn = self._calibrated, self._last
+        self._calibration = self._calibrated
         self.journal.append(Entry(name, journaled, self._after, version=version))
         return estimator
 
@@ -149,12 +143,8 @@ class EstimatorFolder(ObjectForm):
         return self._parameters
 
     def enter_notes(self) -> None:
-        """Journal the calibration and the random state if queries have changed them since the last change."""
+        """Journal the calibration if queries have changed it since the last change."""
         self._enter_calibration(_calibration_of(self.owner))
-        drawn = _drawn_by(self.owner)
-        if drawn != self._drawn:
-            self.journal.note(Entry(_DRAW, {_DRAWN: drawn}, None))
-            self._drawn = drawn
 
     def _enter_calibration(self, value: float) -> None:
         if not math.isnan(value) and value != self._calibration:
@@ -177,7 +167,7 @@ class EstimatorFolder(ObjectForm):
         else:
             self._set_options(made)
             self.put(made)
-        self._calibration, self._drawn = _calibration_of(self.owner), _drawn_by(self.owner)
+        self._calibration = _calibration_of(self.owner)
 
     def _take_over(self, made: Any) -> None:
         kept = {name: value for name, value in vars(self.owner).items() if name not in LEARNED}
@@ -202,8 +192,7 @@ class EstimatorFolder(ObjectForm):
             return {}
         model = estimator._model
         if self.kind == "CMTRetriever":
-            found = fingerprint(model.tree, with_draws=False) | _fingerprint_of_memories(model)
-            return found | {"generator": generator_digest(model.orders)}
+            return _fingerprint_of_memories(model) | {"generator": generator_digest(model.orders)}
         index = model.index
         return fingerprint(model.tree) | {
             "n_examples": int(index.n_of_label.sum()),
@@ -226,13 +215,6 @@ class EstimatorFolder(ObjectForm):
             if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(made._model, "calibration"):
                 raise ValueError("its calibration is invalid")
             made._model.calibration[0] = value
-            return
-        drawn = arguments.pop(_DRAWN, None)
-        if drawn is not None or entry.name == _DRAW:
-            if type(drawn) is not int or not 0 <= drawn < 2**64 or _drawn_by(made) is None:
-                raise ValueError("it has an invalid random number")
-            streams_of(made.forest_)[-1] = drawn
-        if entry.name == _DRAW:
             return
         if arguments.pop(_WEIGHTED, False):
             arguments["keys"] = WeightedRows(arguments["keys"])
@@ -261,13 +243,6 @@ def _calibration_of(estimator: Any) -> float:
     return _learned_calibration(getattr(vars(estimator).get("_model"), "calibration", None))
 
 
-def _drawn_by(estimator: Any) -> int | None:
-    """Return the random state of a retriever's queries, or None for other estimators and before the first fit."""
-    if estimator._kind != "CMTRetriever" or not estimator.__sklearn_is_fitted__():
-        return None
-    return queries_drawn(estimator.forest_)
-
-
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != "random_state" or value is not None}
 
@@ -294,13 +269,14 @@ def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
 
 
 def _fingerprint_of_memories(model: Any) -> dict[str, int]:
-    """Return the part of a retriever's fingerprint that does not depend on its forest."""
+    """Return a fingerprint of the memories of a retriever and of what it has learned."""
     memories, learned = model.memories, []
     if model.learned is not None:
         learned.append(model.learned.model.weights)
     if model.by_value is not None:
         learned.append(model.by_value.map.bias)
     return {
+        "n_keys": len(model.index),
         "n_values": int(memories.ids.size),
         "next_value": int(memories.next_id),
         "learned": zlib.crc32(b"".join(part.tobytes() for part in learned)),

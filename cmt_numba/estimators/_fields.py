@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -10,6 +10,8 @@ import scipy.sparse
 from .. import persistence as files
 from .._feedback import LearnedSearch
 from .._forest import invariants, require
+from .._index import DenseIndex
+from .._sparse_index import SparseIndex
 from .._validation import MOST_WANTED
 from ..tree import ContextualMemoryTree
 from ._choice import METHODS, Choice
@@ -32,6 +34,25 @@ class TreeField:
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ContextualMemoryTree:
         own = files.of_part(name, arrays)
         return ContextualMemoryTree._made_of(files.as_mapping(name, field), own, thorough=thorough)
+
+
+class IndexField:
+    """An index of dense or sparse vectors."""
+
+    _kinds: ClassVar[dict[str, Any]] = {"dense": DenseIndex, "sparse": SparseIndex}
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> Any:
+        own, facts = value.arrays()
+        arrays |= files.as_part(name, own)
+        return {"form": "sparse" if isinstance(value, SparseIndex) else "dense"} | facts
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        facts = files.as_mapping(name, field)
+        require(facts.get("form") in ("dense", "sparse"), f"{name} must be dense or sparse")
+        try:
+            return self._kinds[facts["form"]].of_arrays(files.of_part(name, arrays), facts)
+        except KeyError as error:
+            raise invariants.InvariantError(f"{name} lacks {error}") from error
 
 
 class LearnedField:

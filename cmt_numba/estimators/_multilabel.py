@@ -14,7 +14,7 @@ from .._heads import exact_scores_of_all
 from .._jit import keeps_interpreter
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_rows, check_wanted
 from ..tree import OPTIONS, ContextualMemoryTree
-from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
+from ._base import FIT_ONLY, OF_CLASSIFIERS, PASSES, MemoryEstimator, changes_model
 from ._calibration import F1, LOGITS_PER_MARGIN, Threshold, best_threshold
 from ._indicators import first_labels, further_labels, label_sets, labels_of
 from ._input import check_sample_weight, warn_of_scales
@@ -83,7 +83,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     _kind = "CMTMultilabelClassifier"
     _fit_only = FIT_ONLY | {"n_trees"}
     _constraints: ClassVar[dict[str, Constraint]] = {
-        **OF_ALL,
+        **OF_CLASSIFIERS,
         "n_candidates": Optional(Integer(1)),
         "n_router_passes": PASSES,
         "n_head_passes": PASSES,

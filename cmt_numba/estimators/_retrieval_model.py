@@ -1,6 +1,6 @@
-"""Model of a retriever: memories with values, and a forest that finds them by key or by value.
+"""Model of a retriever: memories with values, and an index that finds them by key or by value.
 
-In a search by key, the forest holds the memories' keys. In a search by value, it holds distinct values, and a query
+In a search by key, the index holds the memories' keys. In a search by value, it holds distinct values, and a query
 searches for the value predicted from its key.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 from typing import Any, Protocol
 
+import numba
 import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import persistence as files
-from .._change import share_rows, with_progress
-from .._engine import Forest, insert_rows, query_forest, remove_ids, replace_rows, roll_back, teach_rows
+from .._change import share_rows, spans, with_progress
 from .._feedback import LearnedSearch
-from .._forest import NONE, WORTH_KEEPING, Hits, Rows, as_matrix, no_hits, rescaled
+from .._forest import NONE, Hits, Rows, as_matrix, no_hits
 from .._heads import (
     Expectation,
     ExpectationParameters,
@@ -26,32 +26,26 @@ from .._heads import (
     learn_rewards,
     new_expectation,
 )
-from .._validation import check_jobs, check_rows
-from ..tree import ContextualMemoryTree
-from ._fields import ComponentsField, DistinctField, LearnedField, MemoriesField, TreeField
+from .._index import DenseIndex
+from .._sparse_index import SparseIndex
+from .._validation import check_jobs
+from ._fields import ComponentsField, DistinctField, IndexField, LearnedField, MemoriesField
 from ._input import filled
-from ._key_index import KeyIndex
 from ._memories import Memories
 from ._values import Components, DistinctVectors, ValueStore, digests_of
 
-_KEY_TREES, _VALUE_TREES = 4, 1
-_VALUE_LEAVES = 4  # leaves searched per tree; more than one, because a predicted value seldom equals a stored one
-_SURE_MARGIN, _SURE_MARGIN_OF_KEYS = 0.2, 0.75  # new rows have smaller margins than the rows that trained the routers
+_ROWS_WORTH_A_THREAD = 64  # with fewer rows, starting a thread takes longer than the time it saves
+_ROWS_AT_ONCE = 4096  # number of dense keys between checks for interrupts
 
 
 class RetrievalOptions(Protocol):
     """Parameters of a retriever that the model depends on."""
 
     search: str | None
-    n_trees: int | None
-    n_probes: int | None
+    target_recall: float
     n_components: int
     regularization: float
     n_value_passes: int
-    n_router_passes: int
-    leaf_multiplier: float
-    alpha: float
-    n_reroutes: int
     n_jobs: int | None
     random_state: Any
     verbose: bool
@@ -80,7 +74,7 @@ class ValueExpectation(files.WithFields):
         return ValueExpectation(self.components, copy.deepcopy(self.map))
 
     def expect(self, rows: Rows, n_threads: int) -> np.ndarray:
-        """Return the expected values of rows as vectors of the forest; the part outside the components is 0."""
+        """Return the expected values of rows as vectors of the index; the part outside the components is 0."""
         expected = np.zeros((rows.n_rows, self.components.n_components), np.float32)
 
         def expect(first: int, stop: int) -> None:
@@ -97,7 +91,7 @@ class ValueExpectation(files.WithFields):
         orders: np.random.Generator,
         options: RetrievalOptions,
     ) -> None:
-        """Learn the values of rows, which are given as vectors of the forest."""
+        """Learn the values of rows, which are given as vectors of the index."""
         self.map = enter_rows(self.map, rows)
         targets = np.ascontiguousarray(vectors[:, :-1])
         duals = np.zeros_like(targets)
@@ -115,12 +109,12 @@ class ValueExpectation(files.WithFields):
 
 
 class RetrievalModel(files.WithFields):
-    """The memories of a retriever, and the forest that finds them.
+    """The memories of a retriever, and the index that finds them.
 
     Attributes
     ----------
-    tree : ContextualMemoryTree
-        The trees, over keys or over distinct values.
+    index : DenseIndex or SparseIndex
+        The keys of memories, or distinct values, by their entries in the tables.
     memories : Memories
         The tables of memories, keys and values.
     orders : numpy.random.Generator
@@ -130,13 +124,13 @@ class RetrievalModel(files.WithFields):
     by_value : ValueExpectation or None
         The map from keys to expected values; None in a search by key.
     distinct : DistinctVectors
-        Numbers of the values in the forest. Not used in a search by key.
+        Numbers of the values in the index. Not used in a search by key.
     learned : LearnedSearch or None
         What a search by key has learned from rewards; None if there were none.
     """
 
     FIELDS = files.FieldTable(
-        tree=TreeField(),
+        index=IndexField(),
         memories=MemoriesField(),
         orders=files.GeneratorField(),
         sparse=files.FlagField(),
@@ -147,15 +141,15 @@ class RetrievalModel(files.WithFields):
 
     def __init__(
         self,
-        tree: ContextualMemoryTree,
+        index: DenseIndex | SparseIndex,
         orders: np.random.Generator,
         memories: Memories,
         by_value: ValueExpectation | None,
         *,
         sparse: bool,
     ) -> None:
-        self.tree, self.orders, self.memories, self.by_value = tree, orders, memories, by_value
-        self.sparse = sparse
+        self.index: Any = index
+        self.orders, self.memories, self.by_value, self.sparse = orders, memories, by_value, sparse
         self.distinct = DistinctVectors()
         self.learned: LearnedSearch | None = None
 
@@ -164,26 +158,15 @@ class RetrievalModel(files.WithFields):
         """Return an empty model for keys and values like these."""
         searches_values = options.search == "value" if options.search else values.ndim == 2
         seed = check_random_state(options.random_state).randint(2**31)
-        tree = ContextualMemoryTree(
-            options.n_trees or (_VALUE_TREES if searches_values else _KEY_TREES),
-            options.alpha,
-            options.leaf_multiplier,
-            options.n_reroutes,
-            sure_margin=_SURE_MARGIN if searches_values else _SURE_MARGIN_OF_KEYS,
-            n_threads=check_jobs(options.n_jobs),
-            random_state=seed,
-        )
-        memories, by_value = Memories.none(ValueStore(values[:0])), None
-        if searches_values:
-            components = Components(values, options.n_components, seed)
-            parameters = ExpectationParameters(rows.n_features, rows.sparse)
-            by_value = ValueExpectation(components, new_expectation(parameters, components.n_components))
-        return cls(tree, np.random.default_rng(seed), memories, by_value, sparse=rows.sparse)
-
-    @property
-    def forest(self) -> Forest:
-        """The forest."""
-        return self.tree._forest
+        memories, orders = Memories.none(ValueStore(values[:0])), np.random.default_rng(seed)
+        if not searches_values:
+            kind = SparseIndex if rows.sparse else DenseIndex
+            return cls(kind(rows.n_features, "cosine", seed), orders, memories, None, sparse=rows.sparse)
+        components = Components(values, options.n_components, seed)
+        parameters = ExpectationParameters(rows.n_features, rows.sparse)
+        by_value = ValueExpectation(components, new_expectation(parameters, components.n_components))
+        index = DenseIndex(components.n_components + 1, "cosine", seed)
+        return cls(index, orders, memories, by_value, sparse=rows.sparse)
 
     @property
     def search(self) -> str:
@@ -193,15 +176,18 @@ class RetrievalModel(files.WithFields):
     def copied(self) -> RetrievalModel:
         """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
-        other.tree, other.distinct, other.orders = self.tree._twin(), self.distinct.copied(), copy.deepcopy(self.orders)
+        other.index, other.distinct, other.orders = (
+            self.index.copy(),
+            self.distinct.copied(),
+            copy.deepcopy(self.orders),
+        )
         other.by_value = None if self.by_value is None else self.by_value.copied()
         other.learned = None if self.learned is None else self.learned.copy()
         return other
 
     def roll_back(self) -> None:
         """After a failed change, remove the keys that the tables do not contain."""
-        roll_back(self.forest)
-        self._forget_keys(np.setdiff1d(self.tree.ids, self.memories.keys))
+        self._forget_keys(np.setdiff1d(self.index.ids, self.memories.keys))
         self.distinct = self.distinct.only(self.memories.keys)
 
     def prepare_like(self, _former: RetrievalModel, _options: RetrievalOptions) -> None:
@@ -213,21 +199,16 @@ class RetrievalModel(files.WithFields):
 
     # Changes
 
-    def store(
-        self, rows: Rows, values: Any, weights: np.ndarray | None, options: RetrievalOptions, *, afresh: bool
-    ) -> None:
+    def store(self, rows: Rows, values: Any, weights: np.ndarray | None, options: RetrievalOptions) -> None:
         """Store memories, and learn from them."""
         if self.by_value is None:
-            entries = insert_rows(self.forest, rescaled(rows), options.verbose)
+            entries = self.memories.next_id + np.arange(rows.n_rows)
+            self._insert(entries, as_matrix(rows), options.verbose)
             self.memories = self.memories.with_more(values, entries)
             return
         vectors = self.by_value.components.reduced(values)
-        entries = self._insert_distinct(digests_of(vectors), self._as_rows(vectors), options.verbose)
-        self.memories = self.memories.with_more(values, entries)
+        self.memories = self.memories.with_more(values, self._insert_distinct(vectors, options.verbose))
         self.by_value.learn_values(rows, vectors, weights, self.orders, options)
-        if options.n_router_passes > 0:
-            expected = self._as_rows(self._expected(rows))
-            teach_rows(self.forest, expected, entries, options.n_router_passes, afresh, options.verbose)
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories with all their keys and values."""
@@ -236,7 +217,7 @@ class RetrievalModel(files.WithFields):
     def replace(self, ids: np.ndarray, rows: Rows) -> None:
         """Replace the keys of memories."""
         entries = self.memories.entries_of(ids)
-        replace_rows(self.forest, entries, rescaled(rows))
+        self.index.replace(entries, as_matrix(rows))
         if self.learned is not None:
             self.learned.model.forget(entries)
 
@@ -244,76 +225,72 @@ class RetrievalModel(files.WithFields):
         """Replace the values of memories."""
         entries = None
         if self.by_value is not None:
-            vectors = self.by_value.components.reduced(values)
-            entries = self._insert_distinct(digests_of(vectors), self._as_rows(vectors))
+            entries = self._insert_distinct(self.by_value.components.reduced(values))
         self._set_memories(self.memories.with_values(ids, values, entries))
 
     def learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: RetrievalOptions) -> None:
         """Learn from the rewards of retrieved memories. Ids may be NONE."""
         if self.by_value is None:
-            entries, index = self.memories.entries_of(ids), KeyIndex(self.forest, options.n_probes)
-            known = np.where(ids == NONE, np.nan, rewards)
+            known, is_shared = np.where(ids == NONE, np.nan, rewards), rewards.shape != ids.shape
             if not np.isnan(known).all():
-                learned = self.learned or LearnedSearch(index, self.sparse)
-                learned.feedback(index, as_matrix(rows), entries, known, is_shared=rewards.shape != ids.shape)
+                learned = self.learned or LearnedSearch(self.index, self.sparse)
+                entries, target = self.memories.entries_of(ids), options.target_recall
+                learned.feedback(self.index, as_matrix(rows), entries, known, is_shared=is_shared, target_recall=target)
                 self.learned = learned
             return
         rewards = np.broadcast_to(rewards, ids.shape)
         of_rows, rank = np.nonzero((ids != NONE) & ~np.isnan(rewards))
-        if of_rows.size == 0:
-            return
-        found, rewards = ids[of_rows, rank], rewards[of_rows, rank]
-        self.by_value.learn_rewards(rows, of_rows, self.memories.values_of(found), rewards, options)
-        best = rewards >= WORTH_KEEPING
-        if np.any(best):
-            expected = self._as_rows(self._expected(rows)[of_rows[best]])
-            teach_rows(self.forest, expected, self.memories.entries_of(found)[best])
+        if of_rows.size > 0:
+            values = self.memories.values_of(ids[of_rows, rank])
+            self.by_value.learn_rewards(rows, of_rows, values, rewards[of_rows, rank], options)
 
-    def _insert_distinct(self, digests: list[bytes], keys: Rows, verbose: bool = False) -> np.ndarray:
-        """Insert the keys whose digests are new; return the forest entries of all keys.
+    def _insert(self, entries: np.ndarray, keys: Any, verbose: bool) -> None:
+        """Insert keys under their entries."""
+        size = keys.shape[0] if self.sparse and self.by_value is None else _ROWS_AT_ONCE
+        for start, stop in with_progress(list(spans(keys.shape[0], max(1, size))), "insert", verbose):
+            self.index.insert(keys[start:stop], entries[start:stop])
+
+    def _insert_distinct(self, vectors: np.ndarray, verbose: bool = False) -> np.ndarray:
+        """Insert the values that are new, and return the entries of all values.
 
         New entries become permanent when the tables refer to them.
         """
-        first = self.forest.next_id
-        entries = self.distinct.number(digests, first)
+        first = int(self.memories.keys.max(initial=NONE)) + 1
+        entries = self.distinct.number(digests_of(vectors), first)
         new, of_rows = np.unique(entries, return_index=True)
         of_rows = of_rows[new >= first]
-        if of_rows.size > 0:
-            insert_rows(self.forest, keys.take(of_rows), verbose)
+        self._insert(entries[of_rows], vectors[of_rows], verbose)
         return entries
 
     def _set_memories(self, memories: Memories) -> None:
-        """Replace the tables, and remove from the forest the keys that only the old tables contain."""
+        """Replace the tables, and remove from the index the keys that only the old tables contain."""
         gone = np.setdiff1d(self.memories.keys, memories.keys)
         self.memories = memories
         self._forget_keys(gone)
 
     def _forget_keys(self, keys: np.ndarray) -> None:
-        """Remove keys from the forest."""
+        """Remove keys from the index."""
         self.distinct.forget(keys)
         if self.learned is not None:
             self.learned.model.forget(keys)
         if keys.size > 0:
-            remove_ids(self.forest, keys)
+            self.index.remove(keys)
 
     # Queries
 
     def best_memories(self, rows: Rows, k: int, options: RetrievalOptions) -> Hits:
         """Return the ``k`` best memories of each row, and their scores."""
-        memories = self.memories
+        n_threads, target = _threads(options, rows.n_rows), options.target_recall
         if self.by_value is not None:
-            expected = self._expected(rows)
-            n_leaves = options.n_probes or _VALUE_LEAVES * (options.n_trees or _VALUE_TREES)
-            hits: Hits = query_forest(self.forest, self._as_rows(expected), k, n_leaves)
-            lengths = np.linalg.norm(expected, axis=1)[:, None].astype(np.float32)
-            scores = np.where(hits.ids == NONE, hits.scores, np.clip(hits.scores * lengths, 0.0, 1.0))
-            return hits._replace(ids=memories.owners_of(hits.ids), scores=scores)
-        if self.learned is None or self.forest.n_memories == 0:
-            hits = query_forest(self.forest, rescaled(rows), k, options.n_probes)
-            return hits._replace(ids=memories.owners_of(hits.ids))
-        index = KeyIndex(self.forest, options.n_probes)
-        ids, scores = self.learned.search(index, as_matrix(rows), k, 1.0, None, self.forest.threads_for(rows.n_rows))
-        return no_hits(rows.n_rows, k)._replace(ids=memories.owners_of(ids), scores=scores.astype(np.float32))
+            expected = self.by_value.expect(rows, n_threads)
+            ids, scores = self.index.search(expected, k, target, n_threads=n_threads)
+            lengths = np.linalg.norm(expected, axis=1)[:, None]
+            scores = np.where(ids == NONE, scores, np.clip(scores * lengths, 0.0, 1.0))
+        elif self.learned is None or len(self.index) == 0:
+            ids, scores = self.index.search(as_matrix(rows), k, target, n_threads=n_threads)
+        else:
+            ids, scores = self.learned.search(self.index, as_matrix(rows), k, target, None, n_threads)
+        return no_hits(rows.n_rows, k)._replace(ids=self.memories.owners_of(ids), scores=scores.astype(np.float32))
 
     def explain(
         self, rows: Rows, ids: np.ndarray, scores: np.ndarray, options: RetrievalOptions
@@ -321,13 +298,11 @@ class RetrievalModel(files.WithFields):
         """Return the parts of the scores of the memories found for one row, by name."""
         if self.learned is None or not self.learned.model.is_used or ids.size == 0:
             return [{"similarity": score} for score in scores.tolist()]
-        index = KeyIndex(self.forest, options.n_probes)
-        return self.learned.explain(index, as_matrix(rows), self.memories.entries_of(ids), 1.0)
+        entries = self.memories.entries_of(ids)
+        return self.learned.explain(self.index, as_matrix(rows), entries, options.target_recall)
 
-    def _expected(self, rows: Rows) -> np.ndarray:
-        assert self.by_value is not None
-        return self.by_value.expect(rows, self.forest.threads_for(rows.n_rows))
 
-    def _as_rows(self, vectors: np.ndarray) -> Rows:
-        """Return values, stored or expected, as rows for the forest."""
-        return check_rows(vectors, n_threads=self.forest.most_threads())
+def _threads(options: RetrievalOptions, n_rows: int) -> int:
+    """Return the number of threads for a query of ``n_rows`` rows."""
+    most = check_jobs(options.n_jobs) or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    return max(1, min(most, n_rows // _ROWS_WORTH_A_THREAD))

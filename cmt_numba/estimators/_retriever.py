@@ -8,32 +8,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .. import _validation as checks
 from .._change import reads
 from .._feedback import ExplainedResult, LearnedSummary
-from .._forest import NONE, Hits, Rows, as_matrix
+from .._forest import NONE, Hits, Rows
 from .._jit import keeps_interpreter
-from .._validation import (
-    MOST_COMPONENTS,
-    Constraint,
-    Integer,
-    OneOf,
-    Optional,
-    Real,
-    check_ids,
-    check_memory_ids,
-    check_rewards,
-    check_rows,
-    check_wanted,
-    unmasked,
-)
-from ..rewards import ValueCosine
-from ..tree import OPTIONS, ContextualMemoryTree
-from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
+from ._base import OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._input import check_sample_weight, present_values
 from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
-
-SEARCHES = ("key", "value")
 
 
 class CMTRetriever(MemoryEstimator):
@@ -42,22 +25,20 @@ class CMTRetriever(MemoryEstimator):
     A query returns one of the stored values (section 4.3 of the paper retrieves images by their captions). There are
     two ways to search:
 
-    - By key: find the memory whose key is most similar to the query, in a forest over keys, as in the paper.
+    - By key: find the memory whose key is most similar to the query.
     - By value, if values are vectors: predict a value for the query, and find the memory with the most similar value. A
-      linear map from keys to values, learned from all memories by ridge regression, predicts the value. The forest is
-      over distinct values, and its routers learn from predicted values. The score of a memory is its expected reward:
-      the cosine of its value and the correct value for the query.
+      linear map from keys to values, learned from all memories by ridge regression, predicts the value. The score of a
+      memory is its expected reward: the cosine of its value and the correct value for the query.
 
-    Both learn online: ``partial_fit`` takes new memories, and ``feedback`` takes rewards, at any time.
+    Both learn online: ``partial_fit`` takes new memories, and ``feedback`` takes rewards, at any time. Keys and values
+    are in the indexes of :class:`~cmt_numba.MemoryStore`; searches of sparse keys are exact.
 
     Parameters
     ----------
     search : {"key", "value"}, optional
         Whether to search by key or by value. The default is "value" if values are vectors, otherwise "key".
-    n_trees : int, optional
-        Number of trees in the forest. By default 4 over keys, 1 over values.
-    n_probes : int, optional
-        Number of leaves searched in all trees together. By default 1 per tree over keys, 4 per tree over values.
+    target_recall : float in (0, 1], default 0.95
+        Fraction of the best memories that searches of dense keys or of values should find. With 1, searches are exact.
     n_components : int, default 64
         Search by value: number of components of values that are compared, at most 65,536.
     regularization : float, default 3.0
@@ -65,16 +46,6 @@ class CMTRetriever(MemoryEstimator):
         feature.
     n_value_passes : int, default 10
         Search by value: number of passes over the memories that train the map from keys to values, at most 10,000.
-    n_router_passes : int, default 1
-        Search by value: number of passes over the memories that train the routers, at most 10,000.
-    n_reward_passes : int, default 0
-        Search by key, with vectors as values: number of passes of query, reward and update in ``fit``, at most 10,000.
-    leaf_multiplier : float, default 4.0
-        Factor ``c`` of the leaf size: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
-    alpha : float in (0, 1], default 0.4
-        Weight of balance in the training of routers.
-    n_reroutes : int, default 5
-        Number of memories that each tree reroutes after each insertion, at most 10,000.
     n_jobs : int, optional
         Number of threads (default: 1); -1 means as many as Numba uses. Results do not depend on it.
     random_state : int, numpy.random.RandomState or None
@@ -90,8 +61,6 @@ class CMTRetriever(MemoryEstimator):
         Number of stored memories.
     search_ : str
         How the retriever searches: "key" or "value".
-    forest_ : ContextualMemoryTree
-        The trees, over keys or over distinct values.
 
     Examples
     --------
@@ -102,48 +71,34 @@ class CMTRetriever(MemoryEstimator):
     """
 
     _kind = "CMTRetriever"
-    _fit_only = FIT_ONLY
-    _constraints: ClassVar[dict[str, Constraint]] = {
+    _fit_only = frozenset({"n_components"})
+    _constraints: ClassVar[dict[str, checks.Constraint]] = {
         **OF_ALL,
-        "search": Optional(OneOf(SEARCHES)),
-        "n_components": Integer(1, MOST_COMPONENTS),
-        "regularization": Real(0.0, 1e9, above=True),
+        "search": checks.Optional(checks.OneOf(("key", "value"))),
+        "target_recall": checks.Real(0.0, 1.0, above=True),
+        "n_components": checks.Integer(1, checks.MOST_COMPONENTS),
+        "regularization": checks.Real(0.0, 1e9, above=True),
         "n_value_passes": PASSES,
-        "n_router_passes": PASSES,
-        "n_reward_passes": PASSES,
-        "leaf_multiplier": OPTIONS["leaf_multiplier"],
     }
     _model: RetrievalModel
 
     def __init__(
         self,
         search: str | None = None,
-        n_trees: int | None = None,
-        n_probes: int | None = None,
         *,
+        target_recall: float = 0.95,
         n_components: int = 64,
         regularization: float = 3.0,
         n_value_passes: int = 10,
-        n_router_passes: int = 1,
-        n_reward_passes: int = 0,
-        leaf_multiplier: float = 4.0,
-        alpha: float = 0.4,
-        n_reroutes: int = 5,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
         self.search = search
-        self.n_trees = n_trees
-        self.n_probes = n_probes
+        self.target_recall = target_recall
         self.n_components = n_components
         self.regularization = regularization
         self.n_value_passes = n_value_passes
-        self.n_router_passes = n_router_passes
-        self.n_reward_passes = n_reward_passes
-        self.leaf_multiplier = leaf_multiplier
-        self.alpha = alpha
-        self.n_reroutes = n_reroutes
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -163,8 +118,7 @@ class CMTRetriever(MemoryEstimator):
         sample_weight : array-like, shape (n,), optional
             Weight of each memory in the ridge regression, from 0 to 1,000,000; by default 1. A weight of 2 has the same
             effect as repeating the row, but only one memory is stored. Rows of weight 0 are ignored: they are not
-            stored and get no ids. Positive weights below 1e-9 count as 1e-9. Components and routers do not depend on
-            weights. With ``search="key"`` there is no regression, so all positive weights have the same effect.
+            stored and get no ids. With ``search="key"`` all positive weights have the same effect.
         """
         return self._store_anew(X, y, sample_weight)
 
@@ -176,14 +130,10 @@ class CMTRetriever(MemoryEstimator):
         self._check_parameters()
         if self.search == "value" and values.ndim != 2:
             raise ValueError('y must contain vectors for search="value": pass search="key" for other values')
-        rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])
+        rows, weights = checks.check_rows(X), check_sample_weight(sample_weight, X.shape[0])
         rows, values, weights = present_values(rows, values, weights, numbered=y is None)
         model = fresh._model = RetrievalModel.new(self, rows, values)
-        model.store(rows, values, weights, self, afresh=True)
-        if model.search == "key" and values.ndim == 2 and self.n_reward_passes > 0:
-            reward, n_leaves = ValueCosine(values, values), model.forest.n_trees
-            bounds: dict[str, Any] = {"n_probes": n_leaves, "n_passes": self.n_reward_passes, "progress": self.verbose}
-            model.tree.learn(as_matrix(rows), reward, own_ids=np.arange(rows.n_rows), **bounds)
+        model.store(rows, values, weights, self)
         return self._become(fresh)
 
     @keeps_interpreter
@@ -207,9 +157,7 @@ class CMTRetriever(MemoryEstimator):
         following = np.arange(memories.next_id, memories.next_id + rows.n_rows)
         values = memories.values.accept(following if y is None else y, rows.n_rows)
         rows, values, weights = present_values(rows, values, weights, numbered=y is None)
-        return self._change(
-            "partial_fit", rows.n_rows, lambda model: model.store(rows, values, weights, self, afresh=False)
-        )
+        return self._change("partial_fit", rows.n_rows, lambda model: model.store(rows, values, weights, self))
 
     @keeps_interpreter
     @changes_model
@@ -231,15 +179,14 @@ class CMTRetriever(MemoryEstimator):
             search by key divides it among them by the probability that each of them caused it.
         """
         rows = self._checked(X)
-        flat = check_memory_ids(np.ravel(unmasked("ids", ids)), np.size(ids))
+        flat = checks.check_memory_ids(np.ravel(checks.unmasked("ids", ids)), np.size(ids))
         if np.ndim(ids) not in (1, 2) or np.shape(ids)[0] != rows.n_rows:
-            raise ValueError(
-                f"ids must have one row for each of the {rows.n_rows} rows of X, got shape {np.shape(ids)}"
-            )
+            n = rows.n_rows
+            raise ValueError(f"ids must have one row for each of the {n} rows of X, got shape {np.shape(ids)}")
         ids = flat.reshape(rows.n_rows, -1)
-        rewards = np.asarray(unmasked("rewards", rewards))
+        rewards = np.asarray(checks.unmasked("rewards", rewards))
         rewards = rewards.reshape(ids.shape) if rewards.size == ids.size else rewards
-        rewards = check_rewards(rewards, ids, may_be_unknown=True)
+        rewards = checks.check_rewards(rewards, ids, may_be_unknown=True)
         self._model.memories.rows_of(flat[flat != NONE])
         return self._change("feedback", rows.n_rows, lambda model: model.learn_rewards(rows, ids, rewards, self))
 
@@ -256,16 +203,14 @@ class CMTRetriever(MemoryEstimator):
             Distinct ids of stored memories.
         """
         check_is_fitted(self)
-        ids = check_ids(ids)
+        ids = checks.check_ids(ids)
         self._model.memories.rows_of(ids)
         return self._change("remove", ids.size, lambda model: model.remove(ids))
 
     @keeps_interpreter
     @changes_model
     def replace(self, ids: Any, X: Any) -> Self:
-        """Replace the keys of memories, in a search by key.
-
-        Ids and values do not change.
+        """Replace the keys of memories, in a search by key. Ids and values do not change.
 
         Parameters
         ----------
@@ -277,7 +222,7 @@ class CMTRetriever(MemoryEstimator):
         rows = self._checked(X)
         if self.search_ == "value":
             raise ValueError('keys are not stored with search="value": pass search="key" and fit again to replace keys')
-        ids = check_ids(check_memory_ids(ids, rows.n_rows))
+        ids = checks.check_ids(checks.check_memory_ids(ids, rows.n_rows))
         self._model.memories.rows_of(ids)
         return self._change("replace", ids.size, lambda model: model.replace(ids, rows))
 
@@ -295,10 +240,9 @@ class CMTRetriever(MemoryEstimator):
             The new values, of the same type and width as the stored values.
         """
         check_is_fitted(self)
-        ids = check_ids(ids)
-        memories = self._model.memories
-        memories.rows_of(ids)
-        values = memories.values.accept(y, ids.size)
+        ids = checks.check_ids(ids)
+        self._model.memories.rows_of(ids)
+        values = self._model.memories.values.accept(y, ids.size)
         return self._change("set_values", ids.size, lambda model: model.set_values(ids, values))
 
     def _change(self, method: str, n_rows: int, change: Callable[[RetrievalModel], None]) -> Self:
@@ -330,23 +274,20 @@ class CMTRetriever(MemoryEstimator):
             Ids (-1 for a missing memory) and scores. A search by value scores memories by expected reward, and returns
             only one of several memories with equal values.
         """
-        return self._best(self._checked(X), check_wanted("k", k, self.n_memories_))
+        return self._best(self._checked(X), checks.check_wanted("k", k, self.n_memories_))
 
     @reads
     def learned(self) -> LearnedSummary | None:
         """Return what a search by key has learned from rewards, or None if there were none.
 
-        Returns
-        -------
-        LearnedSummary
-            The weight of each part of a score, and the gain in reward over ranking by similarity, with an interval.
+        The result has the weight of each part of a score, and the gain in reward over ranking by similarity.
         """
         check_is_fitted(self)
         return None if self._model.learned is None else self._model.learned.model.learned()
 
     @reads
     def explain(self, X: Any, k: int = 5) -> list[ExplainedResult]:
-        """Explain the results of one query by the parts of their scores.
+        """Explain the best ``k`` results of one query by the parts of their scores.
 
         Parameters
         ----------
@@ -354,16 +295,11 @@ class CMTRetriever(MemoryEstimator):
             The query.
         k : int, default 5
             Number of memories.
-
-        Returns
-        -------
-        list of ExplainedResult
-            The id of the memory, the score and its parts for each result, best first.
         """
         rows = self._checked(np.atleast_2d(X) if isinstance(X, np.ndarray | list) else X)
         if rows.n_rows != 1:
             raise ValueError(f"explain takes a single query, got {rows.n_rows} rows")
-        hits = self._best(rows, check_wanted("k", k, self.n_memories_))
+        hits = self._best(rows, checks.check_wanted("k", k, self.n_memories_))
         there = hits.ids[0] != NONE
         parts = self._model.explain(rows, hits.ids[0][there], hits.scores[0][there], self)
         pairs = zip(hits.ids[0][there].tolist(), hits.scores[0][there].tolist(), parts, strict=True)
@@ -405,14 +341,14 @@ class CMTRetriever(MemoryEstimator):
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
             Ids of the memories: positions among all memories ever stored; -1 for a missing memory.
         """
-        hits = self._best(self._checked(X), check_wanted("n_neighbors", n_neighbors, self.n_memories_))
+        hits = self._best(self._checked(X), checks.check_wanted("n_neighbors", n_neighbors, self.n_memories_))
         return (np.maximum(1.0 - hits.scores, 0.0), hits.ids) if return_distance else hits.ids
 
     @reads
     def values(self, ids: Any) -> Any:
         """Return the values of stored memories: an array or sparse matrix like ``y``."""
         check_is_fitted(self)
-        return self._model.memories.values_of(check_memory_ids(ids, np.size(ids)))
+        return self._model.memories.values_of(checks.check_memory_ids(ids, np.size(ids)))
 
     @keeps_interpreter
     @reads
@@ -451,16 +387,11 @@ class CMTRetriever(MemoryEstimator):
         """How the retriever searches: "key" or "value"."""
         return self._model.search
 
-    @property
-    def forest_(self) -> ContextualMemoryTree:
-        """The trees, over keys or over distinct values."""
-        return self._model.tree
-
     def _best(self, rows: Rows, k: int) -> Hits:
         return self._model.best_memories(rows, k, self)
 
     def _checked(self, X: Any) -> Rows:
-        return check_rows(self._checked_matrix(X), sparse=self._model.sparse)
+        return checks.check_rows(self._checked_matrix(X), sparse=self._model.sparse)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -67,15 +67,12 @@ _OF_OWNER = frozenset({"lock", "_lock", "journal", "has_warned"})  # attributes 
 _COMPARED = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that differ if the trees differ
 
 
-def fingerprint(tree: ContextualMemoryTree, *, with_draws: bool = True) -> dict[str, int]:
-    """Return a fingerprint of a tree. ``with_draws=False`` excludes the random stream for queries."""
-    forest, stop = tree._forest, None if with_draws else -1  # the last stream is the stream for queries
-    state = forest.state
+def fingerprint(tree: ContextualMemoryTree) -> dict[str, int]:
+    """Return a fingerprint of a tree."""
+    forest, state = tree._forest, tree._forest.state
     if state is None:
-        return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(forest.streams[:stop].astype("<u8").tobytes())}
-    numbers = np.concatenate(
-        [state.streams[:stop].astype("<u8"), state.counters[:, _COMPARED].astype("<u8").reshape(-1)]
-    )
+        return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(forest.streams.astype("<u8").tobytes())}
+    numbers = np.concatenate([state.streams.astype("<u8"), state.counters[:, _COMPARED].astype("<u8").reshape(-1)])
     totals = state.keys.totals
     return {
         "n_memories": int(totals[N_MEMORIES]),

@@ -24,17 +24,16 @@ from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
 from ._files import SEQUENCES, check_saved
-from ._gram_trees import GramTrees
+from ._gram_index import GramIndex
 from ._point_store import PointStore
 from ._search import blocks_of, bytes_of_blocks, nothing_found, search
 from ._vantage import distances_between
 from ._vp_tree import Neighbors
 
-_MOST_TREES = 2**10
-# Maximum size of all blocks in bytes. Queries read all blocks, so trees are faster beyond this size.
+# Maximum size of all blocks in bytes. Queries read all blocks, so the index of n-grams is faster beyond this size.
 _MOST_BYTES = 2**23
 _TAIL = 256  # maximum number of forms that are not yet in blocks
-_OPTIONS = ("n_candidates", "n_trees", "n_probes", "longest_run", "n_bits", "random_state")
+_OPTIONS = ("n_candidates", "longest_run", "n_bits", "random_state")
 
 
 class SequenceMemory(files.Saved):
@@ -42,7 +41,7 @@ class SequenceMemory(files.Saved):
 
     The candidates of a query are the sequences with the fewest edits, counted by bit-parallel kernels. A trainable edit
     distance ranks the candidates. If all edits have the same cost, results are exact. With more than about 100,000
-    words, or with sequences of more than 64 symbols, trees over n-grams find the candidates in logarithmic time
+    words, or with sequences of more than 64 symbols, an inverted index of n-grams finds the candidates
     (:class:`~cmt_numba.CMTRetriever`).
 
     A rewarded query is stored as an additional form of its sequence, so a single reward corrects an error.
@@ -53,16 +52,12 @@ class SequenceMemory(files.Saved):
         The distance. It need not be symmetric, and may be trained after sequences have been inserted.
     n_candidates : int, default 64
         Number of candidates of a query.
-    n_trees : int, default 8
-        Number of trees, at most 1,024.
-    n_probes : int, default 32
-        Number of leaves to search, over all trees together. More leaves increase recall and query time.
     longest_run : int, default 2
         Maximum length of n-grams, at most 8.
     n_bits : int, default 16
         N-grams are hashed to ``2**n_bits`` features. Must be between 8 and 24.
     random_state : int, optional
-        Random seed of the trees.
+        Random seed.
 
     Examples
     --------
@@ -78,7 +73,7 @@ class SequenceMemory(files.Saved):
         options=files.OptionsField(),
         distance=files.PartField(EditDistance),
         retriever=files.OptionalField(EstimatorField(CMTRetriever)),
-        tree_ids=files.OptionalField(files.ArrayField(np.int64)),
+        gram_ids=files.OptionalField(files.ArrayField(np.int64)),
         forms=files.OptionalField(SEQUENCES),
         owners=files.ArrayField(np.int64),
         stored=files.ArrayField(np.bool_),
@@ -89,8 +84,6 @@ class SequenceMemory(files.Saved):
         distance: EditDistance,
         *,
         n_candidates: int = 64,
-        n_trees: int = 8,
-        n_probes: int = 32,
         longest_run: int = 2,
         n_bits: int = 16,
         random_state: int | None = None,
@@ -101,8 +94,6 @@ class SequenceMemory(files.Saved):
         self.n_candidates = check_integer("n_candidates", n_candidates, 1, 10**6)
         self.longest_run = check_integer("longest_run", longest_run, 1, 8)
         self.n_bits = check_integer("n_bits", n_bits, 8, 24)
-        self.n_trees = check_integer("n_trees", n_trees, 1, _MOST_TREES)
-        self.n_probes = check_integer("n_probes", n_probes, 1)
         check_seed(random_state)
         self.random_state = random_state
         self._alphabet: Alphabet | None = None  # alphabet of the stored sequences
@@ -111,7 +102,7 @@ class SequenceMemory(files.Saved):
         self._owners = np.empty(0, np.int64)  # sequence id of each form, or -1 if the sequence was removed
         self._stored = np.empty(0, bool)  # whether each id is stored
         self._blocks: Blocks | None = None  # blocks of all but the newest forms
-        self._trees: GramTrees | None = None
+        self._grams: GramIndex | None = None
 
     # Contents
 
@@ -145,8 +136,8 @@ class SequenceMemory(files.Saved):
         """
         sequences = self._encoded("X", X)
         ids = np.arange(self._stored.size, self._stored.size + sequences.n)
-        if self._trees is not None:
-            self._trees.insert(sequences, ids)
+        if self._grams is not None:
+            self._grams.insert(sequences, ids)
         self._append(sequences, ids)
         self._stored = np.append(self._stored, np.ones(ids.size, bool))
         return ids
@@ -163,8 +154,8 @@ class SequenceMemory(files.Saved):
         check_known(ids, self._places(ids))
         if ids.size == 0:
             return
-        if self._trees is not None:
-            self._trees.remove(ids)
+        if self._grams is not None:
+            self._grams.remove(ids)
         self._stored[ids] = False
         self._owners = np.where(np.isin(self._owners, ids), -1, self._owners)
         kept = np.flatnonzero(self._owners >= 0)
@@ -175,7 +166,7 @@ class SequenceMemory(files.Saved):
         """Learn from the rewards of sequences that were returned for queries.
 
         A query with a reward of at least 0.5 becomes an additional form of the sequence, and is removed together with
-        the sequence. If the memory uses trees, rewards for several sequences of a query also train the trees' scorer.
+        the sequence. If an index of n-grams finds the candidates, it learns from the rewards too.
 
         Parameters
         ----------
@@ -193,8 +184,8 @@ class SequenceMemory(files.Saved):
         check_known(shown[shown >= 0], self._places(shown[shown >= 0]))
         shown = shown.reshape(queries.n, -1)
         worth = check_rewards(rewards, shown)
-        if self._trees is not None:
-            self._trees.feedback(queries, shown, worth)
+        if self._grams is not None:
+            self._grams.feedback(queries, shown, worth)
         worth = np.where(shown >= 0, worth, 0.0)
         best = worth.argmax(axis=1)
         kept = np.flatnonzero(worth[np.arange(queries.n), best] >= WORTH_KEEPING)
@@ -227,26 +218,26 @@ class SequenceMemory(files.Saved):
         if len(self) == 0:
             return Neighbors(*found)
         forms = self._up_to_date(costs)
-        if self._uses_trees(forms):
+        if self._uses_grams(forms):
             return self._among_candidates(queries, points, forms, k)
         excluded = np.full(queries.n, -1, np.int64)
         search(points, forms.view(), self._current_blocks(forms), self._owners, excluded, self.n_candidates, found)
         return Neighbors(*found)
 
-    def _uses_trees(self, forms: PointStore) -> bool:
-        """Build or drop the trees depending on the size of the memory. Return whether trees are used."""
+    def _uses_grams(self, forms: PointStore) -> bool:
+        """Build or drop the index of n-grams depending on the size of the memory. Return whether it is used."""
         view = forms.view()
         size = bytes_of_blocks(view) if view.longest <= WORD else 2 * _MOST_BYTES
-        if size <= (_MOST_BYTES if self._trees is None else _MOST_BYTES // 2):
-            self._trees = None
-        elif self._trees is None:
-            retriever = CMTRetriever("key", self.n_trees, self.n_probes, random_state=self.random_state)
-            trees = GramTrees(retriever, self.longest_run, self.n_bits)
+        if size <= (_MOST_BYTES if self._grams is None else _MOST_BYTES // 2):
+            self._grams = None
+        elif self._grams is None:
+            retriever = CMTRetriever("key", random_state=self.random_state)
+            grams = GramIndex(retriever, self.longest_run, self.n_bits)
             kept = np.flatnonzero(self._owners >= 0)
             owners, first = np.unique(self._owners[kept], return_index=True)
-            trees.insert(Sequences(view.symbols, view.offsets).take(kept[first]), owners)
-            self._trees = trees
-        return self._trees is not None
+            grams.insert(Sequences(view.symbols, view.offsets).take(kept[first]), owners)
+            self._grams = grams
+        return self._grams is not None
 
     def _current_blocks(self, forms: PointStore) -> Blocks:
         """Return the blocks of all forms. The newest forms may be listed without blocks."""
@@ -260,10 +251,10 @@ class SequenceMemory(files.Saved):
         return self._blocks._replace(order=order, lengths=lengths)
 
     def _among_candidates(self, queries: Sequences, points: Any, forms: PointStore, k: int) -> Neighbors:
-        """Return the nearest candidates found by the trees."""
-        assert self._trees is not None
+        """Return the nearest of the candidates that the index of n-grams has found."""
+        assert self._grams is not None
         ids, lengths = np.full((queries.n, k), -1, np.int64), np.full((queries.n, k), np.inf, np.float32)
-        found = self._trees.candidates(queries, self.n_candidates)
+        found = self._grams.candidates(queries, self.n_candidates)
         rows, columns = np.nonzero(found >= 0)
         of_owner = np.argsort(self._owners, kind="stable")  # forms sorted by owner
         owners = self._owners[of_owner]
@@ -314,12 +305,12 @@ class SequenceMemory(files.Saved):
     # Files
 
     def _packed(self) -> Any:
-        trees, forms = self._trees, None if self._forms is None else self._forms.view()
+        grams, forms = self._grams, None if self._forms is None else self._forms.view()
         return SimpleNamespace(
             options={name: getattr(self, name) for name in _OPTIONS},
             distance=self.distance,
-            retriever=None if trees is None else trees.retriever,
-            tree_ids=None if trees is None else trees.ids,
+            retriever=None if grams is None else grams.retriever,
+            gram_ids=None if grams is None else grams.ids,
             forms=None if forms is None else Sequences(forms.symbols, forms.offsets),
             owners=self._owners,
             stored=self._stored,
@@ -328,9 +319,9 @@ class SequenceMemory(files.Saved):
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         made = cls(values["distance"], **values["options"])
-        retriever, ids, sequences = (values[name] for name in ("retriever", "tree_ids", "forms"))
+        retriever, ids, sequences = (values[name] for name in ("retriever", "gram_ids", "forms"))
         if getattr(retriever, "n_features_in_", 1 << made.n_bits) != 1 << made.n_bits:
-            raise ValueError(f"the trees must have keys with 2**{made.n_bits} features")
+            raise ValueError(f"the n-grams must have keys with 2**{made.n_bits} features")
         if sequences is None:
             return made
         alphabet, costs = made.distance._prepared()
@@ -342,11 +333,11 @@ class SequenceMemory(files.Saved):
             raise ValueError("owners must contain all stored ids and no others")
         made._owners, made._stored = owners, stored
         if retriever is not None:
-            memories = retriever._model.memories if hasattr(retriever, "forest_") else None
+            memories = retriever._model.memories if retriever.__sklearn_is_fitted__() else None
             if ids is None or memories is None or ids.size > memories.next_id or (np.diff(ids[ids >= 0]) <= 0).any():
-                raise ValueError("the trees must contain the sequences in the order of their ids")
+                raise ValueError("the n-grams must contain the sequences in the order of their ids")
             if not np.isin(made.ids, ids[memories.ids[memories.ids < ids.size]]).all():
-                raise ValueError("the trees must contain all sequences")
-            made._trees = GramTrees(retriever, made.longest_run, made.n_bits, ids)
+                raise ValueError("the n-grams must contain all sequences")
+            made._grams = GramIndex(retriever, made.longest_run, made.n_bits, ids)
         made._forms, made._alphabet, made._costs = PointStore(costs.points(sequences, STORED)), alphabet, costs
         return made

@@ -13,11 +13,11 @@ import scipy.sparse
 from .. import _index as dense_index
 from .._feedback import LearnedSearch, WithOthers
 from .._forest import NONE, InvariantError, require
+from .._sparse_index import SparseIndex
 from .._validation import OneOf, check_integer, check_seed
 from ..persistence import as_part, of_part, take
 from ._checks import check_metric, check_values
 from ._eviction import POLICIES, EvictionOrder
-from ._sparse_index import SparseIndex
 from ._text_index import TextIndex
 from ._text_search import WeighedWords
 from ._word_vectors import WordVectors, full_scores, rows_of_words

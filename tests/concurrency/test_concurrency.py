@@ -548,4 +548,4 @@ def test_retriever(kind: str):
             retriever.remove(np.arange(3 * i, 3 * i + 3))
             gone = 3 * i + 3
     assert retriever.n_memories_ == 120 + 10 * 20 - 30
-    retriever.forest_.check_invariants()
+    retriever.check_invariants()

@@ -60,7 +60,7 @@ def cases() -> dict[str, Case]:
             found[f"{form} {kind}: partial_fit"] = Case(fitted, learn, learn, X)
         retrievers = {"by key": ("key", [f"value {i}" for i in range(80)]), "by value": ("value", vectors[:80] * 1.0)}
         for kind, (search, values) in retrievers.items():
-            estimator = CMTRetriever(search, n_trees=2, n_components=4, random_state=0)
+            estimator = CMTRetriever(search, n_components=4, random_state=0)
             learn = learning(X[60:], values[60:])
             fitted = cache(partial(fitted_with_feedback, estimator, X, values))
             name = f"{form} retriever {kind}"
@@ -160,7 +160,7 @@ def test_interrupted_at_a_line(name: str, tmp_path: Path):
     ("name", "place"),
     [
         ("dense classifier: partial_fit", "_label_index.teach_rows"),
-        ("dense retriever by value: remove", "_retrieval_model.remove_ids"),
+        ("dense retriever by value: remove", "_memories.Memories.without"),
     ],
 )
 def test_a_change_that_fails_part_way_leaves_a_valid_estimator(name: str, place: str, tmp_path: Path):

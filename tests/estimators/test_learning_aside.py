@@ -16,8 +16,6 @@ from failures import failing
 from threads import SOON, Threads, started
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
-from cmt_numba._engine import draw_seed
-from cmt_numba.estimators import _draws
 from cmt_numba.estimators._base import MemoryEstimator
 
 pytestmark = needs_jit
@@ -56,7 +54,7 @@ def of_values(estimator: Any) -> list[Change]:
 KINDS: dict[str, tuple[Any, Any, Callable[[Any], list[Change]]]] = {
     "classifier": (CMTClassifier(n_trees=2, random_state=0), y, of_classes),
     "multi-label classifier": (CMTMultilabelClassifier(n_trees=2, random_state=0), Y, of_classes),
-    "retriever by key": (CMTRetriever("key", n_trees=2, random_state=0), y, of_values),
+    "retriever by key": (CMTRetriever("key", random_state=0), y, of_values),
     "retriever by value": (CMTRetriever("value", random_state=0), X[:, :5], of_values),
 }
 
@@ -80,9 +78,9 @@ def test_changes_in_place_and_on_a_copy_are_equal(kind: str, sparse: bool, monke
     for is_aside in (False, True):
         monkeypatch.setattr(MemoryEstimator, "_takes_long", lambda *_: is_aside)  # noqa: B023
         estimator = fitted(kind, rows)
-        before = estimator.forest_
+        before = estimator._model.index
         KINDS[kind][2](estimator)[0](estimator)
-        assert (estimator.forest_ is before) == (not is_aside)
+        assert (estimator._model.index is before) == (not is_aside)
         for change in KINDS[kind][2](estimator)[1:]:
             assert change(estimator) is estimator
         estimator.check_invariants()
@@ -206,20 +204,6 @@ def test_readers_in_steps_of_a_stream_of_changes():
     assert set(seen) <= set(range(12, 21))
     assert seen == sorted(seen)
     classifier.check_invariants()
-
-
-def test_a_twin_continues_the_random_numbers_of_the_forest():
-    retriever = fitted("retriever by key")
-    forest, twin = retriever.forest_, retriever.forest_._twin()
-    drawn, apart = _draws.queries_drawn(forest), [copy.deepcopy(forest) for _ in range(2)]
-    words = [draw_seed(apart[0]._forest) for _ in range(5)]
-    draw_seed(twin._forest)
-    draw_seed(forest._forest)
-    _draws.take_over_draws(forest, twin, drawn)
-    assert draw_seed(twin._forest) == words[2]
-    twin = apart[1]._twin()
-    _draws.take_over_draws(apart[1], twin, _draws.queries_drawn(apart[1]))
-    assert draw_seed(twin._forest) == words[0]
 
 
 def test_a_failure_leaves_the_dual_variables(aside: None):

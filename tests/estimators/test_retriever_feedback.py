@@ -27,8 +27,7 @@ class Stream:
         return self.to(self.centers[topics] + self.rng.normal(size=(topics.size, WIDTH)))
 
     def retriever(self) -> CMTRetriever:
-        options: Any = {"n_probes": 64, "random_state": 0}
-        return CMTRetriever("key", **options).fit(self.draw(self.topics), list(range(self.topics.size)))
+        return CMTRetriever("key", random_state=0).fit(self.draw(self.topics), list(range(self.topics.size)))
 
     def ask(self, n: int = 25) -> tuple[Any, np.ndarray]:
         topics = self.rng.integers(0, N_OLD, n)

@@ -16,8 +16,8 @@ FEW = {"n_trees": 1, "n_reroutes": 0, "random_state": 0}
     [
         (lambda **options: CMTClassifier(**FEW, **options), list("abcabc"), ["insert", "teach", "pass"]),
         (lambda **options: CMTMultilabelClassifier(**FEW, **options), Y, ["insert", "teach", "block of common labels"]),
-        (lambda **options: CMTRetriever("value", **FEW, **options), X, ["insert", "teach", "pass"]),
-        (lambda **options: CMTRetriever("key", n_reward_passes=1, **FEW, **options), X, ["insert", "learn"]),
+        (lambda **options: CMTRetriever("value", random_state=0, **options), X, ["insert", "pass"]),
+        (lambda **options: CMTRetriever("key", random_state=0, **options), X, ["insert"]),
     ],
     ids=["classifier", "multilabel", "by value", "by key"],
 )

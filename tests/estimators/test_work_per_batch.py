@@ -55,7 +55,7 @@ def test_a_retriever_makes_no_array_as_long_as_what_is_stored(search: Any, rng: 
     most = []
     for n in (600, N):
         X, values = rows(rng, n + 1)[0], rng.normal(size=(n + 1, 2)).astype(np.float32)
-        retriever = CMTRetriever(search, n_trees=1, n_router_passes=0, n_reward_passes=0, random_state=0)
+        retriever = CMTRetriever(search, random_state=0)
         retriever.fit(X[:n], values[:n])
         most.append(most_allocated(retriever, X[n:], values[n:]))
     assert most[1] - most[0] < N  # bytes

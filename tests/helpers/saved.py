@@ -79,8 +79,8 @@ def objects(n: int = 60) -> dict[str, Any]:
         "pair classifier": CMTMultilabelClassifier(random_state=0, store_examples=False).fit(dense, words == words[0]),
         "retriever by value": CMTRetriever(random_state=0, n_components=4).fit(sparse, dense_rows(n, 9, 1)),
         "retriever of directions": CMTRetriever(random_state=0).fit(dense, sparse_rows(n, 6, 1)),
-        "retriever of objects": CMTRetriever(random_state=0, n_trees=2).fit(sparse, things),
-        "retriever after removals": _after_removals(CMTRetriever(random_state=0, n_trees=2).fit(dense, words), dense),
+        "retriever of objects": CMTRetriever(random_state=0).fit(sparse, things),
+        "retriever after removals": _after_removals(CMTRetriever(random_state=0).fit(dense, words), dense),
     }
 
 
@@ -108,7 +108,7 @@ def check(loaded: Any) -> None:
     if isinstance(loaded, ContextualMemoryTree):
         _check_tree(loaded)
         return
-    if not hasattr(loaded, "forest_"):
+    if not loaded.__sklearn_is_fitted__():
         return
     loaded.check_invariants()
     sparse = loaded._model.sparse if isinstance(loaded, CMTRetriever) else loaded._model.index.head.parameters.sparse
@@ -121,7 +121,8 @@ def check(loaded: Any) -> None:
     except LookupError:
         assert isinstance(loaded, CMTRetriever)  # all memories may have been removed
         assert loaded.n_memories_ == 0
-    if d <= 10_000 and max(getattr(loaded, name, 0) or 0 for name in _PASSES) <= 20 and loaded.n_reroutes <= 100:
+    n_passes = max(getattr(loaded, name, 0) or 0 for name in _PASSES)
+    if d <= 10_000 and n_passes <= 20 and getattr(loaded, "n_reroutes", 0) <= 100:
         _learn(loaded, rows)
         loaded.check_invariants()
 

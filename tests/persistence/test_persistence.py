@@ -210,7 +210,7 @@ def test_parameters_and_estimators_that_have_learned_nothing(tmp_path: Path):
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "classifier": {"method": False, "n_trees": -1, "loss": "squared", "n_jobs": 0, "alpha": 2.0, "n_neighbors": 0},
     "multilabel classifier": {"leaf_multiplier": 0.0, "n_probes": -3, "random_state": -1, "store_examples": 1},
-    "retriever of objects": {"n_trees": -1, "search": 3, "regularization": 0, "n_reroutes": -1, "n_components": 0},
+    "retriever of objects": {"target_recall": 0.0, "search": 3, "regularization": 0, "n_components": 0},
 }
 
 

@@ -230,9 +230,9 @@ FORGERIES = [
     ("retriever by value", "by_value.map.features", put(0, 10**6), "has a feature that does not exist"),
     ("retriever by value", "by_value.map.table", fill_up, "the table of features must have"),
     ("retriever by value", "by_value.map.n_places", put(0, 10**6), "the number of used positions exceeds"),
-    ("retriever by value", "memories.entries", put(0, 10**6), "a memory has no entry in the forest"),
+    ("retriever by value", "memories.entries", put(0, 10**6), "a memory has no entry in the index"),
     ("retriever by value", "memories.owners", put(0, -1), "belongs to no memory"),
-    ("retriever by value", "distinct.numbers", put(0, 10**6), "the forest contains a value that no memory has"),
+    ("retriever by value", "distinct.numbers", put(0, 10**6), "the index contains a value that no memory has"),
     ("retriever of directions", "memories.values.indices", put(0, 99), "a column that does not exist"),
     ("retriever of directions", "memories.values.indptr", put(1, 10**6), "the rows of memories.values overlap"),
 ]

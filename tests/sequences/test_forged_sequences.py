@@ -27,7 +27,7 @@ def tree(points: Any, *args: Any, **options: Any) -> VPTree:
 
 
 def memory(distance: EditDistance) -> SequenceMemory:
-    made = SequenceMemory(distance, n_trees=1, n_bits=8, random_state=0)
+    made = SequenceMemory(distance, n_bits=8, random_state=0)
     made.insert(WORDS)
     made.feedback(["abba", "c"], [0, 4], [1.0, 1.0])
     made.remove([1])

@@ -7,10 +7,10 @@ from failures import failing
 
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree, _sequence_memory
 from cmt_numba.sequences._encoding import Alphabet
-from cmt_numba.sequences._gram_trees import ngram_keys
+from cmt_numba.sequences._gram_index import ngram_keys
 
 LETTERS = "abcdef"
-EXHAUSTIVE = {"n_candidates": 200, "n_probes": 10_000, "n_trees": 2, "random_state": 0}
+EXHAUSTIVE = {"n_candidates": 200, "random_state": 0}
 
 
 @pytest.fixture(params=["blocks", "trees"])
@@ -112,13 +112,13 @@ def test_trees_exist_only_for_many_sequences(monkeypatch: pytest.MonkeyPatch, rn
     expected = memory.query(stored, 3)
     monkeypatch.setattr(_sequence_memory, "_MOST_BYTES", 2**10)
     found = memory.query(stored, 3)
-    assert memory._trees is not None
+    assert memory._grams is not None
     np.testing.assert_array_equal(found.distances, expected.distances)
     memory.insert(stored[100:])
     assert memory.query(stored[100:]).ids.ravel().tolist() == list(range(100, len(stored)))
     memory.remove(memory.ids[memory.ids >= 20])
     assert memory.query(stored[1:2]).ids.tolist() == [[1]]
-    assert memory._trees is None
+    assert memory._grams is None
 
 
 def test_equal_costs_are_ranked_exactly(rng: np.random.Generator):
@@ -162,8 +162,6 @@ def test_what_cannot_be_used():
         ({"n_candidates": 0}, "n_candidates must be"),
         ({"longest_run": 9}, "longest_run must be"),
         ({"n_bits": 30}, "n_bits must be"),
-        ({"n_trees": 0}, "n_trees must be"),
-        ({"n_probes": 0}, "n_probes must be"),
     ]:
         with pytest.raises(ValueError, match=message):
             SequenceMemory(EditDistance(LETTERS), **options)

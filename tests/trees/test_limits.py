@@ -91,7 +91,7 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Any, list[str], list[str]]] = {
     "retriever": (
         CMTRetriever,
         Y,
-        ["n_components", "n_value_passes", "n_router_passes", "n_reward_passes", "n_reroutes"],
+        ["n_components", "n_value_passes"],
         ["query", "kneighbors"],
     ),
 }
@@ -104,9 +104,9 @@ def test_numbers_of_estimators(what: str):
     for name in parameters:
         with soon(60), pytest.raises(ValueError, match=f"{name} must be between [01] and "):
             kind(random_state=0, **{name: ABSURD}).fit(ROWS, y)
-    estimator = kind(random_state=0, n_probes=ABSURD).fit(ROWS, y)
+    estimator = kind(random_state=0).fit(ROWS, y)
     if what != "retriever":
-        estimator.set_params(n_candidates=ABSURD).predict(ROWS)
+        estimator.set_params(n_probes=ABSURD, n_candidates=ABSURD).predict(ROWS)
     for method in methods:
         with pytest.raises(ValueError, match=f"(k|n_neighbors) must be between 1 and {MOST}, got {ABSURD}"):
             getattr(estimator, method)(ROWS, ABSURD)

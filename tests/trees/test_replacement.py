@@ -178,13 +178,13 @@ def test_other_vectors_for_keys_searched_by_value(dense_keys: np.ndarray, sparse
     y = np.repeat(np.eye(10, dtype=np.float32), 3, axis=0)
     y = scipy.sparse.csr_array(y) if sparse else y
     retriever = CMTRetriever(random_state=0, n_components=20).fit(dense_keys[:30], y)
-    assert retriever.forest_.n_memories == 10
+    assert len(retriever._model.index) == 10
     retriever.set_values(
         [0, 1, 2, 3], y[[3, 6, 9, 3]]
     )  # no memory has the first value any more, and one memory has its own value again
-    assert retriever.forest_.n_memories == 9
+    assert len(retriever._model.index) == 9
     retriever.set_values([29, 28], y[[0, 0]])  # it is the value of two memories again
-    assert retriever.forest_.n_memories == 10
+    assert len(retriever._model.index) == 10
     wanted = np.repeat(np.arange(10), 3)
     wanted[[0, 1, 2]], wanted[[28, 29]] = [1, 2, 3], 0
     held = retriever.values(np.arange(30))
@@ -195,8 +195,8 @@ def test_other_vectors_for_keys_searched_by_value(dense_keys: np.ndarray, sparse
     hits = retriever.query(dense_keys[:30], 10)
     assert set(wanted[hits.ids[0]].tolist()) == set(range(10))
     retriever.remove(np.arange(1, 30))
-    assert retriever.forest_.n_memories == 1
-    retriever.forest_.check_invariants()
+    assert len(retriever._model.index) == 1
+    retriever.check_invariants()
 
 
 def test_the_retriever_refuses_invalid_replacements(dense_keys: np.ndarray):
@@ -220,7 +220,7 @@ def test_the_retriever_refuses_invalid_replacements(dense_keys: np.ndarray):
 def test_a_failure_leaves_the_old_values(dense_keys: np.ndarray):
     retriever = CMTRetriever(random_state=0).fit(dense_keys[:20], dense_keys[20:40])
     before = retriever.query(dense_keys[:20], 3).ids
-    with failing("estimators._retrieval_model.insert_rows"):
+    with failing("estimators._memories.Memories.with_values"):
         retriever.set_values([4, 5], dense_keys[40:42])
     np.testing.assert_array_equal(retriever.values(np.arange(20)), dense_keys[20:40])
     np.testing.assert_array_equal(retriever.query(dense_keys[:20], 3).ids, before)

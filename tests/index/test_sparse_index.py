@@ -8,9 +8,9 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cmt_numba import _sparse_index as module
+from cmt_numba._sparse_index import SparseIndex
 from cmt_numba.store import METRICS
-from cmt_numba.store import _sparse_index as module
-from cmt_numba.store._sparse_index import SparseIndex
 
 D = 40
 

@@ -1,4 +1,4 @@
-"""Trees over n-grams, which find candidates among many or long sequences."""
+"""An index of n-grams, which finds candidates among many or long sequences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # multiplier of Fibonacci hashing
 _SHIFT = np.uint64(64)
 
 
-class GramTrees:
+class GramIndex:
     """A retriever over the hashed n-grams of sequences.
 
     ``ids[i]`` is the sequence id of memory ``i`` of the retriever, or -1 if an insertion failed.

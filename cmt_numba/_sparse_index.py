@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse
 
-from .. import _heads as heads
-from .._change import share_rows
-from .._forest import NONE, Rows, aim_probe, new_probe, require, resized, row_of, top_k, value_of
-from .._jit import inner, kernel, release
-from ._checks import METRICS
+from . import _heads as heads
+from ._change import share_rows
+from ._forest import NONE, Rows, aim_probe, new_probe, require, resized, row_of, top_k, value_of
+from ._jit import inner, kernel, release
 
+_METRICS = ("cosine", "inner_product", "euclidean")  # the numbers of the metrics in kernels
 _MOST_RECENT = 512  # number of vectors compared with every query before they are indexed,
 _RECENT_SHARE = 1 / 8  # or their fraction of the indexed vectors, if that is more
 _MOST_RANKED = 128  # maximum number of results for which the inverted index is searched
@@ -26,6 +26,7 @@ _ROUNDING = 1e-5  # bound on the error of float32 scores, relative to the larges
 _LARGEST = 1e15  # products of values up to this number are finite in float32
 _FEW = 1024  # up to this many allowed vectors are compared with every query
 _PAIRS_AT_ONCE = 1 << 22
+_TINY = 1e-300  # the cosine of a zero vector is 0
 _LAST_FEATURE = np.int32(2**31 - 1)  # above all features
 _NO_IDS = np.empty(0, np.int64)
 
@@ -250,7 +251,7 @@ class SparseIndex:
     def scores(self, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the float64 scores of stored vectors for each query, arrays of shape (n, m)."""
         scores = np.empty(ids.shape)
-        score_vectors(*self._compared(Q), self._slots[ids], METRICS.index(self.metric), scores)
+        score_vectors(*self._compared(Q), self._slots[ids], _METRICS.index(self.metric), scores)
         return scores
 
     def recall(self, Q: Any, k: int, target_recall: float) -> float:
@@ -308,7 +309,7 @@ class SparseIndex:
         rows = Rows(Q.data, Q.indices.astype(np.int32), Q.indptr.astype(np.int64), self.n_features, True)
         multiply_sparse(self._offsets, self._features, self._values, rows, slots, products)
         if self.metric == "cosine":
-            products /= self._lengths(Q)[:, None] * np.sqrt(self._squares[slots])
+            products /= np.maximum(self._lengths(Q)[:, None] * np.sqrt(self._squares[slots]), _TINY)
         elif self.metric == "euclidean":
             products -= self._squares[slots] / 2
         return products
@@ -330,7 +331,7 @@ class SparseIndex:
     def _best(self, Q: Any, slots: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and exact scores of the best ``k`` of some slots for each query; -1 stands for no vector."""
         ids, scores = np.full((Q.shape[0], k), NONE), np.full((Q.shape[0], k), -np.inf)
-        rank_vectors(*self._compared(Q), slots, METRICS.index(self.metric), ids, scores)
+        rank_vectors(*self._compared(Q), slots, _METRICS.index(self.metric), ids, scores)
         return ids, scores
 
     def _compared(self, Q: Any) -> tuple[SparseVectors, SparseVectors]:
@@ -440,7 +441,7 @@ def _score(queries, row, vectors, slot, metric):
     """Return a score. ``metric`` is 0 for the cosine, 1 for inner products and 2 for distances."""
     score = _compare_vectors(queries, row, vectors, slot, metric == 2)
     if metric == 0:
-        score /= np.sqrt(queries.squares[row] * vectors.squares[slot])
+        score /= max(np.sqrt(queries.squares[row] * vectors.squares[slot]), _TINY)
     elif metric == 2:
         score = -np.sqrt(score)
     return score
