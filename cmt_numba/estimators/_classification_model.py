@@ -43,7 +43,7 @@ from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut
 from ._fields import CalibrationField, ChoiceField
 from ._input import ExampleBatch, filled, joined_weights, taken, total_weights, trim_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, means_of
-from ._neighbors import NeighborTable, nearest, new_table
+from ._neighbors import NeighborSearch
 from ._replay import is_due, n_times_grown, replayed
 from ._votes import count_votes, weights_of_votes
 
@@ -110,7 +110,7 @@ class ClassificationModel(files.WithFields):
     )
     has_warned = False
     example_names: ExampleNames | None = None
-    _table: tuple[heads.StoredExamples, NeighborTable] | None = None
+    _neighbors: tuple[heads.StoredExamples, NeighborSearch] | None = None
 
     def __init__(
         self, index: LabelIndex, classes: np.ndarray, label_of_class: np.ndarray, class_of_label: np.ndarray
@@ -718,21 +718,22 @@ class ClassificationModel(files.WithFields):
         """
         choice, examples = resolved(options, self.choice), self.stored()
         if choice.method != "scored_neighbors":
-            return nearest(self._neighbor_table(choice.metric), rows, lengths, k)
+            n_threads = self.index.forest.threads_for(rows.n_rows)
+            return self._neighbor_search(choice.metric).nearest(rows, lengths, k, n_threads)
         hits = self._scored_examples(rows, lengths, k, options)
         slots, found = np.full(hits.ids.shape, NONE), hits.ids != NONE
         slots[found] = heads.slots_of_examples(examples, hits.ids[found])
         return slots, 1.0 - hits.scores
 
-    def _neighbor_table(self, metric: str) -> NeighborTable:
-        """Return the table of stored examples for a metric, cached until the stored examples change."""
-        examples, kept = self.stored(), self._table
+    def _neighbor_search(self, metric: str) -> NeighborSearch:
+        """Return the search among stored examples for a metric, cached until the stored examples change."""
+        examples, kept = self.stored(), self._neighbors
         stored, _ = heads.all_examples(examples)
-        is_kept = kept is not None and kept[0] is examples and kept[1].squares.size == stored.n_rows
+        is_kept = kept is not None and kept[0] is examples and kept[1].n_examples == stored.n_rows
         if kept is None or not is_kept or kept[1].metric != metric:
             lengths = self.index.example_lengths
             lengths = None if lengths is None else lengths[: stored.n_rows]
-            kept = self._table = examples, new_table(stored, lengths, metric)
+            kept = self._neighbors = examples, NeighborSearch(stored, lengths, metric)
         return kept[1]
 
     def _scored_examples(self, rows: Rows, lengths: np.ndarray, k: int, options: ClassificationOptions) -> Hits:

@@ -1,7 +1,9 @@
-"""Exact nearest neighbors among stored examples, by Euclidean distance or cosine.
+"""Nearest neighbors among stored examples, by Euclidean distance or cosine.
 
 One matrix product gives all distances of a block of rows, and a kernel selects the nearest examples. Products of dense
 rows are in float32, so a few additional examples are selected and then ranked by distances in float64.
+
+If many rows are compared with many dense examples, an index takes less time than the products.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._forest import NONE, Rows, as_matrix, measure_rows, top_k
+from .._index import DenseIndex
 
 METRICS = ("euclidean", "seuclidean", "cosine")
 
@@ -19,6 +22,10 @@ _SCORES_AT_ONCE = 1 << 21  # maximum number of scores in a block of rows: 8 MB
 _VALUES_AT_ONCE = 1 << 20  # maximum number of values in a block of pairs that are compared in float64
 _LOWEST = np.finfo(np.float32).min
 _FURTHER = 8  # examples selected in addition to those wanted
+_FEW_EXAMPLES = 8192  # products with so few examples take little more time than a search of an index
+_PAIRS_WORTH_AN_INDEX = 1 << 26  # products of so many pairs take about as long as building an index
+_MOST_INDEXED = 256  # maximum number of neighbors to find through an index
+_RECALL = 0.99
 _ROUNDING = 2.0**-20  # tolerance for ties of squared distances, relative to the sum of squared lengths
 
 
@@ -103,9 +110,7 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
     """
     n_rows, n_found = rows.n_rows, min(k, table.squares.size)
     positions, distances = np.full((n_rows, k), NONE), np.full((n_rows, k), np.inf)
-    queries: Any = as_matrix(rows)
-    if table.metric != "cosine":
-        queries = _transformed(_scaled(queries, lengths), table.center, table.factors)
+    queries = _queries_of(table, rows, lengths)
     n_picked = min(n_found + _FURTHER, table.squares.size)
     for first, scores in _blocks(table, queries):
         span = slice(first, first + scores.shape[0])
@@ -118,6 +123,46 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
         positions[span, :n_found] = np.take_along_axis(picked, order, axis=1)
         distances[span, :n_found] = found / 2.0 if table.metric == "cosine" else np.sqrt(found)
     return positions, distances
+
+
+class NeighborSearch:
+    """The nearest examples of rows: exact, but after comparisons of many pairs 99 % of them, through an index.
+
+    Parameters
+    ----------
+    stored, lengths, metric
+        As for :func:`new_table`.
+    """
+
+    def __init__(self, stored: Rows, lengths: np.ndarray | None, metric: str) -> None:
+        self.metric, self.n_examples = metric, stored.n_rows
+        self._table = new_table(stored, lengths, metric)
+        is_large = not stored.sparse and stored.n_rows > _FEW_EXAMPLES
+        self._can_be_indexed = is_large and bool(np.isfinite(self._table.squares).all())
+        self._index: DenseIndex | None = None
+        self._n_pairs = 0
+
+    def nearest(self, rows: Rows, lengths: np.ndarray, k: int, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nearest examples of each row like :func:`nearest`."""
+        self._n_pairs += rows.n_rows * self.n_examples
+        if not self._can_be_indexed or self._n_pairs < _PAIRS_WORTH_AN_INDEX or k > _MOST_INDEXED:
+            return nearest(self._table, rows, lengths, k)
+        if self._index is None:
+            index = DenseIndex(self._table.keys.shape[1], "euclidean")
+            index.insert(np.ascontiguousarray(self._table.keys))
+            self._index = index
+        queries = np.ascontiguousarray(_queries_of(self._table, rows, lengths))
+        if not np.isfinite(queries).all():
+            return nearest(self._table, rows, lengths, k)
+        positions, scores = self._index.search(queries, k, _RECALL, n_threads=n_threads)
+        return positions, 0.5 * scores**2 if self.metric == "cosine" else -scores
+
+
+def _queries_of(table: NeighborTable, rows: Rows, lengths: np.ndarray) -> Any:
+    """Return rows in the form of the keys in a table."""
+    if table.metric == "cosine":
+        return as_matrix(rows)
+    return _transformed(_scaled(as_matrix(rows), lengths), table.center, table.factors)
 
 
 def _scaled(matrix: Any, lengths: np.ndarray | None) -> Any:

@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits, make_moons
 from sklearn.neighbors import KNeighborsClassifier
 
 from cmt_numba import CMTClassifier
+from cmt_numba.estimators import _neighbors
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,25 @@ def test_neighbors_answer_as_in_scikit_learn(digits, form, options):
     assert np.mean([np.isin(*pair).mean() for pair in zip(ids, nearest, strict=True)]) > 0.99  # others are ties
     assert np.mean(ours.predict(form(queries)) == theirs.predict(queries)) > 0.99
     np.testing.assert_allclose(ours.predict_proba(form(X)).sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_an_index_finds_nearly_the_same_neighbors(metric, monkeypatch):
+    monkeypatch.setattr(_neighbors, "_FEW_EXAMPLES", 1000)
+    monkeypatch.setattr(_neighbors, "_PAIRS_WORTH_AN_INDEX", 100 * 1500)
+    rng = np.random.default_rng(0)
+    X, queries = rng.normal(size=(1500, 6)) + 1.0, rng.normal(size=(50, 6)) + 1.0
+    classifier = CMTClassifier(method="neighbors", metric=metric, random_state=0).fit(X, np.arange(1500) % 3)
+    exact, expected = classifier.kneighbors(queries, 5)
+    assert classifier._model._neighbors[1]._index is None
+    distances, ids = classifier.kneighbors(queries, 5)
+    assert classifier._model._neighbors[1]._index is not None
+    is_same = (ids == expected).all(axis=1)
+    assert is_same.mean() > 0.9
+    np.testing.assert_allclose(distances[is_same], exact[is_same], rtol=1e-4)
+    assert (distances >= exact - 1e-6).all()
+    classifier.partial_fit(queries, np.zeros(50))
+    assert classifier.kneighbors(queries, 1)[1].ravel().tolist() == list(range(1500, 1550))
 
 
 def test_equal_examples_have_distance_zero_and_come_in_order():
