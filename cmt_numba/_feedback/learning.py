@@ -53,6 +53,7 @@ _MOST_CHANCE = 0.9
 _FRESH_AMONG = 4  # one of this number of candidates is taken for a fresh memory
 _MOST_PASSED = 0.04  # share of first places that fresh memories may take from rewarded ones
 _STEP_OF_FRESH = 0.1
+_GAIN_OF_FRESH = 0.5  # factor of the expected gain from a fresh memory in the first place
 _TINY = np.float32(1e-6)
 
 
@@ -110,38 +111,64 @@ def _weigh(learned, prior, parts, i, reward, target, lower, step):
 
 
 @inner
-def _balance_fresh(learned, parts, rewards, m):
-    """Adjust the weight of FRESH, after a reward of the memory that ranks first.
+def _best_fresh(learned, parts, rewards, m, first, step):
+    """Return the best of every ``step``-th candidate, taken for fresh ones, that is not known to be rewarded; or -1."""
+    best = -1
+    for i in range(first, m, step):
+        if parts[i, CONSTANT] == 0.0 or rewards[i] > 0.5 or (step == 1 and parts[i, FRESH] == 0.0):
+            continue
+        if best < 0 or general_odds(learned, parts, i) > general_odds(learned, parts, best):
+            best = i
+    return best
 
-    Pretend that some of the other candidates are fresh. If one of them would come first, fresh memories weigh too much.
-    The same applies if it would pass a more similar memory that has not been rewarded for a similar query.
+
+@inner
+def _passes(learned, parts, fresh, odds, m):
+    """Return whether a candidate, as if it were fresh, ranks before one with these log-odds."""
+    weights = learned.weights
+    added = weights[FRESH] + weights[LEAD] * lead(learned, parts, fresh, m)
+    return general_odds(learned, parts, fresh) + added > odds
+
+
+@inner
+def _balance_fresh(learned, parts, rewards, m):
+    """Adjust the weight of FRESH, after a reward of the best memory that is not fresh.
+
+    If it was unrewarded, the best fresh memory should have come first, if it is likely to be rewarded. If it was
+    rewarded, pretend that some of the other candidates are fresh. If one of them would come first, fresh memories weigh
+    too much. The same applies if it would pass a more similar memory that has not been rewarded for a similar query.
     """
-    weights, best, fresh = learned.weights, -1, -1
+    weights, best, n_known = learned.weights, -1, 0
     for i in range(m):
+        if not np.isnan(rewards[i]):
+            n_known += 1
         if parts[i, FRESH] != 0.0 or parts[i, CONSTANT] == 0.0:
             continue
         if best < 0 or log_odds(learned, parts, i) > log_odds(learned, parts, best):
             best = i
-    if best < 0 or not rewards[best] > 0.5:
+    if best < 0 or np.isnan(rewards[best]):
         return
-    for i in range(np.int64(learned.totals[ALL_SHOWN]) % _FRESH_AMONG, m, _FRESH_AMONG):
-        if parts[i, CONSTANT] == 0.0 or rewards[i] > 0.5:
-            continue
-        if fresh < 0 or general_odds(learned, parts, i) > general_odds(learned, parts, fresh):
-            fresh = i
+    odds = log_odds(learned, parts, best)
+    if rewards[best] <= 0.5:
+        fresh = _best_fresh(learned, parts, rewards, m, 0, 1)
+        if fresh >= 0 and np.isnan(rewards[fresh]) and not _passes(learned, parts, fresh, odds, m):
+            weights[FRESH] += _STEP_OF_FRESH * _GAIN_OF_FRESH * chance(log_odds(learned, parts, fresh))
+        return
+    first = np.int64(learned.totals[ALL_SHOWN]) % _FRESH_AMONG
+    fresh = _best_fresh(learned, parts, rewards, m, first, _FRESH_AMONG)
     if fresh < 0:
         return
-    odds = general_odds(learned, parts, fresh)
-    passes = odds + weights[FRESH] + weights[LEAD] * lead(learned, parts, fresh, m) > log_odds(learned, parts, best)
-    if not passes and odds < general_odds(learned, parts, best):
+    passes = _passes(learned, parts, fresh, odds, m)
+    if not passes and general_odds(learned, parts, fresh) < general_odds(learned, parts, best):
         near, parts[best, NEAR] = parts[best, NEAR], 0.0
-        passes = odds + weights[FRESH] + weights[LEAD] * lead(learned, parts, fresh, m) > general_odds(
-            learned, parts, best
-        )
+        passes = _passes(learned, parts, fresh, general_odds(learned, parts, best), m)
         parts[best, NEAR] = near
     weights[FRESH] += _STEP_OF_FRESH * _MOST_PASSED
     if passes:
-        weights[FRESH] -= _STEP_OF_FRESH * (1.0 - chance(log_odds(learned, parts, fresh)))
+        loss = 1.0
+        if np.isnan(rewards[fresh]):  # the more rewards are known, the less likely is one that is not
+            loss = n_known / (n_known + 1.0) * (1.0 - chance(log_odds(learned, parts, fresh)))
+        weights[FRESH] -= _STEP_OF_FRESH * loss
 
 
 @inner

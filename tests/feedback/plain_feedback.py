@@ -61,7 +61,13 @@ class PlainModel:
 
     def balance(self, ids, parts, rewards):
         odds, general, as_fresh, there, seen = self.odds(ids, parts)
-        if not seen or not rewards[best := max(seen, key=odds.__getitem__)] > 0.5:
+        if not seen or np.isnan(rewards[best := max(seen, key=odds.__getitem__)]):
+            return
+        if rewards[best] <= 0.5:
+            among = [i for i in there if i not in seen and not rewards[i] > 0.5]
+            fresh = max(among, key=general.__getitem__, default=None)
+            if among and np.isnan(rewards[fresh]) and as_fresh[fresh] <= odds[best]:
+                self.fresh += 0.1 * 0.5 * chance(odds[fresh])
             return
         among = [i for i in there if i % 4 == int(self.shown) % 4 and not rewards[i] > 0.5]
         if not among:
@@ -72,7 +78,9 @@ class PlainModel:
             alone = parts.copy()
             alone[best, 8] = 0
             passes = self.odds(ids, alone)[2][fresh] > general[best]
-        self.fresh += 0.1 * (0.04 - passes * (1 - chance(odds[fresh])))
+        n_known = np.count_nonzero(~np.isnan(rewards))
+        loss = n_known / (n_known + 1) * (1 - chance(odds[fresh])) if np.isnan(rewards[fresh]) else 1.0
+        self.fresh += 0.1 * (0.04 - passes * loss)
 
     def learn(self, q, ids, similarities, keys, rewards, is_shared=False):
         parts, rewards = self.parts(q, ids, similarities, keys), np.where(ids >= 0, rewards, np.nan)
