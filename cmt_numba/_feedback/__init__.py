@@ -2,10 +2,9 @@
 
 from .model import ExplainedResult, FeedbackModel, LearnedPart, LearnedSummary
 from .search import LearnedSearch, WithOthers, score_sparse
-from .state import MOST_CANDIDATES, PART_NAMES
+from .state import PART_NAMES
 
 __all__ = [
-    "MOST_CANDIDATES",
     "PART_NAMES",
     "ExplainedResult",
     "FeedbackModel",

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._forest import dot
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
-from .parts import describe, general_odds, lead, log_odds, map_query, standing
+from .parts import compare, describe, general_odds, lead, log_odds, map_query, standing
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -311,7 +311,7 @@ def _remember(learned, own, query, reward):
 
 
 @kernel
-def learn_rewards(learned, prior, queries, candidates, rewards, is_shared):
+def learn_rewards(learned, table, prior, queries, candidates, rewards, is_shared):
     """Learn from the rewards of candidates. A reward of NaN is unknown."""
     learned, candidates = by_reference(learned), by_reference(candidates)
     n, width = queries.shape
@@ -322,6 +322,7 @@ def learn_rewards(learned, prior, queries, candidates, rewards, is_shared):
     for row in range(n):
         query, keys, given = queries[row], candidates.keys[row], rewards[row]
         map_query(learned.map, query, mapped)
+        compare(learned, table, query, candidates, row)
         describe(learned, query, mapped, candidates, row, weighted, parts)
         if is_shared:
             _share(learned, parts, given, m)

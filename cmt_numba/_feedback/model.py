@@ -8,16 +8,17 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse
 
-from .._forest import NONE, InvariantError, require, resized, top_k
+from .._forest import NONE, InvariantError, find_slots, require, resized
+from .._jit import held
 from .learning import learn_rewards
+from .moved import code_moved, find_moved, no_codes, with_rows
 from .parts import map_queries, score_candidates
+from .rows import enter_memories, hash_rows, new_table, scale_rows
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
     CONSTANT,
-    DIAGONAL,
     GAIN,
-    MAPPED,
     N_PARTS,
     OFFSET_SQUARES,
     PART_NAMES,
@@ -37,17 +38,20 @@ _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
 _DEVIATIONS = 2.0  # a model that is worse than static ranking by this number of standard errors is not used
 _LARGEST = 1e8  # limit of the absolute values in a file
+_NO_PARTS = np.empty((0, 0, N_PARTS))
+_FIRST_PRECISION = first_precision()
 _NOT_NEGATIVE = ("figures", "n_past", "past_rewards")
 _COUNTS = [ALL_SHOWN, ALL_REWARDED, OFFSET_SQUARES]
-_ROW_ARRAYS = ("memories", "figures", "past_of", "n_past")
+_ROW_ARRAYS = ("ids", "memories", "figures", "past_of", "n_past")
 _PLACE_ARRAYS = ("past", "past_rewards", "past_rows")
 
 
 class Candidates(NamedTuple):
     """Candidates for each query."""
 
-    rows: np.ndarray  # int32 (n, m): the row of each memory in the learned state, or -1
-    similarities: np.ndarray  # float64 (n, m): the cosines of query and key; -inf for no candidate
+    ids: np.ndarray  # int64 (n, m): -1 for no candidate
+    rows: np.ndarray  # int64 (n, m): space for the row of each memory in the learned state
+    similarities: np.ndarray  # float64 (n, m): the cosines of query and key, NaN if unknown
     keys: np.ndarray  # float32 (n, m, width)
 
 
@@ -115,12 +119,23 @@ class FeedbackModel:
         self.n_features, self.is_sparse = n_features, is_sparse
         self.is_hashed = is_sparse or n_features > WIDEST
         width = WIDEST if self.is_hashed else n_features
-        self._state = new_state(width)
-        self._rows: dict[int, int] = {}
-        self._ids: list[int] = []
+        self._codes = no_codes(width)
+        self._n = 0
+        self._set_state(new_state(width))
+
+    def _set_state(self, state: Learned) -> None:
+        """Set the arrays, and enlarge those that follow from them."""
+        self._state, self._held = state, held(state)
+        self._table = new_table(state.ids, self._n)
+        self._codes = with_rows(self._codes, len(state.ids))
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return self._n
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of memories with rewards, in no particular order."""
+        return self._state.ids[: self._n].copy()
 
     @property
     def width(self) -> int:
@@ -135,50 +150,45 @@ class FeedbackModel:
     @property
     def is_used(self) -> bool:
         """Whether to rank by the model: it has learned, and is not significantly worse than static ranking."""
-        trials, gain, squares = self._state.totals[[TRIALS, GAIN, SQUARED_GAIN]].tolist()
-        return bool(trials > 0.0 and gain >= -_DEVIATIONS * np.sqrt(squares))
+        totals = self._state.totals.tolist()
+        return bool(totals[TRIALS] > 0.0 and totals[GAIN] >= -_DEVIATIONS * totals[SQUARED_GAIN] ** 0.5)
 
-    def prepare(self, X: Any) -> np.ndarray:
-        """Return rows scaled to unit length, hashed to the width of the model if needed (Weinberger et al., 2009)."""
+    def prepare(self, X: Any, *, in_place: bool = False) -> np.ndarray:
+        """Return rows scaled to unit length, hashed to the width of the model if needed (Weinberger et al., 2009).
+
+        With ``in_place``, the rows may be changed. They must be float32 if they are dense.
+        """
         if self.is_hashed:
-            X = _hashed(scipy.sparse.csr_array(X), self.width)
-        X = X.astype(np.float32, copy=False)
-        lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
-        rows: np.ndarray = X / np.maximum(lengths, np.float32(1e-30))
+            X, rows = scipy.sparse.csr_array(X), np.empty((X.shape[0], self.width), np.float32)
+            hash_rows(X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False), rows)
+        else:
+            rows = X if in_place else np.array(X, np.float32)
+        scale_rows(rows)
         return rows
 
-    def map(self, queries: np.ndarray) -> np.ndarray:
-        """Return the products of queries with the map."""
-        mapped = np.empty_like(queries)
-        map_queries(self._state.map, queries, mapped)
-        return mapped
+    def map(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the products of queries with the map, and queries whose nearest keys are the candidates.
 
-    def transform(self, queries: np.ndarray, mapped: np.ndarray) -> np.ndarray:
-        """Return queries whose products with keys are the parts of scores that do not depend on a memory's rewards.
-
-        Only for keys that are not hashed. ``mapped`` is the result of :meth:`map`.
+        The latter are of use only if keys are not hashed.
         """
-        similar, by_map, by_feature = self.weights[[SIMILAR, MAPPED, DIAGONAL]].tolist()
-        weighted = self._state.diagonal[0] * queries
-        further = np.float32(by_map / similar) * mapped + np.float32(by_feature / similar) * weighted
-        transformed: np.ndarray = queries + further
-        return transformed
+        mapped, transformed = np.empty_like(queries), np.empty_like(queries)
+        map_queries(self._held, queries, mapped, transformed)
+        return mapped, transformed
 
     def find_moved(self, queries: np.ndarray, n: int) -> np.ndarray:
-        """Return the ids of the ``n`` memories whose moved keys are most similar to each query, or of all if fewer."""
-        similarities = queries @ self._state.memories[: len(self), 0].T
-        if n < len(self):
-            places = np.sort(top_k(similarities, n)[0], axis=1)
-        else:
-            places = np.tile(np.arange(len(self)), (len(queries), 1))
-        own = self._ids
-        return np.array([own[place] for place in places.ravel().tolist()], np.int64).reshape(places.shape)
+        """Return the ids of about the ``n`` memories whose moved keys are most similar to each query, -1 if fewer.
+
+        Memories with negative ids are not found.
+        """
+        shape = len(queries), min(n, len(self))
+        estimates, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
+        if ids.size > 0:
+            find_moved(self._held, self._codes, len(self), queries, estimates, ids)
+        return ids
 
     def _candidates(self, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray) -> Candidates:
-        get = self._rows.get
-        rows = np.array([get(i, NONE) for i in ids.ravel().tolist()], np.int32).reshape(ids.shape)
-        similarities = np.where(ids == NONE, -np.inf, similarities).astype(np.float64)
-        return Candidates(rows, similarities, keys.reshape(*ids.shape, -1))
+        similarities = np.array(similarities, np.float64)
+        return Candidates(ids, np.empty(ids.shape, np.int64), similarities, keys.reshape(*ids.shape, -1))
 
     def rank(
         self,
@@ -186,7 +196,7 @@ class FeedbackModel:
         ids: np.ndarray,
         similarities: np.ndarray,
         keys: np.ndarray,
-        mapped: np.ndarray | None = None,
+        mapped: np.ndarray,
     ) -> np.ndarray:
         """Return the scores of candidates, shape (n, m); -inf for no candidate.
 
@@ -197,9 +207,9 @@ class FeedbackModel:
         ids : ndarray of int64, shape (n, m)
             The candidates, -1 for none.
         similarities : ndarray of float, shape (n, m)
-            The cosines of queries and keys.
-        mapped : ndarray, optional
-            The result of :meth:`map`. By default, it is computed.
+            The cosines of queries and keys. NaN if unknown, for keys that are not hashed.
+        mapped : ndarray
+            The products of queries with the map.
 
         Returns
         -------
@@ -208,11 +218,7 @@ class FeedbackModel:
         """
         scores = np.empty(ids.shape)
         candidates = self._candidates(ids, similarities, keys)
-        mapped = self.map(queries) if mapped is None else mapped
-        score_candidates(self._state, queries, mapped, candidates, scores, np.empty((0, *ids.shape[1:], N_PARTS)))
-        weights = self._state.weights
-        scores -= weights[CONSTANT]
-        scores /= weights[SIMILAR]
+        score_candidates(self._held, self._table, queries, mapped, candidates, scores, _NO_PARTS)
         return scores
 
     def explain(
@@ -221,7 +227,8 @@ class FeedbackModel:
         """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
         parts, weights = np.empty((1, ids.size, N_PARTS)), self._state.weights
         candidates = self._candidates(ids[None], similarities[None], keys)
-        score_candidates(self._state, query, self.map(query), candidates, np.empty((1, ids.size)), parts)
+        mapped, scores = self.map(query)[0], np.empty((1, ids.size))
+        score_candidates(self._held, self._table, query, mapped, candidates, scores, parts)
         products = parts[0] * weights / weights[SIMILAR]
         products[:, CONSTANT] = 0.0
         return [dict(zip(PART_NAMES, row, strict=True)) for row in products.tolist()]
@@ -248,31 +255,27 @@ class FeedbackModel:
             probability that each of them caused it.
         """
         rewards = np.where(ids == NONE, np.nan, rewards).astype(np.float64)
-        self._make_room(ids, rewards, keys.reshape(*ids.shape, -1))
-        candidates = self._candidates(ids, similarities, keys)
-        learn_rewards(self._state, first_precision(), queries, candidates, rewards, is_shared)
+        known, candidates = ~np.isnan(rewards), self._candidates(ids, similarities, keys)
+        self._make_room(int(known.sum()), ids)
+        self._n = enter_memories(self._held, self._table, self._n, ids, rewards, candidates.keys)
+        learn_rewards(self._held, self._table, _FIRST_PRECISION, queries, candidates, rewards, is_shared)
+        code_moved(self._held, self._codes, candidates.rows[known])
 
-    def _make_room(self, ids: np.ndarray, rewards: np.ndarray, keys: np.ndarray) -> None:
-        """Give a row to each memory with a reward, and enlarge the arrays."""
-        there = ~np.isnan(rewards)
-        for memory_id, key in zip(ids[there].tolist(), keys[there], strict=True):
-            if memory_id not in self._rows:
-                row = self._rows[memory_id] = len(self._ids)
-                self._ids.append(memory_id)
-                if row >= len(self._state.n_past):
-                    self._resize(_ROW_ARRAYS, max(_SMALLEST, 2 * row))
-                state = self._state
-                state.memories[row, 0], state.memories[row, 1], state.figures[row] = key, 0.0, 0.0
-                state.past_of[row], state.n_past[row] = NONE, 0
-        size, needed = len(self._state.past_rows), int(self._state.past_end[0]) + int(there.sum()) + 1
-        most = _MOST_CELLS // self._state.map.shape[0]
-        if size < min(needed, most):
+    def _make_room(self, n_rewards: int, ids: np.ndarray) -> None:
+        """Enlarge the arrays for further rewards of some memories."""
+        if len(self._state.ids) < self._n + n_rewards:
+            n_new = min(n_rewards, int((self._find(ids) == NONE).sum()))
+            if len(self._state.ids) < self._n + n_new:
+                self._resize(_ROW_ARRAYS, max(_SMALLEST, 2 * (self._n + n_new)))
+        places = len(self._state.past_rows)
+        needed, most = int(self._state.past_end[0]) + n_rewards + 1, _MOST_CELLS // self.width
+        if places < min(needed, most):
             self._resize(_PLACE_ARRAYS, min(max(_SMALLEST, 2 * needed), most))
-            self._state.past_rows[size:] = NONE
+            self._state.past_rows[places:] = NONE
 
     def _resize(self, names: Sequence[str], size: int) -> None:
         state = self._state
-        self._state = state._replace(**{name: resized(getattr(state, name), size, fill=0) for name in names})
+        self._set_state(state._replace(**{name: resized(getattr(state, name), size, fill=0) for name in names}))
 
     def chances(self, scores: np.ndarray) -> np.ndarray:
         """Return the probability of a reward of 1 for scores of :meth:`rank`."""
@@ -282,30 +285,34 @@ class FeedbackModel:
 
     def counts(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of rewards of each memory."""
-        rows = np.array([self._rows.get(i, NONE) for i in ids.ravel().tolist()], np.int64)
-        counts: np.ndarray = np.append(self._state.figures[: len(self), SHOWN], 0.0)[rows].reshape(ids.shape)
+        counts: np.ndarray = np.append(self._state.figures[: self._n, SHOWN], 0.0)[self._find(ids)]
         return counts
 
     def has_any(self, ids: np.ndarray) -> bool:
         """Return whether one of the memories has rewards."""
-        return not self._rows.keys().isdisjoint(ids.tolist())
+        return bool((self._find(ids) != NONE).any())
+
+    def _find(self, ids: np.ndarray) -> np.ndarray:
+        """Return the row of each memory, -1 for none."""
+        rows = np.empty(ids.shape, np.int64)
+        find_slots(self._table, ids.reshape(-1), rows.reshape(-1))
+        return rows
 
     def forget(self, ids: np.ndarray) -> None:
         """Forget the rewards of memories. Ids without rewards are ignored."""
-        for memory_id in ids.tolist():
-            row = self._rows.pop(memory_id, -1)
-            if row < 0:
-                continue
-            state, last = self._state, len(self._ids) - 1
+        rows, state = self._find(ids), self._state
+        for row in -np.sort(-rows[rows != NONE]):  # so that the last row is never one that remains to be forgotten
+            self._n -= 1
+            last = self._n
             state.past_rows[state.past_rows == row] = NONE
-            moved = self._ids.pop()
+            self._codes.added[last] = -np.inf
             if row != last:
                 for name in _ROW_ARRAYS:
                     array: np.ndarray = getattr(state, name)
                     array[row] = array[last]
                 state.past_rows[state.past_rows == last] = row
-                self._rows[moved] = row
-                self._ids[row] = moved
+                code_moved(self._held, self._codes, np.array([row]))
+        self._table = new_table(state.ids, self._n)
 
     def learned(self) -> LearnedSummary:
         """Return the weights of the parts, and the gain over static ranking."""
@@ -318,16 +325,14 @@ class FeedbackModel:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the persistent state."""
-        state, n = self._state, len(self._ids)
-        arrays = state._asdict() | {name: getattr(state, name)[:n] for name in _ROW_ARRAYS}
-        return arrays | {"ids": np.array(self._ids, np.int64)}
+        state = self._state
+        return state._asdict() | {name: getattr(state, name)[: len(self)] for name in _ROW_ARRAYS}
 
     @classmethod
     def of_arrays(cls, n_features: int, is_sparse: bool, arrays: dict[str, np.ndarray]) -> Self:
         """Return the model with this state. Raise InvariantError if the state is invalid."""
         self = cls(n_features, is_sparse)
-        arrays = dict(arrays)
-        ids = arrays.pop("ids")
+        ids = arrays["ids"]
         n, p, empty = ids.size, arrays["past_rows"].size, self._state
         for name, array in arrays.items():
             like = getattr(empty, name, None)
@@ -335,32 +340,23 @@ class FeedbackModel:
                 raise InvariantError(f"the model has the unknown array {name}")
             length = n if name in _ROW_ARRAYS else p if name in _PLACE_ARRAYS else len(like)
             require(array.dtype == like.dtype and array.shape == (length, *like.shape[1:]), f"{name} does not fit")
-            require(bool((np.abs(array) < _LARGEST).all()), f"{name} must be finite and moderate")
+            limit = _LARGEST if array.dtype.kind == "f" else np.inf
+            require(bool((np.abs(array) < limit).all()), f"{name} must be finite and moderate")
         require(bool((arrays["diagonal"][1] > 0.0).all()), "sums of squares must be positive")
         require(all(bool((arrays[name] >= 0.0).all()) for name in _NOT_NEGATIVE), "counts must not be negative")
         require(bool((arrays["totals"][_COUNTS] > 0.0).all()), "totals must be positive")
         require(bool((arrays["totals"][[TRIALS, SQUARED_GAIN]] >= 0.0).all()), "totals must not be negative")
         require(bool(arrays["weights"][SIMILAR] > 0.0), "the weight of similarity must be positive")
         require(_is_positive_definite(arrays["precision"]), "the precision must be positive definite")
-        require(ids.dtype == np.int64 and np.unique(ids).size == n, "ids of the model must be distinct")
+        require(np.unique(ids).size == n, "ids of the model must be distinct")
         require(bool(((arrays["past_rows"] >= NONE) & (arrays["past_rows"] < n)).all()), "past_rows must be rows")
         require(bool(((arrays["past_of"] >= NONE) & (arrays["past_of"] < p)).all()), "past_of must be places")
         require(0 <= arrays["past_end"][0] < max(p, 1), "past_end must be a place")
-        self._state = Learned(**{name: np.array(array) for name, array in arrays.items()})
-        self._ids = ids.tolist()
-        self._rows = {memory_id: row for row, memory_id in enumerate(self._ids)}
+        self._n = n
+        self._set_state(Learned(**{name: np.array(array) for name, array in arrays.items()}))
+        code_moved(self._held, self._codes, np.arange(n))
         return self
 
 
 def _is_positive_definite(matrix: np.ndarray) -> bool:
     return np.allclose(matrix, matrix.T) and bool(np.linalg.eigvalsh(matrix)[0] > 0.0)
-
-
-def _hashed(X: Any, width: int) -> np.ndarray:
-    """Return the rows of a CSR array with each feature added to a cell, with a random sign."""
-    hashes = X.indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    hashes = (hashes ^ (hashes >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    cells = (hashes >> np.uint64(33)).astype(np.int64) % width
-    values = np.where(hashes >> np.uint64(32) & np.uint64(1), X.data, -X.data)
-    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-    return np.bincount(rows * width + cells, values, X.shape[0] * width).reshape(-1, width)

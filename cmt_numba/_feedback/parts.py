@@ -17,8 +17,8 @@ A score is the weighted sum of the parts. For a memory with rewards, it is the l
 
 import numpy as np
 
-from .._forest import dot
-from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
+from .._forest import NONE, dot, find_slot, keep_best, sort_best_first
+from .._jit import by_reference, empty, inner, inner_fastmath, kernel, prefetch, release
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -49,6 +49,7 @@ SHARPNESS = 10.0
 EXACT = 1.0 - 1e-5
 """A memory with at least this similarity comes first."""
 
+_PREFETCHED, _FLOATS_IN_A_LINE = 256, 16  # number of values of a row to prefetch, and of those in a cache line
 _PRIOR_CLICKS = 3.0  # number of rewards that the mean of all counts as
 _FOR_EXACT = 1e4  # advantage of a memory with the very key of the query
 
@@ -57,6 +58,23 @@ _FOR_EXACT = 1e4  # advantage of a memory with the very key of the query
 def _add_scaled(total, factor, row):
     for j in range(total.size):
         total[j] += factor * row[j]
+
+
+@inner
+def compare(learned, table, query, candidates, row):
+    """Write the rows of candidates and the unknown similarities, and prefetch what memories have learned."""
+    similarities, width = candidates.similarities[row], query.size
+    for i in range(similarities.size):
+        own = find_slot(table, candidates.ids[row, i])
+        candidates.rows[row, i] = own
+        if own >= 0:
+            for values in (learned.memories[own, 0], learned.memories[own, 1]):
+                for j in range(0, min(width, _PREFETCHED), _FLOATS_IN_A_LINE):
+                    prefetch(values, j)
+        if candidates.ids[row, i] == NONE:
+            similarities[i] = -np.inf
+        elif np.isnan(similarities[i]):
+            similarities[i] = np.float64(dot(query, np.int64(0), candidates.keys[row, i], np.int64(0), width))
 
 
 @inner
@@ -161,16 +179,21 @@ def standing(learned, parts, i):
 
 
 @kernel
-def score_candidates(learned, queries, mapped, candidates, scores, parts_of_first):
-    """Write the scores of the candidates of each query, and the parts of those of the first query."""
+def score_candidates(learned, table, queries, mapped, candidates, scores, parts_of_first):
+    """Write the scores of the candidates of each query, and the parts of those of the first query.
+
+    A score is the log-odds of a reward without the constant, in units of the similarity.
+    """
     learned, candidates = by_reference(learned), by_reference(candidates)
     n, width = queries.shape
     m = candidates.rows.shape[1]
     weighted, parts = empty(width, np.float32), empty((m, N_PARTS), np.float64)
+    constant, unit = learned.weights[CONSTANT], learned.weights[SIMILAR]
     for row in range(n):
+        compare(learned, table, queries[row], candidates, row)
         describe(learned, queries[row], mapped[row], candidates, row, weighted, parts)
         for i in range(m):
-            scores[row, i] = standing(learned, parts, i)
+            scores[row, i] = (standing(learned, parts, i) - constant) / unit
             if row < parts_of_first.shape[0]:
                 for j in range(N_PARTS):
                     parts_of_first[row, i, j] = parts[i, j]
@@ -178,7 +201,28 @@ def score_candidates(learned, queries, mapped, candidates, scores, parts_of_firs
 
 
 @kernel
-def map_queries(learned_map, queries, mapped):
-    """Write the products of queries with the map, the same for a query alone as for one among others."""
+def map_queries(learned, queries, mapped, transformed):
+    """Write the products of queries with the map, and the transformed queries.
+
+    The products of a transformed query with keys are the parts of scores that do not depend on a memory's rewards.
+    """
+    learned = by_reference(learned)
+    similar, theta = learned.weights[SIMILAR], learned.diagonal[0]
+    by_map, by_feature = np.float32(learned.weights[MAPPED] / similar), np.float32(learned.weights[DIAGONAL] / similar)
     for row in range(queries.shape[0]):
-        map_query(learned_map, queries[row], mapped[row])
+        map_query(learned.map, queries[row], mapped[row])
+        for j in range(queries.shape[1]):
+            value = queries[row, j]
+            transformed[row, j] = value + by_map * mapped[row, j] + by_feature * theta[j] * value
+
+
+@kernel
+def select_best(scores, ids, best_scores, best_ids):
+    """Write the candidates with the largest scores for each query, best first; equal scores are sorted by id."""
+    for row in range(ids.shape[0]):
+        best, found = best_scores[row], best_ids[row]
+        best[:], found[:] = -np.inf, NONE
+        for i in range(ids.shape[1]):
+            if ids[row, i] != NONE:
+                keep_best(best, found, scores[row, i], ids[row, i])
+        sort_best_first(best, found)

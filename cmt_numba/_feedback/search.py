@@ -10,13 +10,14 @@ import scipy.sparse
 from .._change import share_rows
 from .._forest import NONE, require
 from .model import FeedbackModel
+from .parts import select_best
+from .rows import drop_repeated
 from .state import MOST_CANDIDATES
 
 _N_COMPETITORS = 10  # number of candidates with which rewarded memories are compared
 _CELLS_AT_ONCE = 1 << 21  # numbers in the keys of candidates that are ranked together
-_N_MOVED = 25  # number of candidates by moved keys
+_N_MOVED = 16  # number of candidates by moved keys
 _N_SAMPLES = 256
-_FEW_PAIRS = 1 << 12
 _HALF, _FLATTER = 0.5, 4.1  # similarities of words grow more slowly above this one, so that they remain below 1
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
 
@@ -58,8 +59,8 @@ class LearnedSearch:
             found: tuple[np.ndarray, np.ndarray] = index.search(Q, k, target_recall, among, n_threads)
             return found
         queries = self.model.prepare(Q)
-        mapped = self.model.map(queries)
-        candidates = self._candidates(index, Q, queries, mapped, k, target_recall, among, n_threads)
+        mapped, transformed = self.model.map(queries)
+        candidates = self._candidates(index, Q, queries, transformed, k, target_recall, among, n_threads)
         n, m = candidates.shape
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
         size = max(1, _CELLS_AT_ONCE // (m * queries.shape[1]))
@@ -69,9 +70,8 @@ class LearnedSearch:
                 rows = slice(start, min(start + size, stop))
                 own = candidates[rows]
                 ranked = self._rank(index, Q[rows], queries[rows], mapped[rows], own)
-                order = np.arange(len(own))[:, None], np.lexsort((own, -ranked), axis=1)[:, :k]
-                ids[rows] = own[order]
-                scores[rows] = self._as_scores(index, Q[rows], ranked[order])
+                select_best(ranked, own, scores[rows], ids[rows])
+                scores[rows] = self._as_scores(index, Q[rows], scores[rows])
 
         share_rows(rank, n, n_threads)
         return ids, scores
@@ -79,10 +79,10 @@ class LearnedSearch:
     def similarities(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the learned similarities of candidates, shape (n, m); -inf for the id -1."""
         queries = self.model.prepare(Q)
-        return self._rank(index, Q, queries, self.model.map(queries), ids)
+        return self._rank(index, Q, queries, self.model.map(queries)[0], ids)
 
     def _rank(self, index: Any, Q: Any, queries: np.ndarray, mapped: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        return self.model.rank(queries, ids, *self._described(index, Q, queries, ids), mapped)
+        return self.model.rank(queries, ids, *self._described(index, Q, ids), mapped)
 
     def candidates(self, index: Any, Q: Any, k: int) -> np.ndarray:
         """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
@@ -90,23 +90,23 @@ class LearnedSearch:
             ids: np.ndarray = index.search(Q, k, 1.0)[0]
             return ids
         queries = self.model.prepare(Q)
-        return self._candidates(index, Q, queries, self.model.map(queries), k, 1.0, None, 1)
+        return self._candidates(index, Q, queries, self.model.map(queries)[1], k, 1.0, None, 1)
 
     def chances(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the probability of a reward of 1 for each candidate, shape (n, m)."""
         queries = self.model.prepare(Q)
-        scores, keys = self._described(index, Q, queries, ids)
+        scores, keys = self._described(index, Q, ids)
         if self.model.is_used:
-            scores = self.model.rank(queries, ids, scores, keys)
+            scores = self.model.rank(queries, ids, scores, keys, self.model.map(queries)[0])
         return self.model.chances(scores)
 
     def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]]:
         """Return the parts of the similarity of each result of one query that are not 0, by name."""
         queries = self.model.prepare(Q)
-        mapped = self.model.map(queries)
-        others = self._candidates(index, Q, queries, mapped, ids.size, target_recall, None, 1)[0]
+        transformed = self.model.map(queries)[1]
+        others = self._candidates(index, Q, queries, transformed, ids.size, target_recall, None, 1)[0]
         candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
-        similarities, keys = self._described(index, Q, queries, candidates[None])
+        similarities, keys = self._described(index, Q, candidates[None])
         explained = self.model.explain(queries, candidates, similarities[0], keys)[: ids.size]
         return [{name: value for name, value in parts.items() if value != 0.0} for parts in explained]
 
@@ -115,41 +115,32 @@ class LearnedSearch:
         index: Any,
         Q: Any,
         queries: np.ndarray,
-        mapped: np.ndarray,
+        transformed: np.ndarray,
         k: int,
         target_recall: float,
         among: Any,
         n_threads: int,
     ) -> np.ndarray:
         """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
-        moved = self._moved(index, queries, _N_MOVED, among)
-        if self.model.is_hashed:
-            ids: np.ndarray = index.search(Q, max(k, MOST_CANDIDATES), target_recall, among, n_threads)[0]
-            return _joined(index, ids, moved)
-        similar = index.search(Q, k, target_recall, among, n_threads)[0]
-        transformed = self.model.transform(queries, mapped) * np.linalg.norm(Q, axis=1)[:, None]
-        ids = index.search(transformed, max(k, MOST_CANDIDATES), target_recall, among, n_threads)[0]
-        return _joined(index, _joined(index, ids, similar), moved)
-
-    def _moved(self, index: Any, queries: np.ndarray, n: int, among: Any) -> np.ndarray:
-        """Return the ids of the memories whose moved keys are most similar to each query, -1 for none."""
-        ids = self.model.find_moved(queries, n)
-        ids[ids < 0] = NONE  # others' memories, see WithOthers
+        moved, most = self.model.find_moved(queries, _N_MOVED), max(k, MOST_CANDIDATES)
         if among is not None:
-            ids[~index.allows(among, ids.reshape(-1)).reshape(ids.shape)] = NONE
-        return ids
+            moved[~index.allows(among, moved.reshape(-1)).reshape(moved.shape)] = NONE
+        if self.model.is_hashed:
+            return _joined(0, index.search(Q, most, target_recall, among, n_threads)[0], moved)
+        similar = index.search(Q, k, target_recall, among, n_threads)[0]
+        others = index.search(_scaled_like(Q, transformed, index), most, target_recall, among, n_threads)[0]
+        return _joined(0, similar, others, moved)
 
-    def _described(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the similarities of candidates, and their keys for the model."""
+    def _described(self, index: Any, Q: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the similarities of candidates, NaN if the model computes them, and their keys for the model."""
         missing = ids == NONE
-        if missing.all():
-            return np.full(ids.shape, -np.inf), np.zeros((ids.size, self.model.width), np.float32)
-        ids = np.where(missing, ids[~missing][0], ids)
+        if missing.any():
+            if missing.all():
+                return np.full(ids.shape, -np.inf), np.zeros((ids.size, self.model.width), np.float32)
+            ids = np.where(missing, ids[~missing][0], ids)
         vectors = index.vectors(ids.reshape(-1))
         if index.metric == "cosine" and not self.model.is_hashed:
-            keys = self.model.prepare(vectors)
-            cosines = np.matmul(keys.reshape(*ids.shape, -1), queries[:, :, None])[:, :, 0]
-            return cosines.astype(np.float64), keys
+            return np.full(ids.shape, np.nan), self.model.prepare(vectors, in_place=True)
         scores = index.scores(Q, ids) if self.model.is_sparse else _scores(index.metric, Q, vectors)
         if index.metric == "inner_product":
             scores = np.minimum(scores / (self._scale * _lengths(Q)[:, None]), _NEARLY_EXACT)
@@ -157,7 +148,7 @@ class LearnedSearch:
             scores = 1.0 - np.square(scores / self._scale) / 2.0
         elif index.metric == "words":
             scores = np.minimum(scores, _HALF + (scores - _HALF) / _FLATTER)
-        return scores, self.model.prepare(vectors)
+        return scores, self.model.prepare(vectors, in_place=True)
 
     def _as_scores(self, index: Any, Q: Any, ranked: np.ndarray) -> np.ndarray:
         """Return learned similarities as scores of the metric."""
@@ -174,12 +165,11 @@ class LearnedSearch:
 
     def with_competitors(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> np.ndarray:
         """Return ids with further candidates for each query, with which rewarded memories are compared."""
-        queries, prepared = Q, self.model.prepare(Q)
+        wanted, queries = Q, self.model.prepare(Q)
         if self.model.is_used and not self.model.is_hashed:
-            queries = self.model.transform(prepared, self.model.map(prepared)) * np.linalg.norm(Q, axis=1)[:, None]
-        found = index.search(queries, _N_COMPETITORS, target_recall)[0]
-        moved = self._moved(index, prepared, _N_COMPETITORS, None)
-        return _joined(index, _joined(index, ids, found), moved)
+            wanted = _scaled_like(Q, self.model.map(queries)[1], index)
+        found = index.search(wanted, _N_COMPETITORS, target_recall)[0]
+        return _joined(ids.shape[1], ids, found, self.model.find_moved(queries, _N_COMPETITORS))
 
     def feedback(
         self,
@@ -206,7 +196,7 @@ class LearnedSearch:
         for start in range(0, len(ids), size):
             rows = slice(start, start + size)
             own, queries = ids[rows], self.model.prepare(Q[rows])
-            self.model.learn(queries, own, *self._described(index, Q[rows], queries, own), rewards[rows], is_shared)
+            self.model.learn(queries, own, *self._described(index, Q[rows], own), rewards[rows], is_shared)
 
     # Files
 
@@ -229,14 +219,15 @@ class LearnedSearch:
         return self.of_arrays(self.model.n_features, self.model.is_sparse, self.arrays())
 
 
-def _joined(index: Any, ids: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return ids and others that are not among them, row by row; others that are become -1."""
-    if ids.size * others.shape[1] <= _FEW_PAIRS:
-        others[(others[:, :, None] == ids[:, None]).any(axis=2)] = NONE
-    else:
-        of_row = (index.next_id + 1) * np.arange(len(ids))[:, None]
-        others[np.isin(others + of_row, ids + of_row)] = NONE
-    return np.concatenate([ids, others], axis=1)
+def _joined(n_shown: int, *parts: np.ndarray) -> np.ndarray:
+    """Return the ids of each row in the order of the parts, each one once; the first ``n_shown`` columns are kept."""
+    ids = np.concatenate(parts, axis=1)
+    return np.ascontiguousarray(ids[:, : drop_repeated(ids, n_shown)])
+
+
+def _scaled_like(Q: np.ndarray, queries: np.ndarray, index: Any) -> np.ndarray:
+    """Return queries scaled by the lengths of ``Q``, which matter unless the metric is the cosine."""
+    return queries if index.metric == "cosine" else queries * np.linalg.norm(Q, axis=1)[:, None]
 
 
 class WithOthers:

@@ -41,7 +41,7 @@ N_PARTS = len(PART_NAMES)
 N_REGRESSED = CONSTANT + 1
 """Number of parts whose weights are learned by logistic regression: all but those of fresh memories."""
 
-MOST_CANDIDATES = 50
+MOST_CANDIDATES = 32
 """Number of candidates that are ranked by all parts."""
 
 MOST_PAST = 16
@@ -60,7 +60,7 @@ ALL_SHOWN, ALL_REWARDED, SLOPE, INTERCEPT, OFFSET_SQUARES, TRIALS, GAIN, SQUARED
 class Learned(NamedTuple):
     """The learned state.
 
-    A memory has a row in ``memories``, ``figures``, ``past_of`` and ``n_past`` once it was rewarded or unrewarded.
+    A memory has a row in the arrays from ``ids`` to ``n_past`` once it was rewarded or unrewarded.
     """
 
     map: np.ndarray  # float32 (width, width): the map of queries; rows are features of the query
@@ -68,6 +68,7 @@ class Learned(NamedTuple):
     weights: np.ndarray  # float64 (N_PARTS,): the weights of the parts
     precision: np.ndarray  # float64 (N_REGRESSED, N_REGRESSED): the precision of ``weights``
     totals: np.ndarray  # float64 (N_TOTALS,)
+    ids: np.ndarray  # int64 (rows,): the id of each memory
     memories: np.ndarray  # float32 (rows, 2, width): the moved key and the weights of each memory
     figures: np.ndarray  # float64 (rows, N_FIGURES)
     past_of: np.ndarray  # int32 (rows, MOST_PAST): places of past queries in ``past``, or -1
@@ -96,6 +97,7 @@ def new_state(width: int) -> Learned:
         FIRST_WEIGHTS.copy(),
         first_precision(),
         totals,
+        np.empty(0, np.int64),
         np.empty((0, 2, width), np.float32),
         np.empty((0, N_FIGURES)),
         np.empty((0, MOST_PAST), np.int32),

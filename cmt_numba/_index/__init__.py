@@ -1,5 +1,17 @@
 """A dense index: the nearest stored vectors of queries, for vectors that may change at any time."""
 
+from .codes import code_rotated, encode_signs, rotate, score_codes
 from .dense_index import Allowed, DenseIndex
+from .lists import new_queries
+from .state import width_of
 
-__all__ = ["Allowed", "DenseIndex"]
+__all__ = [
+    "Allowed",
+    "DenseIndex",
+    "code_rotated",
+    "encode_signs",
+    "new_queries",
+    "rotate",
+    "score_codes",
+    "width_of",
+]

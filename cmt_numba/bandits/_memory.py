@@ -124,11 +124,6 @@ class ActionKeys:
         """The actions with keys, in insertion order."""
         return self.actions
 
-    @property
-    def next_id(self) -> int:
-        """One more than the largest action with a key."""
-        return int(self.actions.max(initial=-1)) + 1
-
     def store(self, rows: Rows, actions: np.ndarray) -> None:
         """Store the keys of actions that have none yet."""
         parts = [self.rows, rows] if len(self) > 0 else [rows]

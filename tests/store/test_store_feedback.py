@@ -111,11 +111,11 @@ def test_a_common_outcome_is_divided_among_the_memories_shown():
 @pytest.mark.parametrize("form", FORMS)
 def test_what_was_learned_of_a_memory_is_forgotten_with_it(form: str):
     store, to = taught(form), FORMS[form]
-    known = store._contents.state.feedback.model._rows  # type: ignore[union-attr]
-    rewarded = [int(key) for key in known]
+    known = store._contents.state.feedback.model.ids  # type: ignore[union-attr]
+    rewarded = known.tolist()
     store.delete(rewarded[:2])
     store.upsert(rewarded[2:4], to(rows(2, 8)))
-    known = store._contents.state.feedback.model._rows  # type: ignore[union-attr]
+    known = store._contents.state.feedback.model.ids  # type: ignore[union-attr]
     assert sorted(known) == sorted(rewarded[4:])
     store.upsert(rewarded[:2], to(rows(2, 9)))
     store.check_invariants()
@@ -124,7 +124,7 @@ def test_what_was_learned_of_a_memory_is_forgotten_with_it(form: str):
 
 def test_a_failed_upsert_forgets_nothing(monkeypatch: pytest.MonkeyPatch):
     store, plain = taught(), taught()
-    rewarded = next(iter(store._contents.state.feedback.model._rows))  # type: ignore[union-attr]
+    rewarded = int(store._contents.state.feedback.model.ids[0])  # type: ignore[union-attr]
 
     def fail(*_: Any) -> None:
         raise MemoryError
@@ -212,7 +212,7 @@ def test_moved_keys_find_memories_that_are_not_similar(form: str):
     rng, to, store = np.random.default_rng(3), FORMS[form], MemoryStore(random_state=0)
     X = rows(400)
     store.add(np.arange(400), to(X), [{"even": i % 2 == 0} for i in range(400)])
-    wanted = np.argsort(X @ rows(1, 5)[0], kind="stable")[[150, 151]]  # not among the 50 most similar memories
+    wanted = np.argsort(X @ rows(1, 5)[0], kind="stable")[[150, 151]]  # far from the query
     near = rows(1, 5) + 0.05 * rng.normal(size=(20, X.shape[1]))
     Q = to(near.astype(np.float32))
     for _ in range(10):

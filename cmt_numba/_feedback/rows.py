@@ -1,0 +1,92 @@
+"""Kernels: queries and keys in the form that the model needs, and lists of candidates."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest import NONE, dot, enter_slot, fill_slot_table, find_slot, slot_table_size
+from .._jit import by_reference, inner, kernel
+
+_SHORTEST = np.float32(1e-30)
+_FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+_HALF, _MIXED, _SIGN = np.uint64(33), np.uint64(29), np.uint64(32)
+
+
+class MemoryTable(NamedTuple):
+    """A hash table from ids of memories to their rows in the learned state."""
+
+    ids: np.ndarray  # int64 (rows,)
+    slot_table: np.ndarray  # int32
+
+
+def new_table(ids: np.ndarray, n: int) -> MemoryTable:
+    """Return a table of the first ``n`` ids, with room for all of them."""
+    table = np.full(slot_table_size(ids.size), NONE, np.int32)
+    fill_slot_table(table, ids[:n])
+    return MemoryTable(ids, table)
+
+
+@inner
+def _scale(row):
+    length = max(np.sqrt(dot(row, np.int64(0), row, np.int64(0), row.size)), _SHORTEST)
+    for j in range(row.size):
+        row[j] /= length
+
+
+@kernel
+def scale_rows(rows):
+    """Scale rows to unit length."""
+    for i in range(rows.shape[0]):
+        _scale(rows[i])
+
+
+@kernel
+def hash_rows(values, features, offsets, rows):
+    """Write sparse rows with each feature added to a cell, with a random sign."""
+    width = np.uint64(rows.shape[1])
+    rows[:] = np.float32(0.0)
+    for i in range(rows.shape[0]):
+        for cell in range(offsets[i], offsets[i + 1]):
+            number = np.uint64(features[cell]) * _FIRST
+            number = (number ^ (number >> _MIXED)) * _SECOND
+            value = values[cell] if (number >> _SIGN) & np.uint64(1) else -values[cell]
+            rows[i, np.int64((number >> _HALF) % width)] += value
+
+
+@kernel
+def drop_repeated(ids, first):
+    """Move the ids of each row together, without those from column ``first`` on that are repeated or -1.
+
+    Returns the largest number of ids in a row.
+    """
+    most = np.int64(first)
+    for row in range(ids.shape[0]):
+        own, n = ids[row], np.int64(first)
+        for i in range(first, own.size):
+            j = np.int64(0)
+            while j < n and own[j] != own[i]:
+                j += 1
+            if j == n and own[i] != NONE:
+                own[n] = own[i]
+                n += 1
+        own[n:] = NONE
+        most = max(most, n)
+    return most
+
+
+@kernel
+def enter_memories(learned, table, n, ids, rewards, keys):
+    """Give a row to each memory with a reward, of which there is room for all; return the number of rows."""
+    learned = by_reference(learned)
+    for i in range(ids.shape[0]):
+        for j in range(ids.shape[1]):
+            if np.isnan(rewards[i, j]) or find_slot(table, ids[i, j]) != NONE:
+                continue
+            moved, weights, key = learned.memories[n, 0], learned.memories[n, 1], keys[i, j]
+            for f in range(key.size):
+                moved[f], weights[f] = key[f], np.float32(0.0)
+            learned.figures[n, :], learned.past_of[n, :], learned.n_past[n] = 0.0, np.int32(NONE), 0
+            learned.ids[n] = ids[i, j]
+            enter_slot(table.slot_table, ids[i, j], n)
+            n += 1
+    return n
