@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -28,6 +29,7 @@ from shared.vectors import (
     low_rank,
     recall,
     summaries,
+    unit,
 )
 from tabulate import tabulate
 from topics import hybrid as hybrid_searches
@@ -462,6 +464,47 @@ def filters(options: argparse.Namespace) -> None:
             rows.append([f"{100 * share:g} %", name, recalled, times[0][name], times[1][name]])
     print(f"\nfilters, {options.n} x {options.features}\n")
     print(tabulate(rows, ["candidates", "search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
+
+
+@commands.add(
+    argument("--n", type=int, default=20_000, help="clustered vectors"),
+    argument("--features", type=int, default=512),
+    argument("--queries", nargs="+", type=int, default=[300, 1000, 4000], help="queries with rewards before the times"),
+)
+def rewards(options: argparse.Namespace) -> None:
+    """Time queries and rewards of one row, for a store that has learned from rewards.
+
+    A query resembles two memories, and the rewards of its five results say which of them it wants. Times are
+    microseconds of CPU time as for ``filters``. "static" is a store without rewards.
+    """
+    rng, stored = np.random.default_rng(1), clustered(options.n, options.features).stored
+    taught, static, rows = MemoryStore(random_state=0), MemoryStore(random_state=0), list[list[Any]]()
+    taught.add(range(options.n), stored)
+    static.add(range(options.n), stored)
+
+    def learn(n: int, k: int = 5) -> None:
+        for _ in range(n):
+            wanted, other = rng.integers(0, options.n // 10, 1), rng.integers(0, options.n, 1)
+            asked = unit(stored[wanted] + 0.7 * stored[other])
+            shown = taught.query(asked, k).keys
+            taught.feedback(asked, shown, (shown == wanted[:, None]).astype(float))
+
+    for before, n in pairwise([0, *options.queries]):
+        learn(n - before)
+        asked = unit(stored[rng.integers(0, options.n // 10, 50)] + 0.7 * stored[rng.integers(0, options.n, 50)])
+        shown = [taught.query(row[None], 1).keys for row in asked]
+
+        def reward(asked: np.ndarray, shown: list[Any]) -> None:
+            for row, key in zip(asked, shown, strict=True):
+                taught.feedback(row[None], key, np.ones((1, 1)))
+
+        searches = {
+            "static": partial(one_by_one, partial(static.query, k=K), asked),
+            "taught": partial(one_by_one, partial(taught.query, k=K), asked),
+            "feedback": partial(reward, asked, shown),
+        }
+        rows.append([n, *quartiles(searches, len(asked)).values()])
+    print(tabulate(rows, ["queries with rewards", "static query", "query", "feedback"], floatfmt=".0f"))
 
 
 def selected(index: Any, chosen: np.ndarray, n: int) -> Callable[[np.ndarray], Any]:

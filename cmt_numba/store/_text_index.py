@@ -80,11 +80,6 @@ class TextIndex:
         stored: np.ndarray = ids[ids != NONE]
         return stored
 
-    @property
-    def next_id(self) -> int:
-        """A number above all ids."""
-        return self._slots.size
-
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id has a text."""
         there: np.ndarray = self._slots_of(ids) != NONE

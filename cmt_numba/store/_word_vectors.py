@@ -48,11 +48,6 @@ class WordVectors:
         """The ids of all texts, in no particular order."""
         return self._texts.ids
 
-    @property
-    def next_id(self) -> int:
-        """A number above all ids."""
-        return self._texts.next_id
-
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id has a text."""
         return self._texts.contains(ids)
