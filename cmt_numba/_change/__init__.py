@@ -4,7 +4,7 @@ A change waits for its turn, runs in steps that leave the object readable, and i
 :mod:`cmt_numba.journal` also records the changes of objects in folders.
 """
 
-from .interrupts import defer_interrupts, end_step, undone_by, uninterrupted
+from .interrupts import defer_interrupts, end_step, uninterrupted
 from .lock import Lockable, ReadWriteLock, changes, changes_in_one_step, reads
 from .workers import (
     Pace,
@@ -35,7 +35,6 @@ __all__ = [
     "reads",
     "share_rows",
     "spans",
-    "undone_by",
     "uninterrupted",
     "with_progress",
     "workers",

@@ -10,36 +10,49 @@ from __future__ import annotations
 import signal
 from _signal import getsignal  # type: ignore[import-not-found] # signal takes 4 us to find a handler in its enums
 from _signal import signal as set_handler
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import get_ident, main_thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Handler = Callable[[int, Any], Any]
 
 # Python raises interrupts in the main thread only, so these globals describe that thread.
-_handler: Callable[[int, Any], Any] | None = None  # the original handler while interrupts are deferred, else None
+_handler: Handler | None = None  # the original handler while interrupts are deferred, else None
 _is_pending = False  # True while a recorded interrupt has not been raised
 _n_protected = 0  # number of active calls of ``uninterrupted``
 
 
 def defer_interrupts(work: Callable[[], T]) -> T:
     """Call ``work`` and return its result. :func:`end_step` or the end of ``work`` raises a recorded interrupt."""
-    global _handler
-    if _handler is not None or get_ident() != main_thread().ident:
-        return work()
-    handler = getsignal(signal.SIGINT)
-    if not callable(handler):
-        return work()  # SIGINT is ignored or ends the process
-    set_handler(signal.SIGINT, _record)
+    handler = begin_deferral()
     try:
-        _handler = handler
         return work()
     finally:
-        _handler = None
-        set_handler(signal.SIGINT, handler)
-        if _is_pending:
-            _raise_pending(handler)
+        if handler is not None:
+            end_deferral(handler)
+
+
+def begin_deferral() -> Handler | None:
+    """Defer interrupts. Return the handler for :func:`end_deferral`, or None if there is nothing to defer or to end."""
+    global _handler
+    if _handler is not None or get_ident() != main_thread().ident:
+        return None
+    handler: Any = getsignal(signal.SIGINT)
+    if not callable(handler):
+        return None  # SIGINT is ignored or ends the process
+    set_handler(signal.SIGINT, _record)
+    _handler = handler
+    return _handler
+
+
+def end_deferral(handler: Handler) -> None:
+    """Restore the handler of interrupts, and raise a recorded interrupt."""
+    global _handler
+    _handler = None
+    set_handler(signal.SIGINT, handler)
+    if _is_pending:
+        _raise_pending(handler)
 
 
 def end_step() -> None:
@@ -50,28 +63,17 @@ def end_step() -> None:
 
 def uninterrupted(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Return ``work(*args, **kwargs)``. Raise an interrupt only after the call has ended."""
+    global _n_protected
     if get_ident() != main_thread().ident:
         return work(*args, **kwargs)
-
-    def protected() -> T:
-        global _n_protected
-        _n_protected += 1
-        try:
-            return work(*args, **kwargs)
-        finally:
-            _n_protected -= 1
-
-    return defer_interrupts(protected)
-
-
-@contextmanager
-def undone_by(undo: Callable[[], object]) -> Iterator[None]:
-    """Call ``undo`` if the block fails or is interrupted. Interrupts are deferred until ``undo`` returns."""
+    handler = begin_deferral()
+    _n_protected += 1
     try:
-        yield
-    except BaseException:
-        uninterrupted(undo)
-        raise
+        return work(*args, **kwargs)
+    finally:
+        _n_protected -= 1
+        if handler is not None:
+            end_deferral(handler)
 
 
 def _record(_number: int, _frame: Any) -> None:
@@ -79,7 +81,7 @@ def _record(_number: int, _frame: Any) -> None:
     _is_pending = True
 
 
-def _raise_pending(handler: Callable[[int, Any], Any]) -> None:
+def _raise_pending(handler: Handler) -> None:
     global _is_pending
     _is_pending = False
     handler(signal.SIGINT, None)

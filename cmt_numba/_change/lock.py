@@ -31,7 +31,7 @@ from threading import Lock, get_ident, local
 from typing import Any, TypeVar, cast
 from weakref import WeakSet, ref
 
-from .interrupts import defer_interrupts, end_step, uninterrupted
+from .interrupts import begin_deferral, end_deferral, end_step, uninterrupted
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -169,12 +169,18 @@ class ReadWriteLock:
                 turn.before.wait()
             turn.before = None
             self._turn, self._changer = turn, get_ident()
+            handler = None
             try:
                 self._hold_readers()
-                return defer_interrupts(work)
+                handler = begin_deferral()
+                return work()
             finally:
-                self.let_in()
-                self._changer = None
+                try:
+                    if handler is not None:
+                        end_deferral(handler)
+                finally:
+                    self._let_in()
+                    self._changer = None
 
     def is_changing(self) -> bool:
         """Return whether the calling thread is making the current change."""
@@ -201,8 +207,12 @@ class ReadWriteLock:
 
     def let_in(self) -> None:
         """End the hold and let readers run until the next step. Do nothing if another thread makes the change."""
+        if self.is_changing():
+            self._let_in()
+
+    def _let_in(self) -> None:
         hold = self._hold
-        if hold is None or not self.is_changing():
+        if hold is None:
             return
         self._hold = None
         hold.release()
@@ -221,7 +231,7 @@ class ReadWriteLock:
         if self._gate is not None and self._gate.locked():
             return work()  # part of the current step
         if time.perf_counter() > self._held_since + _LONGEST_WORK:
-            self.let_in()
+            self._let_in()
         while True:
             if self._hold is None:
                 self._hold_readers()
@@ -236,7 +246,7 @@ class ReadWriteLock:
                 finally:
                     self._gate = None
             self._patience *= 2.0
-            self.let_in()
+            self._let_in()
         end_step()
         return result
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from .. import _forest as forests
-from .._change import Workers, changes, progress_bar, spans, undone_by
+from .._change import Workers, changes, progress_bar, spans, uninterrupted
 from .._validation import check_ids
 from .forest import Forest
 from .reorganise import remove_ids
@@ -38,7 +38,7 @@ def insert_rows(
         )
     if not was_empty and forest.fitting_state(rows) is None:  # another thread's first insert has set the type of keys
         rows = forest.check_rows(forests.as_matrix(rows))
-    with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):
+    try:
         if was_empty:
             forest.put(forest.new_state(rows))
         if most is None or n + n_rows <= most:
@@ -51,6 +51,9 @@ def insert_rows(
                         _evict(forest, excess)
                     _append_rows(forest, rows.between(start, stop), False, n_reroutes)
                     report(stop - start)
+    except BaseException:
+        uninterrupted(forest.clear if was_empty else partial(_take_back_ids, forest, first_id))
+        raise
     return np.arange(first_id, first_id + n_rows)
 
 
@@ -68,8 +71,9 @@ def _evict(forest: Forest, n: int) -> None:
 
 def _append_rows(forest: Forest, rows: forests.Rows, progress: bool, n_reroutes: int | None) -> None:
     """Store keys in the next slots and insert them into every tree."""
-    first, n_rows = forest.n_memories, rows.n_rows
-    state = forests.with_room_for_keys(forest.allocated(), n_rows, rows.values.size)
+    state, n_rows = forest.allocated(), rows.n_rows
+    first = state.keys.totals.item(forests.N_MEMORIES)
+    state = forests.with_room_for_keys(state, n_rows, rows.values.size)
     forest.put(state)
     n_reroutes = state.parameters.n_reroutes if n_reroutes is None else n_reroutes
     finisher = forest.finisher()

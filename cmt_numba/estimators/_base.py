@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from .._change import Lockable, ReadWriteLock, changes, reads, undone_by, uninterrupted
+from .._change import Lockable, ReadWriteLock, changes, reads, uninterrupted
 from .._validation import (
     MOST_PASSES,
     Checked,
@@ -226,8 +226,11 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         def learn_in_place() -> None:
             if folder is not None:
                 folder.begin(former)
-            with undone_by(former.roll_back):
+            try:
                 self._model = learn_timed(former)
+            except BaseException:
+                uninterrupted(former.roll_back)
+                raise
             if folder is not None:
                 folder.note(self._model)
 

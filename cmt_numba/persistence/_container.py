@@ -132,7 +132,7 @@ def _write(file: BinaryIO, contents: Contents) -> None:
     described: list[dict[str, Any]] = []
     blocks = []
     for name, array in contents.arrays.items():
-        block: Any = np.ascontiguousarray(array, _little(array.dtype))
+        block: Any = np.ascontiguousarray(array if _IS_LITTLE else array.astype(_little(array.dtype)))
         checksum = zlib.crc32(block)
         described.append({"name": name, "dtype": _NAMES[array.dtype], "shape": array.shape, "crc32": checksum})
         blocks.append(block)

@@ -54,12 +54,12 @@ from ._checks import (
     check_stored,
     check_values,
 )
+from ._contents import check_new_texts
 from ._encoding import check_encoder, encode_texts, read_queries
 from ._filters import PreparedFilter, check_filter
 from ._memory_store import MemoryStore
 from ._results import Item, Items, Result, Results
 from ._text_index import WordStatistics
 from ._where import condition_of, field_path
-from ._writing import check_new_texts
 
 __all__ = ["DuplicateKeyError", "MemoryStore"]

@@ -17,14 +17,25 @@ from .._jit import switching_soon
 from .._validation import check_entries, check_matrix
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
-from ._checks import Key, as_rows, check_values
+from ._checks import (
+    DuplicateKeyError,
+    Key,
+    as_rows,
+    check_keys,
+    check_kind,
+    check_payloads,
+    check_stored,
+    check_texts,
+    check_values,
+)
 from ._hybrid_search import find_competitors, learn_weights
 from ._others import MemoriesOfOthers
 from ._records import TABLES, MemoryDatabase, Records
-from ._results import UnreadColumns
+from ._results import UnreadColumns, read_payload
 from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
 from ._text_search import WeighedWords
 from ._word_vectors import rows_of_words
+from ._words import count_words, has_words
 
 T = TypeVar("T")
 
@@ -231,7 +242,8 @@ class StoreContents(DurableForm):
             return work()
         self._undo, self.stamp = [], None
         try:
-            self.unread_columns.read()
+            if self.unread_columns.waiting:
+                self.unread_columns.read()
             with switching_soon():
                 if self._database is None:
                     return work()
@@ -255,12 +267,37 @@ class StoreContents(DurableForm):
         self._database.roll_back()
         self.records.forget()
 
-    def _apply(self, name: str, **arguments: Any) -> Any:
+    def write(self, keys: Any, X: Any, payloads: Any, texts: Any, *, replace: bool) -> None:
+        """Add memories within a change. With ``replace``, keys that are already stored get new contents."""
+        own = check_keys(keys)
+        n = len(own)
+        given = check_new_texts(n, X, texts)
+        words = None if texts is None else count_words(given)
+        if X is not None:
+            X = self.check_vectors(X)
+            check_entries("keys", n, X.shape[0])
+        content, ids = MemoryContent(X, words, given, check_payloads(payloads, n)), self.records.find(own)
+        is_old = ids >= 0
+        if not is_old.any():
+            check_kind(own, self.records.kind())
+            self.insert(own, content)
+            return
+        if not replace:
+            key = own[is_old.argmax()]
+            message = f"keys must not be in the store yet, but {key!r:.100} is; use upsert to replace it"
+            raise DuplicateKeyError(message)
+        if is_old.all():
+            self.replace(ids, content)
+            return
+        old, new = is_old.nonzero()[0], (~is_old).nonzero()[0]
+        self.replace(ids[old], content.rows(old))
+        self.insert([own[i] for i in new], content.rows(new))
+
+    def _apply(self, name: str, **arguments: Any) -> None:
         """Apply an operation of the state, and journal it in a folder."""
-        answer = getattr(self.state, name)(**arguments)
+        getattr(self.state, name)(**arguments)
         if self.journal is not None:
             self.journal.append(Entry(name, arguments, self.fingerprint()), counts=name != "note_returned")
-        return answer
 
     def insert(self, keys: list[Key], content: MemoryContent) -> None:
         """Insert memories, within a change, and evict memories if there are more than ``max_items``."""
@@ -301,10 +338,13 @@ class StoreContents(DurableForm):
 
     def _replace(self, ids: np.ndarray, content: MemoryContent) -> None:
         self.records.set_payloads(ids, content.payloads)
-        if len(self.state.texts) > 0 or content.words is not None:
+        if self.state.texts.n_texts > 0 or content.words is not None:
             self.records.set_texts(ids, content.texts)
         if ids.size <= ROWS_IN_A_STEP:
-            self._apply("replace", ids=ids, X=content.X, words=content.words)
+            self.state.replace(ids, content.X, content.words)
+            if self.journal is not None:
+                arguments = {"ids": ids, "X": content.X, "words": content.words}
+                self.journal.append(Entry("replace", arguments, self.fingerprint()))
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories, at the end of a change: this cannot be undone in memory."""
@@ -345,9 +385,19 @@ class StoreContents(DurableForm):
         else:
             learn()
 
-    def set_payloads(self, ids: np.ndarray, payloads: list[str | None]) -> None:
-        """Replace payloads, within a change."""
-        self.lock.step(lambda: self.records.set_payloads(ids, payloads))
+    def set_fields(self, keys: list[Key], fields: list[dict[str, Any]]) -> None:
+        """Set payload fields of memories, within a change."""
+        ids = self.records.find(keys)
+        check_stored(keys, ids)
+        found = self.records.payloads(ids.tolist())
+        before = [read_payload(found.get(memory_id, "{}")) for memory_id in ids.tolist()]
+        for key, payload in zip(keys, before, strict=True):
+            if not isinstance(payload, dict):
+                raise TypeError(
+                    f"the payload of {key!r:.50} must be a dict before its fields can be updated, got {payload!r:.50}"
+                )
+        after = check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
+        self.lock.step(lambda: self.records.set_payloads(ids, after))
 
     # Files
 
@@ -458,3 +508,16 @@ class StoreContents(DurableForm):
                 message = f"{name} must be {getattr(made.options, name)!r}, as for the store in the folder, or omitted"
                 raise ValueError(f"{message}, got {self._given[name]!r}")
         self._put(made)
+
+
+def check_new_texts(n: int, X: Any, texts: Any) -> list[str | None]:
+    """Return the texts of ``n`` new memories, with None for no text."""
+    if X is None and texts is None:
+        raise TypeError("pass vectors X, texts, or both")
+    if texts is None:
+        return [None] * n
+    given = check_texts(texts, n, may_be_missing=X is not None)
+    for i, text in enumerate(given):
+        if text is not None and not has_words(text):
+            raise ValueError(f"texts must contain words, but texts[{i}] is {text!r:.50}")
+    return given

@@ -59,7 +59,7 @@ def _search_both(
 ) -> tuple[np.ndarray, np.ndarray]:
     depth = max(k, _DEPTH)
     similar = state.search(Q, depth, target_recall, among.vectors, n_threads)[0]
-    if len(state.texts) == 0:
+    if state.texts.n_texts == 0:
         candidates = similar
     else:
         others = state.texts.search(queries, depth, among.texts, n_threads)[0]

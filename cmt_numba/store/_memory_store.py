@@ -34,7 +34,6 @@ from ._others import MemoriesOfOthers, other_ids
 from ._results import Item, Items, Results, read_payload
 from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
-from ._writing import set_fields, write_memories
 
 
 class MemoryStore:
@@ -155,7 +154,8 @@ class MemoryStore:
         DuplicateKeyError
             If a key is already in the store. This exception is both a KeyError and a ValueError.
         """
-        self._write(keys, X, payloads, texts, False)
+        contents, (X, texts) = self._contents, self._encoded(X, texts)
+        contents.change(partial(contents.write, keys, X, payloads, texts, replace=False))
 
     @keeps_interpreter
     def upsert(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None) -> None:
@@ -166,14 +166,15 @@ class MemoryStore:
         keys, X, payloads, texts
             As for :meth:`add`, but keys may already be in the store. Replaced memories lose what is not given.
         """
-        self._write(keys, X, payloads, texts, True)
+        contents, (X, texts) = self._contents, self._encoded(X, texts)
+        contents.change(partial(contents.write, keys, X, payloads, texts, replace=True))
 
-    def _write(self, keys: Any, X: Any, payloads: Any, texts: Any, replace: bool) -> None:
-        contents = self._contents
-        if self._encoder is not None and X is None and texts is not None:
-            texts = check_texts(texts)
-            X = encode_texts(self._encoder, "encode_document", texts)
-        contents.change(partial(write_memories, contents, keys, X, payloads, texts, replace))
+    def _encoded(self, X: Any, texts: Any) -> tuple[Any, Any]:
+        """Return the vectors and the texts of memories. The encoder computes vectors if only texts are given."""
+        if self._encoder is None or X is not None or texts is None:
+            return X, texts
+        texts = check_texts(texts)
+        return encode_texts(self._encoder, "encode_document", texts), texts
 
     @keeps_interpreter
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
@@ -220,7 +221,7 @@ class MemoryStore:
         if not all(isinstance(own, dict) for own in given):
             raise TypeError(f"fields must be a dict, or one dict for each key, got {fields!r:.50}")
 
-        contents.change(partial(set_fields, contents, checked, given))
+        contents.change(partial(contents.set_fields, checked, given))
 
     def create_index(self, field: Any) -> None:
         """Create an index on a payload field. Filters on the field then need not read all payloads.
@@ -323,7 +324,7 @@ class MemoryStore:
             keys = np.where(named.are_there, keys.astype(object), np.array(None, object))
         unread = contents.unread_columns
         payloads = unread.add(records.payloads, ids) if named.may_have_payloads() else None
-        return Results(keys, scores, payloads, unread.add(records.texts, ids) if len(state.texts) > 0 else None)
+        return Results(keys, scores, payloads, unread.add(records.texts, ids) if state.texts.n_texts > 0 else None)
 
     def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
         """Measure the fraction of the ``k`` nearest memories that :meth:`query` finds for some queries.
@@ -472,7 +473,7 @@ class MemoryStore:
             ids[there] = np.where(can_learn | (found < NONE), found, NONE)
         rewards = check_rewards(rewards, ids, may_be_unknown=True)
         given_rewards = np.where(ids == NONE, np.nan, rewards)
-        is_empty = len(state.texts) == 0 if X is None else state.index is None
+        is_empty = state.texts.n_texts == 0 if X is None else state.index is None
         if not is_empty and not np.isnan(given_rewards).all():
             queries = None if words is None else [state.texts.weigh(own, statistics) for own in words]
             is_shared = rewards.shape != ids.shape

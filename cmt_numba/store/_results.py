@@ -243,14 +243,14 @@ class UnreadColumns:
     def __init__(self, is_changing: Callable[[], bool]) -> None:
         self._is_changing = is_changing
         self._noting = threading.Lock()
-        self._columns: WeakSet[Unread] = WeakSet()
+        self.waiting: WeakSet[Unread] = WeakSet()  # results that have not been read
 
     def add(self, find: Callable[[list[int]], dict[int, str]], ids: np.ndarray) -> Unread:
         """Return a new column. If a change is in progress, it is read now."""
         column = Unread(find, ids)
         with self._noting:
             if not self._is_changing():
-                self._columns.add(column)
+                self.waiting.add(column)
                 return column
         column.read()
         return column
@@ -258,9 +258,7 @@ class UnreadColumns:
     def read(self) -> None:
         """Read all columns that are still in use."""
         with self._noting:
-            if not self._columns:
-                return
-            waiting, self._columns = list(self._columns), WeakSet()
+            waiting, self.waiting = list(self.waiting), WeakSet()
         for column in waiting:
             column.read()
 

@@ -117,7 +117,7 @@ class StoreState:
     def ids(self) -> np.ndarray:
         """The ids of all memories, in no particular order."""
         vectors = np.empty(0, np.int64) if self.index is None else self.index.ids
-        return vectors if len(self.texts) == 0 else np.union1d(vectors, self.texts.ids)
+        return vectors if self.texts.n_texts == 0 else np.union1d(vectors, self.texts.ids)
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""
@@ -156,7 +156,7 @@ class StoreState:
     def allow(self, ids: np.ndarray) -> AllowedMemories:
         """Return the set of memories that a search may return. Ignore ids that are not stored."""
         vectors = None if self.index is None else self.index.allow(ids[self.index.contains(ids)])
-        return AllowedMemories(vectors, self.texts.allow(ids) if len(self.texts) > 0 else None)
+        return AllowedMemories(vectors, self.texts.allow(ids) if self.texts.n_texts > 0 else None)
 
     def search(self, Q: Any, k: int, target_recall: float, among: Any, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and scores of the best ``k`` memories for each query, by what the store has learned."""
@@ -204,7 +204,7 @@ class StoreState:
 
     def parts_of(self, ids: np.ndarray) -> tuple[np.ndarray, Any, Any]:
         """Return which memories have vectors, these vectors, and the words of all, None if there are no texts."""
-        if len(self.texts) == 0:
+        if self.texts.n_texts == 0:
             return np.ones(ids.size, np.bool_), self.index.vectors(ids), None
         there = self.have_vectors(ids)
         return there, self.index.vectors(ids[there]) if there.any() else None, self.texts.words(ids)
@@ -213,7 +213,7 @@ class StoreState:
         """Undo a replacement, before which :meth:`parts_of` returned these parts."""
         self._remove_vectors(ids[~there])
         if vectors is not None:
-            self._replace_vectors(ids[there], vectors)
+            self._set_vectors(ids[there], vectors)
         self.texts.remove(ids)
         if words is not None:
             self.texts.insert(ids, words)
@@ -238,7 +238,8 @@ class StoreState:
         self._n_memories += n
         if X is not None:
             self._insert_vectors(ids, X)
-        self._insert_words(ids, words)
+        if words is not None:
+            self._in_one_step(ids, lambda: self.texts.insert(ids, words))
         self.eviction.returned(ids)
         return ids
 
@@ -250,10 +251,6 @@ class StoreState:
             self.index.insert(X, ids)
         else:
             self._in_steps(X, lambda rows: self.index.insert(X[rows], ids[rows]))
-
-    def _insert_words(self, ids: np.ndarray, words: Any) -> None:
-        if words is not None:
-            self._in_one_step(ids, lambda: self.texts.insert(ids, words))
 
     def _in_one_step(self, ids: np.ndarray, change: Callable[[], Any]) -> None:
         """Call ``change``: for few memories directly, because the caller prevents reads."""
@@ -268,25 +265,28 @@ class StoreState:
 
     def replace(self, ids: np.ndarray, X: Any = None, words: Any = None) -> None:
         """Replace the vectors and words of memories. Ids must be distinct."""
-        if len(self.texts) > 0:
+        has_texts = self.texts.n_texts > 0
+        if has_texts:
             self._in_one_step(ids, lambda: self.texts.remove(ids))
         if X is None:
             self._in_one_step(ids, lambda: self._remove_vectors(ids))
-        else:
-            self._replace_vectors(ids, X)
-        self._insert_words(ids, words)
-        self.eviction.returned(ids)
-        self.feedback, self.text_feedback = _without(self.feedback, ids), _without(self.text_feedback, ids)
-
-    def _replace_vectors(self, ids: np.ndarray, X: Any) -> None:
-        if len(self.texts) > 0:  # some memories may have no vectors
-            there = self.have_vectors(ids)
-            self._insert_vectors(ids[~there], X[~there])
-            ids, X = ids[there], X[there]
-        if ids.size <= ROWS_IN_A_STEP:
+        elif has_texts:  # some memories may have no vectors
+            self._set_vectors(ids, X)
+        elif ids.size <= ROWS_IN_A_STEP:
             self.index.replace(ids, X)
         else:
             self._in_steps(X, lambda rows: self.index.replace(ids[rows], X[rows]))
+        if words is not None:
+            self._in_one_step(ids, lambda: self.texts.insert(ids, words))
+        self.eviction.returned(ids)
+        self.feedback, self.text_feedback = _without(self.feedback, ids), _without(self.text_feedback, ids)
+
+    def _set_vectors(self, ids: np.ndarray, X: Any) -> None:
+        """Insert or replace vectors."""
+        there = self.have_vectors(ids)
+        self._insert_vectors(ids[~there], X[~there])
+        old, X = ids[there], X[there]
+        self._in_steps(X, lambda rows: self.index.replace(old[rows], X[rows]))
 
     def _remove_vectors(self, ids: np.ndarray) -> None:
         there = self.have_vectors(ids)
@@ -351,7 +351,7 @@ class StoreState:
             arrays = arrays | as_part("feedback", self.feedback.arrays()) | {"part_weights": self.part_weights}
         if self.text_feedback is not None:
             arrays = arrays | as_part("text_feedback", self.text_feedback.arrays())
-        if len(self.texts) > 0:
+        if self.texts.n_texts > 0:
             arrays = arrays | as_part("texts", self.texts.arrays())
         fields = {"options": self.options._asdict(), "form": self.form, "index": facts, "next_id": self.next_id}
         return fields, arrays

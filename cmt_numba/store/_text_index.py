@@ -56,7 +56,7 @@ class TextIndex:
     """An index of texts by id. The caller provides the lock: searches may run concurrently, changes may not."""
 
     def __init__(self) -> None:
-        self._n_slots = self._n_gone = self._n_listed = 0
+        self.n_texts = self._n_slots = self._n_gone = self._n_listed = 0
         empty = np.empty(0, np.float32)
         self._stored = StoredWords(np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, np.empty(0, np.int64))
         self._slots = np.empty(0, np.int64)  # the slot of each id, -1 if it is not stored
@@ -69,9 +69,6 @@ class TextIndex:
     def _hold(self, postings: WordPostings) -> None:
         self._postings = postings
         self._held = held(self._stored), held(postings)
-
-    def __len__(self) -> int:
-        return self._n_slots - self._n_gone
 
     @property
     def ids(self) -> np.ndarray:
@@ -135,6 +132,7 @@ class TextIndex:
         self._build_if_due()
 
     def _count(self, words: np.ndarray, sign: int, lengths: np.ndarray) -> None:
+        self.n_texts += sign * lengths.size
         self._length = max(0.0, self._length + sign * float(lengths.sum(dtype=np.float64)))
         frequencies = self._frequencies
         for word, n in Counter(words.tolist()).items():
@@ -188,7 +186,7 @@ class TextIndex:
     @property
     def statistics(self) -> WordStatistics:
         """The statistics of all texts, valid until the next change."""
-        return WordStatistics(len(self), self._length, self._frequencies)
+        return WordStatistics(self.n_texts, self._length, self._frequencies)
 
     def weigh(self, words: Counter[int], statistics: WordStatistics | None = None) -> WeighedWords:
         """Return the words of a query with their weights, by the statistics of these texts or of a larger set."""
@@ -259,7 +257,7 @@ class TextIndex:
         """Raise InvariantError if the arrays contradict each other."""
         stored = np.flatnonzero(self._stored.ids[: self._n_slots] != NONE)
         require(bool((self._slots[self._stored.ids[stored]] == stored).all()), "each id must be stored once")
-        require(stored.size == len(self) == np.count_nonzero(self._slots != NONE), "counts must match")
+        require(stored.size == self.n_texts == np.count_nonzero(self._slots != NONE), "counts must match")
         words = self._words(stored)
         require(
             dict(Counter(words.indices.tolist())) == self._frequencies, "the frequencies must be those of the texts"

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from .. import persistence as files
-from .._change import undone_by
+from .._change import uninterrupted
 from .._forest import require
 from ..estimators import CMTClassifier, EstimatorField, classified_examples, in_one_type
 from ._base import MOST
@@ -231,7 +231,7 @@ class TextModel(files.WithFields):
             if self.dense is not None:
                 self.dense.remove(slots)
 
-        with undone_by(undo):
+        try:
             names, y = in_one_type("y", self.names, y)
             at = np.minimum(np.searchsorted(self.classes, y), self.classes.size - 1)
             new = np.unique(y[self.classes[at] != y])
@@ -241,6 +241,9 @@ class TextModel(files.WithFields):
             labels = self.order[np.searchsorted(self.classes, y)]
             self.sums.add(hashed, labels, self.names.size)
             stored.append(texts, ids, labels, importance, hashed, encoded)
+        except BaseException:
+            uninterrupted(undo)
+            raise
         self.frequencies.add(hashed)
         self.n_since += n
         self._learn_last(n)

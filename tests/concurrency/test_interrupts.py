@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cmt_numba._change import ReadWriteLock, defer_interrupts, end_step, undone_by, uninterrupted
+from cmt_numba._change import ReadWriteLock, defer_interrupts, end_step, uninterrupted
 
 
 def interrupt() -> None:
@@ -54,8 +54,10 @@ def test_undoing_a_change_is_not_interrupted():
             lock.step(lambda: undone.append(number))  # noqa: B023
 
     def change() -> None:
-        with undone_by(undo):
+        try:
             lock.step(interrupt)
+        finally:
+            uninterrupted(undo)
 
     with pytest.raises(KeyboardInterrupt):
         lock.change(change)

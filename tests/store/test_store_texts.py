@@ -470,3 +470,14 @@ def test_failed_feedback_by_texts_changes_nothing(error: Any, tmp_path: Path, mo
                 with pytest.raises(error):
                     teach(store, 20, 19)
             np.testing.assert_array_equal(store.query(texts=TROUBLES, k=4).scores, before.scores)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_vector_replaces_the_only_text(others: int):
+    store = MemoryStore()
+    if others:
+        store.add(["b"], np.eye(3)[1:2])
+    store.add(["a"], texts=["one word"])
+    store.upsert(["a"], np.eye(3)[:1])
+    store.check_invariants()
+    assert store.query(np.eye(3)[:1], 1).keys.tolist() == [["a"]]
