@@ -29,8 +29,6 @@ from cmt_numba.text import BM25Vectorizer, FastTextClassifier, SubwordVectors
 commands = Commands(__doc__)
 
 PARTS = "mr", "subj", "cr", "mpqa", "sst1", "sst2", "trec"
-MOST_SOFTMAX = 10_000  # maximum number of classes for the full softmax
-LOSSES = {"softmax": "softmax", "forest": None, "hierarchical": "hs", "negative": "ns"}  # with fastText's names
 
 
 class LabelledTexts(NamedTuple):
@@ -110,25 +108,6 @@ def by_fasttext(texts: LabelledTexts, interpreter: str, **options: Any) -> Resul
     return Result(float((found != texts.answers).mean()), done["learned"], 1e6 * done["asked"] / len(texts.queries))
 
 
-def by_number_of_classes(folder: Path, n_classes: int, loss: str) -> list[float]:
-    """Return microseconds to learn a text and to find its five best classes, with one text per class."""
-    lines = read_lines(folder / "packages/summaries.jsonl.gz")[:n_classes]
-    texts = [f"{line['name']} {line['summary']}" for line in lines]
-    make = partial(FastTextClassifier, loss=loss, max_n=0, word_ngrams=1, random_state=0)
-    make(n_epochs=1).fit(texts[:20], np.arange(20)).top_classes(texts[:2])
-    times = []
-    for n_epochs in (1, 7):
-        start = process_time()
-        model = make(n_epochs=n_epochs).fit(texts, np.arange(n_classes))
-        times.append(process_time() - start)
-    hidden = model.transform(texts[:500])
-    model.transform = lambda texts: hidden  # time only the search, not the vectorisation
-    start = process_time()
-    model.top_classes(texts[:500])
-    asked = process_time() - start
-    return [1e6 * (times[1] - times[0]) / 6 / n_classes, 1e6 * asked / 500]
-
-
 def engines(
     arguments: argparse.Namespace, vectors: SubwordVectors | None
 ) -> dict[str, Callable[[LabelledTexts], Result]]:
@@ -137,10 +116,9 @@ def engines(
     given = {"epoch": arguments.epochs, "lr": arguments.rate, "wordNgrams": 2, "dim": 100, "bucket": 2_000_000}
     given |= {"minn": 3 if arguments.max_n else 0, "maxn": arguments.max_n}
     found: dict[str, Callable[[LabelledTexts], Result]] = {}
-    for loss, theirs in LOSSES.items():
-        found[f"FastTextClassifier, {loss}"] = twice(partial(FastTextClassifier, loss=loss, random_state=0))
-        if arguments.fasttext and theirs is not None:
-            found[f"fastText, {theirs}"] = partial(by_fasttext, interpreter=arguments.fasttext, loss=theirs, **given)
+    found["FastTextClassifier"] = twice(partial(FastTextClassifier, random_state=0))
+    if arguments.fasttext:
+        found["fastText"] = partial(by_fasttext, interpreter=arguments.fasttext, loss="softmax", **given)
     classifier = partial(CMTClassifier, random_state=0)
     found["linear, tf-idf"] = twice(lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True), LinearSVC()))
     found["CMTClassifier, BM25"] = twice(lambda: make_pipeline(BM25Vectorizer(norm="l2"), classifier()))
@@ -149,9 +127,7 @@ def engines(
     )
     found["CMTClassifier, learned"] = twice(lambda: make_pipeline(FastTextClassifier(random_state=0), classifier()))
     if vectors is not None:
-        found["FastTextClassifier, softmax, vectors"] = twice(
-            partial(FastTextClassifier, vectors=vectors, random_state=0)
-        )
+        found["FastTextClassifier, vectors"] = twice(partial(FastTextClassifier, vectors=vectors, random_state=0))
     return found
 
 
@@ -164,9 +140,6 @@ def engines(
     argument("--max-n", type=int, default=5, help="longest character n-gram of fastText"),
     argument("--corpus", type=Path),
     argument("--fasttext", metavar="PYTHON"),
-    argument(
-        "--classes", type=int, nargs="*", default=[], help="measure the cost with these numbers of classes instead"
-    ),
 )
 def classes(options: argparse.Namespace) -> None:
     """Compare classifiers of texts: learned keys, words as keys, the library fastText, and a linear model.
@@ -178,18 +151,7 @@ def classes(options: argparse.Namespace) -> None:
     Prints the error, seconds to learn, and microseconds per query in one batch for each engine: CPU time on one thread.
     Kernels are compiled before timing. With ``--corpus``, a text file, word vectors are first learned from its lines
     and used as initial values. ``--fasttext`` names an interpreter that has fastText, which is then included.
-    ``--classes 10000 300000`` instead prints the cost per text for these numbers of classes, from
-    ``packages/summaries.jsonl.gz``.
     """
-    if options.classes:
-        rows = [
-            [n, loss, *by_number_of_classes(options.data, n, loss)]
-            for n in options.classes
-            for loss in LOSSES
-            if (loss != "softmax" or n <= MOST_SOFTMAX) and re.search(options.engines or "", loss)
-        ]
-        print(tabulate(rows, ["classes", "loss", "learn, us/text", "query, us"], "github", floatfmt=".4g"))
-        return
     vectors = None
     if options.corpus is not None:
         with options.corpus.open(encoding="utf-8") as file:

@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .. import persistence as files
-from .._change import map_threads, progress_bar
+from .._change import progress_bar
 from .._forest import require, top_k
 from .._validation import (
     Checked,
@@ -29,14 +29,13 @@ from .._validation import (
 )
 from ..estimators import check_targets, check_unmixed
 from ._base import TextEstimator, are_moderate
-from ._class_model import LOSSES, ClassForest, ClassModel, log_softmax
-from ._labelled import FastTextSettings, Labelled, best_leaves, learn_labelled
+from ._class_model import ClassModel, learn_vectors, log_softmax
+from ._labelled import Labelled
+from ._skipgram import FeatureVectors
 from ._subword_vectors import SubwordVectors
 from ._vocabulary import Corpus, TextFeatures, Vocabulary
-from ._word_model import steps
 
 _STEPS, _EPOCHS = 50_000, (5, 50)  # default number of steps; minimum and maximum number of passes
-_NO_CANDIDATES = np.zeros((0, 0), np.int64)
 _MOST_CELLS = 2**23  # maximum size of a block of scores
 
 
@@ -51,16 +50,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     ----------
     n_components : int, default 100
         Length of the vectors.
-    loss : {"softmax", "hierarchical", "negative", "forest"}, default "softmax"
-        The training objective.
-
-        - "softmax" separates the class of a text from all other classes, in time proportional to their number.
-        - "hierarchical" learns a decision at each inner node of a Huffman tree on the path to the class. It takes
-          logarithmic time and is less accurate.
-        - "negative" separates the class from some random classes.
-        - "forest" is the softmax over the class of the text, the classes that a forest finds nearest to the text, and
-          some random classes, which represent all others. It is almost as accurate as "softmax", and faster with
-          several thousand classes or more. Queries score all classes.
     word_ngrams : int, default 2
         Maximum number of words in a word n-gram; 1 for no word n-grams.
     min_n, max_n : int, default 3 and 5
@@ -73,10 +62,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         them, learns less from few texts, and needs larger steps.
     min_count : int, default 1
         Minimum number of occurrences of a word with its own vector.
-    n_negatives : int, default 5
-        Number of random classes for each text with ``loss="negative"``.
-    n_candidates : int, default 20
-        Number of near classes and number of random classes for each text with ``loss="forest"``.
     learning_rate : float, default 0.2
         Initial step size, which falls to 0. Large steps are limited so that the vectors do not diverge.
     n_epochs : int, optional
@@ -114,15 +99,12 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_components": Integer(1, 2**14),
-        "loss": OneOf(LOSSES),
         "word_ngrams": Integer(1, 100),
         "min_n": Integer(1, 100),
         "max_n": Integer(0, 100),
         "n_buckets": Integer(1, 2**31 - 1),
         "weighting": OneOf(("mean", "tfidf")),
         "min_count": Integer(1),
-        "n_negatives": Integer(1, 1000),
-        "n_candidates": Integer(1, 10_000),
         "learning_rate": Real(0.0, 1e3, above=True),
         "n_epochs": Optional(Integer(1, 100_000)),
         "lowercase": Flag(),
@@ -141,15 +123,12 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         self,
         n_components: int = 100,
         *,
-        loss: str = "softmax",
         word_ngrams: int = 2,
         min_n: int = 3,
         max_n: int = 5,
         n_buckets: int = 2_000_000,
         weighting: str = "tfidf",
         min_count: int = 1,
-        n_negatives: int = 5,
-        n_candidates: int = 20,
         learning_rate: float = 0.2,
         n_epochs: int | None = None,
         vectors: SubwordVectors | None = None,
@@ -160,15 +139,12 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
         self.n_components = n_components
-        self.loss = loss
         self.word_ngrams = word_ngrams
         self.min_n = min_n
         self.max_n = max_n
         self.n_buckets = n_buckets
         self.weighting = weighting
         self.min_count = min_count
-        self.n_negatives = n_negatives
-        self.n_candidates = n_candidates
         self.learning_rate = learning_rate
         self.n_epochs = n_epochs
         self.vectors = vectors
@@ -194,7 +170,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         words = self._words_of_all(texts)
         check_unmixed("y", y)
         check_targets(y)
-        classes, labels, counts = np.unique(column_or_1d(label_array("y", y)), return_inverse=True, return_counts=True)
+        classes, labels = np.unique(column_or_1d(label_array("y", y)), return_inverse=True)
         if labels.size != len(words) or not words:
             raise ValueError(
                 f"y must have one class for each of one or more texts, got {len(words)} texts and {labels.size} classes"
@@ -205,7 +181,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         features, inputs = self._new_features(corpus, generator)
         of_texts = features.counts(corpus)
         idf = features.idf(of_texts) if self.weighting == "tfidf" else None
-        model = ClassModel.new(features, inputs, counts, idf, self.loss)
+        outputs = np.zeros((classes.size, self.n_components), np.float32)
+        model = ClassModel(features, FeatureVectors(inputs, outputs), idf)
         self._learn(model, model.weighted(of_texts), labels, generator)
         return self._with(classes, model)
 
@@ -234,34 +211,9 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         n_texts = labels.size
         labelled = Labelled(starts, indices, weighted.data, labels.astype(np.int64), np.ones(n_texts, np.float32))
         n_threads = check_jobs(self.n_jobs) or os.cpu_count() or 1
-        streams = generator.integers(0, 2**64, n_threads, np.uint64)
-        sizes, loss = np.diff(starts), LOSSES.index(self.loss)
         n_epochs = self.n_epochs or int(np.clip(_STEPS // n_texts, *_EPOCHS))
-        fall, done = self.learning_rate / (n_texts * n_epochs), 0
-        forest = ClassForest(weighted, labels, generator, n_threads) if self.loss == "forest" else None
-        inputs, n_drawn = model.vectors.inputs, self.n_negatives if forest is None else self.n_candidates
         with progress_bar(n_texts * n_epochs, "text", self.progress) as report:
-            for epoch in range(n_epochs):
-                if forest is not None and epoch & (epoch - 1) == 0:  # before the first pass, and after 1, 2, 4, ...
-                    forest.grow(inputs)
-                order = generator.permutation(n_texts)
-                ends = np.concatenate([[0], np.cumsum(sizes[order])])
-                for spans in steps(ends, n_threads):
-                    rate = self.learning_rate - fall * done
-                    settings = FastTextSettings(loss, n_drawn, rate, fall * len(spans))
-                    parts = [order[first:stop] for first, stop in spans]
-                    among = [_NO_CANDIDATES] * len(parts)
-                    if forest is not None:
-                        among = [forest.candidates(texts, inputs, self.n_candidates) for texts in parts]
-
-                    def learn_part(
-                        i: int, settings: FastTextSettings = settings, parts: Any = parts, among: Any = among
-                    ) -> None:
-                        learn_labelled(model.vectors, labelled, parts[i], model.classes, among[i], settings, streams, i)
-
-                    map_threads(learn_part, range(len(parts)), n_threads)
-                    done += spans[-1][1] - spans[0][0]
-                    report(spans[-1][1] - spans[0][0])
+            learn_vectors(model.vectors, labelled, n_epochs, self.learning_rate, generator, n_threads, report)
         if not are_moderate(*model.vectors):
             raise ValueError(
                 f"the vectors diverged with learning_rate={self.learning_rate}: use a smaller learning_rate"
@@ -289,8 +241,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     def top_classes(self, texts: Iterable[str], k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` most probable classes of each text.
 
-        With ``loss="hierarchical"``, best-first search finds these classes without scoring all classes.
-
         Parameters
         ----------
         texts : iterable of str
@@ -303,15 +253,11 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         classes : ndarray of int64, shape (n_texts, k)
             Positions in ``classes_``, best first.
         probabilities : ndarray of float32, shape (n_texts, k)
-            The probability of each class in ``classes``. With ``loss="negative"``, classes are scored independently, so
-            probabilities need not sum to 1.
+            The probability of each class in ``classes``.
         """
         hidden = self.transform(texts)
         k = min(check_integer("k", k, 1), self.classes_.size)
         found, scores = np.zeros((len(hidden), k), np.int64), np.zeros((len(hidden), k), np.float32)
-        if self._model.loss == "hierarchical":
-            best_leaves(hidden, self._model.vectors.outputs, self._model.classes, found, scores)
-            return found, np.exp(scores)
         for rows in self._blocks(len(hidden)):
             found[rows], scores[rows] = top_k(self._model.log_probabilities(hidden[rows]), k)
         return found, np.exp(scores)
@@ -374,7 +320,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         """Return the classifier with these parameters and learned values."""
         made = super()._of_fields(values)
-        require(made.classes_.shape == made._model.counts.shape, "every class must have a name")
+        require(made.classes_.shape == (len(made._model.vectors.outputs),), "every class must have a name")
         return made._with(made.classes_, made._model)
 
     def _packed(self) -> Self:

@@ -9,10 +9,10 @@ import numpy as np
 from .. import persistence as files
 from .._forest import require
 from ._base import VECTORS
-from ._class_model import LOSSES, classes_of
+from ._class_model import learn_vectors
 from ._hash_kernels import score_classes
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts, WeighedTexts
-from ._labelled import FastTextSettings, Labelled, learn_labelled
+from ._labelled import Labelled
 from ._skipgram import FeatureVectors
 
 _N_ROWS, _N_COMPONENTS = (4_000, 18_000), 128
@@ -23,7 +23,6 @@ _FEW, _LEAD = 5, 0.6  # for classes with at most _FEW texts: margin of a new tex
 _STEPS, _EPOCHS = 50_000, (5, 16)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
-_NO_CANDIDATES = np.zeros((0, 0), np.int64)
 
 
 class LearnedVectors(files.WithFields):
@@ -48,11 +47,8 @@ class LearnedVectors(files.WithFields):
         made = cls(FeatureVectors(inputs, np.zeros((n_classes, _N_COMPONENTS), np.float32)))
         weighed = made._weighed(hashed, frequencies)
         n_epochs = int(np.clip(_STEPS // max(1, labels.size), *_EPOCHS))
-        n = labels.size
-        rate = _RATE * float(np.clip(_FEW_TEXTS / max(1, n), 1.0, 2.0))
-        fall = rate / max(1, n * n_epochs)
-        for epoch in range(n_epochs):
-            made._learn(weighed, labels, texts.importance, generator.permutation(n), rate - fall * epoch * n, fall)
+        rate = _RATE * float(np.clip(_FEW_TEXTS / max(1, labels.size), 1.0, 2.0))
+        learn_vectors(made.vectors, Labelled(*weighed, labels, texts.importance), n_epochs, rate, generator)
         return made
 
     def introduce(self, stored: LabelledTexts, new: np.ndarray) -> None:
@@ -80,20 +76,6 @@ class LearnedVectors(files.WithFields):
         texts = frequencies.weigh(hashed, frequencies.weighing(_FACTORS, least=1), order)
         hashed_again = (texts.columns.astype(np.uint64) * _MULTIPLIER) >> _HALF
         return texts._replace(columns=((hashed_again * np.uint64(len(self.vectors.inputs))) >> _HALF).astype(np.int32))
-
-    def _learn(
-        self,
-        texts: WeighedTexts,
-        labels: np.ndarray,
-        importance: np.ndarray,
-        order: np.ndarray,
-        rate: float,
-        fall: float,
-    ) -> None:
-        labelled = Labelled(texts.starts, texts.columns, texts.weights, labels, importance)
-        settings = FastTextSettings(LOSSES.index("softmax"), 1, rate, fall)
-        streams = np.zeros(1, np.uint64)  # the softmax loss draws no random classes
-        learn_labelled(self.vectors, labelled, order, _ONE_CLASS, _NO_CANDIDATES, settings, streams, 0)
 
     def scores(self, hashed: HashedTexts, frequencies: DocumentFrequencies) -> np.ndarray:
         """Return the score of each class for each text: float32."""
@@ -124,6 +106,3 @@ class LearnedVectors(files.WithFields):
         require(0 < len(inputs) < 2**31 and inputs.shape[1] > 0, "features must have vectors")
         require(outputs.shape[1] == inputs.shape[1], "vectors must have the same width")
         return cls(**values)
-
-
-_ONE_CLASS: Any = classes_of(np.ones(1, np.int64))  # a placeholder, because the softmax loss uses no tree

@@ -1,13 +1,11 @@
-"""FastTextClassifier: training against plain NumPy, class trees, files and bad input."""
+"""FastTextClassifier: training against plain NumPy, files and bad input."""
 
-import heapq
 import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 from conftest import needs_jit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -15,10 +13,9 @@ from sklearn.pipeline import make_pipeline
 
 from cmt_numba import CMTClassifier
 from cmt_numba.text import FastTextClassifier, SubwordVectors
-from cmt_numba.text._class_model import LOSSES, ClassForest, huffman_tree, levels
-from cmt_numba.text._labelled import Classes, FastTextSettings, Labelled, best_leaves, learn_labelled
+from cmt_numba.text._labelled import Labelled, learn_labelled
 from cmt_numba.text._skipgram import FeatureVectors
-from cmt_numba.text._vocabulary import Corpus, TextFeatures, Vocabulary, alias_table
+from cmt_numba.text._vocabulary import Corpus, TextFeatures, Vocabulary
 
 TOPICS = {
     "weather": "rain sun cloud wind storm",
@@ -35,19 +32,15 @@ def requests(n: int = 60, seed: int = 0) -> tuple[list[str], np.ndarray]:
     return [" ".join(["tell", "me", "of", *rng.choice(TOPICS[topic].split(), 3)]) for topic in y], y
 
 
-@pytest.fixture(scope="module", params=[*LOSSES[:3], pytest.param("forest", marks=needs_jit)])
-def learned(request: pytest.FixtureRequest) -> FastTextClassifier:
-    return FastTextClassifier(loss=request.param, **OPTIONS).fit(*requests())
+@pytest.fixture(scope="module")
+def learned() -> FastTextClassifier:
+    return FastTextClassifier(**OPTIONS).fit(*requests())
 
 
 # Kernels
 
 
-def sigmoid(x: Any) -> Any:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def plain_softmax(inputs: np.ndarray, outputs: np.ndarray, label: int, hidden: np.ndarray, rate: float) -> np.ndarray:
+def plain_softmax(outputs: np.ndarray, label: int, hidden: np.ndarray, rate: float) -> np.ndarray:
     odds = np.exp(outputs @ hidden)
     errors = rate * ((np.arange(len(outputs)) == label) - odds / odds.sum())
     gradient: np.ndarray = errors @ outputs
@@ -55,145 +48,22 @@ def plain_softmax(inputs: np.ndarray, outputs: np.ndarray, label: int, hidden: n
     return gradient
 
 
-def plain_forest(
-    inputs: np.ndarray, outputs: np.ndarray, label: int, hidden: np.ndarray, rate: float, candidates: np.ndarray
-) -> np.ndarray:
-    """Take a training step. The last two candidates are random, and each represents half of the classes."""
-    odds = np.exp(outputs @ hidden)
-    factors = np.zeros(len(outputs))
-    for c, factor in zip(candidates, [1.0] * (candidates.size - 2) + [len(outputs) / 2] * 2, strict=True):
-        factors[c] += factor * (c >= 0)
-    factors[label] = 1.0
-    odds *= factors
-    errors = rate * ((np.arange(len(outputs)) == label) - odds / odds.sum())
-    gradient: np.ndarray = errors @ outputs
-    outputs += np.outer(errors, hidden)
-    return gradient
-
-
-def plain_hierarchical(
-    outputs: np.ndarray, classes: Classes, label: int, hidden: np.ndarray, rate: float
-) -> np.ndarray:
-    gradient, node = np.zeros_like(hidden), label
-    while (parent := int(classes.parents[node])) >= 0:
-        row = parent - classes.aliases.size
-        error = rate * ((classes.children[row, 1] == node) - sigmoid(outputs[row] @ hidden))
-        gradient += error * outputs[row]
-        outputs[row] += error * hidden
-        node = parent
-    return gradient
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator):
-    counts = np.array([4, 1, 2, 2])
-    classes = Classes(*huffman_tree(counts), *alias_table(counts))
-    n_outputs = 3 if loss == "hierarchical" else 4
-    inputs, outputs = (rng.normal(size=(n, 5)).astype(np.float32) for n in (6, n_outputs))
+def test_kernels_learn_as_plain_python_does(rng: np.random.Generator):
+    inputs, outputs = (rng.normal(size=(n, 5)).astype(np.float32) for n in (6, 4))
     texts, labels, order = [[0, 2], [1, 3, 4], [], [5], [2, 5]], [0, 2, 1, 3, 1], [3, 0, 2, 4, 1]
     weights = [rng.random(len(text)).astype(np.float32) for text in texts]
-    candidates = np.array(
-        [[2, 0, 3, 3], [1, 2, 0, -1], [1, -1, 2, 3], [3, 2, -1, -1], [0, -1, 2, 1]]
-    )  # some rows contain the text's own class
     expected = inputs.astype(np.float64), outputs.astype(np.float64)
     for place, text in enumerate(order):
         if texts[text]:
-            hidden, rate = weights[text] @ expected[0][texts[text]], 0.5 - 0.05 * place
-            if loss == "softmax":
-                gradient = plain_softmax(*expected, labels[text], hidden, rate)
-            elif loss == "forest":
-                gradient = plain_forest(*expected, labels[text], hidden, rate, candidates[place])
-            elif loss == "hierarchical":
-                gradient = plain_hierarchical(expected[1], classes, labels[text], hidden, rate)
-            else:
-                error = rate * (1.0 - sigmoid(expected[1][labels[text]] @ hidden))
-                gradient = error * expected[1][labels[text]]
-                expected[1][labels[text]] += error * hidden
+            hidden = weights[text] @ expected[0][texts[text]]
+            gradient = plain_softmax(expected[1], labels[text], hidden, 0.5 - 0.05 * place)
             expected[0][texts[text]] += np.outer(weights[text], gradient)
-    starts = np.cumsum([0, *map(len, texts)])
-    features = np.concatenate(texts).astype(np.int32)
-    learn_labelled(
-        FeatureVectors(inputs, outputs),
-        Labelled(starts, features, np.concatenate(weights), np.array(labels), np.ones(len(labels), np.float32)),
-        *(
-            np.array(order),
-            classes,
-            candidates,
-            FastTextSettings(LOSSES.index(loss), 2 * (loss == "forest"), 0.5, 0.05),
-        ),
-        *(np.zeros(1, np.uint64), 0),
-    )
+    starts, features = np.cumsum([0, *map(len, texts)]), np.concatenate(texts).astype(np.int32)
+    ones = np.ones(len(labels), np.float32)
+    labelled = Labelled(starts, features, np.concatenate(weights), np.array(labels), ones)
+    learn_labelled(FeatureVectors(inputs, outputs), labelled, np.array(order), 0.5, 0.05)
     np.testing.assert_allclose(inputs, expected[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(outputs, expected[1], rtol=1e-4, atol=1e-5)
-
-
-def test_sampled_classes_are_learned_as_wrong():
-    classes = Classes(*huffman_tree(np.array([1, 1])), *alias_table(np.array([1.0, 1.0])))
-    vectors = FeatureVectors(np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32))
-    labelled = Labelled(
-        np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), np.array([1]), np.ones(1, np.float32)
-    )
-    candidates, lesson = np.zeros((0, 0), np.int64), FastTextSettings(2, 20, 0.1, 0.0)
-    learn_labelled(vectors, labelled, np.zeros(1, np.int64), classes, candidates, lesson, np.zeros(1, np.uint64), 0)
-    assert (vectors.outputs[1] > 0.0).all()
-    assert (vectors.outputs[0] < 0.0).all()
-
-
-# Class trees
-
-
-def test_a_forest_finds_the_classes_near_a_text(rng: np.random.Generator):
-    labels, weighted = np.arange(48) % 24, scipy.sparse.eye_array(48, format="csr", dtype=np.float32)
-    vectors = rng.normal(size=(24, 6)).astype(np.float32)
-    inputs = vectors[labels]
-    forest = ClassForest(weighted, labels, rng, 1)
-    forest.grow(inputs)
-    texts = np.tile(np.arange(24), 20)  # enough draws to reach every class
-    found = forest.candidates(texts, inputs, 5)
-    assert found.shape == (480, 10)
-    near, drawn = found[:, :5], found[:, 5:]
-    directions = vectors - vectors.mean(axis=0)
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    np.testing.assert_array_equal(near, np.argsort(-directions @ directions.T, axis=1)[texts, :5])
-    assert set(drawn.ravel()) == {-1, *range(24)}
-    assert not ((drawn[:, :, None] == near[:, None, :]) & (drawn[:, :, None] >= 0)).any()
-    many = forest.candidates(np.arange(3), inputs, 30)  # more than the number of classes
-    assert many.shape == (3, 60)
-    assert ((many >= -1) & (many < 24)).all()
-
-
-@pytest.mark.parametrize("counts", [[3], [1, 1], [5, 1, 1, 1], [1, 2, 4, 8, 16, 32], [7] * 9, [1, 100, 3, 3, 2, 50]])
-def test_huffman_trees_have_the_least_mean_depth(counts: list[int]):
-    parents, children = huffman_tree(np.array(counts))
-    depth = np.zeros(parents.size, np.int64)
-    for node in range(parents.size - 2, -1, -1):
-        depth[node] = depth[parents[node]] + 1
-        assert node in children[parents[node] - len(counts)]
-    heap, least = list(counts), 0
-    heapq.heapify(heap)
-    while len(heap) > 1:
-        merged = heapq.heappop(heap) + heapq.heappop(heap)
-        least += merged
-        heapq.heappush(heap, merged)
-    assert (depth[: len(counts)] * counts).sum() == least
-    assert sorted(np.concatenate([[], *levels(children)]).tolist()) == list(range(len(counts) - 1))
-
-
-@pytest.mark.parametrize("n_classes", [1, 2, 3, 17])
-def test_best_first_search_finds_the_most_probable_classes(n_classes: int, rng: np.random.Generator):
-    classes = Classes(*huffman_tree(rng.integers(1, 50, n_classes)), *alias_table(np.ones(n_classes)))
-    outputs, hidden = (rng.normal(size=(n, 4)).astype(np.float32) for n in (n_classes - 1, 6))
-    expected = np.ones((6, 2 * n_classes - 1))
-    for node in range(2 * n_classes - 3, -1, -1):
-        row = classes.parents[node] - n_classes
-        sign = 1.0 if classes.children[row, 1] == node else -1.0
-        expected[:, node] = expected[:, classes.parents[node]] * sigmoid(sign * (hidden @ outputs[row]))
-    expected = expected[:, :n_classes]
-    found, scores = np.zeros((6, n_classes), np.int64), np.zeros((6, n_classes), np.float32)
-    best_leaves(hidden, outputs, classes, found, scores)
-    np.testing.assert_array_equal(np.sort(found), np.tile(np.arange(n_classes), (6, 1)))
-    np.testing.assert_allclose(np.exp(scores), -np.sort(-expected), rtol=1e-4)
-    np.testing.assert_allclose(np.exp(scores), np.take_along_axis(expected, found, 1), rtol=1e-4)
 
 
 # Features
@@ -232,8 +102,7 @@ def test_topics_are_learned(learned: FastTextClassifier):
     np.testing.assert_array_equal(best, np.argsort(-proba, axis=1, kind="stable"))
     assert (np.diff(scores) <= 0.0).all()
     np.testing.assert_array_equal(learned.predict(texts), learned.classes_[best[:, 0]])
-    if learned.loss != "negative":
-        np.testing.assert_allclose(scores, np.take_along_axis(proba, best, 1), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(scores, np.take_along_axis(proba, best, 1), rtol=1e-3, atol=1e-6)
 
 
 def test_words_never_seen_count_by_their_parts(learned: FastTextClassifier):
@@ -271,18 +140,16 @@ def test_texts_are_weighted_sums_of_features(weighting: str):
 
 @needs_jit
 def test_one_class_is_enough():
-    for loss in LOSSES:
-        classifier = FastTextClassifier(4, loss=loss, n_epochs=1, random_state=0).fit(["a", "b"], [7, 7])
-        assert classifier.predict(["a", ""]).tolist() == [7, 7]
-        assert classifier.predict_proba(["a"]).tolist() == [[1.0]]
+    classifier = FastTextClassifier(4, n_epochs=1, random_state=0).fit(["a", "b"], [7, 7])
+    assert classifier.predict(["a", ""]).tolist() == [7, 7]
+    assert classifier.predict_proba(["a"]).tolist() == [[1.0]]
 
 
 @needs_jit
 def test_each_text_may_be_a_class_of_its_own():
     texts = [f"text of number {i} {i * i}" for i in range(40)]
-    for loss in LOSSES:
-        classifier = FastTextClassifier(40, loss=loss, n_epochs=60, random_state=0).fit(texts, np.arange(40))
-        assert classifier.score(texts, np.arange(40)) > 0.9
+    classifier = FastTextClassifier(40, n_epochs=60, random_state=0).fit(texts, np.arange(40))
+    assert classifier.score(texts, np.arange(40)) > 0.9
 
 
 @needs_jit
@@ -315,10 +182,9 @@ def test_keys_are_useful_for_later_classes():
 @needs_jit
 def test_the_same_seed_gives_the_same_vectors():
     texts, y = requests()
-    for loss in ("forest", "negative"):
-        fits = [FastTextClassifier(loss=loss, **OPTIONS).fit(texts, y).transform(texts) for _ in range(2)]
-        np.testing.assert_array_equal(*fits)
-    other = FastTextClassifier(loss="negative", **OPTIONS | {"random_state": 1}).fit(texts, y)
+    fits = [FastTextClassifier(**OPTIONS).fit(texts, y).transform(texts) for _ in range(2)]
+    np.testing.assert_array_equal(*fits)
+    other = FastTextClassifier(**OPTIONS | {"random_state": 1}).fit(texts, y)
     assert (other.transform(texts) != fits[0]).any()
     several = FastTextClassifier(n_jobs=2, **OPTIONS).fit(texts, y)
     assert several.score(texts, y) == 1.0
@@ -348,9 +214,7 @@ def test_files_and_pickles_predict_as_before(learned: FastTextClassifier, mmap: 
     ("options", "error", "message"),
     [
         ({"n_components": 0}, ValueError, "n_components"),
-        ({"loss": "hinge"}, ValueError, "loss"),
         ({"weighting": "bm25"}, ValueError, "weighting"),
-        ({"n_candidates": 0}, ValueError, "n_candidates"),
         ({"word_ngrams": 0}, ValueError, "word_ngrams"),
         ({"min_n": 6}, ValueError, "max_n must be 0 or at least min_n=6"),
         ({"tokenizer": "words"}, TypeError, "tokenizer must be a function"),
@@ -386,13 +250,12 @@ def test_bad_input_changes_nothing(learned: FastTextClassifier):
 
 @needs_jit
 @pytest.mark.parametrize("weighting", ["tfidf", "mean"])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_any_learning_rate_gives_probabilities(loss: str, weighting: str, tmp_path: Path):
+def test_any_learning_rate_gives_probabilities(weighting: str, tmp_path: Path):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 6, 150)
     texts = [" ".join(f"w{word}" for word in rng.integers(5 * label, 5 * label + 8, 8)) for label in labels]
     for learning_rate in (1.0, 2.0, 1000.0):
-        settings = {"loss": loss, "weighting": weighting, "learning_rate": learning_rate}
+        settings = {"weighting": weighting, "learning_rate": learning_rate}
         classifier = FastTextClassifier(10, n_epochs=10, random_state=0, **settings).fit(texts, labels)
         probabilities = classifier.predict_proba(texts)
         assert np.isfinite(classifier.transform(texts)).all()
@@ -406,23 +269,13 @@ def test_any_learning_rate_gives_probabilities(loss: str, weighting: str, tmp_pa
         np.testing.assert_array_equal(loaded.predict_proba(texts), probabilities)
 
 
-def test_probabilities_are_those_of_the_logits():
-    """Probabilities that underflow in float32 must still rank the classes."""
-    classifier = FastTextClassifier(2, loss="negative", n_epochs=1, max_n=0, random_state=0).fit(["a", "b"], [0, 1])
-    outputs = classifier._model.vectors.outputs
-    hidden = classifier.transform(["a"])[0]
-    outputs[:] = np.array([[-300.0], [-200.0]]) * hidden / (hidden @ hidden)
-    np.testing.assert_allclose(classifier.predict_proba(["a"]), [[np.exp(-100.0), 1.0]], rtol=1e-3)
-    assert classifier.predict(["a"]) == [1]
-
-
 def test_vectors_that_diverge_are_refused(monkeypatch: pytest.MonkeyPatch):
     def diverge(vectors: Any, *_: Any) -> None:
         vectors.inputs[:] = np.nan
 
     classifier = FastTextClassifier(2, max_n=0, random_state=0).fit(["a", "b"], [0, 1])
     before = classifier.predict_proba(["a"])
-    monkeypatch.setattr("cmt_numba.text._fasttext.learn_labelled", diverge)
+    monkeypatch.setattr("cmt_numba.text._class_model.learn_labelled", diverge)
     with pytest.raises(ValueError, match=r"diverged with learning_rate=0\.2: use"):
         classifier.fit(["a", "b"], [0, 1])
     np.testing.assert_array_equal(classifier.predict_proba(["a"]), before)

@@ -49,9 +49,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "bm25 hashed": lambda: bm25(n_features=30, norm="l2", ngram_range=(1, 2)),
     "subword": subword,
     "subword sif": lambda: subword(pooling="sif", method="cbow", n_whole_words=2),
-    "softmax": fasttext,
-    "hierarchical": lambda: fasttext(loss="hierarchical", weighting="mean"),
-    "negative": lambda: fasttext(loss="negative", word_ngrams=1),
+    "fasttext": fasttext,
+    "fasttext of means": lambda: fasttext(weighting="mean", word_ngrams=1),
     "text classifier": text_classifier,
     "text classifier with an encoder": lambda: text_classifier(encode),
 }
