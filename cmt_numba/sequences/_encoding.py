@@ -35,11 +35,6 @@ class Sequences(NamedTuple):
         starts = np.cumsum(lengths) - lengths
         return np.arange(lengths.sum()) + np.repeat(self.offsets[:-1][positions] - starts, lengths)
 
-    def followed_by(self, others: Sequences) -> Sequences:
-        """Return these sequences followed by ``others``."""
-        offsets = np.concatenate([self.offsets, self.offsets[-1] + others.offsets[1:]])
-        return Sequences(np.concatenate([self.symbols, others.symbols]), offsets)
-
 
 def check_sequences(name: str, sequences: Any) -> list[Symbols]:
     """Convert sequences to a list and validate each sequence."""
