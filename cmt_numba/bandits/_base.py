@@ -240,7 +240,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
         return self._act(contexts, actions)
 
     def _act(self, contexts: Any, actions: Any) -> Chosen:
-        rows, choices, slots = self._asked(contexts, actions)
+        rows, choices, slots = self._checked_arguments(contexts, actions)
         n = len(rows)
         drawn_actions, propensities = np.empty(n, np.int64), np.empty(n)
         uniforms = uniform_numbers(self._generator, n)
@@ -272,7 +272,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
         return self._probabilities(contexts, actions)
 
     def _probabilities(self, contexts: Any, actions: Any) -> np.ndarray:
-        rows, choices, slots = self._asked(contexts, actions)
+        rows, choices, slots = self._checked_arguments(contexts, actions)
         answer = np.zeros(choices.shape)
         for first, stop in blocks(choices.offsets):
             offsets, pairs = choices.between(first, stop)
@@ -280,7 +280,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
             answer.reshape(-1)[choices.places[pairs]] = probabilities
         return answer
 
-    def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices, np.ndarray]:
+    def _checked_arguments(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices, np.ndarray]:
         """Return validated contexts, allowed actions, and the slots of these actions."""
         rows = self._checked(contexts)
         n = rows.shape[0]

@@ -406,7 +406,7 @@ class ArgmaxRegressor(Saved):
         ndarray of float64, shape (n, k)
             Columns correspond to ``actions``, as in :meth:`Policy.probabilities`.
         """
-        _, choices, probabilities = self._asked(contexts, actions)
+        _, choices, probabilities = self._scored_choices(contexts, actions)
         answer = np.zeros(choices.shape)
         answer.reshape(-1)[choices.places] = probabilities
         return answer
@@ -424,7 +424,7 @@ class ArgmaxRegressor(Saved):
         Chosen
             The chosen actions and their exact propensities.
         """
-        _, choices, probabilities = self._asked(contexts, actions)
+        _, choices, probabilities = self._scored_choices(contexts, actions)
         drawn = draw(probabilities, choices.offsets, self._generator.random(choices.shape[0]))
         return Chosen(choices.actions[drawn], probabilities[drawn])
 
@@ -462,7 +462,7 @@ class ArgmaxRegressor(Saved):
             return scipy.sparse.csr_array(rows)
         return rows.toarray() if scipy.sparse.issparse(rows) else rows
 
-    def _asked(self, contexts: Any, actions: Any) -> tuple[Any, Choices, np.ndarray]:
+    def _scored_choices(self, contexts: Any, actions: Any) -> tuple[Any, Choices, np.ndarray]:
         rows = self._checked(contexts)
         assert self._model is not None
         choices = all_of(self._known, rows.shape[0]) if actions is None else check_choices(actions, rows.shape[0])

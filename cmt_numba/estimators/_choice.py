@@ -16,7 +16,7 @@ from .._heads import StoredExamples, all_examples
 from .._validation import MOST_WANTED, check_integer
 from ._calibration import FEWEST_HELD_OUT, held_out
 from ._input import filled
-from ._neighbors import METRICS, nearest, new_table
+from ._neighbors import NEIGHBOR_METRICS, nearest, new_table
 from ._votes import count_votes, weights_of_votes
 
 AUTO = "auto"
@@ -131,7 +131,7 @@ def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 def _metrics_tried(options: ChoiceOptions) -> tuple[str, ...]:
     """Return the metrics to choose from. ``method="auto"`` also tries standardised features, as the head has them."""
     if options.metric == AUTO:
-        return METRICS
+        return NEIGHBOR_METRICS
     if options.method == AUTO and options.metric == "euclidean":
         return "euclidean", "seuclidean"
     return (options.metric,)

@@ -51,7 +51,7 @@ from ._input import (
     with_class_weights,
 )
 from ._labels import check_classes, in_one_type, positions_of
-from ._neighbors import METRICS, row_lengths
+from ._neighbors import NEIGHBOR_METRICS, row_lengths
 from ._votes import VOTES
 
 _UNIT = 1e-6  # tolerance for the length of rows scaled to unit length in float32
@@ -208,7 +208,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         "class_weight": Checked(check_class_weight, 'dict or "balanced"'),
         "method": OneOf((AUTO, *METHODS)),
         "n_neighbors": Checked(check_n_neighbors, 'int or "auto"'),
-        "metric": OneOf((AUTO, *METRICS)),
+        "metric": OneOf((AUTO, *NEIGHBOR_METRICS)),
         "weights": OneOf(VOTES),
         "max_examples": Optional(Integer(1)),
     }

@@ -17,7 +17,7 @@ from ..tree import ContextualMemoryTree
 from ._choice import METHODS, Choice
 from ._feature_weights import MOST_WEIGHTED, FeatureWeights
 from ._memories import Memories
-from ._neighbors import METRICS
+from ._neighbors import NEIGHBOR_METRICS
 from ._values import Components, DistinctVectors, ValueStore
 
 Arrays = dict[str, np.ndarray]
@@ -86,7 +86,7 @@ class ChoiceField:
         return list(value)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Choice:
-        known = type(field) is list and len(field) == 3 and field[0] in METHODS and field[1] in METRICS
+        known = type(field) is list and len(field) == 3 and field[0] in METHODS and field[1] in NEIGHBOR_METRICS
         if not known or type(field[2]) is not int or not 1 <= field[2] <= MOST_WANTED:
             raise ValueError(f"{name} must be a method, a metric and a number of neighbors, got {field!r:.50}")
         return Choice(*field)

@@ -16,7 +16,7 @@ import numpy as np
 from .._forest import NONE, Rows, as_matrix, measure_rows, top_k
 from .._index import DenseIndex
 
-METRICS = ("euclidean", "seuclidean", "cosine")
+NEIGHBOR_METRICS = ("euclidean", "seuclidean", "cosine")
 
 _SCORES_AT_ONCE = 1 << 21  # maximum number of scores in a block of rows: 8 MB
 _VALUES_AT_ONCE = 1 << 20  # maximum number of values in a block of pairs that are compared in float64

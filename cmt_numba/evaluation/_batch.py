@@ -267,12 +267,12 @@ def _run(task: str, estimator: Any, split: Split, probes: Sequence[int], examine
     start = time.perf_counter()
     estimator.fit(X, y)
     seconds_fit = time.perf_counter() - start
-    measured, us_per_query, answers = _ask_about(task, estimator, X_test, y_test, y)
+    measured, us_per_query, answers = _measure_answers(task, estimator, X_test, y_test, y)
     by_probes = []
     if "n_probes" in estimator.get_params():
         usual = estimator.get_params()["n_probes"]
         for n_probes in probes:
-            values, us, _ = _ask_about(task, estimator.set_params(n_probes=n_probes), X_test, y_test, y)
+            values, us, _ = _measure_answers(task, estimator.set_params(n_probes=n_probes), X_test, y_test, y)
             by_probes.append((values[MAIN_METRIC[task]], us))
         estimator.set_params(n_probes=usual)
     shape = None if trees_of(estimator) is None else profile(estimator)
@@ -280,7 +280,7 @@ def _run(task: str, estimator: Any, split: Split, probes: Sequence[int], examine
     return Run(measured, seconds_fit, us_per_query, by_probes, shape, answers, calibration)
 
 
-def _ask_about(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple[dict[str, float], float, Any]:
+def _measure_answers(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple[dict[str, float], float, Any]:
     """Return the measures of an estimator's predictions, the microseconds per prediction, and the predictions."""
     answer(task, estimator, slice_rows(X, 0, 1), slice_rows(y, 0, 1))  # compiles the kernels
     start = time.perf_counter()

@@ -19,7 +19,7 @@ from ._tasks import MAIN_METRIC, alike
 RIVALS = ("majority", "exact", "means", "linear", "bm25")
 """Names of the rivals."""
 
-_LEAST_ASKED = 100
+_LEAST_QUERIES = 100
 _CELLS = 2**20  # maximum size of a block of scores
 
 
@@ -115,9 +115,9 @@ def measure_rival(name: str, task: str, split: Split, seed: int, limits: Limits 
             return Rival(name, None, note=f"skipped: {values:,} values and {n_labels:,} labels would take minutes")
     n, n_all = split.X_test.shape[0], split.X_test.shape[0]
     if name in ("exact", "bm25"):
-        n = min(n, max(_LEAST_ASKED, limits.products // split.X.shape[0]))
+        n = min(n, max(_LEAST_QUERIES, limits.products // split.X.shape[0]))
     if n < n_all:
-        split = _asked(split, np.sort(np.random.default_rng(seed).permutation(n_all)[:n]))
+        split = _with_queries(split, np.sort(np.random.default_rng(seed).permutation(n_all)[:n]))
     start = time.perf_counter()
     predict = _LEARN[name](split, task)
     learned = time.perf_counter()
@@ -142,7 +142,7 @@ def _matrix(X: Any) -> Any:
     return X
 
 
-def _asked(split: Split, chosen: np.ndarray) -> Split:
+def _with_queries(split: Split, chosen: np.ndarray) -> Split:
     texts = None if split.texts_test is None else [split.texts_test[i] for i in chosen]
     return split._replace(X_test=split.X_test[chosen], y_test=split.y_test[chosen], texts_test=texts)
 

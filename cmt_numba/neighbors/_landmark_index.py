@@ -26,7 +26,7 @@ from .._validation import (
 )
 from ..persistence import Contents, Saved, as_part, of_part, take
 
-METRICS = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
+SIMILARITIES = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
 _KERNELS = ("gaussian", "laplacian")
 _SAMPLE = 1000  # number of rows whose distances determine the bandwidth
 _COMPARED_AT_ONCE = 1 << 22  # number of city-block distances computed together
@@ -77,7 +77,7 @@ class LandmarkIndex(Lockable, Saved):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {
-        "metric": OneOf(METRICS),
+        "metric": OneOf(SIMILARITIES),
         "target_recall": Real(0.0, 1.0, above=True),
         "bandwidth": Optional(Real(0.0, 1e30, above=True)),
     }

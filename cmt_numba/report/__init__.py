@@ -14,7 +14,7 @@ from ._bandit import bandit_tables, intervals_of, write_bandit_report
 from ._figures import Drawing
 from ._learned import write_learned_report
 from ._page import require_libraries, write_page
-from ._tables import METRICS, leaves_matter, profile_table, result_tables, shown_profile
+from ._tables import MEASURES, leaves_matter, profile_table, result_tables, shown_profile
 
 __all__ = ["write_bandit_report", "write_report"]
 
@@ -74,7 +74,7 @@ def _kind(result: ProgressiveResult | BatchResult) -> str:
 
 def _headline(result: ProgressiveResult | BatchResult) -> str:
     name, value = next(iter(result.metrics.items()))
-    measure = METRICS.get(name, name)
+    measure = MEASURES.get(name, name)
     measure = measure[:1].upper() + measure[1:]
     if isinstance(value, tuple):
         value = value[0]

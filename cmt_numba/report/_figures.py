@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile, calibration_error
-from ._tables import METRICS
+from ._tables import MEASURES
 
 # Matplotlib cannot refer to the page's colours. It draws in these unique colours, which are replaced afterwards.
 _INK, _GRID, FIRST, SECOND, THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"
@@ -57,7 +57,7 @@ def learning_curve(result: ProgressiveResult) -> Drawing:
     """Plot the main metric against the number of examples."""
     name = next(iter(result.metrics))
     n, so_far, recent = result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"]
-    measure = METRICS.get(name, name)
+    measure = MEASURES.get(name, name)
 
     def draw(axes: Any) -> None:
         axes.plot(n, so_far, color=FIRST, linewidth=2, label="all examples so far")
@@ -109,7 +109,7 @@ def error_by_time(result: BatchResult) -> Drawing:
     """
     name = next(name for name in result.by_probes if name not in ("n_probes", "us_per_query"))
     probes, values, us = (np.array(result.by_probes[key]) for key in ("n_probes", name, "us_per_query"))
-    measure = METRICS.get(name, name)
+    measure = MEASURES.get(name, name)
     best = frontier(us, values, higher_is_better=name == "reward")
     shown = [one for one in result.rivals if one.value is not None and one.name != "majority"]
     as_set, rivals = ([one for one in shown if (one.name == "estimator") == own] for own in (True, False))

@@ -7,7 +7,7 @@ from typing import Any
 from .._display import ResultTable, format_value
 from ..evaluation import MAIN_METRIC, BatchResult, ProgressiveResult, TreeProfile
 
-METRICS = {
+MEASURES = {
     "error": "error",
     "accuracy": "accuracy",
     "constant_accuracy": "accuracy of always predicting the most frequent class",
@@ -64,9 +64,9 @@ def result_tables(result: ProgressiveResult | BatchResult, profile: TreeProfile 
 
 def _metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
     """Return the names and formatted values of a result's metrics, with standard deviations over several runs."""
-    order = [name for name in METRICS if name in result.metrics]
-    order += [name for name in result.metrics if name not in METRICS]
-    return [(METRICS.get(name, name), _with_spread(result, result.metrics[name])) for name in order]
+    order = [name for name in MEASURES if name in result.metrics]
+    order += [name for name in result.metrics if name not in MEASURES]
+    return [(MEASURES.get(name, name), _with_spread(result, result.metrics[name])) for name in order]
 
 
 def _with_spread(result: ProgressiveResult | BatchResult, value: Any) -> str:
@@ -103,7 +103,7 @@ def _size_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]
 
 def _rival_records(result: BatchResult) -> list[dict[str, Any]]:
     """Return the rows of the table that compares the model with its rivals. Omit the notes if no rival has one."""
-    name = METRICS.get(MAIN_METRIC[result.task], MAIN_METRIC[result.task])
+    name = MEASURES.get(MAIN_METRIC[result.task], MAIN_METRIC[result.task])
     has_notes = any(one.note for one in result.rivals)
     return [
         {

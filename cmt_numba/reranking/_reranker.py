@@ -261,7 +261,7 @@ class Reranker(BaseEstimator):
             ``improves_`` is False, results have the order and the scores of the search. Explorations are copied from
             ``hits``.
         """
-        pairs = self._asked(queries, documents, hits)
+        pairs = self._checked_pairs(queries, documents, hits)
         ids = np.asarray(ids_and_scores(hits)[0], np.int64)
         expected = np.full(ids.shape, -np.inf, np.float32)
         if not self.improves_:
@@ -287,9 +287,9 @@ class Reranker(BaseEstimator):
         ndarray or scipy.sparse.csr_matrix of float32, shape (n_pairs, n_features)
             Column names are in ``feature_names_``.
         """
-        return self._features(self._asked(queries, documents, hits))
+        return self._features(self._checked_pairs(queries, documents, hits))
 
-    def _asked(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
+    def _checked_pairs(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
         check_is_fitted(self, "model_")
         self._check_parameters()
         return self._pairs(queries, documents, hits)

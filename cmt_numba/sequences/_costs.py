@@ -14,7 +14,7 @@ from ._edits import Edits
 from ._encoding import Sequences
 from ._spaces import Space, SpaceKind
 
-ASKED, STORED = 0, 1
+QUERIED, STORED = 0, 1
 """Roles of sequences. Edits delete symbols of the query and insert symbols of the stored sequence."""
 
 _LEAST, _MOST = 1e-3, 1e3  # limits of learned costs, relative to their mean
@@ -70,7 +70,7 @@ class Costs(NamedTuple):
     def gaps(self, sequences: Sequences, side: int) -> np.ndarray:
         """Return the cost of deleting or inserting each symbol: float32."""
         symbols = sequences.symbols
-        gaps = (self.pairs[:, -1] if side == ASKED else self.pairs[-1])[symbols]
+        gaps = (self.pairs[:, -1] if side == QUERIED else self.pairs[-1])[symbols]
         if self.factors.size > 0:
             gaps = gaps * self.factors[side][self.before(sequences), symbols]
         return np.ascontiguousarray(gaps)
@@ -135,7 +135,7 @@ class Learner:
         np.add.at(gradients[0][:, -1], queries.symbols, counts.of_queries)
         np.add.at(gradients[0][-1], stored.symbols, counts.of_stored)
         if costs.factors.size > 0:
-            sides = (ASKED, queries, counts.of_queries), (STORED, stored, counts.of_stored)
+            sides = (QUERIED, queries, counts.of_queries), (STORED, stored, counts.of_stored)
             for side, sequences, of_gaps in sides:
                 np.add.at(gradients[2][side], (costs.before(sequences), sequences.symbols), of_gaps)
         if self._symmetric:

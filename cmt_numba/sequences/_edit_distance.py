@@ -23,7 +23,7 @@ from .._validation import (
     unmasked,
 )
 from ._alignments import count_edits
-from ._costs import ASKED, STORED, Costs, Learner, closed, features_of
+from ._costs import QUERIED, STORED, Costs, Learner, closed, features_of
 from ._encoding import Alphabet, Sequences, Symbols, as_list, check_sequences
 from ._files import COSTS, AlphabetField, checked_costs
 from ._learning import QueryExamples, learn
@@ -408,7 +408,7 @@ class EditDistance(files.Saved, BaseEstimator):
         """Return encoded sequences. Raise ValueError if the alphabet differs from ``stored``."""
         return self._prepared(stored)[0].encode(name, as_list(name, sequences))
 
-    def _as_points(self, name: str, sequences: Any, side: int = ASKED, stored: Alphabet | None = None) -> Space:
+    def _as_points(self, name: str, sequences: Any, side: int = QUERIED, stored: Alphabet | None = None) -> Space:
         """Return sequences as points of a space with the current costs."""
         return self._prepared(stored)[1].points(self._encoded(name, sequences, stored), side)
 

@@ -14,7 +14,7 @@ from scipy.special import expit
 
 from .._change import with_progress
 from ._alignments import count_edits
-from ._costs import ASKED, STORED, Costs, Learner, Tally
+from ._costs import QUERIED, STORED, Costs, Learner, Tally
 from ._encoding import Sequences
 from ._search import blocks_of, nothing_found, search
 from ._spaces import Space
@@ -64,7 +64,7 @@ def learn(
         if some.size > n_examples:
             some = np.sort(random.permutation(some.size)[:n_examples])
         costs, (queries, answers) = learner.costs, examples.take(some)
-        query_points, stored = costs.points(queries, ASKED), costs.points(targets, STORED)
+        query_points, stored = costs.points(queries, QUERIED), costs.points(targets, STORED)
         rows = np.arange(some.size)
         wrong, lengths = wrongs.nearest(costs, queries, stored, answers)
         margins = lengths - distances_between(query_points, stored, rows, answers)
@@ -106,7 +106,7 @@ class WrongTargets:
     def _search(
         self, costs: Costs, queries: Sequences, stored: Space, answers: np.ndarray, n_candidates: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        query_points = costs.points(queries, ASKED)
+        query_points = costs.points(queries, QUERIED)
         found = nothing_found(query_points, 1)
         search(query_points, stored, self._blocks, self._owners, answers, n_candidates, found)
         return found.points[:, 0], found.lengths[:, 0]
@@ -115,6 +115,6 @@ class WrongTargets:
 def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> Tally:
     """Count the edits in optimal alignments."""
     counts, no_steps = costs.no_counts(first, second), np.empty((0, 2), np.int64)
-    points = costs.points(first, ASKED), costs.points(second, STORED)
+    points = costs.points(first, QUERIED), costs.points(second, STORED)
     count_edits(*points, pulls.first, pulls.second, pulls.weights, counts, no_steps)
     return Tally(counts, first, second)

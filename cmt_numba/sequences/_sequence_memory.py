@@ -20,7 +20,7 @@ from .._validation import (
 )
 from ..estimators import CMTRetriever, EstimatorField
 from ._bits import WORD, Blocks
-from ._costs import ASKED, STORED, Costs
+from ._costs import QUERIED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
 from ._files import SEQUENCES, check_saved
@@ -213,7 +213,7 @@ class SequenceMemory(files.Saved):
         if k > self.n_candidates:
             raise ValueError(f"k must be at most n_candidates={self.n_candidates}, got {k}")
         costs = self.distance._prepared(self._alphabet)[1]
-        points = costs.points(queries, ASKED)
+        points = costs.points(queries, QUERIED)
         found = nothing_found(points, k)
         if len(self) == 0:
             return Neighbors(*found)

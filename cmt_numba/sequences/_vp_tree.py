@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import persistence as files
 from .._validation import check_ids, check_integer, check_known, check_matrix, check_real, check_seed, check_wanted
-from ._costs import ASKED, STORED, Costs
+from ._costs import QUERIED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
 from ._files import COSTS, SEQUENCES, check_saved, checked_costs
@@ -226,7 +226,7 @@ class VPTree(files.Saved):
         Neighbors
             Ids, distances, and numbers of computed distances.
         """
-        queries = self._as_points("X", X, ASKED)
+        queries = self._as_points("X", X, QUERIED)
         n, k = number_of_points(queries), check_wanted("k", k, len(self))
         points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf)
         n_computed = np.zeros(n, np.int64)

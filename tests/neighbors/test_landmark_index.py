@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from cmt_numba import InvariantError
 from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
-from cmt_numba.neighbors._landmark_index import METRICS
+from cmt_numba.neighbors._landmark_index import SIMILARITIES
 from cmt_numba.persistence import FileFormatError
 
 
@@ -59,7 +59,7 @@ def check(index: LandmarkIndex, stored: np.ndarray, ids: np.ndarray, asked: np.n
     )
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", SIMILARITIES)
 def test_exact_neighbours_after_changes(metric: str, rng: np.random.Generator):
     rows, asked = grouped(rng, 700), grouped(rng, 25)
     index = LandmarkIndex(metric, target_recall=1.0, random_state=0)
@@ -188,7 +188,7 @@ def test_other_files_and_copies(tmp_path: Path, rng: np.random.Generator):
 
 
 @pytest.mark.parametrize("weights", ["uniform", "score"])
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", SIMILARITIES)
 def test_votes(metric: str, weights: str, rng: np.random.Generator):
     X, asked = grouped(rng, 300), grouped(rng, 40)
     y = np.array(["low", "high"])[(X[:, 0] > 4.0).astype(int)]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmt_numba.sequences import EditDistance, VPTree
-from cmt_numba.sequences._costs import ASKED, STORED, Costs
+from cmt_numba.sequences._costs import QUERIED, STORED, Costs
 from cmt_numba.sequences._encoding import Alphabet
 from cmt_numba.sequences._learning import Pulls, tally
 from cmt_numba.sequences._vantage import distances_between
@@ -154,7 +154,7 @@ def test_counts_of_edits_are_the_gradient(local: bool, rng: np.random.Generator)
     pulls = Pulls(np.arange(20), np.arange(20), weights)
 
     def total(costs: Costs) -> float:
-        points = costs.points(asked, ASKED), costs.points(stored, STORED)
+        points = costs.points(asked, QUERIED), costs.points(stored, STORED)
         return float(weights @ distances_between(*points, pulls.first, pulls.second))
 
     found = tally(costs, asked, stored, pulls)

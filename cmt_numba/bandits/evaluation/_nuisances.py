@@ -138,13 +138,13 @@ def estimate_rewards(
     expected = np.zeros(choices.shape)
     for fold in range(n_folds):
         train = np.flatnonzero(folds != fold) if n_folds > 1 else np.arange(len(log))
-        asked = np.flatnonzero(folds[rows] == fold)
+        of_fold = np.flatnonzero(folds[rows] == fold)
         learned = log.contexts[train], chosen[train], log.rewards[train]
         if regressor is None:
-            found = _by_ridges(*learned, log.contexts, rows[asked], numbers[asked], known.size, regularization)
+            found = _by_ridges(*learned, log.contexts, rows[of_fold], numbers[of_fold], known.size, regularization)
         else:
-            found = _by_regressor(regressor, *learned, log.contexts, rows[asked], numbers[asked], known.size)
-        expected.reshape(-1)[choices.places[asked]] = found
+            found = _by_regressor(regressor, *learned, log.contexts, rows[of_fold], numbers[of_fold], known.size)
+        expected.reshape(-1)[choices.places[of_fold]] = found
     return expected
 
 
