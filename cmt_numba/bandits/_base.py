@@ -88,13 +88,13 @@ class Policy(InFolder, Lockable, Saved, ABC):
 
     _options: dict[str, Any]
 
-    def _start(self, **options: Any) -> None:
-        """Check and store the options, and initialize the models."""
+    def _start(self, arguments: dict[str, Any]) -> None:
+        """Check and store the options among the arguments of the constructor, and initialize the models."""
+        options = {name: arguments[name] for name in self._constraints}
         for name, value in options.items():
             self._constraints[name].check(name, value)
-        self._options = {name: value for name, value in options.items() if name != "random_state"}
-        for name, value in options.items():
             setattr(self, name, value)
+        self._options = {name: value for name, value in options.items() if name != "random_state"}
         self._generator = generator_of(options["random_state"], "choices")
         self._set_ids(np.empty(0, np.int64))
         self._n_rewards = 0

@@ -161,22 +161,7 @@ class CMTBandit(Policy):
         max_pending: int = 100_000,
         random_state: Any = None,
     ) -> None:
-        self._start(
-            n_actions=n_actions,
-            n_candidates=n_candidates,
-            n_tried=n_tried,
-            exploration=exploration,
-            alpha=alpha,
-            beta=beta,
-            epsilon=epsilon,
-            regularization=regularization,
-            n_bits=n_bits,
-            n_trees=n_trees,
-            n_probes=n_probes,
-            max_memories=max_memories,
-            max_pending=max_pending,
-            random_state=random_state,
-        )
+        self._start(locals())
         options = self._options
         self._means = Means()
         self._means.reserve(self._ids.size)

@@ -41,7 +41,7 @@ class UCB1(Policy):
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE}
 
     def __init__(self, n_actions: int | None = None, *, scale: float = 1.0, random_state: Any = None) -> None:
-        self._start(n_actions=n_actions, scale=scale, random_state=random_state)
+        self._start(locals())
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         return greedy(mean_bounds(*estimates, self._options["scale"], self.n_rewards), offsets)
@@ -96,14 +96,7 @@ class EpsilonGreedy(Policy):
         random_state: Any = None,
     ) -> None:
         self._is_contextual = bool(contextual)  # type: ignore[misc]
-        self._start(
-            n_actions=n_actions,
-            epsilon=epsilon,
-            decay=decay,
-            contextual=contextual,
-            regularization=regularization,
-            random_state=random_state,
-        )
+        self._start(locals())
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         epsilon: float = self._options["epsilon"] / (1.0 + self._options["decay"] * self.n_rewards)
@@ -157,7 +150,7 @@ class LinUCB(Policy):
         regularization: float = 1.0,
         random_state: Any = None,
     ) -> None:
-        self._start(n_actions=n_actions, alpha=alpha, regularization=regularization, random_state=random_state)
+        self._start(locals())
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         return greedy(estimates.means + self._options["alpha"] * np.sqrt(estimates.variances), offsets)
@@ -206,13 +199,7 @@ class HybridLinUCB(Policy):
         regularization: float = 1.0,
         random_state: Any = None,
     ) -> None:
-        self._start(
-            n_actions=n_actions,
-            alpha=alpha,
-            action_features=None,
-            regularization=regularization,
-            random_state=random_state,
-        )
+        self._start(locals() | {"action_features": None})
         if action_features is not None:
             features = numbers("action_features", action_features, 2)
             if n_actions is not None and features.shape[0] != n_actions:
@@ -291,7 +278,7 @@ class LinearThompson(Policy):
         regularization: float = 1.0,
         random_state: Any = None,
     ) -> None:
-        self._start(n_actions=n_actions, scale=scale, regularization=regularization, random_state=random_state)
+        self._start(locals())
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         deviations: np.ndarray = self._options["scale"] * np.sqrt(estimates.variances)
@@ -336,13 +323,7 @@ class SquareCB(Policy):
         regularization: float = 1.0,
         random_state: Any = None,
     ) -> None:
-        self._start(
-            n_actions=n_actions,
-            gamma=gamma,
-            exponent=exponent,
-            regularization=regularization,
-            random_state=random_state,
-        )
+        self._start(locals())
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         gamma: float = self._options["gamma"] * float(self.n_rewards) ** self._options["exponent"]
