@@ -237,12 +237,8 @@ def leaves(options: argparse.Namespace) -> None:
 
 
 FIRST = 5
-KINDS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "learned": {},
-    "all edits": {"contextual": True, "symmetric": False},
-}
-"""Options of edit distances. The costs of all but "plain" are learned."""
+KINDS = ("plain", "learned")
+"""Equal costs, and costs learned from other misspellings."""
 
 WordSearch = Callable[[list[str]], Any]
 
@@ -275,17 +271,16 @@ def our_searches(task: Task, n_examples: int, n_rounds: int, kinds: list[str]) -
     alphabet = sorted(set("".join(task.words + task.examples + task.queries)))
     some = np.random.default_rng(1).permutation(len(task.examples))[:n_examples]
     for name in kinds:
-        distance = EditDistance(alphabet, n_rounds=n_rounds, random_state=0, **KINDS[name])
+        distance = EditDistance(alphabet, n_rounds=n_rounds, random_state=0)
         if name != "plain":
             began = process_time()
             distance.fit(task.words, [task.examples[i] for i in some], task.of_examples[some])
             print(f"{name} costs, from {some.size} misspellings: {process_time() - began:.0f} s", flush=True)
         yield f"{name}, all words compared", lambda asked, d=distance: (d.nearest(asked, task.words, FIRST)[0], None)
-        if name != "all edits":  # such costs are not a metric
-            tree = VPTree(distance, random_state=0)
-            tree.insert(task.words)
-            yield f"{name}, VPTree", lambda asked, tree=tree: tree.query(asked, FIRST)[::2]
-            yield f"{name}, VPTree, first only", lambda asked, tree=tree: tree.query(asked)[::2]
+        tree = VPTree(distance, random_state=0)
+        tree.insert(task.words)
+        yield f"{name}, VPTree", lambda asked, tree=tree: tree.query(asked, FIRST)[::2]
+        yield f"{name}, VPTree, first only", lambda asked, tree=tree: tree.query(asked)[::2]
         memory = SequenceMemory(distance, random_state=0)
         memory.insert(task.words)
         yield f"{name}, SequenceMemory", lambda asked, memory=memory: memory.query(asked, FIRST)[::2]
@@ -460,9 +455,8 @@ def misspellings(options: argparse.Namespace) -> None:
     from misspellings of the others.
 
     Prints for each engine the fraction of queries whose word is ranked first, the fraction whose word is among the
-    first five, the distances computed per query, and microseconds per query: CPU time on one thread. "all edits"
-    (``--kinds``) are costs that differ by direction and by the previous symbol. Kernels are compiled before timing.
-    Needs tabulate. rapidfuzz, symspellpy and biopython are skipped unless installed.
+    first five, the distances computed per query, and microseconds per query: CPU time on one thread. Kernels
+    are compiled before timing. Needs tabulate. rapidfuzz, symspellpy and biopython are skipped unless installed.
 
     ``--kernels`` instead prints how many pairs per second are compared: each query with 1,000 words, each query with
     all words to find the nearest, and sequences of 300 letters; with equal costs and with a separate cost for each pair

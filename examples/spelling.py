@@ -53,7 +53,7 @@ def learned_distance(pairs: list[tuple[str, str]], words: list[str], n_examples:
     place = {word: i for i, word in enumerate(words)}
     some = np.random.default_rng(0).permutation(len(pairs))[:n_examples]
     distance = EditDistance(
-        LETTERS, transposition=1.0, contextual=True, symmetric=False, n_rounds=n_rounds, verbose=True, random_state=0
+        LETTERS, transposition=1.0, symmetric=False, n_rounds=n_rounds, verbose=True, random_state=0
     )
     return distance.fit(words, [pairs[i][0] for i in some], [place[pairs[i][1]] for i in some])
 

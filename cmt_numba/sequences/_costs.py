@@ -18,7 +18,6 @@ QUERIED, STORED = 0, 1
 """Roles of sequences. Edits delete symbols of the query and insert symbols of the stored sequence."""
 
 _LEAST, _MOST = 1e-3, 1e3  # limits of learned costs, relative to their mean
-_LEAST_FACTOR, _MOST_FACTOR = 0.05, 20.0
 
 
 _MOST_WORDS = 2**23  # maximum size of masks: 64 MB
@@ -32,7 +31,6 @@ class Costs(NamedTuple):
 
     pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1), last row: insertions, last column: deletions
     swaps: np.ndarray  # float32 (n_symbols, n_symbols), costs of exchanging neighbours
-    factors: np.ndarray  # float32 (2, n_symbols + 1, n_symbols), gap factors by role, previous symbol and symbol
     openings: np.ndarray = np.empty(0, np.float32)  # float32 (2,), costs of opening a run of deletions or insertions
     ends: np.ndarray = np.empty(0, np.float32)  # float32 (1,), cost of skipping a symbol at an end of the query
     normalized: bool = False  # whether distances are divided by the length of the longer sequence
@@ -47,14 +45,13 @@ class Costs(NamedTuple):
     def _cost_of_all(self) -> float:
         """Return the common cost of all edits, or 0 if costs differ."""
         unit, others = self.pairs[0, -1], ~np.eye(self.pairs.shape[0], dtype=bool)
-        if self.openings.size > 0 or self.ends.size > 0 or (self.factors != 1.0).any():
+        if self.openings.size > 0 or self.ends.size > 0:
             return 0.0
         return float(unit) if (self.pairs[others] == unit).all() and (self.swaps == unit).all() else 0.0
 
     def _least_gap(self) -> float:
         """Return the smallest cost of an insertion or deletion."""
-        least = np.minimum(self.pairs[-1, :-1], self.pairs[:-1, -1]).min()
-        return float(least * self.factors.min(initial=1.0) if self.factors.size > 0 else least)
+        return float(np.minimum(self.pairs[-1, :-1], self.pairs[:-1, -1]).min())
 
     def _least(self, least_gap: float) -> float:
         """Return the smallest cost of an edit."""
@@ -69,18 +66,7 @@ class Costs(NamedTuple):
 
     def gaps(self, sequences: Sequences, side: int) -> np.ndarray:
         """Return the cost of deleting or inserting each symbol: float32."""
-        symbols = sequences.symbols
-        gaps = (self.pairs[:, -1] if side == QUERIED else self.pairs[-1])[symbols]
-        if self.factors.size > 0:
-            gaps = gaps * self.factors[side][self.before(sequences), symbols]
-        return np.ascontiguousarray(gaps)
-
-    def before(self, sequences: Sequences) -> np.ndarray:
-        """Return the code of the preceding symbol, or the size of the alphabet at the start of a sequence."""
-        before = np.roll(sequences.symbols, 1).astype(np.int64)
-        starts = sequences.offsets[:-1]
-        before[starts[starts < before.size]] = self.pairs.shape[0] - 1
-        return before
+        return np.ascontiguousarray((self.pairs[:, -1] if side == QUERIED else self.pairs[-1])[sequences.symbols])
 
     def points(self, sequences: Sequences, side: int) -> Space:
         """Return sequences as points of a space with these costs."""
@@ -100,7 +86,7 @@ class Costs(NamedTuple):
         return Counts(*(np.zeros(shape) for shape in shapes))
 
 
-_ARRAYS = ("pairs", "swaps", "factors", "openings", "ends")
+_ARRAYS = ("pairs", "swaps", "openings", "ends")
 
 
 class Tally(NamedTuple):
@@ -130,21 +116,16 @@ class Learner:
         counts, queries, stored = tally
         gradients[0] += counts.pairs
         gradients[1] += counts.swaps
-        gradients[3] += counts.openings
-        gradients[4] += counts.ends
+        gradients[2] += counts.openings
+        gradients[3] += counts.ends
         np.add.at(gradients[0][:, -1], queries.symbols, counts.of_queries)
         np.add.at(gradients[0][-1], stored.symbols, counts.of_stored)
-        if costs.factors.size > 0:
-            sides = (QUERIED, queries, counts.of_queries), (STORED, stored, counts.of_stored)
-            for side, sequences, of_gaps in sides:
-                np.add.at(gradients[2][side], (costs.before(sequences), sequences.symbols), of_gaps)
         if self._symmetric:
             gradients = [
                 gradients[0] + gradients[0].T,
                 gradients[1] + gradients[1].T,
-                gradients[2].sum(axis=0) + np.zeros((2, 1, 1)) if costs.factors.size else gradients[2],
-                gradients[3].sum() + np.zeros_like(gradients[3]),
-                gradients[4],
+                gradients[2].sum() + np.zeros_like(gradients[2]),
+                gradients[3],
             ]
         if self._features is not None:
             gradients[0] = pooled(gradients[0], self._features)
@@ -158,8 +139,7 @@ class Learner:
         mean = stepped[0][others].mean()
         scaled = [np.clip(array / mean, _LEAST, _MOST).astype(np.float32) for array in stepped]
         pairs = closed(np.where(others, scaled[0], 0.0), costs.openings.size > 0)
-        factors = np.clip(stepped[2], _LEAST_FACTOR, _MOST_FACTOR).astype(np.float32)
-        self.costs = Costs.of(pairs, scaled[1], factors, *scaled[3:], costs.normalized)
+        self.costs = Costs.of(pairs, *scaled[1:], costs.normalized)
 
 
 def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:

@@ -58,7 +58,7 @@ class EditDistance(files.Saved, BaseEstimator):
     of structured data with noisy queries, ICML 2007, section 2.2).
 
     Replacing a symbol directly never costs more than replacing it in several steps. A symmetric distance with
-    ``transposition=None`` is therefore a metric, unless it is ``contextual`` or ``normalized``, and :class:`VPTree` is
+    ``transposition=None`` is therefore a metric, unless it is ``normalized``, and :class:`VPTree` is
     exact for this distance.
 
     If all edits have the same cost, bit-parallel kernels compute distances several times faster (Myers, 1999; Hyyrö,
@@ -81,10 +81,6 @@ class EditDistance(files.Saved, BaseEstimator):
         part of a target, and the rest of the target costs nothing. If ``local`` exceeds the deletion costs, whole
         queries are matched. If ``local`` is smaller, parts of queries may be matched, as in the local alignment of
         Smith and Waterman (Identification of common molecular subsequences, 1981). Requires ``symmetric=False``.
-    contextual : bool, default False
-        Whether insertion and deletion costs also depend on the previous symbol. Doubled symbols and first symbols then
-        have their own costs (Kernighan, Church and Gale, A spelling correction program based on a noisy channel model,
-        COLING 1990).
     symmetric : bool, default True
         Whether costs are the same in both directions. If False, the distance is the cost of turning the query into the
         target.
@@ -138,7 +134,6 @@ class EditDistance(files.Saved, BaseEstimator):
         "transposition": Optional(_COST),
         "gap_opening": Optional(_COST),
         "local": Optional(_COST),
-        "contextual": Flag(),
         "symmetric": Flag(),
         "normalized": Flag(),
         "featured": Flag(),
@@ -158,7 +153,6 @@ class EditDistance(files.Saved, BaseEstimator):
         transposition: float | None = 1.0,
         gap_opening: float | None = None,
         local: float | None = None,
-        contextual: bool = False,
         symmetric: bool = True,
         normalized: bool = False,
         featured: bool = False,
@@ -175,7 +169,6 @@ class EditDistance(files.Saved, BaseEstimator):
         self.transposition = transposition
         self.gap_opening = gap_opening
         self.local = local
-        self.contextual = contextual
         self.symmetric = symmetric
         self.normalized = normalized
         self.featured = featured
@@ -365,7 +358,7 @@ class EditDistance(files.Saved, BaseEstimator):
 
     def _is_metric(self) -> bool:
         """Return whether the distance satisfies the triangle inequality."""
-        others = self.contextual or self.normalized or not self.symmetric
+        others = self.normalized or not self.symmetric
         return self.transposition is None and not others
 
     # Preparation
@@ -387,11 +380,10 @@ class EditDistance(files.Saved, BaseEstimator):
         np.fill_diagonal(pairs, 0.0)
         n_exchanged = 0 if self.transposition is None else n
         swaps = np.full((n_exchanged, n_exchanged), self.transposition or 0.0, np.float32)
-        factors = np.ones((2, n + 1, n if self.contextual else 0), np.float32)
         openings = np.full(0 if self.gap_opening is None else 2, self.gap_opening or 0.0, np.float32)
         ends = np.full(0 if self.local is None else 1, self.local or 0.0, np.float32)
         pairs = closed(pairs, openings.size > 0)
-        return Costs.of(pairs, swaps, factors, openings, ends, bool(self.normalized))
+        return Costs.of(pairs, swaps, openings, ends, bool(self.normalized))
 
     def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, Costs]:
         """Return the alphabet and the costs. Raise ValueError if the alphabet differs from ``stored``."""

@@ -52,7 +52,6 @@ COSTS = files.TupleField(
     Costs,
     pairs=_costs(2),
     swaps=_costs(2),
-    factors=_costs(3),
     openings=_costs(1),
     ends=_costs(1),
     normalized=files.FlagField(),
@@ -66,8 +65,6 @@ def checked_costs(costs: Costs, n: int, *, normalized: bool) -> Costs:
         raise ValueError("costs must have the parameters of the distance")
     if costs.pairs.shape != (n + 1, n + 1) or costs.swaps.shape not in ((n, n), (0, 0)):
         raise ValueError("pairs and swaps must have one row for each symbol")
-    if costs.factors.shape not in ((2, n + 1, n), (2, n + 1, 0)):
-        raise ValueError("factors must have one column for each symbol")
     if costs.openings.size not in (0, 2) or costs.ends.size not in (0, 1):
         raise ValueError("openings must have 0 or 2 costs, and ends must have 0 or 1")
     if costs.pairs.diagonal().any():

@@ -53,8 +53,7 @@ class VPTree(files.Saved):
         to the largest power of distances that respects this tolerance (``power_``; Skopal's TriGen, 2007). For a
         metric, the power is above 1, which reduces the number of computed distances, but nearer points may be missed.
         By default, distances of a metric are not raised to a power, and results are exact. Edit distances with
-        ``transposition``, ``contextual`` or ``normalized`` are not metrics. Their default is 0, and results are nearly
-        always exact.
+        ``transposition`` or ``normalized`` are not metrics. Their default is 0, and results are nearly always exact.
     random_state : int or numpy.random.SeedSequence, optional
         Random seed.
 

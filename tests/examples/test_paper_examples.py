@@ -1,4 +1,4 @@
-"""The scripts that rerun the paper's experiments, and the search with feedback, on little data made here."""
+"""The scripts that rerun the paper's experiments, on little data made here."""
 
 import bz2
 import functools
@@ -23,7 +23,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
-for _package in ("emoji", "matplotlib", "pooch", "tabulate"):
+for _package in ("matplotlib", "pooch", "tabulate"):
     pytest.importorskip(_package)
 
 pytestmark = needs_jit
@@ -427,78 +427,3 @@ def test_failed_downloads(
     (folder / public.ALOI).write_bytes(b"<html>no such page</html>")
     with pytest.raises(ValueError, match=r"aloi\.scale\.bz2 is broken.*delete it"):
         public.aloi(tmp_path, address)
-
-
-# Search with feedback
-
-
-def test_feedback_teaches(script: Script):
-    search = script("feedback_search")
-    everything = search.emoji_collection(400)
-    others = np.setdiff1d(np.random.default_rng(0).choice(31_000, 3000, replace=False), everything.positions)
-    texts = [everything.texts[i] for i in (*everything.positions, *others)]
-    collection = search.Collection(texts, everything.wordings[:60], np.arange(60))
-    result = search.run(collection, n_queries=600, n_held_out=400)
-    assert list(result.rewards) == list(result.held_out) == list(search.MODES)
-    assert all(rewards.shape == (600,) and set(rewards) <= {0.0, 1.0} for rewards in result.rewards.values())
-    assert result.n_held_out > 50
-    assert result.held_out[search.MARKS] > result.held_out[search.STATIC]
-    assert result.held_out[search.ALL] > result.held_out[search.STATIC] + 0.1
-    late = {mode: rewards[-200:].mean() for mode, rewards in result.rewards.items()}
-    assert late[search.ALL] > late[search.STATIC] + 0.1
-    assert "queries 481 to 600" in search.table(result)
-    assert f"{result.n_held_out:,} queries held out" in search.table(result)
-
-
-def test_ratings_that_a_search_learns_from(script: Script):
-    search = script("feedback_search")
-    texts = [f"thing number {i} of all" for i in range(200)]
-    static = search.FeedbackSearch(texts, search.STATIC)
-    before = static.first_answers(texts)
-    static.serve(texts[:50], np.arange(50)[::-1])
-    np.testing.assert_array_equal(static.first_answers(texts), before)
-    assert static.tree.n_memories == 200
-    marks = search.FeedbackSearch(texts, search.MARKS)
-    marks.serve(texts, np.arange(200))
-    assert marks.tree.n_memories == 200
-    learning = search.FeedbackSearch(texts, search.ALL)
-    assert learning.serve(texts, np.arange(200)).mean() > 0.5
-    assert learning.tree.n_memories == learning.text_of.size > 300
-    assert np.mean(learning.first_answers(texts) == np.arange(200)) > 0.5
-
-
-def test_texts_are_normalized(script: Script):
-    normalize = script("feedback_search").normalize
-    assert normalize(":1st_place_medal:") == "1st place medal"
-    assert normalize("  Man\N{RIGHT SINGLE QUOTATION MARK}s  SHOE") == "mans shoe"
-    assert normalize("pi\N{LATIN SMALL LETTER N WITH TILDE}ata, X-RAY!") == "pinata x ray"
-    assert normalize(" ?! ") == ""
-
-
-def test_partial_memories_of_users(script: Script):
-    search, rng = script("feedback_search"), random.Random(0)
-    for _ in range(200):
-        misspelt = search.misspell("aabb", rng)
-        assert misspelt != "aabb"
-        assert 3 <= len(misspelt) <= 5
-    words = ["one", "three", "seven", "eight", "nine", "eleven", "twelve", "fifteen"]
-    texts = {search.remember(" ".join(words), rng) for _ in range(100)}
-    assert len(texts) > 30
-    assert {len(text.split()) for text in texts} == {7, 8}
-    assert search.remember("a", rng) == "a"
-    held_out = search.unlike(search.Queries(["b a", "d", "d", "e"], np.array([0, 2, 2, 3])), ["a b", "c"])
-    assert held_out.texts == ["d", "e"]
-    np.testing.assert_array_equal(held_out.wanted, [2, 3])
-
-
-def test_feedback_command_line(script: Script, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    search = script("feedback_search")
-    small = ["--popular", "30", "--queries", "200", "--held-out", "100", "--output", str(tmp_path)]
-    result = search.main(["--data", str(data), *small])
-    printed = capsys.readouterr().out
-    assert "250 texts, of which 30 are looked for" in printed
-    assert f"{result.held_out[search.ALL]:.3f}" in printed
-    assert (tmp_path / "feedback_search.png").stat().st_size > 5000
-    for arguments in (["--data", str(tmp_path)], ["--queries", "0"]):
-        with pytest.raises(SystemExit):
-            search.main(arguments)

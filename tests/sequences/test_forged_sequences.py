@@ -37,12 +37,12 @@ def memory(distance: EditDistance) -> SequenceMemory:
 THINGS: dict[str, Callable[[], Any]] = {
     "plain": lambda: EditDistance("abc"),
     "learned": lambda: learned(transposition=1.0, gap_opening=0.5),
-    "directed": lambda: learned(symmetric=False, contextual=True, local=0.5),
+    "directed": lambda: learned(symmetric=False, local=0.5),
     "numbers": lambda: EditDistance([(1, 2.0), (3, 4.0), "c"]),
     "euclidean": lambda: tree(ROWS),
     "angular": lambda: tree(ROWS, "angular", tolerance=0.05),
     "words": lambda: tree(WORDS, EditDistance("abc")),
-    "learned words": lambda: tree(WORDS, learned(contextual=True), tolerance=0.05),
+    "learned words": lambda: tree(WORDS, learned(), tolerance=0.05),
     "empty": lambda: VPTree(random_state=0),
     "memory": lambda: memory(learned(symmetric=False)),
 }

@@ -20,7 +20,7 @@ LETTERS = "abcd"
 WORDS = st.text(LETTERS, max_size=7)
 
 
-KINDS = ("swapped", "contextual", "opened", "local")
+KINDS = ("swapped", "opened", "local")
 
 
 def random_costs(seed: int, kinds: Container[str] = (), *, symmetric: bool = False) -> Costs:
@@ -28,7 +28,6 @@ def random_costs(seed: int, kinds: Container[str] = (), *, symmetric: bool = Fal
     rng = np.random.default_rng(seed)
     shapes = {
         "swaps": (4, 4) if "swapped" in kinds else (0, 0),
-        "factors": (2, 5, 4) if "contextual" in kinds else (2, 5, 0),
         "openings": 2 if "opened" in kinds else 0,
         "ends": 1 if "local" in kinds else 0,
     }
@@ -53,10 +52,9 @@ def reference(x: str, y: str, costs: Costs) -> float:
 
     def gap(side: int, i: int, state: str) -> float:
         """Return the cost of deleting (side 0) or inserting (side 1) a symbol after an edit of some kind."""
-        symbol, before = words[side][i], words[side][i - 1] if i > 0 else -1
+        symbol = words[side][i]
         opening = costs.openings[side] if costs.openings.size and state != ("deleted", "inserted")[side] else 0.0
-        factor = costs.factors[side, before, symbol] if costs.factors.size else 1.0
-        return (costs.pairs[symbol, -1] if side == 0 else costs.pairs[-1, symbol]) * factor + opening
+        return (costs.pairs[symbol, -1] if side == 0 else costs.pairs[-1, symbol]) + opening
 
     @cache
     def rest(i: int, j: int, state: str) -> float:
@@ -98,9 +96,7 @@ def test_distances_and_alignments(x: str, y: str, seed: int, symmetric: bool, ki
         assert sum(costs.pairs[codes[a], codes[b]] for a, b in found.steps) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "kinds", ["swapped", "swapped contextual", "opened", "swapped opened", "local", " ".join(KINDS)]
-)
+@pytest.mark.parametrize("kinds", ["swapped", "opened", "swapped opened", "local", " ".join(KINDS)])
 def test_bounds_leave_out_nothing_nearer(kinds: str, rng: np.random.Generator):
     """A swap, for example, may bring a later row of the table back below the bound."""
     words = ["".join(rng.choice(list(LETTERS), rng.integers(0, 9))) for _ in range(50)]
@@ -216,7 +212,7 @@ def test_which_costs_are_compared_by_bits():
         return float(distance._as_points("X", ["a" * 100]).edits.unit)
 
     assert unit() == 1.0
-    assert unit(substitution=3.0, insertion=3.0, deletion=3.0, transposition=3.0, contextual=True) == 3.0
+    assert unit(substitution=3.0, insertion=3.0, deletion=3.0, transposition=3.0) == 3.0
     assert unit(substitution=0.1, insertion=0.1, deletion=0.1) == 0.0  # sums of it are rounded
     for different in ("substitution", "insertion", "deletion", "transposition", "gap_opening", "local"):
         assert unit(**{different: 0.5}) == 0.0

@@ -32,7 +32,7 @@ def same(mine: Any, other: Any) -> None:
     "options",
     [
         {"transposition": 0.5, "gap_opening": 0.5},
-        {"contextual": True, "symmetric": False, "insertion": np.float64(2.0), "local": 0.5},
+        {"symmetric": False, "insertion": np.float64(2.0), "local": 0.5},
     ],
 )
 def test_distances(options: dict[str, Any], tmp_path: Path, rng: np.random.Generator):
@@ -100,7 +100,7 @@ def test_memories(tmp_path: Path, rng: np.random.Generator):
 
 
 def test_invalid_contents_are_refused(tmp_path: Path, rng: np.random.Generator):
-    distance = learned(rng, transposition=1.0, contextual=True)
+    distance = learned(rng, transposition=1.0)
     tree, memory = VPTree(learned(rng), random_state=0), SequenceMemory(distance, random_state=0)
     tree.insert(["ab", "cd", "", "abc"])
     memory.insert(["ab", "cd", "", "abc"])
@@ -112,7 +112,6 @@ def test_invalid_contents_are_refused(tmp_path: Path, rng: np.random.Generator):
         (distance, "costs.pairs", np.triu),
         (distance, "costs.swaps", lambda swaps: swaps[:2, :2]),
         (distance, "costs.swaps", lambda swaps: -swaps),
-        (distance, "costs.factors", lambda factors: factors[:1]),
         (distance, "costs.openings", lambda openings: np.full(1, 1.0, np.float32)),
         (distance, "costs.openings", lambda openings: np.array([1.0, 2.0], np.float32)),
         (distance, "costs.ends", lambda ends: np.array([-1.0], np.float32)),

@@ -60,7 +60,7 @@ def test_trees_with_a_tolerance(metric: str, rng: np.random.Generator):
     X, asked, any_metric = rng.normal(size=(400, 3)), rng.normal(size=(60, 3)), "euclidean"
     if metric == "exchanges":
         X, asked = words_of(rng, 400, 5), words_of(rng, 60, 5)
-        any_metric = with_costs(rng, transposition=0.6, contextual=True)
+        any_metric = with_costs(rng, transposition=0.6)
     computed, right = [], []
     for tolerance in (0.0, 0.05):
         tree = VPTree(any_metric, tolerance=tolerance, random_state=0)

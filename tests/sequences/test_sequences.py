@@ -39,7 +39,7 @@ def of_costs(costs: np.ndarray, **options: Any) -> EditDistance:
         {"normalized": True},
         {"symmetric": False, "local": 0.6},
         {"symmetric": False, "local": 0.6, "normalized": True},
-        {"symmetric": False, "contextual": True},
+        {"symmetric": False},
     ],
 )
 def test_the_nearest_are_those_of_the_least_distances(options: dict[str, Any], learned: bool, rng: np.random.Generator):
@@ -134,32 +134,26 @@ def test_plain_exchanges():
 
 
 @needs_jit
-def test_costs_of_exchanges_and_contexts_follow_the_noise(rng: np.random.Generator):
+def test_costs_of_exchanges_follow_the_noise(rng: np.random.Generator):
     words = sorted({"".join(rng.choice(list(LETTERS), 6)) for _ in range(300)})
     answers, queries = rng.integers(len(words), size=160), []
     for answer in answers:
         word = words[answer]
         at = rng.integers(5)
-        if rng.random() < 0.5:
-            queries.append(word[:at] + word[at + 1] + word[at] + word[at + 2 :])
-        else:
-            queries.append(word[:at] + word[at] + word[at:])  # twice
+        queries.append(word[:at] + word[at + 1] + word[at] + word[at + 2 :])
     options = {"n_rounds": 6, "learning_rate": 0.5, "random_state": 0}
     plain = EditDistance(LETTERS, transposition=None, **options).fit(words, queries[:80], answers[:80])
-    richer = EditDistance(LETTERS, contextual=True, **options).fit(words, queries[:80], answers[:80])
+    richer = EditDistance(LETTERS, **options).fit(words, queries[:80], answers[:80])
     errors = [np.mean(d.nearest(queries[80:], words)[0][:, 0] != answers[80:]) for d in (plain, richer)]
     assert errors[1] < errors[0] - 0.1
-    _, swaps, factors = richer._costs[:3]
+    swaps = richer._costs.swaps
     np.testing.assert_array_equal(swaps, swaps.T)
-    np.testing.assert_array_equal(factors[0], factors[1])
-    doubled = np.eye(4, dtype=bool)
-    assert factors[0, :4][doubled].mean() < factors[0, :4][~doubled].mean()
-    assert swaps[~doubled].mean() < richer.costs_[~np.eye(5, dtype=bool)].mean()
+    assert swaps[~np.eye(4, dtype=bool)].mean() < richer.costs_[~np.eye(5, dtype=bool)].mean()
 
 
 def test_a_memory_follows_costs_that_are_learned_later(rng: np.random.Generator):
     words = sorted({"".join(rng.choice(list(LETTERS), 6)) for _ in range(40)})
-    distance = EditDistance(LETTERS, transposition=1.0, contextual=True, n_rounds=3, learning_rate=1.0, random_state=0)
+    distance = EditDistance(LETTERS, transposition=1.0, n_rounds=3, learning_rate=1.0, random_state=0)
     memory = SequenceMemory(distance, random_state=0)
     memory.insert(words)
     distance.fit(words, [word[1:] for word in words], np.arange(len(words)))
@@ -290,7 +284,7 @@ def test_an_interrupted_insertion(rng: np.random.Generator):
         ({"insertion": 0.5}, ValueError, "insertion and deletion must cost the same"),
         ({"n_rounds": -1}, ValueError, "n_rounds must be"),
         ({"transposition": 0.0}, ValueError, "transposition must be"),
-        ({"contextual": 1}, TypeError, "contextual must be"),
+        ({"normalized": 1}, TypeError, "normalized must be"),
         ({"learning_rate": 0.0}, ValueError, "learning_rate must be"),
     ],
 )
