@@ -210,7 +210,6 @@ def candidates(options: argparse.Namespace) -> None:
 
 BATCHES = (1, 1000, None)
 ROWS_AT_ONCE, CLASSES_AT_ONCE = 1000, 10_000  # block size of a product: 40 MB
-SAMPLED_FOR_A_LIST = 100  # vectors per cluster list that k-means is trained on
 Method = Callable[[np.ndarray], np.ndarray]
 
 
@@ -233,45 +232,7 @@ def product(weights: np.ndarray, classes: np.ndarray) -> Method:
     return best
 
 
-def landmarks_of(weights: np.ndarray) -> np.ndarray:
-    """Return landmarks by k-means, from a sample of the vectors if there are very many."""
-    rng = np.random.default_rng(0)
-    n_lists = min(500, int(np.sqrt(len(weights))))
-    units = normalize(weights[rng.permutation(len(weights))[: SAMPLED_FOR_A_LIST * n_lists]])
-    landmarks = units[:n_lists]
-    for _ in range(8):
-        sums = np.zeros_like(landmarks)
-        np.add.at(sums, nearest(landmarks, units), units)
-        landmarks = np.where(sums.any(axis=1)[:, None], normalize(sums), landmarks)
-    return landmarks
-
-
-def inverted_file(weights: np.ndarray, classes: np.ndarray, landmarks: np.ndarray, n_listed: int) -> Method:
-    """Return the best class in the list of each row's nearest landmark."""
-    n_lists = len(landmarks)
-    lists = [np.argpartition(-(weights @ landmark), n_listed - 1)[:n_listed] for landmark in landmarks]
-    packed = [weights[members] for members in lists]
-
-    def best(X: np.ndarray) -> np.ndarray:
-        near = (X @ landmarks.T).argmax(axis=1)
-        order = np.argsort(near, kind="stable")
-        ends, found = np.searchsorted(near[order], np.arange(n_lists + 1)), np.empty(len(X), np.int64)
-        for j in range(n_lists):
-            rows = order[ends[j] : ends[j + 1]]
-            if rows.size > 0:
-                found[rows] = lists[j][(X[rows] @ packed[j].T).argmax(axis=1)]
-        return classes[found]
-
-    return best
-
-
-def nearest(landmarks: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Return the nearest landmark of each vector."""
-    parts = [(units[i : i + 1000] @ landmarks.T).argmax(axis=1) for i in range(0, len(units), 1000)]
-    return np.concatenate(parts)
-
-
-def methods(data: LabelledSet, lists: bool) -> Iterator[tuple[str, float, Method]]:
+def methods(data: LabelledSet) -> Iterator[tuple[str, float, Method]]:
     """Yield the methods to compare: the name, the seconds to prepare it, and the function that answers queries."""
     before, began = peak_gigabytes(), time.process_time()
     classifier = CMTClassifier(random_state=0).fit(data.X, data.y)
@@ -288,15 +249,6 @@ def methods(data: LabelledSet, lists: bool) -> Iterator[tuple[str, float, Method
     assert scorers is not None
     weights, of_label = np.ascontiguousarray(scorers.weights.T), classes[classifier._model.class_of_label]
     yield "product with scorers", 0.0, product(weights, of_label)
-    if lists:
-        began = time.process_time()
-        landmarks = landmarks_of(weights)
-        made = time.process_time() - began
-        for n_listed in (750, 1500, 3000):
-            if 2 * n_listed <= classes.size:
-                began = time.process_time()
-                listed = inverted_file(weights, of_label, landmarks, n_listed)
-                yield f"inverted file, {n_listed} listed", made + time.process_time() - began, listed
 
 
 def peak_gigabytes() -> float:
@@ -304,12 +256,12 @@ def peak_gigabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def compare(data: LabelledSet, repeats: int, product_queries: int, lists: bool) -> list[list[float | str]]:
+def compare(data: LabelledSet, repeats: int, product_queries: int) -> list[list[float | str]]:
     """Return the error, the seconds to prepare, and the microseconds per row of each method.
 
     Matrix products answer only the first ``product_queries`` queries. All errors are measured on these.
     """
-    everything = list(methods(data, lists))
+    everything = list(methods(data))
     queries = np.ascontiguousarray(data.queries, np.float32)
     least = np.full((len(everything), len(BATCHES)), np.inf)
     for i, batch in enumerate(BATCHES):
@@ -348,7 +300,6 @@ def asked_of(name: str, queries: np.ndarray, product_queries: int) -> int:
         default=4000,
         help="maximum number of queries for matrix products and for errors",
     ),
-    argument("--no-lists", action="store_true", help="leave out the inverted files"),
 )
 def plans(options: argparse.Namespace) -> None:
     """Compare the search plans of CMTClassifier for dense rows with matrix products, on one thread.
@@ -356,10 +307,8 @@ def plans(options: argparse.Namespace) -> None:
     Prints the error and microseconds of CPU time per row, in batches of 1, of 1,000 and of all rows, on coil100,
     Omniglot and the synthetic set of ``shared/labelled_sets.py`` with several numbers of classes.
 
-    The baselines are a product with the class means, a product with the classifier's own scorers, and an inverted file
-    in a few lines of NumPy (omitted with ``--no-lists``). The inverted file has landmarks by k-means. Each landmark has
-    a list of the scorers with the highest scores for it, and each row is scored against the list of its nearest
-    landmark. The methods take turns, and each time is the minimum of several runs.
+    The baselines are a product with the class means, and a product with the classifier's own scorers. The methods take
+    turns, and each time is the minimum of several runs.
     """
     sets: dict[str, Callable[[], LabelledSet]] = {}
     if options.data is not None:
@@ -373,7 +322,7 @@ def plans(options: argparse.Namespace) -> None:
         headers = ["method", "error", "ready, s", "us/row: batch of 1", "1,000", f"{len(data.answers):,}"]
         print(
             tabulate(
-                compare(data, options.repeats, options.product_queries, not options.no_lists),
+                compare(data, options.repeats, options.product_queries),
                 headers,
                 floatfmt=("", ".4f", ".2f", ".1f", ".1f", ".1f"),
             ),
