@@ -1,4 +1,4 @@
-"""Compare ``MemoryStore`` with other vector indexes; time changes, threads and first queries."""
+"""Compare ``MemoryStore`` with other vector indexes; time changes and threads."""
 
 from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
@@ -315,43 +315,6 @@ def threads(options: argparse.Namespace) -> None:
             rows, [*headers, "p50 ms", "p99", "longest"], floatfmt=("", "", ".0f", *[".2f"] * 3, ".0f", *[".2f"] * 3)
         )
     )
-
-
-@commands.add(
-    argument("--n", type=int, default=100_000, help="number of clustered vectors"),
-    argument("--features", type=int, default=384),
-)
-def first(options: argparse.Namespace) -> None:
-    """Measure the first queries of a new store and of one loaded from a file, with all kernels compiled.
-
-    "Longest" is the longest of the 200 queries that follow, which include the measurement of the recall in steps.
-    """
-    data, table = clustered(options.n, options.features), list[list[Any]]()
-    payloads = [{"n": i % 7} for i in range(options.n)]
-
-    def use(store: MemoryStore, name: str) -> None:
-        calls: dict[str, Callable[[], Any]] = {
-            "first query": lambda: store.query(data.asked[0], K),
-            "target 0.995": lambda: store.query(data.asked[0], K, target_recall=0.995),
-            "filter, half": lambda: store.query(data.asked[0], K, where={"n": {"ge": 4}}),
-            "filter, a seventh": lambda: store.query(data.asked[0], K, where={"n": 3}),
-        }
-        row: list[Any] = [name, *(1e3 * timed(call)[1] for call in calls.values())]
-        times = [1e3 * timed(lambda: store.query(asked, K))[1] for asked in data.asked[:200]]  # noqa: B023
-        table.append([*row, max(times), float(np.median(times))])
-
-    with tempfile.TemporaryDirectory() as folder:
-        for n, name in ((min(5000, options.n), "small"), (options.n, "all")):
-            file = Path(folder) / name
-            store = MemoryStore(random_state=0, n_threads=1)
-            store.add(range(n), data.stored[:n], payloads[:n])
-            use(store, f"new, {n}")
-            store.save(file)
-            use(MemoryStore.load(file), f"loaded, {n}")
-            use(MemoryStore.load(file, mmap=True), f"mapped, {n}")
-    headers = ["store", "first query", "target 0.995", "filter, 1/2", "filter, 1/7", "longest", "median"]
-    print(f"CPU time in ms, {options.features} features; the first rows include compilation\n")
-    print(tabulate(table, headers, floatfmt=".2f"))
 
 
 @commands.add(
