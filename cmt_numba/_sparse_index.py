@@ -254,6 +254,13 @@ class SparseIndex:
         score_vectors(*self._compared(Q), self._slots[ids], _METRICS.index(self.metric), scores)
         return scores
 
+    def cosines(self, Q: Any, ids: np.ndarray) -> np.ndarray:
+        """Return the cosines of queries and vectors, arrays of shape (n, m); 0 for an id that is not stored."""
+        cosines, there = np.empty(ids.shape), self.contains(ids)
+        slots = np.where(there, self._slots[np.where(there, ids, 0)], NONE)
+        score_vectors(*self._compared(Q), slots, _METRICS.index("cosine"), cosines)
+        return cosines
+
     def recall(self, Q: Any, k: int, target_recall: float) -> float:
         """Return 1, because searches are exact."""
         return 1.0
@@ -449,10 +456,11 @@ def _score(queries, row, vectors, slot, metric):
 
 @kernel
 def score_vectors(vectors, queries, slots, metric, scores):
-    """Write the scores of vectors for each query, arrays of shape (n, m)."""
+    """Write the scores of vectors for each query, arrays of shape (n, m); 0 for a slot of -1."""
     for row in range(slots.shape[0]):
         for column in range(slots.shape[1]):
-            scores[row, column] = _score(queries, row, vectors, slots[row, column], metric)
+            slot = slots[row, column]
+            scores[row, column] = _score(queries, row, vectors, slot, metric) if slot >= 0 else 0.0
 
 
 @kernel

@@ -78,8 +78,12 @@ class LearnedSearch:
 
     def similarities(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the learned similarities of candidates, shape (n, m); -inf for the id -1."""
-        queries = self.model.prepare(Q)
-        return self._rank(index, Q, queries, self.model.map(queries)[0], ids)
+        similar, size = np.empty(ids.shape), max(1, _CELLS_AT_ONCE // (ids.shape[1] * self.model.width))
+        for start in range(0, len(ids), size):
+            rows = slice(start, start + size)
+            queries = self.model.prepare(Q[rows])
+            similar[rows] = self._rank(index, Q[rows], queries, self.model.map(queries)[0], ids[rows])
+        return similar
 
     def _rank(self, index: Any, Q: Any, queries: np.ndarray, mapped: np.ndarray, ids: np.ndarray) -> np.ndarray:
         return self.model.rank(queries, ids, *self._described(index, Q, ids), mapped)

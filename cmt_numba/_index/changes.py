@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._forest import NONE, enter_place, erase_id, find_place, find_slot, hash_number, sort_best_first
-from .._jit import by_reference, by_value, inner, kernel, release
+from .._jit import by_reference, by_value, inner, inner_fastmath, kernel, release
 from .codes import copy_values
 from .lists import enter, free_place, new_work, refresh, set_center, vector_of
 from .state import (
@@ -170,6 +170,29 @@ def read_slots(vectors, slots, X):
     """Write the vectors in slots to the rows of ``X``."""
     for i in range(slots.size):
         copy_values(vector_of(vectors, slots[i]).values, X[i])
+
+
+@inner_fastmath
+def _product64(x, y):
+    total = np.float64(0.0)
+    for i in range(x.size):
+        total += np.float64(x[i]) * np.float64(y[i])
+    return total
+
+
+@kernel
+def measure_cosines(vectors, Q, slots, cosines):
+    """Write the cosines of queries and the vectors in slots, arrays of shape (n, m); 0 for a slot of -1."""
+    for row in range(slots.shape[0]):
+        query = Q[row]
+        square = _product64(query, query)
+        for i in range(slots.shape[1]):
+            cosines[row, i] = 0.0
+            if slots[row, i] >= 0:
+                x = vector_of(vectors, slots[row, i]).values
+                lengths = np.sqrt(square * _product64(x, x))
+                if lengths > 0.0:
+                    cosines[row, i] = _product64(query, x) / lengths
 
 
 @kernel

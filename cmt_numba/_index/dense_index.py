@@ -9,7 +9,7 @@ import numpy as np
 from .._change import share_rows
 from .._forest import NONE, find_slots, require
 from .._jit import TILE, held, keeping_interpreter
-from .changes import derive, insert_slots, read_slots, refresh_lists, remove_ids, replace_slots
+from .changes import derive, insert_slots, measure_cosines, read_slots, refresh_lists, remove_ids, replace_slots
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
 from .search import ListEffort, Mask, compare_slots, count_allowed, find_gaps, search_rows
@@ -138,6 +138,12 @@ class DenseIndex:
         X = np.empty((len(ids), self.n_features), np.float32)
         read_slots(self._state.vectors, self._slots_of(ids), X)
         return X
+
+    def cosines(self, Q: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Return the cosines of queries and vectors, arrays of shape (n, m); 0 for an id that is not stored."""
+        cosines = np.empty(ids.shape)
+        measure_cosines(self._state.vectors, Q, self._slots_of(ids.reshape(-1)).reshape(ids.shape), cosines)
+        return cosines
 
     def insert(self, X: np.ndarray, ids: np.ndarray | None = None) -> np.ndarray:
         """Store vectors and return their ids.

@@ -10,12 +10,11 @@ import numpy as np
 from .._forest import NONE
 from ._state import AllowedMemories, StoreState
 from ._text_index import WordStatistics
-from ._text_search import WeighedWords
+from ._text_search import WeighedWords, rank_by_parts
 from ._word_vectors import full_scores
 
 _DEPTH = 20  # at least this number of the best memories by vectors, and by words, are candidates
 _N_COMPETITORS = 10  # number of results with which rewarded memories are compared
-_CELLS_AT_ONCE = 1 << 21  # numbers in the vectors of candidates that are compared together
 _RATE, _LEAST, _MOST = 0.1, 0.1, 1000.0  # step size and bounds of the weights of parts
 _ALL = AllowedMemories(None, None)
 
@@ -58,38 +57,28 @@ def _search_both(
     n_threads: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     depth = max(k, _DEPTH)
-    similar = state.search(Q, depth, target_recall, among.vectors, n_threads)[0]
-    if state.texts.n_texts == 0:
-        candidates = similar
-    else:
-        others = state.texts.search(queries, depth, among.texts, n_threads)[0]
-        others[(others[:, :, None] == similar[:, None]).any(axis=2)] = NONE
-        candidates = np.concatenate([similar, others], axis=1)
+    candidates = state.search(Q, depth, target_recall, among.vectors, n_threads)[0]
+    if state.texts.n_texts > 0:
+        by_words = state.texts.search(queries, depth, among.texts, n_threads)[0]
+        candidates = np.concatenate([candidates, by_words], axis=1)
     ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
-    size = max(1, _CELLS_AT_ONCE // (candidates.shape[1] * state.index.n_features))
-    for first in range(0, len(queries), size):
-        rows = slice(first, first + size)
-        own = candidates[rows]
-        both = _parts(state, Q[rows], queries[rows], own) @ _relative_weights(state)
-        both[own == NONE] = -np.inf
-        best = np.arange(len(own))[:, None], np.lexsort((own, -both), axis=1)[:, :k]
-        ids[rows], scores[rows] = own[best], both[best]
+    rank_by_parts(candidates, _parts(state, Q, queries, candidates), _relative_weights(state), ids, scores)
     return ids, scores
 
 
 def _parts(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
-    """Return the parts of the scores of candidates, an array of shape (n, m, 3).
+    """Return the parts of the scores of candidates, an array of shape (3, n, m).
 
     They are the cosine, the score of BM25 divided by :func:`full_scores`, and the learned similarity minus the cosine.
     The parts of memories without a vector or a text, and of ids that are not stored, are 0.
     """
-    parts = np.zeros((*ids.shape, 3))
-    parts[:, :, 0] = _cosines(state, Q, ids)
-    parts[:, :, 1] = state.texts.scores(queries, ids) / full_scores(queries)
+    parts = np.zeros((3, *ids.shape))
+    parts[0] = state.index.cosines(Q, ids)
+    np.divide(state.texts.scores(queries, ids), full_scores(queries), out=parts[1])
     if state.feedback is not None and state.feedback.model.is_used:
         there = state.have_vectors(ids.reshape(-1)).reshape(ids.shape)
         similar = state.feedback.similarities(state.index, Q, np.where(there, ids, NONE))
-        np.subtract(similar, parts[:, :, 0], out=parts[:, :, 2], where=there)
+        np.subtract(similar, parts[0], out=parts[2], where=there)
     return parts
 
 
@@ -122,32 +111,12 @@ def learn_weights(
     parts = _parts(state, Q, queries, ids)
     earned = np.where(there & ~np.isnan(rewards), rewards, 0.0)
     for row in np.flatnonzero(earned.sum(axis=1) > 0.0):
-        scores = np.where(there[row], parts[row] @ weights, -np.inf)
+        own = parts[:, row]
+        scores = np.where(there[row], weights @ own, -np.inf)
         chances = np.exp(scores - scores.max())
         errors = earned[row] / earned[row].sum() - chances / chances.sum()
-        gradients = weights * (errors @ parts[row])
+        gradients = weights * (own @ errors)
         squares += np.square(gradients)
         weights *= np.exp(_RATE * gradients / np.sqrt(np.maximum(squares, 1e-30)))
         np.clip(weights, _LEAST, _MOST, out=weights)
     return np.stack([weights, squares])
-
-
-def _cosines(state: StoreState, Q: Any, ids: np.ndarray) -> np.ndarray:
-    """Return the cosines of queries and memories, arrays of shape (n, m); 0 for an id without a vector."""
-    cosines = np.zeros(ids.shape)
-    there = state.index.contains(ids.reshape(-1)).reshape(ids.shape)
-    if not there.any():
-        return cosines
-    known = ids if there.all() else np.where(there, ids, ids[there][0])
-    vectors = state.index.vectors(known.reshape(-1))
-    if isinstance(Q, np.ndarray):
-        X = vectors.reshape(*ids.shape, -1)
-        products = np.matmul(X, Q[:, :, None])[:, :, 0]
-        squares, of_queries = np.einsum("ijk,ijk->ij", X, X), np.einsum("ij,ij->i", Q, Q)
-    else:
-        row = np.repeat(np.arange(len(ids)), ids.shape[1])
-        products = np.asarray(vectors.multiply(Q[row]).sum(axis=1)).reshape(ids.shape)
-        squares = np.asarray(vectors.power(2).sum(axis=1)).reshape(ids.shape)
-        of_queries = np.asarray(Q.power(2).sum(axis=1)).reshape(-1)
-    np.divide(products, np.sqrt(np.maximum(squares * of_queries[:, None], 1e-30)), out=cosines, where=there)
-    return cosines

@@ -1,4 +1,4 @@
-"""Kernels: BM25 scores of texts in an inverted index."""
+"""Kernels: BM25 scores of texts in an inverted index, and scores of several parts."""
 
 from typing import NamedTuple
 
@@ -86,6 +86,15 @@ def _may_return(stored, allowed, slot):
     return allowed[slot] if allowed.size > 0 else stored.ids[slot] != NONE
 
 
+@inner
+def _finish(scores, ids):
+    """Sort results, and write -1 for those that are missing."""
+    sort_best_first(scores, ids)
+    for j in range(ids.size):
+        if ids[j] == _MOST_ID:
+            ids[j] = NONE
+
+
 @kernel
 def score_texts(stored, query, slots, scores):
     """Write the scores of the texts in slots (int64). A slot of -1 stands for no text, whose score is 0."""
@@ -151,8 +160,27 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
             score = np.float64(_add_words(stored, recent, query, np.int64(0), np.float32(0.0)))
             if score > 0.0:
                 keep_best(scores, ids, score, stored.ids[recent])
-    sort_best_first(scores, ids)
-    for j in range(ids.size):
-        if ids[j] == _MOST_ID:
-            ids[j] = NONE
+    _finish(scores, ids)
     release((sums, found, places, bounds))
+
+
+@kernel
+def rank_by_parts(candidates, parts, weights, ids, scores):
+    """Write the best candidates of each row by the weighted sums of their parts (float64, shape (parts, n, m)).
+
+    Candidates of -1 are ignored, and those that occur twice count once.
+    """
+    for row in range(candidates.shape[0]):
+        own, best, found = candidates[row], scores[row], ids[row]
+        best[:], found[:] = -np.inf, _MOST_ID
+        for i in range(own.size):
+            j = 0
+            while own[j] != own[i]:
+                j += 1
+            if own[i] < 0 or j < i:
+                continue
+            total = 0.0
+            for part in range(weights.size):
+                total += weights[part] * parts[part, row, i]
+            keep_best(best, found, total, own[i])
+        _finish(best, found)

@@ -160,8 +160,9 @@ def test_a_memory_without_words_of_the_query_is_found_by_its_vector():
 @pytest.mark.parametrize("sparse", [False, True])
 def test_hybrid_scores_are_the_same_for_each_metric_and_form(metric: str, sparse: bool):
     X = np.abs(np.random.default_rng(0).normal(size=(40, 5))).astype(np.float32)
+    form: Any = scipy.sparse.csr_array if sparse else np.array
     store, texts = MemoryStore(metric=metric, random_state=0), sentences(40)
-    store.add(range(40), scipy.sparse.csr_array(X) if sparse else X, texts=texts)
+    store.add(range(40), form(X), texts=texts)
     found = store.query(X[:3], 40, texts=texts[:3])
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     for row in range(3):
@@ -169,6 +170,10 @@ def test_hybrid_scores_are_the_same_for_each_metric_and_form(metric: str, sparse
         words = index.weigh(hash_words(texts[row]))
         own = index.scores([words], np.arange(40)[None])[0] / words.weights.sum() * (K1 + 1.0)
         np.testing.assert_allclose(found.scores[row], np.sort(unit @ unit[row] + own)[::-1], rtol=1e-4)
+        assert len(set(found.keys[row])) == 40
+    ids = np.array([[3, -1, 99], [7, 7, 8]])
+    cosines = [[unit[3] @ unit[0], 0.0, 0.0], unit[[7, 7, 8]] @ unit[1]]
+    np.testing.assert_allclose(store._contents.state.index.cosines(form(X[:2]), ids), cosines, rtol=1e-5)
 
 
 def test_filters_apply_to_both_indexes():
