@@ -4,13 +4,10 @@ A kernel links the code of all functions that it calls and is optimised as a who
 optimisations and no machine code of their own. Functions that may reorder sums are an exception: they are optimised
 separately, so that a sum has the same order in every kernel.
 
-Both compilers skip passes for language features that kernels do not use, such as closures and array expressions.
-
 The compilers depend on undocumented parts of Numba. If these have changed, Numba's default compiler is used, which is
 slower and gives the same results.
 """
 
-from types import CodeType
 from typing import Any
 
 import llvmlite.ir
@@ -26,19 +23,8 @@ from .pruning import PruneKnown
 _NOT_AS_EXPECTED = (ImportError, AttributeError, TypeError, KeyError, ValueError)
 """Exceptions that indicate a change in an undocumented part of Numba."""
 
-_NEEDLESS = frozenset(
-    {"InlineClosureLikes", "MakeFunctionToJitFunction", "WithLifting", "LiteralUnroll", "InlineOverloads"}
-)
-"""Names of passes that change nothing in functions without nested functions, generators or inlined overloads."""
-
 _ALLOCATES = "NopythonRewrites"
 """The pass that turns array expressions into loops that allocate their results."""
-
-_ONCE = "DeadBranchPrune"
-"""A pass that Numba runs three times. Here it runs once, after inlining and before ``_DIVIDES``."""
-
-_DIVIDES = "ReconstructSSA"
-"""The pass that splits variables by assignment. Removing a branch later could leave an undefined variable behind."""
 
 
 class _KernelLower(Lower):
@@ -64,17 +50,12 @@ class _LowerKernel(NativeLowering):
 
 
 def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
-    """Return Numba's compiler passes with replacements, without the passes that a function does not need."""
+    """Return Numba's compiler passes with replacements, without the allocation of arrays."""
     default = DefaultPassBuilder.define_nopython_pipeline(state)
-    needless = set() if any(isinstance(it, CodeType) for it in state.func_id.func.__code__.co_consts) else _NEEDLESS
-    if not state.flags.nrt:
-        needless = needless | {_ALLOCATES}
-    names = [getattr(part, "__name__", "") for part, _ in default.passes]
     replaced = {DeadBranchPrune: PruneKnown, **replaced}
-    end = names.index(_DIVIDES) if _DIVIDES in names else len(names)
     pipeline = PassManager(default.pipeline_name)
-    for i, (part, description) in enumerate(default.passes):
-        if names[i] not in needless and not (names[i] == _ONCE and (i > end or _ONCE in names[i + 1 : end])):
+    for part, description in default.passes:
+        if state.flags.nrt or getattr(part, "__name__", "") != _ALLOCATES:
             pipeline.add_pass(replaced.get(part, part), description)
     pipeline.finalize()
     return pipeline
