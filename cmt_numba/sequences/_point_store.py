@@ -70,7 +70,8 @@ class PointStore:
             return PointStore(space._replace(rows=space.rows[places]))
         sequences = Sequences(space.symbols, space.offsets)
         entries, kept = sequences.entries(places), sequences.take(places)
-        return PointStore(space._replace(gaps=space.gaps[entries], symbols=kept.symbols, offsets=kept.offsets))
+        longest, gaps = int(np.diff(kept.offsets).max(initial=0)), space.gaps[entries]
+        return PointStore(space._replace(longest=longest, gaps=gaps, symbols=kept.symbols, offsets=kept.offsets))
 
     def with_costs(self, costs: Costs) -> PointStore:
         """Return a store of the same points with other edit costs."""

@@ -18,13 +18,6 @@ _LEVELS = 256  # size of the histogram of edits, whose last entry includes all l
 _SLACK = 1.0 + 1e-5  # tolerance for rounding errors in bounds
 
 
-def bytes_of_blocks(space: Space) -> int:
-    """Return the approximate number of bytes that a query reads from the blocks of a space."""
-    n_short = np.count_nonzero(np.diff(space.offsets) <= NARROW)
-    n_classes = min(space.edits.pairs.shape[0] - 1, _MOST_CLASSES)
-    return n_classes * int(2 * n_short + 8 * (space.offsets.size - 1 - n_short))
-
-
 def blocks_of(space: Space) -> Blocks:
     """Return the sequences of a space, arranged in blocks."""
     lengths = np.diff(space.offsets)

@@ -26,12 +26,10 @@ from ._encoding import Alphabet, Sequences
 from ._files import SEQUENCES, check_saved
 from ._gram_index import GramIndex
 from ._point_store import PointStore
-from ._search import blocks_of, bytes_of_blocks, nothing_found, search
+from ._search import blocks_of, nothing_found, search
 from ._vantage import distances_between
 from ._vp_tree import Neighbors
 
-# Maximum size of all blocks in bytes. Queries read all blocks, so the index of n-grams is faster beyond this size.
-_MOST_BYTES = 2**23
 _TAIL = 256  # maximum number of forms that are not yet in blocks
 _OPTIONS = ("n_candidates", "longest_run", "n_bits", "random_state")
 
@@ -40,9 +38,8 @@ class SequenceMemory(files.Saved):
     """Memory of sequences that is searched by edit distance and learns from feedback.
 
     The candidates of a query are the sequences with the fewest edits, counted by bit-parallel kernels. A trainable edit
-    distance ranks the candidates. If all edits have the same cost, results are exact. With more than about 100,000
-    words, or with sequences of more than 64 symbols, an inverted index of n-grams finds the candidates
-    (:class:`~cmt_numba.CMTRetriever`).
+    distance ranks the candidates. If all edits have the same cost, results are exact. With sequences of more than 64
+    symbols, an inverted index of n-grams finds the candidates (:class:`~cmt_numba.CMTRetriever`).
 
     A rewarded query is stored as an additional form of its sequence, so a single reward corrects an error.
 
@@ -225,10 +222,9 @@ class SequenceMemory(files.Saved):
         return Neighbors(*found)
 
     def _uses_grams(self, forms: PointStore) -> bool:
-        """Build or drop the index of n-grams depending on the size of the memory. Return whether it is used."""
+        """Build or drop the index of n-grams depending on the longest sequence. Return whether it is used."""
         view = forms.view()
-        size = bytes_of_blocks(view) if view.longest <= WORD else 2 * _MOST_BYTES
-        if size <= (_MOST_BYTES if self._grams is None else _MOST_BYTES // 2):
+        if view.longest <= WORD:
             self._grams = None
         elif self._grams is None:
             retriever = CMTRetriever("key", random_state=self.random_state)

@@ -13,11 +13,11 @@ LETTERS = "abcdef"
 EXHAUSTIVE = {"n_candidates": 200, "random_state": 0}
 
 
-@pytest.fixture(params=["blocks", "trees"])
+@pytest.fixture(params=["blocks", "n-grams"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Find candidates in blocks or by trees."""
-    if request.param == "trees":
-        monkeypatch.setattr(_sequence_memory, "_MOST_BYTES", 0)
+    """Find candidates in blocks or by n-grams."""
+    if request.param == "n-grams":
+        monkeypatch.setattr(_sequence_memory, "WORD", 0)
     return str(request.param)
 
 
@@ -104,18 +104,19 @@ def test_a_correction_is_known_at_once(way: str, rng: np.random.Generator):
 
 
 @needs_jit
-def test_trees_exist_only_for_many_sequences(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
+def test_ngrams_are_indexed_only_for_long_sequences(rng: np.random.Generator):
     stored = words(rng, 300)
     memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
     memory.insert(stored[:100])
     memory.remove(np.arange(0, 100, 3))
     expected = memory.query(stored, 3)
-    monkeypatch.setattr(_sequence_memory, "_MOST_BYTES", 2**10)
+    assert memory._grams is None
+    assert memory.insert(["abcde" * 13]).tolist() == [100]
     found = memory.query(stored, 3)
     assert memory._grams is not None
     np.testing.assert_array_equal(found.distances, expected.distances)
     memory.insert(stored[100:])
-    assert memory.query(stored[100:]).ids.ravel().tolist() == list(range(100, len(stored)))
+    assert memory.query(stored[100:]).ids.ravel().tolist() == list(range(101, len(stored) + 1))
     memory.remove(memory.ids[memory.ids >= 20])
     assert memory.query(stored[1:2]).ids.tolist() == [[1]]
     assert memory._grams is None
