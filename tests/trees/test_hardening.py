@@ -294,7 +294,7 @@ def test_estimators_with_odd_rows(kind: Any, sparse: bool):
         estimator = kind(random_state=0).fit(form(rows), y)
         answers = estimator.predict(form(rows))
         assert answers.shape[0] == len(rows)
-        estimator.check_invariants()
+        getattr(estimator, "forest_", estimator).check_invariants()
 
 
 @pytest.mark.parametrize("kind", [CMTClassifier, CMTMultilabelClassifier, CMTRetriever])
@@ -310,4 +310,4 @@ def test_estimators_refuse_broken_sparse(kind: Any):
     outside = changed("csc", indices=lambda old: old + 10**6)
     with pytest.raises(ValueError, match="X must be a valid sparse matrix: "):
         kind(random_state=0).fit(outside, y)
-    fitted.check_invariants()
+    getattr(fitted, "forest_", fitted).check_invariants()
