@@ -401,9 +401,7 @@ class SparseIndex:
         stored = np.flatnonzero(self._ids[: self._n_slots] != NONE)
         require(bool((self._slots[self._ids[stored]] == stored).all()), "each id must be stored once")
         require(stored.size == len(self) == np.count_nonzero(self._slots != NONE), "counts must match")
-        squares = self._squares[stored]
-        require(bool(np.isfinite(squares).all()), "vectors must be finite")
-        require(self.metric != "cosine" or bool((squares > 0.0).all()), "vectors must have a direction")
+        require(bool(np.isfinite(self._squares[stored]).all()), "vectors must be finite")
 
 
 def _with_room(array: np.ndarray, size: int) -> np.ndarray:
