@@ -62,6 +62,8 @@ class LearnedSearch:
         mapped, transformed = self.model.map(queries)
         candidates = self._candidates(index, Q, queries, transformed, k, target_recall, among, n_threads)
         n, m = candidates.shape
+        if m == 0:  # a filter allows no memory
+            return np.full((n, k), NONE), np.full((n, k), -np.inf)
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
         size = max(1, _CELLS_AT_ONCE // (m * queries.shape[1]))
 

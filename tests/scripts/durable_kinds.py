@@ -385,7 +385,7 @@ def kind_of_estimator(cls: Any, labels: Labels, changes: dict[str, Change], *var
         },
         ask=lambda estimator: getattr(estimator, "predict_proba", estimator.kneighbors)(PROBES),
         state=state_of_estimator,
-        variants=tuple({"n_trees": 2, "random_state": 7, **variant} for variant in variants),
+        variants=tuple({"random_state": 7, **variant} for variant in variants),
     )
 
 
@@ -460,11 +460,13 @@ KINDS = {
             "remove_classes": remove_a_class,
             "calibrate": calibrate,
         },
-        {},
-        {"max_examples": 30},
-        {"method": "neighbors"},
+        {"n_trees": 2},
+        {"n_trees": 2, "max_examples": 30},
+        {"n_trees": 2, "method": "neighbors"},
     ),
-    "multilabel": kind_of_estimator(CMTMultilabelClassifier, several_labels, {}, {}, {"threshold": "f1"}),
+    "multilabel": kind_of_estimator(
+        CMTMultilabelClassifier, several_labels, {}, {"n_trees": 2}, {"n_trees": 2, "threshold": "f1"}
+    ),
     "retriever": kind_of_estimator(
         CMTRetriever,
         values,

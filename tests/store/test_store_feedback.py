@@ -221,3 +221,11 @@ def test_moved_keys_find_memories_that_are_not_similar(form: str):
     kept = store.query(Q[:1], 5, where={"even": bool(wanted[0] % 2 == 0)}).keys[0].astype(np.int64)
     assert wanted[0] in kept
     assert (kept % 2 == wanted[0] % 2).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_filter_without_memories_finds_none(form: str):
+    store = taught(form)
+    for n in (1, 2):
+        found = store.query(FORMS[form](rows(n)), 3, where=lambda payload: False)
+        assert found.keys.tolist() == [[None] * 3] * n
