@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from shared.products import best_by_product
+from shared.store_times import Measured, measured, of_other_version, of_store
 from shared.texts import packages
 from shared.vector_rivals import rivals_of
 from shared.vectors import (
@@ -28,6 +29,7 @@ from shared.vectors import (
     graph_of,
     low_rank,
     recall,
+    scattered,
     summaries,
     unit,
 )
@@ -319,73 +321,75 @@ def threads(options: argparse.Namespace) -> None:
 
 @commands.add(
     DATA,
-    argument("--n", type=int, default=50_000, help="vectors of each set, if there are as many"),
+    argument("--n", type=int, default=20_000, help="vectors of each set, if there are as many"),
     argument("--features", type=int, default=256, help="features of clusters, vectors of low rank and texts"),
-    argument("--sets", nargs="+", default=["clusters", "low rank", "pictures", "texts"]),
+    argument("--sets", nargs="+", default=["clusters", "low rank", "scattered", "pictures", "texts"]),
+    argument("--vectors", type=Path, metavar="FILE", help='array for the set "given", for example of sentence vectors'),
+    argument("--other", type=Path, metavar="FOLDER", help="sources of another version, whose store is measured, too"),
 )
 def rivals(options: argparse.Namespace) -> None:
     """Compare the time to reach a recall with a NumPy product, faiss, hnswlib, ScaNN and SVS, on one thread.
 
-    For each library, prints the fastest of several settings, for a batch of 1,000 rows and for single rows.
+    Times are interpolated between settings of a library to the same recall, for a batch of 1,000 rows and for single
+    rows. The ratio after each time is that of the store's time to it.
     """
     n, d = options.n, options.features
     sets = {
         "clusters": lambda: clustered(n, d),
         "low rank": lambda: low_rank(n, d),
+        "scattered": lambda: scattered(n, 32),
         "pictures": lambda: features(options.data, "flickr8k"),
         "texts": lambda: summaries(options.data, n, d),
+        "given": lambda: given(options.vectors, n),
     }
+    headers = ["", "built in s", *(f"{what} {goal}" for goal in GOALS for what in ("batch", "single row"))]
     for name in options.sets:
         data = sets[name]()
         print(f"\n{name}: {data.stored.shape[0]} x {data.stored.shape[1]}\n", flush=True)
-        headers = [
-            "",
-            "built in s",
-            *(f"{what} {target}" for target in (0.95, 0.99) for what in ("batch", "single row")),
-        ]
-        print(tabulate(list(compared(data)), headers), flush=True)
+        rows, times = list[list[str]](), np.empty(0)
+        for library, seconds, results in compared(data, options.other):
+            own = times_at_goals(results)
+            times = own if times.size == 0 else times
+            cells = [f"{a:.0f} ({b / a:.2f})" if np.isfinite(a) else "" for a, b in zip(own, times, strict=True)]
+            rows.append([library, f"{seconds:.1f}", *cells])
+        print(tabulate(rows, headers), flush=True)
 
 
-def compared(data: Vectors) -> Iterator[list[Any]]:
-    """Yield the time to build each index, and its recall and times for two targets."""
-    stored, asked = data
-    product = lambda some: np.argpartition(some @ stored.T, -K, axis=1)[:, -K:]  # noqa: E731
-    true, table = product(asked), {0.95: "", 0.99: ""}
+GOALS = (0.95, 0.99)
 
-    def cells(measured: list[tuple[float, float, str]]) -> list[str]:
-        """Return the fastest searches that reach each target, in a batch and alone."""
-        shown = []
-        for target in table:
-            for column in (1, 2):
-                reached = [row for row in measured if row[0] >= target]
-                best = min(reached, key=lambda row: row[column], default=None)
-                shown.append("" if best is None else f"{best[0]:.3f}, {best[column]:.0f} us")
-        return shown
 
-    def measured(search: Callable[[np.ndarray], Any]) -> tuple[float, float, float]:
-        search(asked[:1])
-        found = search(asked)
-        batch = min(timed(lambda: search(asked))[1] for _ in range(3)) / len(asked)
-        ones = np.split(asked[:200], 200)
-        single = min(timed(lambda: [search(one) for one in ones])[1] for _ in range(3)) / len(ones)
-        return recall(np.asarray(found), true), 1e6 * batch, 1e6 * single
+def times_at_goals(results: list[Measured]) -> np.ndarray:
+    """Return the times in a batch and for single rows at each goal, interpolated; NaN if no setting reaches it."""
+    ordered = np.array(sorted(results))
+    times = [np.interp(goal, ordered[:, 0], ordered[:, i], right=np.nan) for goal in GOALS for i in (1, 2)]
+    return np.array(times)
 
-    store = MemoryStore(random_state=0, n_threads=1)
-    _, seconds = timed(lambda: store.add(range(len(stored)), stored))
-    row = ["store", f"{seconds:.1f}"]
-    for target in table:
-        share, batch, single = measured(lambda some: store.query(some, K, target_recall=target).keys)  # noqa: B023
-        row += [f"{share:.3f}, {batch:.0f} us", f"{share:.3f}, {single:.0f} us"]
-    yield row
-    for rival in rivals_of(stored):
-        results: list[Any] = []
+
+def given(file: Path, n: int) -> Vectors:
+    """Return some rows of an array, scaled to unit length."""
+    rows = np.load(file, mmap_mode="r")
+    some = np.random.default_rng(0).permutation(len(rows))[: n + N_ASKED]
+    rows = unit(rows[np.sort(some)][np.argsort(np.argsort(some))])
+    return Vectors(rows[:-N_ASKED], rows[-N_ASKED:])
+
+
+def compared(data: Vectors, other: Path | None) -> Iterator[tuple[str, float, list[Measured]]]:
+    """Yield the seconds to build each index, and what is measured with its settings. The first is the store."""
+    product = lambda some: np.argpartition(some @ data.stored.T, -K, axis=1)[:, -K:]  # noqa: E731
+    true = product(data.asked)
+    yield "store", *of_store(data, true)
+    if other is not None:
+        yield f"store of {other.name}", *of_other_version(other, data, true)
+    for rival in rivals_of(data.stored):
+        results: list[Measured] = []
         for _, search in rival.searches:
-            if recall(np.asarray(search(asked)), true) >= min(table):
-                results.append(measured(search))
-            if results and results[-1][0] >= max(table) and len(results) > 1:
+            if recall(np.asarray(search(data.asked)), true) >= min(GOALS) - 0.05:
+                results.append(measured(search, data.asked, true))
+            if len(results) > 1 and results[-1].recall >= max(GOALS):
                 break
-        yield [rival.name, f"{rival.seconds:.1f}", *cells(results)]
-    yield ["product", "0.0", *cells([measured(product)])]
+        if results:
+            yield rival.name, rival.seconds, results
+    yield "product", 0.0, [measured(product, data.asked, true)]
 
 
 SHARES = (0.5, 0.1, 0.05, 0.01, 0.005, 0.001)

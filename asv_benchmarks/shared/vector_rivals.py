@@ -23,7 +23,7 @@ class Rival(NamedTuple):
 def rivals_of(X: np.ndarray) -> Iterator[Rival]:
     """Yield the installed rivals with an index of the rows of ``X``, which have unit length."""
     if find_spec("faiss"):
-        for kind, factors in (("SQ8", (1,)), (f"PQ{X.shape[1] // 4}x4fs,RFlat", (4, 10))):
+        for kind, factors in (("SQ8", (1,)), (f"PQ{X.shape[1] // 4}x4fs,RFlat", (4, 10)), ("RaBitQ,RFlat", (4, 10))):
             yield Rival(f"faiss IVF,{kind}", *_of_faiss(X, kind, factors))
     if find_spec("hnswlib"):
         graph, seconds = graph_of(X)

@@ -49,6 +49,12 @@ def low_rank(n: int, n_features: int, rank: int = 20) -> Vectors:
     return Vectors(rows[:n], rows[n:])
 
 
+def scattered(n: int, n_features: int) -> Vectors:
+    """Return normally distributed vectors."""
+    rows = unit(np.random.default_rng(0).normal(size=(n + N_ASKED, n_features)))
+    return Vectors(rows[:n], rows[n:])
+
+
 def summaries(folder: Path, n: int, n_features: int) -> Vectors:
     """Return singular components of the words of package summaries, some of which are queries."""
     lines = read_lines(folder / "packages/summaries.jsonl.gz")
