@@ -248,6 +248,7 @@ def compact(thing: Any, random: Random) -> None:
 def query(store: Any, random: Random) -> None:
     """Query with a filter, which may be cached for the next query."""
     store.query(random.rows(3), 3, where={"n": 1})
+    store.sync()  # a crash may otherwise lose the results of queries, on which evictions depend
 
 
 def state_of_store(store: Any) -> State:
