@@ -53,7 +53,7 @@ def benchmarks(
     monkeypatch.setattr(modules["pairs"], "PAIRS", {"vectors, tree": modules["pairs"].PAIRS["vectors, tree"]})
     monkeypatch.setattr(modules["pairs"].Pairs, "params", (["vectors, tree"],))
     monkeypatch.setattr(modules["stores"], "SIZES", (FEW,))
-    for a_class in (modules["stores"].Add, modules["stores"].Feedback):
+    for a_class in (modules["stores"].Add, modules["stores"].Feedback, modules["stores"].QueryTaught):
         monkeypatch.setattr(a_class, "params", ((FEW,),))
     monkeypatch.setattr(modules["texts"], "LABELS", 20)
     monkeypatch.setattr(modules["estimators"], "LABELS", 100)
