@@ -376,9 +376,9 @@ def test_feedback_on_nothing_teaches_nothing(search: str):
     np.testing.assert_array_equal(retriever.query(keys, 3).scores, before.scores)
 
 
-def test_passes_of_an_evaluation_store_every_memory_once():
+def test_an_evaluation_stores_every_memory_once():
     keys, values = pictures(60)
-    result = batch_evaluation(CMTRetriever(random_state=0), keys, values, seeds=(0,), n_passes=3)
+    result = batch_evaluation(CMTRetriever(random_state=0), keys, values, seeds=(0,))
     assert result.n_train == 48
     assert result.profile is None
 

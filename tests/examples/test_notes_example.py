@@ -1,7 +1,6 @@
 """Tests of the example of a support desk's notes, and of the store for LangGraph in its tutorial."""
 
 import asyncio
-import re
 import sys
 from dataclasses import dataclass
 from datetime import datetime
@@ -69,11 +68,10 @@ def test_a_store_for_langgraph(monkeypatch: pytest.MonkeyPatch):
     for name in ("langgraph", "langgraph.store"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, "langgraph.store.base", base)
-    page = (ROOT / "docs/tutorials/notes.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {}
-    exec("\n".join(re.findall(r"^```py\n(.*?)^```", page, re.M | re.S)), names)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    recipe: Any = __import__("langgraph_store")
 
-    store = names["NotesStore"](MemoryStore(encoder=encode, random_state=0))
+    store = recipe.NotesStore(MemoryStore(encoder=encode, random_state=0))
     user = ("users", "ann")
     values = {"a": {"text": "likes red apples", "n": 1}, "b": {"text": "lives in Rome", "n": 2}}
     assert store.batch([PutOp(user, key, value) for key, value in values.items()]) == [None, None]

@@ -17,7 +17,7 @@ from cmt_numba._jit import machine_code
 from cmt_numba._jit.machine_code import stamp_of
 
 PACKAGE = ROOT / "cmt_numba"
-FOUNDATIONS = ("_jit", "_forest", "_heads")
+FOUNDATIONS = ("_jit", "_forest", "_heads", "_index")
 
 DRAW = """
 import json
@@ -98,9 +98,10 @@ def test_kernels_depend_on_their_own_room_and_the_foundations():
 
 
 def test_a_stamp_covers_the_room_and_all_below(package: Path, monkeypatch: pytest.MonkeyPatch):
-    (package / "_heads").mkdir()
     heads = package / "_heads" / "kernels.py"
-    heads.touch()
+    for path in (heads, package / "_index" / "kernels.py"):
+        path.parent.mkdir()
+        path.touch()
     monkeypatch.setattr(machine_code, "PACKAGE", package)
 
     def stamps() -> dict[str, str]:
@@ -110,7 +111,7 @@ def test_a_stamp_covers_the_room_and_all_below(package: Path, monkeypatch: pytes
     try:
         before = stamps()
         heads.write_text("THRESHOLD = 2\n")
-        assert {room for room, stamp in stamps().items() if stamp != before[room]} == {"_heads"}
+        assert {room for room, stamp in stamps().items() if stamp != before[room]} == {"_heads", "_index"}
         (package / "_jit" / "pruning.py").write_text("")
         assert {room for room, stamp in stamps().items() if stamp != before[room]} == set(FOUNDATIONS)
     finally:
