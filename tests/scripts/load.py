@@ -1,16 +1,18 @@
-"""Serve queries from eight threads while one thread learns; then kill the process and compare its answers.
+"""Query and change memories in folders for an hour, kill their processes again and again, and check what is left.
 
-    python tests/scripts/load.py store --minutes 60
-    python tests/scripts/load.py classifier --minutes 60
-    python tests/scripts/load.py shards --minutes 60      # needs the extra ``ray``
+    python tests/scripts/load.py --minutes 60             # a kill every 5 minutes; needs the extra ``ray``
+    python tests/scripts/load.py texts bandit --minutes 20
 
-The size of the served object stays nearly constant, so its memory must not grow. The script prints the resident memory
-and the latencies once a minute. In the end the process answers a fixed set of queries and is killed (SIGKILL). The
-folder, opened again, must give the same answers. Linux only.
+Each kind has a process with two threads that query and one that makes changes: a store with texts, vectors and rewards,
+which four processes follow, a text classifier with corrections, a bandit, and a store in two shards. Half of the kills
+(SIGKILL) come at any moment: the folder, opened again, must contain every change that was acknowledged. Before the
+others, fixed queries are answered, and the folder must give the same answers. The contents of each kind stop growing
+early, so its memory must too. Linux only.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -19,91 +21,139 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cmt_numba import CMTClassifier, MemoryStore
+from cmt_numba import MemoryStore
+from cmt_numba.bandits import CMTBandit
 from cmt_numba.distributed import ShardedStore, start
+from cmt_numba.text import TextClassifier
 
-_FEATURES = 64
-_THREADS = 8
-_CLASSES = 200
-_MEMORIES = 20_000
-_BATCH = 10
+FEATURES = 64
+MEMORIES = 5_000
+CLASSES = 20
+ACTIONS = 200
+BATCH = 10
+READERS = 4
+REFRESH = 0.5  # seconds
+WORDS = [f"{first}{second}" for first in "bdfgklmnprstvz" for second in ("ab", "al", "en", "ir", "os", "un")]
 
 
 def vectors(n: int, seed: int) -> np.ndarray:
     """Return random rows."""
-    return np.random.default_rng(seed).normal(size=(n, _FEATURES)).astype(np.float32)
+    return np.random.default_rng(seed).normal(size=(n, FEATURES)).astype(np.float32)
+
+
+def sentences(n: int, seed: int) -> list[str]:
+    """Return random sentences of eight words."""
+    return [" ".join(words) for words in np.random.default_rng(seed).choice(WORDS, size=(n, 8))]
 
 
 class ServedStore:
-    """A store or sharded store whose memories are replaced continually."""
+    """A store whose memories are replaced continually, and which learns from rewards."""
 
-    def __init__(self, store: Any) -> None:
-        self.store, self.n_changes = store, 0
+    def __init__(self, folder: Path) -> None:
+        self.store: Any = MemoryStore(folder, random_state=0)
 
-    def prepare(self) -> None:
-        """Fill the store."""
-        self.store.add([f"k{i}" for i in range(_MEMORIES)], vectors(_MEMORIES, 0))
+    def change(self, i: int) -> None:
+        """Replace some memories, and reward a result."""
+        numbers = range(BATCH * i, BATCH * (i + 1))
+        keys = [*(f"k{number % MEMORIES}" for number in numbers), "last"]
+        self.store.upsert(keys, vectors(BATCH + 1, i), [{"change": i}] * (BATCH + 1), sentences(BATCH + 1, i))
+        found = self.store.query(vectors(1, i), 3, texts=sentences(1, i)).keys
+        self.store.feedback(vectors(1, i), found, np.array([[1.0, 0.0, np.nan]]), texts=sentences(1, i))
 
-    def change(self) -> None:
-        """Replace some memories."""
-        self.n_changes += 1
-        keys = [f"k{i % _MEMORIES}" for i in range(_BATCH * self.n_changes, _BATCH * (self.n_changes + 1))]
-        self.store.upsert(keys, vectors(_BATCH, self.n_changes))
+    def n_changes(self) -> int:
+        """Return how many changes the store contains."""
+        return self.store["last"].payload["change"] + 1 if "last" in self.store else 0
 
-    def query(self, row: np.ndarray) -> None:
+    def query(self, i: int) -> None:
         """Answer a query with one row."""
-        self.store.query(row, 5)
+        self.store.query(vectors(1, i % 100), 5, texts=sentences(1, i % 100))
 
-    def answers(self) -> list[Any]:
+    def answers(self) -> Any:
         """Return the answers to fixed queries."""
-        answers: list[Any] = self.store.query(vectors(50, 1), 5, target_recall=1.0).keys.tolist()
-        return answers
+        return self.store.query(vectors(50, 1), 5, target_recall=1.0, texts=sentences(50, 1)).keys.tolist()
 
 
-class ServedClassifier:
-    """A classifier that learns examples and forgets the oldest ones."""
+class ServedShards(ServedStore):
+    """The same in two shards."""
 
-    def __init__(self, classifier: CMTClassifier) -> None:
-        self.classifier, self.n_changes = classifier, 0
-        self.centers = vectors(_CLASSES, 2)
-
-    def _examples(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        y = np.random.default_rng(seed).integers(_CLASSES, size=n)
-        return self.centers[y] + vectors(n, seed), y
-
-    def prepare(self) -> None:
-        """Learn many examples at once."""
-        self.classifier.fit(*self._examples(5_000, 0))
-
-    def change(self) -> None:
-        """Learn some examples."""
-        self.n_changes += 1
-        self.classifier.partial_fit(*self._examples(_BATCH, self.n_changes))
-
-    def query(self, row: np.ndarray) -> None:
-        """Answer a query with one row."""
-        self.classifier.predict(row)
-
-    def answers(self) -> list[Any]:
-        """Return the answers to fixed queries."""
-        answers: list[Any] = self.classifier.predict_proba(vectors(50, 1)).tolist()
-        return answers
-
-
-def open_served(kind: str, folder: Path) -> Any:
-    """Open the folder of the served object."""
-    if kind == "classifier":
-        return ServedClassifier(CMTClassifier.open(folder, max_examples=6_000, random_state=0))
-    if kind == "shards":
+    def __init__(self, folder: Path) -> None:
         start()
-        return ServedStore(ShardedStore(2, path=folder, random_state=0))
-    return ServedStore(MemoryStore(folder, random_state=0))
+        self.store = ShardedStore(2, folder, random_state=0)
+
+
+class ServedTexts:
+    """A text classifier that learns single texts, is corrected, and forgets the oldest texts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.classifier = TextClassifier.open(folder, random_state=0)
+
+    def change(self, i: int) -> None:
+        """Learn a text, correct another, and forget the oldest."""
+        rng = np.random.default_rng(i)
+        label = f"class {rng.integers(CLASSES)}"
+        text = f"{label} {sentences(1, i)[0]}"
+        if i < CLASSES:
+            self.classifier.partial_fit([f"class {i} {text}"], [f"class {i}"], [i])
+        else:
+            self.classifier.partial_fit([text], [label if rng.random() < 0.9 else "class 0"], [i])
+        if i > 300:
+            self.classifier.remove([i - 300])
+
+    def n_changes(self) -> int:
+        """Return how many changes the classifier contains; a removal may be missing after the last one."""
+        return int(max(self.classifier.ids_)) + 1 if getattr(self.classifier, "ids_", None) is not None else 0
+
+    def query(self, i: int) -> None:
+        """Classify a text."""
+        self.classifier.predict(sentences(1, i % 100))
+
+    def answers(self) -> Any:
+        """Return the answers to fixed queries."""
+        return self.classifier.predict_proba(sentences(50, 1)).tolist()
+
+
+class ServedBandit:
+    """A bandit over actions with keys."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bandit = CMTBandit.open(folder, max_memories=2_000, random_state=0)
+
+    def change(self, i: int) -> None:
+        """Decide and learn."""
+        if i == 0:
+            self.bandit.add_actions(np.arange(ACTIONS), vectors(ACTIONS, 0))
+        chosen = self.bandit.act(vectors(1, i))
+        self.bandit.reward(chosen.ids, np.array([float(i % 3 == 0)]))
+
+    def n_changes(self) -> int:
+        """Return how many rewards the bandit has learned."""
+        return self.bandit.n_rewards
+
+    def query(self, i: int) -> None:
+        """Compute the probabilities of actions."""
+        self.bandit.probabilities(vectors(1, i % 100))
+
+    def answers(self) -> Any:
+        """Return the answers to fixed queries."""
+        return self.bandit.probabilities(vectors(50, 1)).tolist()
+
+
+KINDS: dict[str, Callable[[Path], Any]] = {
+    "store": ServedStore,
+    "texts": ServedTexts,
+    "bandit": ServedBandit,
+    "shards": ServedShards,
+}
+
+
+def say(**line: Any) -> None:
+    """Send a line to the process that started this one."""
+    print(json.dumps(line), flush=True)
 
 
 def resident_megabytes() -> float:
@@ -112,83 +162,163 @@ def resident_megabytes() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def serve(kind: str, folder: Path, minutes: float) -> None:
-    """Serve for some minutes, print measurements and answers, and wait to be killed."""
-    served = open_served(kind, folder)
-    served.prepare()
-    served.query(vectors(1, 3))
-    stopped, errors = threading.Event(), []
+def serve(kind: str, folder: Path, pause: float) -> None:
+    """Serve and report each minute until a line arrives; then give the last answers, and wait to be killed."""
+    served = KINDS[kind](folder)
+    if served.n_changes() == 0:
+        for i in range(MEMORIES // BATCH // 5 if kind in ("store", "shards") else 30):
+            served.change(i)
+    n_changes = served.n_changes()
+    say(n_changes=n_changes, answers=served.answers())
+    stopped = threading.Event()
     latencies: dict[str, list[float]] = {"query": [], "change": []}
 
-    def loop(name: str, work: Callable[[], None]) -> None:
+    def loop(name: str, i: int) -> None:
         try:
-            while not stopped.is_set():
+            while not stopped.wait(pause):
                 started = time.perf_counter()
-                work()
+                getattr(served, name)(i)
                 latencies[name].append(time.perf_counter() - started)
+                i += 1
+                if name == "change":
+                    say(acknowledged=i)
         except BaseException as error:
-            errors.append(error)
-            stopped.set()
+            say(error=repr(error))
+            raise
 
-    rows = vectors(_THREADS, 10)
-    threads = [
-        threading.Thread(target=loop, args=("query", partial(served.query, rows[i : i + 1]))) for i in range(_THREADS)
-    ]
-    threads.append(threading.Thread(target=loop, args=("change", served.change)))
+    threads = [threading.Thread(target=loop, args=("query", i)) for i in range(2)]
+    threads.append(threading.Thread(target=loop, args=("change", n_changes)))
     for thread in threads:
         thread.start()
-    ends = time.monotonic() + 60 * minutes
-    print("minute   MB   queries  median us  99 %  99.9 %  longest ms   changes  median ms  longest ms", flush=True)
-    while not stopped.is_set() and time.monotonic() < ends:
-        stopped.wait(min(60.0, max(0.1, ends - time.monotonic())))
-        shown = {name: np.array(times) for name, times in latencies.items()}
+    asked = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), asked.set()), daemon=True).start()
+    while not asked.wait(60.0):
+        queries, changes = (np.array(times) * 1e3 for times in latencies.values())
         for times in latencies.values():
             times.clear()
-        queries, changes = shown["query"], shown["change"]
-        if queries.size and changes.size:
-            half, most, nearly = np.percentile(queries, [50, 99, 99.9]) * 1e6
-            minute = minutes - (ends - time.monotonic()) / 60
-            print(
-                f"{minute:6.1f} {resident_megabytes():5.0f} {queries.size:9,} {half:10.0f}"
-                f" {most:6.0f} {nearly:7.0f} {1e3 * queries.max():10.1f} {changes.size:9,}"
-                f" {1e3 * np.median(changes):10.2f} {1e3 * changes.max():10.1f}",
-                flush=True,
-            )
+        half, most = np.percentile(queries, [50, 99])
+        say(
+            figures=f"{resident_megabytes():5.0f} {queries.size:7,} {half:8.2f} {most:7.1f} {queries.max():7.0f}"
+            f" {changes.size:7,} {np.median(changes):8.2f} {changes.max():7.0f}"
+        )
     stopped.set()
     for thread in threads:
         thread.join()
-    if errors:
-        raise errors[0]
-    print(json.dumps(served.answers()), flush=True)
+    say(answers=served.answers())
     threading.Event().wait()
 
 
+def follow(folder: str, pause: float, ends: float, results: Any) -> None:
+    """Read the store of another process until the end, and report the number of queries and the longest."""
+    n_queries, longest, last = 0, 0.0, -1
+    try:
+        with MemoryStore(folder, read_only=True, refresh_every=REFRESH) as store:
+            while time.time() < ends:
+                started = time.perf_counter()
+                store.query(vectors(1, n_queries % 100), 5, texts=sentences(1, n_queries % 100))
+                longest = max(longest, time.perf_counter() - started)
+                change = store["last"].payload["change"]
+                assert change >= last, f"change {change} after {last}"
+                n_queries, last = n_queries + 1, change
+                time.sleep(pause)
+        results.put(f"{n_queries:,} queries, the longest {1e3 * longest:.0f} ms, up to change {last}")
+    except BaseException as error:
+        results.put(f"ERROR {error!r}")
+
+
+class Supervisor(threading.Thread):
+    """Starts the process of a kind, kills it again and again, and compares what it said before and after."""
+
+    def __init__(self, kind: str, folder: Path, given: argparse.Namespace, ends: float) -> None:
+        super().__init__()
+        self.kind, self.folder, self.given, self.ends = kind, folder / kind, given, ends
+        self.acknowledged, self.answers, self.n_kills = 0, None, 0
+        self.errors: list[str] = []
+        self.has_opened = threading.Event()
+
+    def run(self) -> None:
+        command = [sys.executable, __file__, self.kind, "--serve", str(self.folder), "--pause", str(self.given.pause)]
+        while time.time() < self.ends and not self.errors:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            assert process.stdin is not None
+            assert process.stdout is not None
+            opened = json.loads(process.stdout.readline() or '{"error": "does not open"}')
+            self._compare(opened)
+            self.has_opened.set()
+            kill = threading.Timer(60 * self.given.kill_every, self._end, [process, self.n_kills % 2 == 1])
+            kill.start()
+            self.answers = None
+            for line in process.stdout:
+                self._hear(process, json.loads(line) if line.endswith("\n") else {})
+            kill.cancel()
+            process.wait()
+            self.n_kills += 1
+
+    def _compare(self, opened: dict[str, Any]) -> None:
+        if "error" in opened:
+            self.errors.append(opened["error"])
+        elif self.acknowledged and opened["n_changes"] - self.acknowledged not in (0, 1):
+            self.errors.append(f"{opened['n_changes']} changes, but {self.acknowledged} were acknowledged")
+        elif self.answers is not None and opened["answers"] != self.answers:
+            self.errors.append("other answers after a kill")
+
+    def _end(self, process: subprocess.Popen[str], asks: bool) -> None:
+        if asks:  # the answers come first, then the kill
+            process.stdin.write("answer\n")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+        else:
+            process.send_signal(signal.SIGKILL)
+
+    def _hear(self, process: subprocess.Popen[str], said: dict[str, Any]) -> None:
+        self.acknowledged = said.get("acknowledged", self.acknowledged)
+        if "figures" in said:
+            print(f"{self.kind:8} {said['figures']}", flush=True)
+        if "error" in said:
+            self.errors.append(said["error"])
+        if "answers" in said:
+            self.answers = said["answers"]
+        if "answers" in said or "error" in said:
+            process.send_signal(signal.SIGKILL)
+
+
 def main() -> None:
-    """Serve in a process of its own, kill it, and compare the answers with those of its folder."""
+    """Serve all kinds, and exit with 1 if one of them went wrong."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("kind", choices=("store", "classifier", "shards"))
+    parser.add_argument("kinds", nargs="*", help="by default all: " + ", ".join(KINDS))
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--kill-every", type=float, default=5.0, help="minutes between kills")
+    parser.add_argument("--pause", type=float, default=0.01, help="seconds between the operations of a thread")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    given.kinds = given.kinds or list(KINDS)
     if given.serve is not None:
-        serve(given.kind, given.serve, given.minutes)
+        serve(given.kinds[0], given.serve, given.pause)
         return
+    ends = time.time() + 60 * given.minutes
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / given.kind
-        command = [sys.executable, __file__, given.kind, "--minutes", str(given.minutes), "--serve", str(folder)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("["):
-                break
-            print(line, end="", flush=True)
-        else:
-            sys.exit("the process has failed")
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        same = open_served(given.kind, folder).answers() == json.loads(line)
-        print(f"after SIGKILL the folder answers {'as before' if same else 'DIFFERENTLY'}")
-        sys.exit(not same)
+        supervisors = [Supervisor(kind, Path(temporary), given, ends) for kind in given.kinds]
+        print("kind        MB queries median ms   99 % longest changes median ms longest", flush=True)
+        for supervisor in supervisors:
+            supervisor.start()
+        spawning = multiprocessing.get_context("spawn")
+        results, readers = spawning.Queue(), []
+        if "store" in given.kinds:
+            supervisors[given.kinds.index("store")].has_opened.wait()
+            folder = str(Path(temporary) / "store")
+            readers = [
+                spawning.Process(target=follow, args=(folder, given.pause, ends, results)) for _ in range(READERS)
+            ]
+        for reader in readers:
+            reader.start()
+        for supervisor in supervisors:
+            supervisor.join()
+        reports = [results.get() for _ in readers]
+    for report in reports:
+        print("reader:", report)
+    for supervisor in supervisors:
+        print(f"{supervisor.kind}: {supervisor.acknowledged:,} changes, {supervisor.n_kills} kills,", end=" ")
+        print(*supervisor.errors or ["no error"], sep="; ")
+    sys.exit(any(supervisor.errors for supervisor in supervisors) or any("ERROR" in report for report in reports))
 
 
 if __name__ == "__main__":

@@ -405,7 +405,7 @@ def test_readers_of_the_former_model_are_not_affected_by_a_relabelling(classifie
 def test_sample_weights_count_like_repeated_texts():
     texts = ["red fish", "blue fish", "red bird", "blue bird", "a red fish and a blue bird"] * 3
     labels = ["red", "blue", "red", "blue", "red"] * 3
-    asked = ["the blue bird", "a red fish and a blue bird"]
+    asked = ["the blue bird", "a blue bird"]
     one, heavy, none = (
         TextClassifier(random_state=0).fit(texts, labels, sample_weight=[1, 1, 1, 1, weight] * 3).predict_proba(asked)
         for weight in (1, 5, 0)
