@@ -83,6 +83,7 @@ from .products import (
     exact_scores_of_all,
     top_of_all,
     unscaled_rows,
+    with_standardization,
 )
 from .ridge import (
     Expectation,

@@ -14,7 +14,7 @@ import scipy.sparse
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 
-from .._forest import NONE, Rows, as_matrix
+from .._forest import NONE
 from .._validation import check_real
 from ._input import taken
 
@@ -119,19 +119,19 @@ class Threshold(NamedTuple):
 
 
 def best_threshold(
-    classifier: Any, rows: Rows, answers: scipy.sparse.csr_array, weights: np.ndarray | None, seed: int
+    classifier: Any, X: Any, answers: scipy.sparse.csr_array, weights: np.ndarray | None, seed: int
 ) -> float:
     """Return the threshold with the highest mean F1 on held-out examples.
 
     A clone of the classifier, trained on the remaining examples, scores them. If there are too few examples or no
     labels, return 0.
     """
-    apart, seen = held_out(rows.n_rows, seed)
+    apart, seen = held_out(X.shape[0], seed)
     if apart.size < _FEWEST_FOR_THRESHOLD or answers.nnz == 0:
         return 0.0
     learner: Any = clone(classifier).set_params(threshold=0.0, store_examples=False)
-    learner.fit(as_matrix(rows.take(seen)), answers[seen], sample_weight=taken(weights, seen))
-    row, column, scores = learner._model.labels_above(rows.take(apart), -_LARGEST_THRESHOLD, learner)
+    learner.fit(X[seen], answers[seen], sample_weight=taken(weights, seen))
+    row, column, scores = learner._model.labels_above(learner._checked(X[apart]), -_LARGEST_THRESHOLD, learner)
     wanted = answers[apart]
     n_wanted, n_columns = np.diff(wanted.indptr), answers.shape[1]
     pairs = np.repeat(np.arange(apart.size), n_wanted) * n_columns + wanted.indices

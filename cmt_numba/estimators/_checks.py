@@ -39,7 +39,14 @@ def check_model(estimator: Any, *, thorough: bool) -> None:
 
 
 def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> None:
-    forest, head = index.forest, index.head
+    forest, head, scales = index.forest, index.head, index.scales
+    if scales is not None:
+        arrays = (scales.means, scales.squares, scales.center, scales.inverse)
+        require(
+            not head.parameters.sparse and all(part.size == d and invariants.all_finite(part) for part in arrays),
+            "each feature of dense rows must have one scale",
+        )
+        require(scales.n_rows > 0.0 and np.isfinite(scales.n_rows), "scales must be of rows")
     n_memories = 0 if index.scores_all else n_labels
     require(index.tree.n_memories == n_memories, "either all labels must have a memory or none")
     width = d + index.is_standardized
@@ -86,14 +93,6 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     if index.feature_weights is not None:
         alike = index.feature_weights.counts.size == d and head.parameters.sparse
         require(alike, "each feature of sparse rows must have one weight")
-    if index.scales is not None:
-        scales = index.scales
-        arrays = (scales.means, scales.squares, scales.center, scales.inverse)
-        require(
-            not head.parameters.sparse and all(part.size == d and invariants.all_finite(part) for part in arrays),
-            "each feature of dense rows must have one scale",
-        )
-        require(scales.n_rows > 0.0 and np.isfinite(scales.n_rows), "scales must be of rows")
     if examples is not None:
         alike = examples.parameters == (d, head.parameters.sparse)
         require(alike, "examples must have the same features and format as the head")
@@ -119,7 +118,7 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
 
 def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     index = model.index
-    others = (index.examples, index.example_lengths, index.feature_weights, index.scales)
+    others = (index.examples, index.example_lengths, index.feature_weights)
     require(index.of_sets and all(part is None for part in others), "the index must be one of label sets")
     _check_index(index, model.column_of_label.size, d, thorough)
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows

@@ -34,10 +34,7 @@ from ._feature_scales import (
     FEWEST_OF_A_CLASS,
     FEWEST_ROWS,
     MOST_OF_A_TABLE,
-    FeatureScales,
-    add_rows,
     measure_scales,
-    move_scorers,
 )
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
 from ._fields import CalibrationField, ChoiceField
@@ -279,23 +276,14 @@ class ClassificationModel(files.WithFields):
             index.feature_weights = weights if found is None else found._replace(is_used=weights.is_used)
         if scales is not None:
             lengths = filled(index.example_lengths, rows.n_rows)
-            self._use_scales(measure_scales(rows, lengths, shares, is_used=scales.is_used))
+            index.use_scales(measure_scales(rows, lengths, shares, is_used=scales.is_used))
 
     def _measure_further(self, rows: Rows, batch: ExampleBatch, options: ClassificationOptions) -> None:
         """Measure the features of a batch in addition to earlier ones, which are not stored."""
         index = self.index
         if index.feature_weights is not None:
             index.feature_weights = add_counts(index.feature_weights, options.feature_weights, rows, batch.weights)
-        if index.scales is not None:
-            self._use_scales(add_rows(index.scales, rows, filled(batch.lengths, rows.n_rows), batch.weights))
-
-    def _use_scales(self, scales: FeatureScales) -> None:
-        """Replace the scales of features without changing any answer."""
-        former, index = self.index.scales, self.index
-        if former is not None and scales.is_used and scales.n_used != former.n_used:
-            index.head = heads.without_digest(index.head)
-            move_scorers(index.head, former, scales)
-        index.scales = scales
+        index.measure_further(rows, batch.lengths, batch.weights)
 
     def _warn_if_cut_off(self, rows: Rows) -> None:
         """Warn once if rows of new classes seem to come from a vectorizer fitted without these classes."""

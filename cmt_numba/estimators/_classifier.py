@@ -51,10 +51,8 @@ from ._input import (
     with_class_weights,
 )
 from ._labels import check_classes, in_one_type, positions_of
-from ._neighbors import NEIGHBOR_METRICS, row_lengths
+from ._neighbors import NEIGHBOR_METRICS, lengths_unless_unit, row_lengths
 from ._votes import VOTES
-
-_UNIT = 1e-6  # tolerance for the length of rows scaled to unit length in float32
 
 
 class ClassifiedExamples(NamedTuple):
@@ -302,7 +300,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         y = np.asarray(y)
         weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
         ids = check_example_ids(example_ids, rows.n_rows, None, None, stored=self.store_examples)
-        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_of(X), are_weighted))
+        batch = present(ExampleBatch(rows, y, ids, weights, lengths_unless_unit(X), are_weighted))
         places, of_rows = place_classes(None, batch.y, expected)
         model = ClassificationModel.new(self, batch, places.classes.size)
         model.learn(batch._replace(y=of_rows), places, self, afresh=afresh)
@@ -352,7 +350,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         rows = check_rows(X, sparse=known.index.is_sparse)
         weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
         ids = check_example_ids(example_ids, rows.n_rows, examples, known.example_names, stored=examples is not None)
-        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_of(X), are_weighted))
+        batch = present(ExampleBatch(rows, y, ids, weights, lengths_unless_unit(X), are_weighted))
         places, of_rows = place_classes(known.classes, batch.y, expected)
 
         def learn(model: ClassificationModel) -> ClassificationModel:
@@ -684,11 +682,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def _votes(self, X: Any) -> np.ndarray:
         """Return the votes for each class. ``X`` must have been checked."""
         return self._model.votes(check_rows(X, sparse=self._model.index.is_sparse), row_lengths(X), self)
-
-    def _lengths_of(self, X: Any) -> np.ndarray | None:
-        """Return the lengths of examples, or None if all are 1."""
-        lengths = row_lengths(X)
-        return None if np.all(np.abs(lengths - 1.0) < _UNIT) else lengths
 
     @property
     def forest_(self) -> ContextualMemoryTree:

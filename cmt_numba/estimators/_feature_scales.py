@@ -22,7 +22,6 @@ MOST_OF_A_TABLE = 100
 
 _VALUES_AT_ONCE = 1 << 16  # values in a block of rows, which stays in the cache
 _GROWTH = 1.25  # growth of the number of rows after which measured scales are used
-_LONGEST = 1e12  # products of longer rows may overflow
 _OF_FEATURES = kind_of(np.float64, "features")
 _CONSTANT = 1e-6  # features whose deviation is below this fraction of their mean have only rounding errors
 
@@ -94,31 +93,8 @@ def standardize(scales: FeatureScales, rows: Rows, lengths: np.ndarray) -> Rows:
         of_rows = np.sqrt(np.einsum("ij,ij->i", X, X) + scales.constant**2)
         values[span, :-1] = X / of_rows[:, None]
         values[span, -1] = scales.constant / of_rows
-    return _as_rows(values)
-
-
-def standardize_unscaled(scales: FeatureScales, X: np.ndarray) -> tuple[Rows, np.ndarray] | None:
-    """Return the standardised rows of a matrix and their lengths, or None if a value is not finite or too large."""
-    n_rows, d = X.shape
-    values, lengths = np.empty((n_rows, d + 1), np.float32), np.empty(n_rows, np.float32)
-    step, center, inverse = max(1, _VALUES_AT_ONCE // d), scales.center, scales.inverse
-    with np.errstate(over="ignore", invalid="ignore"):
-        if X.dtype == np.float32:  # float64 would be more exact than the rows, and takes four times as long
-            center, inverse = center.astype(np.float32), inverse.astype(np.float32)
-        for first in range(0, n_rows, step):
-            span = slice(first, first + step)
-            part = values[span]
-            np.subtract(X[span], center, out=part[:, :-1], casting="same_kind")
-            np.multiply(part[:, :-1], inverse, out=part[:, :-1], casting="same_kind")
-            part[:, -1] = scales.constant
-            lengths[span] = np.sqrt(np.einsum("ij,ij->i", part, part))
-    return (_as_rows(values), lengths) if np.maximum.reduce(lengths) < _LONGEST else None  # false for NaN
-
-
-def _as_rows(values: np.ndarray) -> Rows:
-    width = values.shape[1]
-    offsets = np.arange(0, values.size + 1, width, dtype=np.int64)
-    return Rows(values.reshape(-1), np.empty(0, np.int32), offsets, width, False)
+    offsets = np.arange(0, values.size + 1, d + 1, dtype=np.int64)
+    return Rows(values.reshape(-1), np.empty(0, np.int32), offsets, d + 1, False)
 
 
 def move_scorers(head: Head, old: FeatureScales, new: FeatureScales) -> None:

@@ -35,7 +35,7 @@ from .._forest import (
 from .._index import DenseIndex
 from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
-from ._feature_scales import FeatureScales, standardize, standardize_unscaled
+from ._feature_scales import FeatureScales, add_rows, move_scorers, standardize
 from ._feature_weights import FeatureWeights, weigh
 from ._fields import FEATURE_WEIGHTS, TreeField
 from ._input import filled, trim_weights
@@ -75,6 +75,7 @@ _WIDER_LISTS_IN_TRAINING = 3
 # Limits for updates of a head's inverted index and digest.
 _LIGHTEST_LISTED_OF_SETS = 0.1  # weights below this fraction of a label's largest weight are not listed
 _ROWS_WORTH_A_LAYOUT = 64  # break-even point: a layout takes about as long as scoring this many rows without one
+_FARTHEST = 1000.0  # features with larger means, in deviations, lose too many digits unless they are centered first
 _GROWTH_LISTED = 1.25  # growth of the number of labels that triggers an update of the index
 _MANY_LABELS = 1000  # reading this many scorers takes a few milliseconds
 _LABELS_LISTED_A_ROW = 16  # learning a row takes about as long as listing this many labels
@@ -170,6 +171,7 @@ class LabelIndex(files.WithFields):
         scales=files.OptionalField(files.StructureField(FeatureScales, FeatureScales._make)),
     )
     _layout: tuple[heads.Digest, heads.AllScorers | DenseIndex | None] | None = None
+    _unprepared: tuple[heads.Digest, heads.AllScorers | None] | None = None
     _bounds: tuple[heads.Digest, heads.LabelBounds] | None = None
     _n_asked: tuple[heads.Digest, int] | None = None
     _grown: tuple[heads.Digest, ContextualMemoryTree] | None = None
@@ -280,6 +282,23 @@ class LabelIndex(files.WithFields):
         if lengths is not None:
             lengths = lengths[: rows.n_rows] if slots is None else lengths[slots]
         return self.prepared(rows, lengths), labels
+
+    def prepared_matrix(self, X: Any) -> Rows:
+        """Return the rows of a matrix as scorers and trees expect them. ``X`` is an argument for :func:`check_rows`."""
+        return self.prepared(check_rows(X, sparse=self.is_sparse), row_lengths(X) if self.is_standardized else None)
+
+    def use_scales(self, scales: FeatureScales) -> None:
+        """Replace the scales of features without changing any answer."""
+        former = self.scales
+        if former is not None and scales.is_used and scales.n_used != former.n_used:
+            self.head = heads.without_digest(self.head)
+            move_scorers(self.head, former, scales)
+        self.scales = scales
+
+    def measure_further(self, rows: Rows, lengths: np.ndarray | None, weights: np.ndarray | None) -> None:
+        """Measure the scales of features of rows in addition to earlier ones, if scales are measured."""
+        if self.scales is not None:
+            self.use_scales(add_rows(self.scales, rows, filled(lengths, rows.n_rows), weights))
 
     def empty_head(self, n_features: int) -> heads.Head:
         """Return a head without labels for examples with ``n_features`` features."""
@@ -438,6 +457,19 @@ class LabelIndex(files.WithFields):
                 return heads.all_scorers(head, in_tables=True)
         return self._kept(partial(heads.all_scorers if head.parameters.sparse else _compact_scorers, head))
 
+    def _for_unprepared(self, scorers: heads.AllScorers, n_rows: int) -> heads.AllScorers | None:
+        """Return scorers for rows that are not prepared, or None if they are not worth making or not exact enough."""
+        scales, digest = self.scales, self.head.digest
+        if scales is None or not scales.is_used:
+            return scorers
+        if self._unprepared is None or self._unprepared[0] is not digest:
+            is_worth = n_rows >= _ROWS_WORTH_A_LAYOUT or (self._layout is not None and self._layout[0] is digest)
+            if not is_worth:
+                return None
+            made = heads.with_standardization(scorers, scales.center, scales.inverse, scales.constant)
+            self._unprepared = digest, made if made.offset < _FARTHEST * scales.constant else None
+        return self._unprepared[1]
+
     def dense_index(self, options: LabelOptions) -> DenseIndex | None:
         """Return the index of a dense head's scorers, or None if queries do not use it.
 
@@ -575,19 +607,19 @@ class LabelIndex(files.WithFields):
         ``X`` is an argument for :func:`check_rows`; its features are not weighted.
         """
         scorers = self.all_scorers(options, X.shape[0])
+        direct = self._for_unprepared(scorers, X.shape[0]) if scorers is not None else None
+        unscaled = None if direct is None else heads.unscaled_rows(direct, X)
+        if scorers is not None and direct is not None and unscaled is not None:
+            rank_tied = partial(self._best_prepared, scorers, X) if self.is_standardized else None
+            return heads.best_of_all(direct, *unscaled, rank_tied)
         if scorers is not None:
-            if self.scales is not None and self.scales.is_used and type(X) is np.ndarray:
-                unscaled = standardize_unscaled(self.scales, X)
-            else:
-                unscaled = heads.unscaled_rows(scorers, X)
-            if unscaled is not None:
-                return heads.best_of_all(scorers, *unscaled)
-        rows = check_rows(X, sparse=self.is_sparse)
-        rows = self.prepared(rows, row_lengths(X) if self.is_standardized else None)
-        if scorers is not None:
-            return heads.best_of_all(scorers, rows)
-        best: np.ndarray = self.best_labels(rows, 1, options).labels[:, 0]
+            return self._best_prepared(scorers, X)
+        best: np.ndarray = self.best_labels(self.prepared_matrix(X), 1, options).labels[:, 0]
         return best
+
+    def _best_prepared(self, scorers: heads.AllScorers, X: Any, at: np.ndarray | None = None) -> np.ndarray:
+        """Return the best label of the rows at some positions, by default all, after preparing them."""
+        return heads.best_of_all(scorers, self.prepared_matrix(X if at is None else X[at]))
 
     def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> heads.LabelAnswers:
         """Return the ``k`` best labels of each row, padded with NONE and minus infinity."""

@@ -17,8 +17,9 @@ from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_CLASSIFIERS, PASSES, MemoryEstimator, changes_model
 from ._calibration import F1, LOGITS_PER_MARGIN, Threshold, best_threshold
 from ._indicators import first_labels, further_labels, label_sets, labels_of
-from ._input import check_sample_weight, warn_of_scales
+from ._input import check_sample_weight
 from ._multilabel_model import LabelledRows, MultilabelModel
+from ._neighbors import lengths_unless_unit
 
 
 class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
@@ -29,6 +30,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     machine, which decides whether an example has the label. The scorers of common labels learn from all examples (one
     against all). A rarer label's scorer learns only from examples for which the label is a candidate (one against some;
     section 4.2 of the paper). ``partial_fit`` accepts new examples at any time, and new labels as additional columns.
+
+    Dense tables of at most 100 features are standardised. ``kneighbors`` compares examples as they are.
 
     Parameters
     ----------
@@ -155,16 +158,16 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         names, pair, answers = first_labels(Y, classes, X.shape[0])
         self._check_parameters()
         rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])
-        warn_of_scales(X)
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
-            rows, weights = rows.take(kept), weights[kept]
+            X, rows, weights = X[kept], rows.take(kept), weights[kept]
             names, pair, answers = first_labels(labels_of(Y, kept), classes, kept.size)
         n_labels, is_sparse = max(1, np.unique(answers.indices).size), scipy.sparse.issparse(Y)
-        model = fresh._model = MultilabelModel.new(self, rows, n_labels, pair, is_output_sparse=is_sparse)
-        model.learn(LabelledRows(rows, answers, weights), names, self, afresh=True)
+        batch = LabelledRows(rows, answers, weights, lengths_unless_unit(X))
+        model = fresh._model = MultilabelModel.new(self, batch, n_labels, pair, is_output_sparse=is_sparse)
+        model.learn(batch, names, self, afresh=True)
         if self.threshold == F1:
-            model.threshold = best_threshold(self, rows, answers, weights, model.index.seed)
+            model.threshold = best_threshold(self, X, answers, weights, model.index.seed)
         return self._become(fresh)
 
     @keeps_interpreter
@@ -191,18 +194,21 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         """
         if not self.__sklearn_is_fitted__():
             return self._learn_anew(X, Y, classes, sample_weight)
-        rows, known = self._checked(X), self._model
+        X, known = self._checked_matrix(X), self._model
+        rows = check_rows(X, sparse=known.index.is_sparse)
         names, answers = further_labels(Y, known.names, known.pair, rows.n_rows)
         weights = check_sample_weight(sample_weight, rows.n_rows)
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
-            rows, weights = rows.take(kept), weights[kept]
+            X, rows, weights = X[kept], rows.take(kept), weights[kept]
             names, answers = further_labels(labels_of(Y, kept), known.names, known.pair, kept.size)
         if answers.shape[1] < known.n_columns:
             raise ValueError(f"Y must have at least {known.n_columns} columns like the first Y, got {answers.shape[1]}")
 
+        batch = LabelledRows(rows, answers, weights, lengths_unless_unit(X))
+
         def learn(model: MultilabelModel) -> MultilabelModel:
-            model.learn(LabelledRows(rows, answers, weights), names, self, afresh=False)
+            model.learn(batch, names, self, afresh=False)
             return model
 
         return self._change_model("partial_fit", rows.n_rows, learn)
@@ -310,8 +316,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
             Positions among all examples passed to ``fit`` and ``partial_fit``; -1 if fewer examples were found.
         """
-        rows, k = self._checked(X), check_wanted("n_neighbors", n_neighbors, 0)
-        ids, cosines = self._model.nearest_examples(rows, k)
+        X, k = self._checked_matrix(X), check_wanted("n_neighbors", n_neighbors, 0)
+        ids, cosines = self._model.nearest_examples(check_rows(X, sparse=self._model.index.is_sparse), k)
         return (1.0 - cosines, ids) if return_distance else ids
 
     @reads
@@ -348,7 +354,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         return self._model.threshold
 
     def _checked(self, X: Any) -> Rows:
-        return check_rows(self._checked_matrix(X), sparse=self._model.index.is_sparse)
+        X = self._checked_matrix(X)
+        return self._model.index.prepared_matrix(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

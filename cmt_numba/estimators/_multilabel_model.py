@@ -20,6 +20,8 @@ from .._engine import insert_rows, query_forest, roll_back
 from .._forest import NONE, Rows, rescaled
 from .._validation import check_jobs
 from ..tree import ContextualMemoryTree
+from ._choice import MOST_LABELS
+from ._feature_scales import MOST_OF_A_TABLE, measure_scales
 from ._fields import TreeField
 from ._input import filled, taken, total_weights
 from ._label_index import LabelIndex, LabelOptions, routed
@@ -50,6 +52,7 @@ class LabelledRows(NamedTuple):
     rows: Rows
     answers: scipy.sparse.csr_array  # indicator matrix of the labels
     weights: np.ndarray | None  # float32, above 0; None if all are 1
+    lengths: np.ndarray | None  # float32, lengths of the rows before scaling; None if all are 1
 
     def of_answers(self) -> np.ndarray:
         """Return the row of each entry of ``answers``."""
@@ -109,14 +112,25 @@ class MultilabelModel(files.WithFields):
 
     @classmethod
     def new(
-        cls, options: MultilabelOptions, rows: Rows, n_labels: int, pair: np.ndarray | None, *, is_output_sparse: bool
+        cls,
+        options: MultilabelOptions,
+        batch: LabelledRows,
+        n_labels: int,
+        pair: np.ndarray | None,
+        *,
+        is_output_sparse: bool,
     ) -> MultilabelModel:
-        """Return an empty model for rows like ``rows`` and about ``n_labels`` labels."""
+        """Return an empty model for a first batch and about ``n_labels`` labels. It standardises dense tables."""
+        rows, _, weights, lengths = batch
         index, examples = LabelIndex.new(options, rows, n_labels, int(heads.HeadLoss.MIRA), 1.0, of_sets=True), None
         if options.store_examples:
             # Stored examples have their own seed, so that learning does not depend on whether they are stored.
             seed = np.random.SeedSequence([index.seed, 1])
             examples = ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(options.n_jobs), random_state=seed)
+        is_table = not rows.sparse and rows.n_features <= MOST_OF_A_TABLE and n_labels <= MOST_LABELS
+        if is_table and lengths is not None and options.n_head_passes > 0:
+            index.scales = measure_scales(rows, lengths, weights, is_used=True)
+            index.head = index.empty_head(rows.n_features)
         return cls(index, examples, None, pair, is_output_sparse=is_output_sparse)
 
     @property
@@ -158,14 +172,17 @@ class MultilabelModel(files.WithFields):
         self, labelled: LabelledRows, names: np.ndarray | None, options: MultilabelOptions, *, afresh: bool
     ) -> None:
         """Learn rows. Their labels may have new columns; ``names`` are the names of all columns."""
-        index, rows, n_known, of_rows = self.index, labelled.rows, self.index.n_labels, labelled.of_answers()
+        index, n_known, of_rows = self.index, self.index.n_labels, labelled.of_answers()
+        if not afresh:
+            index.measure_further(labelled.rows, labelled.lengths, labelled.weights)
+        rows = index.prepared(labelled.rows, labelled.lengths)
         in_lists = index.learns_in_lists()
         if index.without_trees and not afresh:
             # Trees find new labels until the inverted index is rebuilt.
             index.grow_trees(options)
-        labels = self._add_labels(labelled, of_rows, names, options)
+        labels = self._add_labels(labelled._replace(rows=rows), of_rows, names, options)
         if self.examples is not None:
-            insert_rows(self.examples._forest, rescaled(rows), options.verbose)
+            insert_rows(self.examples._forest, rescaled(labelled.rows), options.verbose)
         if index.n_labels == 0:
             return  # no example has a label yet
         self._choose_common()
@@ -184,7 +201,7 @@ class MultilabelModel(files.WithFields):
 
         New labels are inserted in random order, each with the mean of its rows.
         """
-        (rows, answers, weights), index = labelled, self.index
+        (rows, answers, weights, _), index = labelled, self.index
         n_columns, column_of_label, head = answers.shape[1], self.column_of_label, index.head
         n_new = n_columns - self.n_columns
         label_of_column = np.concatenate([self.label_of_column, np.full(n_new, NONE, np.int64)])

@@ -27,6 +27,7 @@ _PAIRS_WORTH_AN_INDEX = 1 << 26  # products of so many pairs take about as long 
 _MOST_INDEXED = 256  # maximum number of neighbors to find through an index
 _RECALL = 0.99
 _ROUNDING = 2.0**-20  # tolerance for ties of squared distances, relative to the sum of squared lengths
+_UNIT = 1e-6  # tolerance for the length of rows scaled to unit length in float32
 
 
 class NeighborTable(NamedTuple):
@@ -48,6 +49,12 @@ def row_lengths(X: Any) -> np.ndarray:
         return lengths
     squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     return np.sqrt(np.where(squares > 0.0, squares, 1.0)).astype(np.float32)
+
+
+def lengths_unless_unit(X: Any) -> np.ndarray | None:
+    """Return the length of each row, or None if all are 1."""
+    lengths = row_lengths(X)
+    return None if np.all(np.abs(lengths - 1.0) < _UNIT) else lengths
 
 
 def new_table(stored: Rows, lengths: np.ndarray | None, metric: str) -> NeighborTable:

@@ -41,10 +41,10 @@ def test_a_multilabel_classifier_does_not_depend_on_the_number_of_threads(form: 
     labels, scores = tagger.top_labels(X, 4)
     for answer, of_many in zip((labels, scores), tagger.top_labels(repeated(X), 4), strict=True):
         np.testing.assert_array_equal(of_many, np.tile(answer, (30, 1)))
-    expected = tagger._model.labels_above(check_rows(X), 0.0, tagger)
+    expected = tagger._model.labels_above(tagger._checked(X), 0.0, tagger)
     for n_listed in (1, 10):
         for part, as_before in zip(
-            tagger._model.labels_above(check_rows(X), 0.0, tagger, n_listed), expected, strict=True
+            tagger._model.labels_above(tagger._checked(X), 0.0, tagger, n_listed), expected, strict=True
         ):
             np.testing.assert_array_equal(part, as_before)
 

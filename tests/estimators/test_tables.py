@@ -9,12 +9,13 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_classification
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import KFold, cross_val_predict, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cmt_numba import CMTClassifier
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from tests.helpers.journals import crashed
 
 Table = tuple[NDArray[Any], NDArray[Any]]
@@ -130,3 +131,50 @@ def test_neighbors_of_standardised_rows():
     np.testing.assert_array_equal(found, theirs.kneighbors(X[1::2])[1])
     chosen = CMTClassifier(method="auto", random_state=0).fit(X[::2], y[::2])
     assert chosen.score(X[1::2], y[1::2]) > 0.93
+
+
+@pytest.mark.parametrize("name", ["wine", "rare", "moved iris"])
+def test_label_sets_of_tables_are_as_good_as_those_of_scaled_logistic_regression(name: str):
+    X, y = TABLES[name]
+    Y = np.eye(y.max() + 1, dtype=np.int64)[y]
+    scaled = make_pipeline(StandardScaler(), OneVsRestClassifier(LogisticRegression(max_iter=2000)))
+    best: list[float] = []
+    for learner in (scaled, CMTMultilabelClassifier(random_state=0)):
+        decisions = cross_val_predict(
+            learner, X, Y, cv=KFold(5, shuffle=True, random_state=0), method="decision_function"
+        )
+        best.append(float(np.mean(decisions.argmax(axis=1) == y)))
+    assert best[1] > best[0] - 0.02
+
+
+def test_label_sets_of_tables_are_learned_in_batches(tmp_path: Path):
+    X, y = load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(y.size)
+    X, Y = X[order], np.eye(3, dtype=np.int64)[y[order]]
+    at_once = CMTMultilabelClassifier(random_state=0, threshold=0.0).fit(X, Y)
+    batches = CMTMultilabelClassifier(random_state=0, threshold=0.0)
+    for first in range(0, 178, 30):
+        batches.partial_fit(X[first : first + 30], Y[first : first + 30])
+    np.testing.assert_allclose(batches._model.index.scales.means, at_once._model.index.scales.means)
+    assert batches.score(X, Y) > 0.9
+    batches.save(tmp_path / "file")
+    loaded = CMTMultilabelClassifier.load(tmp_path / "file")
+    np.testing.assert_array_equal(loaded.decision_function(X), batches.decision_function(X))
+    distances, neighbors = loaded.kneighbors(X[:5], 1)
+    assert neighbors.ravel().tolist() == list(range(5))
+    assert np.abs(distances).max() < 1e-6
+
+
+def test_answers_for_rows_that_are_not_standardised_are_those_for_standardised_rows(rng: np.random.Generator):
+    X = rng.normal(size=(600, 20)) * rng.lognormal(0, 2, 20) + rng.normal(size=20)
+    y = rng.integers(40, size=600)
+    for shift in (0.0, 100.0, 1e5):  # the last one loses too many digits without centering
+        classifier = CMTClassifier(random_state=0, feature_weights="scale").fit(X + shift, y)
+        expected = classifier.decision_function(X + shift).argmax(axis=1)
+        for rows in (X + shift, np.asfortranarray(X + shift)):
+            np.testing.assert_array_equal(classifier.predict(rows), expected)
+        single = [classifier.predict(row)[0] for row in (X + shift)[:200, None]]
+        np.testing.assert_array_equal(single, expected[:200])
+    huge = X.copy()
+    huge[0, 0] = 1e25
+    np.testing.assert_array_equal(classifier.predict(huge), classifier.decision_function(huge).argmax(axis=1))
