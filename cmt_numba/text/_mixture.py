@@ -196,10 +196,13 @@ def faded(weights: np.ndarray, share: float) -> np.ndarray:
     return moved
 
 
-def leads_of_shares(scores: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
-    """Return the mean lead of the best class over the second for each of ``SHARES``."""
+def leads_of_shares(sums: list[np.ndarray], others: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
+    """Return the mean lead of the best class over the second for each of ``SHARES``.
+
+    ``sums`` are the scores by class sums for each share, and ``others`` those of the other scorers.
+    """
     leads = []
-    for share in SHARES:
-        logits = np.partition(weighted_sum(scores, faded(weights, share)), -2, axis=1)
+    for share, of_sums in zip(SHARES, sums, strict=True):
+        logits = np.partition(weighted_sum([of_sums, *others], faded(weights, share)), -2, axis=1)
         leads.append(float(np.mean(logits[:, -1] - logits[:, -2])))
     return np.maximum(leads, _LEAST)

@@ -170,6 +170,7 @@ class TextModel(files.WithFields):
         first += [FIRST_WEIGHTS["vectors"]] if n_labels <= _MOST_CLASSES else []
         first += [FIRST_WEIGHTS["dense"]] if self.stored.encoded is not None else []
         most, scores, held_out = max(1, 4 * _MOST_CELLS // n_labels), [], []
+        later: list[np.ndarray] = []
         for fold in folds_of(labels, self.generator):
             fold = fold[:most]
             trial, seen = TextModel(self.generator, self.names), np.delete(np.arange(labels.size), fold)
@@ -179,14 +180,32 @@ class TextModel(files.WithFields):
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
             scores.append(trial.scores(self.stored.features_at(fold), encoded))
             held_out.append(labels[fold])
+            if not later and 1 < n_labels <= _MOST_CLASSES:
+                texts = LabelledTexts(hashed, trial.frequencies, labels[seen], n_labels, self.stored.importance[seen])
+                later = trial._later_scores(texts, self.stored.features_at(fold))
         joined, right = [np.zeros((0, n_labels))] * len(first), np.empty(0, np.int64)
         if scores:
             joined, right = [np.concatenate(parts) for parts in zip(*scores, strict=True)], np.concatenate(held_out)
         self.weights = learn_weights_of_scores(joined, right, np.array(first))
         self.confidence = learn_confidence(weighted_sum(joined, self.weights), right, self.weights[0])
         self.n_weighed = labels.size
-        if 1 < n_labels <= _MOST_CLASSES and right.size:
-            self.leads = leads_of_shares(joined, self.weights)
+        if later:
+            self.leads = leads_of_shares(later, scores[0][1:], self.weights)
+
+    def _later_scores(self, texts: LabelledTexts, held_out: HashedTexts) -> list[np.ndarray]:
+        """Return the scores of held-out texts by class sums for each of ``SHARES``, when texts have come one by one.
+
+        With each new text, some stored texts are learned again, which raises the scores of all texts. ``texts`` are the
+        stored texts. The class sums are changed.
+        """
+        n, n_done, scores, generator = texts.labels.size, 0, [], copy.deepcopy(self.generator)
+        for share in reversed(SHARES):
+            n_since = min(_MANY, (1.0 / max(share, _LEAST) - 1.0) / _FADING) * n
+            n_again = int(n_since * _n_replayed(texts.hashed, n)) - n_done
+            self.sums.learn_further(texts, np.empty(0, np.int64), generator.integers(0, n, n_again))
+            scores.append(self.sums.scores(held_out, self.frequencies))
+            n_done += n_again
+        return scores[::-1]
 
     # Additional texts
 
@@ -253,8 +272,7 @@ class TextModel(files.WithFields):
         """Learn the last ``n`` texts together with a random sample of earlier texts."""
         texts, n_all = self._labelled(), len(self.stored)
         new, n_old = np.arange(n_all - n, n_all), n_all - n
-        mean_size = max(1, self.stored.hashed.columns.size // n_all)
-        n_again = n * min(_REPLAYED, 1 + n_old // 10, 1 + _REPLAYED_FEATURES // mean_size) if n_old else 0
+        n_again = n * _n_replayed(self.stored.hashed, n_old) if n_old else 0
         self.sums.learn_further(texts, new, self.generator.integers(0, max(1, n_old), n_again))
         if self.vectors is not None:
             self.vectors.introduce(texts, new)
@@ -407,3 +425,9 @@ class TextModel(files.WithFields):
         require(sizes == (n_scores, SHARES.size, 4), "each scorer must have a weight")
         require(bool(model.confidence[3] > 0.0), "the logit of an unknown class must be positive")
         return model
+
+
+def _n_replayed(hashed: HashedTexts, n_old: int) -> int:
+    """Return the number of stored texts to learn again with each new text."""
+    mean_size = max(1, hashed.columns.size // max(1, hashed.starts.size - 1))
+    return min(_REPLAYED, 1 + n_old // 10, 1 + _REPLAYED_FEATURES // mean_size)
