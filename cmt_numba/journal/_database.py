@@ -254,6 +254,11 @@ class EntryDatabase:
         found: Any = self.run("SELECT min(sequence) FROM entries")
         return found  # type: ignore[no-any-return]
 
+    def last_entry(self) -> int | None:
+        """Return the number of the last entry, or None if there is none."""
+        found: Any = self.run("SELECT max(sequence) FROM entries")
+        return found  # type: ignore[no-any-return]
+
     # Changes
 
     def _prepare(self, tables: ExtraTables | None) -> None:

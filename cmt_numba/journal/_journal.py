@@ -308,7 +308,7 @@ class Journal:
         self._catch_up()
         if counts:
             form.enter_notes()
-        before, mark = (self.sequence, self._n_unsynced, self._journal), form.mark()
+        before, mark = self._counts(), form.mark()
         n_written = database.connection.total_changes
         self._is_under_way, keep_earlier = True, True
         try:
@@ -329,22 +329,25 @@ class Journal:
             self._take_snapshot_if_due()
         return answer
 
+    def _counts(self) -> tuple[int, int, _Effort, bool]:
+        return self.sequence, self._n_unsynced, self._journal, self._is_too_large
+
     def _commit(self, before: int) -> None:
         """Commit the changes after number ``before``. Every ``sync_every`` changes, wait for the disk."""
-        if self._is_too_large:
-            self._take_snapshot()
-        elif self.sequence > before and self._n_unsynced >= self._durability.sync_every:
+        if self._is_too_large or (self.sequence > before and self._n_unsynced >= self._durability.sync_every):
             self._sync()
         else:
             self.folder.database.commit()
 
-    def _undo(self, before: tuple[int, int, _Effort], keep_earlier: bool, is_changed: bool) -> None:
-        """Undo the writes of a change and, if ``is_changed``, restore the object."""
-        self.sequence, self._n_unsynced, self._journal = before
-        self._is_too_large, self.is_behind, self._is_undone = False, True, False
+    def _undo(self, before: tuple[int, int, _Effort, bool], keep_earlier: bool, is_changed: bool) -> None:
+        """Undo the writes of a change. Restore the object if ``is_changed``, or if the database does not match it."""
+        self.sequence, self._n_unsynced, self._journal, self._is_too_large = before
+        self.is_behind, self._is_undone = True, False
         with suppress(OSError, FileFormatError, AlreadyOpenError):
             self.folder.database.undo_change(keep_earlier)
-            self.is_behind, self._is_undone = is_changed, True
+            # A commit that failed may have removed earlier entries, and one that succeeded cannot be undone.
+            self.is_behind = is_changed or self.folder.database.last_entry() != self.sequence
+            self._is_undone = True
         with suppress(JournalError):  # the next change retries
             self._catch_up()
 
@@ -356,6 +359,7 @@ class Journal:
             if not self._is_undone:  # otherwise keep the notes before the failed change
                 self.folder.database.roll_back()
             self._form.use(self._replay_all())
+            self._is_too_large = False
         except (FileFormatError, MemoryError, OSError, AlreadyOpenError) as error:
             message = f"{self.path}: a failed change could not be undone: {error}; close the folder and open it again"
             raise JournalError(message) from error
@@ -464,12 +468,19 @@ class Journal:
     # Syncing and snapshots
 
     def sync(self) -> None:
-        """Write all changes to disk and wait until they are stored."""
+        """Write all changes to disk and wait until they are stored.
+
+        If this fails, the changes that readers have made since the last change are undone.
+        """
         with self._writing:
             self.check_changeable()
             self._catch_up()
             self._form.enter_notes()
-            self._write(self._sync)
+            try:
+                self._write(self._sync)
+            except BaseException:
+                uninterrupted(self._undo, self._counts(), False, False)
+                raise
 
     def snapshot(self) -> None:
         """Replace the journal with a snapshot. This happens automatically when the journal becomes long."""
@@ -506,8 +517,12 @@ class Journal:
                 self.folder.close()
 
     def _sync(self) -> None:
-        self.folder.sync(self.sequence)
-        self._n_unsynced = 0
+        """Commit all entries and wait for the disk. Take a snapshot if a change was too large for an entry."""
+        if self._is_too_large:
+            self._take_snapshot()
+        else:
+            self.folder.sync(self.sequence)
+            self._n_unsynced = 0
 
     def _most_bytes(self) -> int:
         """Return the size of the journal above which a snapshot is due."""

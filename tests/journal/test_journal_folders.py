@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from journals import FORMS_AND_EVICTIONS, OPTIONS, change, execute, same
 from saved import dense_rows
 
-from cmt_numba import ContextualMemoryTree, FileFormatError
+from cmt_numba import CMTClassifier, ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba._engine import Forest
 from cmt_numba._forest.eviction import RandomEviction
 from cmt_numba.journal import DurableTree, JournalError, SharedConnection
@@ -337,6 +337,88 @@ def test_queries_answer_although_the_disk_is_full(folder: Path):
         tree.insert(np.eye(3)[2:])
     with DurableTree(folder) as tree:
         assert sorted(tree.ids) == [0, 1, 4]
+
+
+def fill_disk_once(database: Any, statement: str, monkeypatch: pytest.MonkeyPatch, *, after: bool = False) -> None:
+    """Let the next execution of a statement fail as on a full disk, where SQLite rolls the transaction back."""
+
+    def run(sql: str, values: Any = ()) -> Any:
+        if not sql.startswith(statement):
+            return execute(sql, values)
+        monkeypatch.undo()
+        if after:
+            execute(sql, values)
+        elif database.connection.in_transaction:
+            database.connection.rollback()
+        raise OSError(errno.ENOSPC, "no room")
+
+    execute = database.execute
+    monkeypatch.setattr(database, "execute", run)
+
+
+@pytest.mark.parametrize("sync_every", [1, 3])
+def test_changes_by_readers_that_a_full_disk_rolls_back_are_not_acknowledged(
+    sync_every: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    X, y = dense_rows(40, 4), np.arange(40) % 2
+    with CMTClassifier.open(folder, sync_every=sync_every, random_state=0) as classifier:
+        classifier.partial_fit(X, y)
+        journal = classifier._folder.journal
+        before = classifier.predict_proba(X)
+        fill_disk_once(journal.folder.database, "COMMIT", monkeypatch)
+        with pytest.raises(JournalError, match="cannot be written to the journal"):
+            classifier.calibrate(X, 1 - y)
+        classifier.calibrate(X, 1 - y)  # the same calibration, which is entered again
+        after = classifier.predict_proba(X)
+        assert not np.array_equal(before, after)
+    with CMTClassifier.open(folder) as classifier:
+        assert np.array_equal(classifier.predict_proba(X), after)
+
+
+@pytest.mark.parametrize("statement", ["INSERT", "COMMIT", "SAVEPOINT"])
+def test_a_full_disk_may_also_roll_back_what_queries_have_noted(
+    statement: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows = dense_rows(12, 4)
+    with DurableTree(folder, sync_every=3, max_memories=10, random_state=0) as tree:
+        tree.insert(rows[:10])
+        tree.query(rows[:5], 2)
+        assert tree.sequence > 1
+        fill_disk_once(tree._journal.folder.database, statement, monkeypatch)
+        with pytest.raises(JournalError, match="cannot be written to the journal"):
+            tree.insert(rows[10:11])
+        assert tree.sequence == 1
+        tree.insert(rows[11:])
+        tree.sync()
+    with DurableTree(folder) as again:
+        assert same(again, tree)
+
+
+@pytest.mark.parametrize("statement", ["PRAGMA user_version", "COMMIT"])
+def test_a_commit_whose_sync_fails_is_not_numbered_twice(statement: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    with MemoryStore(folder, sync_every=2) as store:
+        store.add(["a", "b"], np.eye(2), [{"n": 1}, {"n": 2}])
+        fill_disk_once(store._contents.journal.folder.database, statement, monkeypatch, after=True)
+        with pytest.raises(JournalError, match="cannot be written to the journal"):
+            store.create_index("n")
+        store.add(["c"], np.ones((1, 2)))
+    with MemoryStore(folder) as store:
+        assert sorted(store) == ["a", "b", "c"]
+
+
+def test_changes_by_readers_may_be_too_large_for_an_entry(folder: Path):
+    rows = dense_rows(2000, 4)
+    with DurableTree(folder, snapshot_bytes=0, max_memories=10, random_state=0) as tree:
+        tree.insert(rows[:5])
+        tree.query(rows, 5)
+        tree.sync()
+        assert tree._journal.folder.base == tree.synced_sequence == tree.sequence > 1
+        tree.query(rows, 5)
+        with pytest.raises(ValueError, match="features"):
+            tree.insert(rows[:, :3])
+        tree.insert(rows[5:9])
+    with DurableTree(folder) as again:
+        assert same(again, tree)
 
 
 def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch):
