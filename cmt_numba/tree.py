@@ -230,7 +230,7 @@ class ContextualMemoryTree:
 
         Parameters
         ----------
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
             Keys: real, finite numbers. The first insert determines whether the tree stores dense or sparse keys; later
             keys are converted.
         progress : bool, default False
@@ -264,7 +264,7 @@ class ContextualMemoryTree:
 
         Parameters
         ----------
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
             Queries.
         k : int, default 1
             Number of memories to return for each row, at most 1,000,000 or ``n_memories``, whichever is larger.
@@ -331,7 +331,7 @@ class ContextualMemoryTree:
 
         Parameters
         ----------
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
             The queries.
         hits : Hits
             The return value of :meth:`query`. Memories and nodes that have been removed since the query are skipped.

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import _forest as forests
 from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, workers
-from .._validation import check_known, check_rows, unit_rows
+from .._validation import as_rows, check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
 
@@ -166,6 +166,7 @@ class Forest:
 
     def check_rows(self, X: Any) -> forests.Rows:
         """Convert ``X`` to rows, dense or sparse like the stored keys. Raises TypeError or ValueError."""
+        X = as_rows(X)
         if self.state is None:
             return check_rows(X, n_threads=self.most_threads())
         parameters = self.state.parameters

@@ -19,6 +19,7 @@ from .. import store as stores
 from .._display import warn
 from .._validation import (
     MOST_WANTED,
+    as_rows,
     check_entries,
     check_integer,
     check_matrix,
@@ -365,7 +366,7 @@ class ShardedStore:
     def _check_vectors(self, X: Any) -> Any:
         """Check vectors or queries, and return them as float32."""
         self._client.check_open()
-        X = check_matrix(stores.as_rows(X))
+        X = check_matrix(as_rows(X))
         if self._topology.schema.n_features not in (None, X.shape[1]):
             self._client.survey()  # the topology of this client may be outdated
         X = check_matrix(X, n_features=self._topology.schema.n_features)
@@ -399,7 +400,7 @@ class ShardedStore:
         if self._encoder is not None and X is None:
             X = stores.encode_texts(self._encoder, "encode_document", given)
         if X is not None:
-            X = check_matrix(stores.as_rows(X))
+            X = check_matrix(as_rows(X))
             stores.check_values(X, self.metric)
             stores.check_one_for_each_row(checked, X.shape[0])
         if isinstance(payloads, dict) and len(checked) == 1:

@@ -43,7 +43,6 @@ from ._checks import (
     DuplicateKeyError,
     Key,
     are_none,
-    as_rows,
     check_answers,
     check_keys,
     check_kind,

@@ -8,7 +8,6 @@ from datetime import date, time
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from .._validation import OneOf, check_entries, unmasked
 
@@ -229,14 +228,6 @@ def check_stored(keys: list[Key], ids: np.ndarray) -> None:
 def check_metric(metric: Any) -> str:
     """Return the name of a metric. Raise TypeError or ValueError if it is unknown."""
     return OneOf(METRICS).check("metric", _OTHER_METRICS.get(metric, metric) if isinstance(metric, str) else metric)
-
-
-def as_rows(X: Any) -> Any:
-    """Return a one-dimensional array or list as a single row, and anything else unchanged."""
-    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
-        return X.reshape(1, -1) if X.ndim == 1 else X
-    is_vector = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], int | float | np.number)
-    return [X] if is_vector else X
 
 
 def check_values(X: Any, metric: str) -> None:

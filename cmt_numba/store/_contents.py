@@ -14,13 +14,12 @@ import scipy.sparse
 from .._change import ReadWriteLock, uninterrupted
 from .._forest import InvariantError
 from .._jit import switching_soon
-from .._validation import check_entries, check_matrix
+from .._validation import as_rows, check_entries, check_matrix
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from ._checks import (
     DuplicateKeyError,
     Key,
-    as_rows,
     check_keys,
     check_kind,
     check_payloads,
@@ -180,8 +179,7 @@ class StoreContents(DurableForm):
         not that of ``others``, the words of texts.
         """
         index = self.state.index
-        X = X if getattr(X, "ndim", 0) == 2 else as_rows(X)
-        X = check_matrix(X, n_features=None if index is None else index.n_features)
+        X = check_matrix(as_rows(X), n_features=None if index is None else index.n_features)
         if index is not None and (self.state.form == "dense") != isinstance(X, np.ndarray):
             X = X.toarray() if self.state.form == "dense" else scipy.sparse.csr_array(X)
         check_values(X, self.state.options.metric)

@@ -12,6 +12,7 @@ import scipy.sparse
 
 from cmt_numba import ContextualMemoryTree, DurableTree, Hits
 from cmt_numba._forest.state import MOST_MEMORIES, N_MEMORIES
+from cmt_numba.text import BM25Vectorizer
 
 WIDTH = 8
 
@@ -72,6 +73,12 @@ def with_value(value: Any, dtype: Any = np.float64) -> np.ndarray:
     return rows
 
 
+def broken_row() -> Any:
+    row = scipy.sparse.csr_array(np.eye(WIDTH))[0].tocoo()
+    row.coords = (row.coords[0] + np.int32(2**20),)
+    return row
+
+
 BAD_ROWS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "nan": (lambda: with_value(np.nan), ValueError, "X must be finite in float32: row 1 holds NaN"),
     "infinity": (lambda: with_value(-np.inf, np.float32), ValueError, "X must be finite in float32: row 1"),
@@ -85,15 +92,10 @@ BAD_ROWS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         f"X must have {WIDTH} features .*got {WIDTH + 1}",
     ),
-    "one dimension": (lambda: np.ones(WIDTH), ValueError, r"X must have two dimensions .*got 1; write X.reshape"),
     "three dimensions": (lambda: np.ones((2, WIDTH, 1)), ValueError, "X must have two dimensions .*got 3"),
     "scalar": (lambda: 1.0, ValueError, "X must have two dimensions .*got 0"),
     "none": (lambda: None, ValueError, "X must have two dimensions .*got 0"),
-    "sparse, one dimension": (
-        lambda: scipy.sparse.coo_array(np.ones(WIDTH)),
-        ValueError,
-        "X must have two dimensions .*got 1",
-    ),
+    "sparse row beyond its width": (broken_row, ValueError, "index"),
     "no rows": (lambda: np.empty((0, WIDTH)), ValueError, "X must have at least one row and one feature"),
     "no features": (lambda: np.empty((3, 0)), ValueError, "X must have at least one row and one feature"),
     "sparse, no rows": (lambda: scipy.sparse.csr_array((0, WIDTH)), ValueError, "X must have at least one row"),
@@ -144,6 +146,24 @@ def test_too_many_memories(tree: ContextualMemoryTree):
         with pytest.raises(ValueError, match="X must have at most 2 rows, got 3"):
             tree.insert(np.ones((3, WIDTH)))
         totals[N_MEMORIES] = held
+
+
+@pytest.mark.parametrize(
+    "form", [np.array, list, scipy.sparse.csr_array, scipy.sparse.coo_array, scipy.sparse.dok_array]
+)
+def test_a_single_row(form: Callable[[Any], Any]):
+    tree, rows = ContextualMemoryTree(), np.eye(3, WIDTH) + 0.1
+    tree.insert(rows)
+    for i, row in enumerate(rows):
+        own = form(row) if form is not list else row.tolist()
+        assert tree.query(own).ids.tolist() == [[i]]
+    assert tree.insert(form(rows[0])).tolist() == [3]
+    texts = ["a red apple", "a green pear"]
+    vectorizer = BM25Vectorizer()
+    found = ContextualMemoryTree()
+    X = vectorizer.fit_transform(texts)
+    found.insert(X)
+    assert found.query(X[1]).ids.tolist() == [[1]]
 
 
 @pytest.mark.parametrize("sparse", [False, True])
