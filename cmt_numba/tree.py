@@ -8,23 +8,10 @@ from typing import Any, Self
 import numpy as np
 
 from . import _engine as engine
+from . import _validation as checks
 from ._change import ReadWriteLock, changes
 from ._forest import Hits, Leaves, ShownHits
 from ._jit import keeps_interpreter
-from ._validation import (
-    MOST_WANTED,
-    check_among,
-    check_groups,
-    check_hits,
-    check_ids,
-    check_integer,
-    check_memory_ids,
-    check_passes,
-    check_real,
-    check_rewards,
-    check_seed,
-    check_wanted,
-)
 from .persistence import Contents, read_object, refusing, take, write_object
 from .rewards import Reward
 
@@ -141,7 +128,7 @@ class ContextualMemoryTree:
     ) -> None:
         given = locals()
         options = {name: constraint.check(name, given[name]) for name, constraint in engine.OPTIONS.items()}
-        n_threads, seed = options.pop("n_threads"), check_seed(options.pop("random_state"))
+        n_threads, seed = options.pop("n_threads"), checks.check_seed(options.pop("random_state"))
         self._forest = engine.Forest(options, n_threads, seed.generate_state(n_trees + 1, np.uint64))
 
     def __repr__(self) -> str:
@@ -296,16 +283,16 @@ class ContextualMemoryTree:
         """
         forest = self._forest
         rows = forest.check_rows(X)
-        k = check_wanted("k", k, forest.n_memories)
-        n_leaves = None if n_probes is None else check_integer("n_probes", n_probes, 1)
-        epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
+        k = checks.check_wanted("k", k, forest.n_memories)
+        n_leaves = None if n_probes is None else checks.check_integer("n_probes", n_probes, 1)
+        epsilon = checks.check_real("epsilon", epsilon, 0.0, 1.0)
         if among is not None and epsilon > 0.0:
             raise ValueError(
                 "epsilon must be 0 if among is given, because exploration ignores filters: pass epsilon=0.0"
             )
         candidates = None
         if among is not None:
-            candidates = forest.filters.of(among, None, lambda: engine.Filter(*check_among(among)))
+            candidates = forest.filters.of(among, None, lambda: engine.Filter(*checks.check_among(among)))
         hits = engine.query_forest(
             forest,
             rows,
@@ -353,9 +340,9 @@ class ContextualMemoryTree:
         """
         forest = self._forest
         rows = forest.check_rows(X)
-        hits = check_hits(hits, rows.n_rows, forest.state)
-        rewards = check_rewards(rewards, hits.ids)
-        rate = check_real("key_learning_rate", key_learning_rate, 0.0, 1.0)
+        hits = checks.check_hits(hits, rows.n_rows, forest.state)
+        rewards = checks.check_rewards(rewards, hits.ids)
+        rate = checks.check_real("key_learning_rate", key_learning_rate, 0.0, 1.0)
         engine.warn_if_in_vain(forest, hits, rewards)
         engine.update_rows(forest, rows, hits, rewards, progress, rate)
 
@@ -387,8 +374,8 @@ class ContextualMemoryTree:
             If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
         rows = self._forest.check_rows(X)
-        ids = check_memory_ids(ids, rows.n_rows)
-        engine.teach_rows(self._forest, rows, ids, check_passes("n_passes", n_passes, 1), afresh, progress)
+        ids = checks.check_memory_ids(ids, rows.n_rows)
+        engine.teach_rows(self._forest, rows, ids, checks.check_passes("n_passes", n_passes, 1), afresh, progress)
 
     def learn(
         self,
@@ -455,12 +442,12 @@ class ContextualMemoryTree:
         rows = self._forest.check_rows(X)
         how = engine.Supervision(
             reward,
-            None if own_ids is None else check_memory_ids(own_ids, rows.n_rows),
-            check_integer("k", k, 1, MOST_WANTED - 1),  # plus one, because a row may find itself
+            None if own_ids is None else checks.check_memory_ids(own_ids, rows.n_rows),
+            checks.check_integer("k", k, 1, checks.MOST_WANTED - 1),  # plus one, because a row may find itself
             max(8, _LEAVES_OF_EACH * self._forest.n_trees) if n_probes is None else n_probes,
             epsilon,
-            check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
-            check_passes("n_passes", n_passes, 1),
+            checks.check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
+            checks.check_passes("n_passes", n_passes, 1),
         )
         if not callable(reward):
             raise TypeError(f"reward must be a function of rows and ids, got {type(reward).__name__}")
@@ -478,7 +465,7 @@ class ContextualMemoryTree:
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored memories.
         """
-        engine.remove_ids(self._forest, check_ids(ids))
+        engine.remove_ids(self._forest, checks.check_ids(ids))
 
     @keeps_interpreter
     @changes
@@ -503,7 +490,7 @@ class ContextualMemoryTree:
             replaced. Memories with new keys may stay in their old leaves until they are rerouted.
         """
         rows = self._forest.check_rows(X)
-        ids = check_ids(check_memory_ids(ids, rows.n_rows))
+        ids = checks.check_ids(checks.check_memory_ids(ids, rows.n_rows))
         engine.replace_rows(self._forest, ids, rows, progress)
         engine.enter_returned(self._forest, ids[:, None])
 
@@ -517,7 +504,7 @@ class ContextualMemoryTree:
         progress : bool, default False
             Show a progress bar.
         """
-        engine.reroute_memories(self._forest, check_integer("n", n, 0), progress)
+        engine.reroute_memories(self._forest, checks.check_integer("n", n, 0), progress)
 
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
         """Rebuild the trees from the root down around groups of memories, such as classes.
@@ -540,8 +527,8 @@ class ContextualMemoryTree:
         progress : bool, default False
             Show a progress bar.
         """
-        ids = check_ids(ids)
-        engine.rebuild_trees(self._forest, ids, check_groups(groups, ids.size), progress)
+        ids = checks.check_ids(ids)
+        engine.rebuild_trees(self._forest, ids, checks.check_groups(groups, ids.size), progress)
 
     def compact(self) -> None:
         """Reorder the storage of memories for faster queries. Answers do not change.

@@ -73,22 +73,11 @@ class ReadWriteLock:
     Copies of the object, objects loaded from files, and child processes have their own locks. A fork waits for the
     changes of other threads, so the child process never inherits an incomplete change.
 
-    Parameters
-    ----------
-    is_outer : bool, default False
-        Whether changes of the object also change inner objects, which have locks of their own. Forks acquire outer
-        locks first.
-
-    Attributes
-    ----------
-    is_outer : bool
-        Whether the lock is an outer lock.
-    instant : Lock
-        A lock for data that readers also change, held only for very short operations.
-    n_steps : int
-        Number of steps so far. If two reads see the same number, the object has not changed between them.
-    before_read : callable or None
-        A function to call before each read, outside of changes.
+    - ``is_outer``: whether changes of the object also change inner objects, which have locks of their own. Forks
+      acquire outer locks first.
+    - ``instant``: lock for data that readers also change, held only for very short operations.
+    - ``n_steps``: number of steps so far. If two reads see the same number, the object has not changed between them.
+    - ``before_read``: function to call before each read, outside of changes.
     """
 
     def __init__(self, *, is_outer: bool = False) -> None:

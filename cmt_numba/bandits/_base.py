@@ -15,30 +15,15 @@ from .._jit import keeping_interpreter, keeps_interpreter
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
 from ..journal import InFolder
 from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_generator, take
+from . import _checks as checks
 from ._candidate_kernels import find_slots
-from ._checks import (
-    LARGEST,
-    MOST_ACTIONS,
-    MOST_FEATURES,
-    Choices,
-    all_of,
-    check_actions,
-    check_choices,
-    check_contexts,
-    check_distinct_actions,
-    check_propensities,
-    check_rewards,
-    count_rows,
-    generator_of,
-    numbers,
-)
 from ._folder import PolicyFolder, journaled
 from ._kernels import ActionPairs
 from ._models import Estimates, Means, RewardModels, blocks, checked
 from ._rules import draw, rows_of, uniform_numbers
 
 OF_ALL: dict[str, Constraint] = {
-    "n_actions": Optional(Integer(1, MOST_ACTIONS)),
+    "n_actions": Optional(Integer(1, checks.MOST_ACTIONS)),
     "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
 }
 """Constraints on the options that all policies share."""
@@ -95,7 +80,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
             self._constraints[name].check(name, value)
             setattr(self, name, value)
         self._options = {name: value for name, value in options.items() if name != "random_state"}
-        self._generator = generator_of(options["random_state"], "choices")
+        self._generator = checks.generator_of(options["random_state"], "choices")
         self._set_ids(np.empty(0, np.int64))
         self._n_rewards = 0
         self._features = _NO_FEATURES  # action features by slot
@@ -143,7 +128,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
             return None
         if width == 0 and not self._may_start_features():
             raise ValueError("features must not be given, because the other actions have no features")
-        array = numbers("features", features, 2)
+        array = checks.numbers("features", features, 2)
         if array.shape[0] != n_actions or array.shape[1] == 0 or width not in (0, array.shape[1]):
             columns = f"{width} columns" if width > 0 else "columns"
             raise ValueError(
@@ -156,7 +141,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
         return False
 
     def _new(self, actions: Any) -> np.ndarray:
-        new = check_distinct_actions(actions)
+        new = checks.check_distinct_actions(actions)
         known = new[self._slots_of(new) != NONE]
         if known.size > 0:
             raise ValueError(f"actions must be new, but {known[0]} is already known")
@@ -173,7 +158,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
         actions : int or array-like of int, shape (k,)
             Distinct known actions.
         """
-        gone = check_distinct_actions(actions)
+        gone = checks.check_distinct_actions(actions)
         slots = self._slots_of(gone)
         if np.any(slots == NONE):
             raise KeyError(f"actions must be known, got {gone[slots == NONE][0]}: add it with add_actions")
@@ -214,7 +199,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
         """Set the action in each slot."""
         self._order = np.argsort(ids)  # slots in ascending order of their actions
         self._ids, self._ordered = ids, ids[self._order]
-        self._all = all_of(self._ordered, 1)
+        self._all = checks.all_of(self._ordered, 1)
 
     # Choosing
 
@@ -280,7 +265,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
             answer.reshape(-1)[choices.places[pairs]] = probabilities
         return answer
 
-    def _checked_arguments(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices, np.ndarray]:
+    def _checked_arguments(self, contexts: Any, actions: Any) -> tuple[np.ndarray, checks.Choices, np.ndarray]:
         """Return validated contexts, allowed actions, and the slots of these actions."""
         rows = self._checked(contexts)
         n = rows.shape[0]
@@ -289,15 +274,15 @@ class Policy(InFolder, Lockable, Saved, ABC):
                 raise ValueError("no actions are known: pass actions, or n_actions to the constructor")
             if n == 1:
                 return rows, self._all, self._order
-            return rows, all_of(self._ordered, n), np.tile(self._order, n)
-        choices = check_choices(actions, n)
+            return rows, checks.all_of(self._ordered, n), np.tile(self._order, n)
+        choices = checks.check_choices(actions, n)
         return rows, choices, self._slots_of(choices.actions)
 
     def _checked(self, contexts: Any, n_rows: int = 1) -> np.ndarray:
         """Return validated contexts. A policy that ignores contexts gets rows without features."""
         if self._is_contextual:
-            return check_contexts(contexts, self.n_features)
-        return np.empty((n_rows if contexts is None else count_rows(contexts), 0))
+            return checks.check_contexts(contexts, self.n_features)
+        return np.empty((n_rows if contexts is None else checks.count_rows(contexts), 0))
 
     def _of_choices(self, rows: np.ndarray, actions: np.ndarray, slots: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """Return the probability of each context-action pair."""
@@ -346,10 +331,10 @@ class Policy(InFolder, Lockable, Saved, ABC):
             reward of each action separately.
         """
         rows = self._checked(contexts, np.size(actions))
-        actions = check_actions(np.atleast_1d(actions), rows.shape[0])
-        rewards = check_rewards(np.atleast_1d(rewards), rows.shape[0])
+        actions = checks.check_actions(np.atleast_1d(actions), rows.shape[0])
+        rewards = checks.check_rewards(np.atleast_1d(rewards), rows.shape[0])
         if propensities is not None:
-            check_propensities(np.atleast_1d(propensities), rows.shape[0])
+            checks.check_propensities(np.atleast_1d(propensities), rows.shape[0])
         self._check_learnable(actions)
         slots, of_pairs = self._slots_of(actions), np.arange(rows.shape[0])
         new = distinct(actions[slots == NONE])
@@ -413,20 +398,23 @@ class Policy(InFolder, Lockable, Saved, ABC):
         ids = arrays.get("ids")
         require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "the array of ids is missing")
         assert ids is not None
-        require(bool(np.all((ids >= 0) & (ids <= MOST_ACTIONS))), f"actions must be between 0 and {MOST_ACTIONS}")
+        require(
+            bool(np.all((ids >= 0) & (ids <= checks.MOST_ACTIONS))),
+            f"actions must be between 0 and {checks.MOST_ACTIONS}",
+        )
         require(np.unique(ids).size == ids.size, "actions must be distinct")
         policy._set_ids(ids)
         policy._n_rewards = take(fields, "n_rewards", int)
         require(0 <= policy._n_rewards < 2**62, "n_rewards must not be negative")
         width = arrays["features"].shape[-1] if cls._has_features and "features" in arrays else 0
         shape = (ids.size if width > 0 else 0, width)
-        policy._features = checked(arrays, "features", shape, np.dtype(np.float64), LARGEST)
+        policy._features = checked(arrays, "features", shape, np.dtype(np.float64), checks.LARGEST)
         n_features = take(fields, "n_features", int, type(None))
         require(
             n_features is None or policy._model is None, "n_features must be None for a policy that ignores contexts"
         )
         if n_features is not None:
-            require(1 <= n_features <= MOST_FEATURES, f"n_features must be between 1 and {MOST_FEATURES}")
+            require(1 <= n_features <= checks.MOST_FEATURES, f"n_features must be between 1 and {checks.MOST_FEATURES}")
             n_shared, regularization = policy._n_shared(n_features), float(policy._options["regularization"])
             model = of_part("model", arrays)
             policy._model = RewardModels.read(model, ids.size, n_features, n_shared, regularization)

@@ -14,34 +14,18 @@ from .._jit import keeps_interpreter
 from .._validation import Constraint, Integer, OneOf, Optional, Real, check_entries, check_range, check_rows
 from ..persistence import Contents, as_part, of_part, take
 from ..tree import OPTIONS, ContextualMemoryTree
+from . import _candidate_kernels as kernels
+from . import _reward_kernels as models
 from ._base import OF_ALL, Chosen, Policy, distinct
-from ._candidate_kernels import (
-    ActionCandidates,
-    CandidateSources,
-    ExplorationWeights,
-    OfferedActions,
-    ProposedActions,
-    RewardModel,
-    find_candidates,
-    learn_rewards,
-)
 from ._checks import Choices, check_actions, check_choices, check_propensities, check_rewards
 from ._folder import journaled
 from ._memory import ActionKeys, ContextMemory, Pending
 from ._models import Means, check_definite, checked
 from ._policies import RIDGE, SCALE
-from ._reward_kernels import (
-    FIRST_SCALE,
-    MAP_WIDTH,
-    N_PREDICTIONS,
-    STACK_RIDGE,
-    KnownActions,
-    RewardState,
-)
 from ._rules import draw, greedy, rows_of, thompson, uniform_numbers
 
 _ALL = np.empty(0, np.int64)  # empty offsets: all known actions are allowed
-_NOTHING = ProposedActions(_ALL, _ALL, np.empty((0, 0), np.int64))
+_NOTHING = kernels.ProposedActions(_ALL, _ALL, np.empty((0, 0), np.int64))
 _ROWS_AT_ONCE = 2048
 _CANDIDATES_AT_ONCE = 1 << 20
 _FEW = 4  # with at most ``_FEW * n_candidates`` known actions, all actions are candidates
@@ -166,13 +150,13 @@ class CMTBandit(Policy):
         self._means = Means()
         self._means.reserve(self._ids.size)
         self._model = self._means
-        self._state = RewardState(
+        self._state = models.RewardState(
             np.zeros((1 << options["n_bits"], len(_OF_CELLS)), np.float32),
             np.array([float(options["regularization"])]),
-            np.array([FIRST_SCALE]),
+            np.array([models.FIRST_SCALE]),
             np.zeros((2, 0, 0), np.float32),
-            np.eye(N_PREDICTIONS) * STACK_RIDGE,
-            np.zeros(N_PREDICTIONS),
+            np.eye(models.N_PREDICTIONS) * models.STACK_RIDGE,
+            np.zeros(models.N_PREDICTIONS),
         )
         seed = self._generator.integers(0, 2**63, 2).tolist()[1]
         self._keys = ActionKeys()
@@ -338,7 +322,7 @@ class CMTBandit(Policy):
             self._width, self._sparse = rows.n_features, rows.sparse
         self._state, self._feedback = self._fitted(rows)
 
-    def _fitted(self, rows: Rows) -> tuple[RewardState, LearnedSearch | None]:
+    def _fitted(self, rows: Rows) -> tuple[models.RewardState, LearnedSearch | None]:
         """Return the regression and the feedback model, allocated for the first contexts if necessary.
 
         The second is None if the regression estimates rewards.
@@ -348,7 +332,7 @@ class CMTBandit(Policy):
             return state, feedback
         if _share_features(rows, self._keys.rows):
             return state, LearnedSearch(self._keys, rows.sparse)
-        shape = 2, min(rows.n_features, MAP_WIDTH), min(self._keys.n_features, MAP_WIDTH)
+        shape = 2, min(rows.n_features, models.MAP_WIDTH), min(self._keys.n_features, models.MAP_WIDTH)
         return state._replace(map=np.zeros(shape, np.float32)), None
 
     def _mixed(self, probabilities: Any, sizes: Any) -> Any:
@@ -387,13 +371,13 @@ class CMTBandit(Policy):
         """Number of candidates from each of the two searches, by keys and by rewarded contexts."""
         return -(-int(self._options["n_candidates"]) // 2)
 
-    def _candidates(self, rows: Rows, choices: Choices | None) -> ActionCandidates:
+    def _candidates(self, rows: Rows, choices: Choices | None) -> kernels.ActionCandidates:
         """Return candidates and their estimated rewards for each row. By default, all known actions are allowed."""
         state, feedback = self._fitted(rows)
         if feedback is not None:
             return self._compared(feedback, rows, choices)
         most = self._most_candidates(choices)
-        found = ActionCandidates(
+        found = kernels.ActionCandidates(
             np.empty(rows.n_rows + 1, np.int64),
             np.empty(rows.n_rows * most, np.int64),
             *np.empty((3, rows.n_rows * most)),
@@ -401,13 +385,15 @@ class CMTBandit(Policy):
         options = self._options
         offered, room = self._offered(choices), self._take_room(rows)
         proposed = self._proposed(state, rows, choices, room)
-        exploration = ExplorationWeights(float(options["alpha"]), float(options["beta"]))
-        model = RewardModel(state, self._keys.table, self._known())
-        n = find_candidates(model, rows, exploration, CandidateSources(offered, *proposed[:2], most), found)
+        exploration = kernels.ExplorationWeights(float(options["alpha"]), float(options["beta"]))
+        model = kernels.RewardModel(state, self._keys.table, self._known())
+        n = kernels.find_candidates(
+            model, rows, exploration, kernels.CandidateSources(offered, *proposed[:2], most), found
+        )
         self._give_room(room)
-        return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
+        return kernels.ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
 
-    def _compared(self, feedback: LearnedSearch, rows: Rows, choices: Choices | None) -> ActionCandidates:
+    def _compared(self, feedback: LearnedSearch, rows: Rows, choices: Choices | None) -> kernels.ActionCandidates:
         """Return the candidates of each row with the rewards that the feedback model estimates."""
         X = as_matrix(rows)
         actions = self._listed(feedback, X, choices)
@@ -418,7 +404,7 @@ class CMTBandit(Policy):
         counts = feedback.model.counts(actions[there])
         deviations = float(self._options["beta"]) * np.sqrt(means * (1.0 - means) / (1.0 + counts))
         offsets = np.append(0, there.sum(axis=1).cumsum())
-        return ActionCandidates(offsets, actions[there], means, deviations, means + deviations)
+        return kernels.ActionCandidates(offsets, actions[there], means, deviations, means + deviations)
 
     def _listed(self, feedback: LearnedSearch, X: Any, choices: Choices | None) -> np.ndarray:
         """Return the candidates of each row: int64, padded with NONE. They may repeat."""
@@ -462,8 +448,8 @@ class CMTBandit(Policy):
             self._rooms.append(room)
 
     def _proposed(
-        self, state: RewardState, rows: Rows, choices: Choices | None, room: np.ndarray
-    ) -> tuple[ProposedActions, ProposedActions, np.ndarray | None]:
+        self, state: models.RewardState, rows: Rows, choices: Choices | None, room: np.ndarray
+    ) -> tuple[kernels.ProposedActions, kernels.ProposedActions, np.ndarray | None]:
         """Return the proposals of keys, the proposals of rewarded contexts, and the scores of these contexts."""
         if self._widest(choices) <= self._few(choices):
             return _NOTHING, _NOTHING, None
@@ -471,19 +457,19 @@ class CMTBandit(Policy):
         by_context, scores = self._by_context.propose(rows, k, self._options["n_probes"], room)
         return self._keys.propose(state, rows, k), by_context, scores
 
-    def _offered(self, choices: Choices | None) -> OfferedActions:
+    def _offered(self, choices: Choices | None) -> kernels.OfferedActions:
         """Return the actions that are candidates without a search."""
         n_tried = int(self._options["n_tried"])
         if choices is None:
-            return OfferedActions(self._few(None), self._turn, n_tried, _ALL, _ALL, _ALL)
+            return kernels.OfferedActions(self._few(None), self._turn, n_tried, _ALL, _ALL, _ALL)
         offsets = choices.offsets
         ascending = np.sort(codes_of(rows_of(offsets), choices.actions)) & 0xFFFFFFFF
-        return OfferedActions(self._few(choices), self._turn, n_tried, offsets, choices.actions, ascending)
+        return kernels.OfferedActions(self._few(choices), self._turn, n_tried, offsets, choices.actions, ascending)
 
-    def _known(self) -> KnownActions:
-        return KnownActions(self._ordered, self._order, self._means.counts, self._means.sums)
+    def _known(self) -> models.KnownActions:
+        return models.KnownActions(self._ordered, self._order, self._means.counts, self._means.sums)
 
-    def _rule(self, estimates: ActionCandidates, offsets: np.ndarray) -> np.ndarray:
+    def _rule(self, estimates: kernels.ActionCandidates, offsets: np.ndarray) -> np.ndarray:
         """Return the probability of each candidate before it is mixed with the uniform distribution."""
         if self._options["exploration"] == "ucb":
             return greedy(estimates.bounds, offsets)
@@ -574,9 +560,9 @@ class CMTBandit(Policy):
             span = slice(first, min(first + _ROWS_AT_ONCE, rows.n_rows))
             some = rows if rows.n_rows <= _ROWS_AT_ONCE else rows.between(span.start, span.stop)
             by_key, by_context, scores = self._proposed(self._state, some, None, room)
-            sources = CandidateSources(self._offered(None), by_key, by_context, most)
-            model = RewardModel(self._state, self._keys.table, known)
-            learn_rewards(model, some, actions[span], rewards[span], sources)
+            sources = kernels.CandidateSources(self._offered(None), by_key, by_context, most)
+            model = kernels.RewardModel(self._state, self._keys.table, known)
+            kernels.learn_rewards(model, some, actions[span], rewards[span], sources)
             if scores is not None and scores.size > 0:
                 same = self._by_context.actions_of(by_context.hits) == actions[span, None]
                 best[span] &= ~(same & (scores >= _KNOWN)).any(axis=1)
@@ -671,7 +657,7 @@ class CMTBandit(Policy):
         shapes = {name: array.shape for name, array in self._regression().items()}
         require("regression.map" in arrays, "the array regression.map is missing")
         shapes["map"] = arrays["regression.map"].shape
-        d = min(self._width or 0, MAP_WIDTH), min(width, MAP_WIDTH)
+        d = min(self._width or 0, models.MAP_WIDTH), min(width, models.MAP_WIDTH)
         require(shapes["map"] in ((2, 0, 0), (2, *d)), "the map must match the widths of contexts and keys")
         self._state = self._state._replace(
             **{
@@ -682,7 +668,7 @@ class CMTBandit(Policy):
         state = self._state
         require(bool(np.all(state.map[1:] >= 0)), "squares must not be negative")
         require(bool(np.all(state.scale >= 1.0)), "scale must be at least 1")
-        check_definite("matrix", state.matrix[None] - 0.5 * STACK_RIDGE * np.eye(N_PREDICTIONS))
+        check_definite("matrix", state.matrix[None] - 0.5 * models.STACK_RIDGE * np.eye(models.N_PREDICTIONS))
 
 
 def _share_features(rows: Rows, keys: Rows) -> bool:

@@ -235,12 +235,8 @@ def _folded(X: Any, width: int) -> Any:
 class ContextMemory:
     """Contexts in which actions were rewarded. New contexts are inserted into trees before the next search.
 
-    Parameters
-    ----------
-    tree : ContextualMemoryTree
-        Empty trees for the contexts.
-    most : int, optional
-        Maximum number of contexts.
+    - ``tree``: empty trees for the contexts.
+    - ``most``: maximum number of contexts.
     """
 
     def __init__(self, tree: ContextualMemoryTree, most: int | None = None) -> None:

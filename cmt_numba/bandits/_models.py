@@ -80,14 +80,9 @@ class Means:
 class RewardModels:
     """Linear models of rewards. The formulas are in ``_kernels.py``.
 
-    Parameters
-    ----------
-    n_features : int
-        Number of context features. Each action has its own weights for them.
-    n_shared : int
-        Number of shared features, whose weights are the same for all actions.
-    regularization : float
-        Ridge penalty of all regressions.
+    - ``n_features``: number of context features. Each action has its own weights for them.
+    - ``n_shared``: number of shared features, whose weights are the same for all actions.
+    - ``regularization``: ridge penalty of all regressions.
     """
 
     def __init__(self, n_features: int, n_shared: int, regularization: float) -> None:

@@ -13,18 +13,11 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
+from .. import text as text
 from .._forest import require
 from ..evaluation import RIVALS
 from ..formats import ReadOptions, kinds_of
 from ..persistence import Contents, document, read_array, read_document, take
-from ..text import (
-    BM25Vectorizer,
-    SubwordVectors,
-    contents_of,
-    of_prefix,
-    vectorizer_of,
-    with_prefix,
-)
 from ._options import TextKeys
 
 KIND = ColumnTransformer.__name__
@@ -37,8 +30,8 @@ def new_vectorizer(keys: TextKeys, *, jobs: int, seed: int) -> Any:
     if keys is TextKeys.characters:
         return TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, dtype=np.float32)
     if keys is TextKeys.bm25:
-        return BM25Vectorizer(norm="l2")  # suits estimators, which train on document vectors
-    return SubwordVectors(min_count=1, pooling="sif", n_jobs=jobs, random_state=seed)
+        return text.BM25Vectorizer(norm="l2")  # suits estimators, which train on document vectors
+    return text.SubwordVectors(min_count=1, pooling="sif", n_jobs=jobs, random_state=seed)
 
 
 def new_columns(kinds: Sequence[str]) -> Any:
@@ -113,7 +106,7 @@ def contents_of_columns(columns: Any) -> Contents:
             arrays["categories"] = document([list(map(str, values)) for values in part.categories_])
         elif name.startswith("text "):
             prefix = f"text{len(fields['texts'])}"
-            fields["texts"][chosen], kept = with_prefix(prefix, contents_of(part))
+            fields["texts"][chosen], kept = text.with_prefix(prefix, text.contents_of(part))
             arrays |= kept
     return Contents(KIND, fields, arrays)
 
@@ -136,7 +129,7 @@ def columns_of(contents: Contents) -> Any:
         parts.append(("category", OneHotEncoder(categories=known, handle_unknown="ignore", dtype=np.float32), names))
         row |= {name: [column[0]] for name, column in zip(names, values, strict=True)}
     for place, (name, described) in enumerate(take(fields, "texts", dict).items()):
-        vectorizer = vectorizer_of(of_prefix(f"text{place}", described, arrays), {})
+        vectorizer = text.vectorizer_of(text.of_prefix(f"text{place}", described, arrays), {})
         parts.append((f"text {name}", FrozenEstimator(vectorizer), name))
         row[name] = [""]
     require(bool(parts), "the columns are missing")

@@ -9,19 +9,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .. import persistence as files
 from .._forest import require
 from .._version import __version__
 from ..estimators import estimator_of
 from ..formats import ReadOptions
-from ..persistence import (
-    Contents,
-    FileFormatError,
-    document,
-    read_document,
-    read_object,
-    refusing,
-    write_object,
-)
 from ..text import TextClassifier, contents_of, of_prefix, vectorizer_of, with_prefix
 from ._columns import columns_of, contents_of_columns, n_columns
 
@@ -40,23 +32,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class Model(NamedTuple):
-    """The contents of a model file.
+    """The contents of a model file."""
 
-    Attributes
-    ----------
-    estimator : estimator
-        A fitted :class:`CMTClassifier`, :class:`CMTMultilabelClassifier` or :class:`TextClassifier`.
-    options : ReadOptions
-        The options for reading data for the estimator.
-    version : str
-        The library version that wrote the file.
-    vectorizer : transformer, optional
-        The transformer of texts, or of columns with kinds, to keys. None if the rows are keys already.
-    """
-
-    estimator: Any
-    options: ReadOptions
-    version: str = __version__
+    estimator: Any  # fitted :class:`CMTClassifier`, :class:`CMTMultilabelClassifier` or :class:`TextClassifier`
+    options: ReadOptions  # options for reading data for the estimator
+    version: str = __version__  # library version that wrote the file
+    # transformer of texts, or of columns with kinds, to keys. None if the rows are keys already.
     vectorizer: Any = None
 
     def rows(self, X: Any) -> Any:
@@ -67,16 +48,16 @@ class Model(NamedTuple):
 def save_model(path: Path, model: Model) -> None:
     """Save a model to a file. An existing file is replaced atomically."""
 
-    def contents() -> Contents:
-        gathered: Contents = model.estimator._contents()
-        gathered.arrays[_OPTIONS] = document(asdict(model.options))
+    def contents() -> files.Contents:
+        gathered: files.Contents = model.estimator._contents()
+        gathered.arrays[_OPTIONS] = files.document(asdict(model.options))
         if model.vectorizer is not None:
             keys = contents_of_columns(model.vectorizer) if model.options.kinds else contents_of(model.vectorizer)
             described, arrays = with_prefix(_KEYS, keys)
-            gathered.arrays.update(arrays | {_KEYS: document(described)})
+            gathered.arrays.update(arrays | {_KEYS: files.document(described)})
         return gathered
 
-    write_object(path, contents, lambda read: _model_of(type(model.estimator), read))
+    files.write_object(path, contents, lambda read: _model_of(type(model.estimator), read))
 
 
 def load_model(path: Path) -> Model:
@@ -84,15 +65,15 @@ def load_model(path: Path) -> Model:
     from ..estimators import CMTClassifier, CMTMultilabelClassifier
 
     kinds = {kind.__name__: kind for kind in (CMTClassifier, CMTMultilabelClassifier, TextClassifier)}
-    contents = read_object(path, tuple(kinds), mmap=False)
+    contents = files.read_object(path, tuple(kinds), mmap=False)
     if _OPTIONS not in contents.arrays:
-        raise FileFormatError(path, "contains no options for reading data; use a model saved by cmt-numba fit")
-    with refusing(path):
+        raise files.FileFormatError(path, "contains no options for reading data; use a model saved by cmt-numba fit")
+    with files.refusing(path):
         return _model_of(kinds[contents.kind], contents)
 
 
-def _model_of(kind: type, contents: Contents) -> Model:
-    options = _options_of(read_document(contents.arrays, _OPTIONS))
+def _model_of(kind: type, contents: files.Contents) -> Model:
+    options = _options_of(files.read_document(contents.arrays, _OPTIONS))
     if kind is TextClassifier:
         require(options.as_text, "a text classifier must read texts")
         return Model(TextClassifier._made_of(contents), options, contents.library)
@@ -103,10 +84,10 @@ def _model_of(kind: type, contents: Contents) -> Model:
     return Model(estimator, options, contents.library, vectorizer)
 
 
-def _vectorizer_of(contents: Contents, options: ReadOptions) -> Any:
+def _vectorizer_of(contents: files.Contents, options: ReadOptions) -> Any:
     from .. import text
 
-    kept = of_prefix(_KEYS, read_document(contents.arrays, _KEYS), contents.arrays)
+    kept = of_prefix(_KEYS, files.read_document(contents.arrays, _KEYS), contents.arrays)
     if options.kinds:
         return columns_of(kept)
     kinds = {name: getattr(text, name) for name in text.__all__}

@@ -89,18 +89,12 @@ class Peer:
 class Actors:
     """The actors of a store.
 
-    Parameters
-    ----------
-    cluster : str
-        A prefix of actor names that is unique to this store.
-    handles : dict of str to list of ray.actor.ActorHandle
-        For each shard, the handles of its own actor and of its replicas. Other shards' actors are looked up by name.
-    n_replicas : int
-        The number of replicas of each shard.
-    timeout : float
-        The time limit for answers, in seconds.
-    max_pending : int
-        The maximum number of pending calls from this client to an actor.
+    - ``cluster``: prefix of actor names that is unique to this store.
+    - ``handles``: for each shard, the handles of its own actor and of its replicas. Other shards' actors are looked up
+      by name.
+    - ``n_replicas``: number of replicas of each shard.
+    - ``timeout``: time limit for answers, in seconds.
+    - ``max_pending``: maximum number of pending calls from this client to an actor.
     """
 
     def __init__(

@@ -67,28 +67,15 @@ _CLASSIFIER_FILE = ListFile("classifier.json", "ShardedClassifier", 2, "classifi
 
 
 class ShardList(NamedTuple):
-    """The list of a store's shards.
+    """The list of a store's shards."""
 
-    Attributes
-    ----------
-    topology : Topology
-        The topology when the list was written. A later topology that a shard has stored takes precedence.
-    n_parts : int
-        The number of shards when the folder was created, by which ``max_items`` is divided.
-    n_made : int
-        The number of shards created so far, including removed shards. Names are never reused, because clients may
-        still refer to the actors of removed shards.
-    complete : bool
-        Whether all shards have been opened.
-    spare : tuple of str
-        Names of shards that may have a folder, although they are not in ``topology``.
-    """
-
-    topology: Topology
-    n_parts: int
+    topology: Topology  # topology when the list was written. A later topology that a shard has stored takes precedence.
+    n_parts: int  # number of shards when the folder was created, by which ``max_items`` is divided
+    # number of shards created so far, including removed shards. Names are never reused, because clients may still
+    # refer to the actors of removed shards.
     n_made: int
-    complete: bool = True
-    spare: tuple[str, ...] = ()
+    complete: bool = True  # whether all shards have been opened
+    spare: tuple[str, ...] = ()  # names of shards that may have a folder, although they are not in ``topology``
 
 
 def shard_name(number: int) -> str:

@@ -92,12 +92,8 @@ class Moves:
     def give(self, move: int, keys: list[Key] | None) -> bool | None:
         """Give memories to the shards that own their keys.
 
-        Parameters
-        ----------
-        move : int
-            The number of the move.
-        keys : list of keys or None
-            The keys of the memories to give. If None, give the next batch.
+        - ``move``: number of the move.
+        - ``keys``: keys of the memories to give. If None, give the next batch.
 
         Returns
         -------

@@ -11,17 +11,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
+from .. import _validation as checks
 from .._forest import as_matrix
-from .._validation import (
-    check_entries,
-    check_integer,
-    check_matrix,
-    check_real,
-    check_rows,
-    check_wanted,
-    label_array,
-    unmasked,
-)
 from ..estimators import CMTClassifier, check_classes, check_targets, in_one_type, means_of, warn_of_scales
 from ..journal import JournalError
 from ._actors import Actors, Replies
@@ -92,7 +83,7 @@ class ShardedClassifier:
         **options: Any,
     ) -> None:
         _check_options(options)
-        check_real("timeout", timeout, 0.0, _LONGEST, above=True)
+        checks.check_real("timeout", timeout, 0.0, _LONGEST, above=True)
         folder = None if path is None else Path(path).absolute()
         listed = None if folder is None else read_classifier_list(folder)
         n_shards = _number_of_shards(n_shards, None if listed is None else listed[0])
@@ -244,7 +235,7 @@ class ShardedClassifier:
 
     def _owners(self, X: Any, classes: np.ndarray, codes: np.ndarray, facts: list[ClassFacts]) -> np.ndarray:
         """Return the shard of each class. Known classes stay in their shards."""
-        means = as_matrix(means_of(check_rows(X), codes, np.arange(codes.size), classes.size)[0])
+        means = as_matrix(means_of(checks.check_rows(X), codes, np.arange(codes.size), classes.size)[0])
         if not facts:
             return divided(means, len(self._handles), np.random.default_rng(0 if self._seed is None else self._seed))
         owners, sizes = np.full(classes.size, -1), np.zeros(len(facts), np.int64)
@@ -298,7 +289,7 @@ class ShardedClassifier:
 
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the best classes of each row; see :meth:`cmt_numba.CMTClassifier.top_classes`."""
-        k = check_wanted("k", k, self._all_classes().size)
+        k = checks.check_wanted("k", k, self._all_classes().size)
         classes, scores = self._best(X, k)
         if not np.isin(classes, self._all_classes()).all():
             self._learn_facts()  # the shards have learned classes since the last call
@@ -311,15 +302,15 @@ class ShardedClassifier:
 
     def score(self, X: Any, y: Any) -> float:
         """Return the accuracy of the predictions for ``X``."""
-        answers, y = self.predict(X), np.ravel(label_array("y", y))
-        check_entries("y", y.size, answers.size)
+        answers, y = self.predict(X), np.ravel(checks.label_array("y", y))
+        checks.check_entries("y", y.size, answers.size)
         return float(np.mean(answers == y))
 
     def _best(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` best classes of every shard and their scores, in arrays of shape (n, k * n_shards)."""
         self._all_classes()
         centers = [fact.center for fact in self._known or () if fact.center is not None]
-        X = check_matrix(X, n_features=centers[0].size if centers else None)
+        X = checks.check_matrix(X, n_features=centers[0].size if centers else None)
         answers = self._ask_all("best", running().put(X), k, kind=(hasattr(X, "indptr"),))
         there = [answer for answer in answers if answer is not None]
         shape = X.shape[0], -1
@@ -358,12 +349,12 @@ class ShardedClassifier:
 def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     """Check examples, and return them as float32 with their classes."""
     y, _ = check_classes(y, None)
-    unmasked("y", y)
+    checks.unmasked("y", y)
     check_targets(y)
-    X = check_matrix(X)
+    X = checks.check_matrix(X)
     if y.shape != (X.shape[0],):
         raise ValueError(f"y must have one entry for each of the {X.shape[0]} rows of X, got shape {y.shape}")
-    check_rows(X)  # raises an error if a value is not finite
+    checks.check_rows(X)  # raises an error if a value is not finite
     warn_of_scales(X)
     return X, y
 
@@ -372,7 +363,7 @@ def _check_options(options: dict[str, Any]) -> None:
     """Raise TypeError or ValueError if an option is invalid for a shard's classifier."""
     seed = options.get("random_state")
     if seed is not None:
-        check_integer("random_state", seed, 0, 2**32 - 1)
+        checks.check_integer("random_state", seed, 0, 2**32 - 1)
     CMTClassifier(**options)._check_parameters()
     if options.get("method", "head") != "head":
         raise ValueError(
@@ -396,7 +387,7 @@ def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> di
 
 def _number_of_shards(wanted: int | None, listed: int | None) -> int:
     if wanted is not None:
-        check_integer("n_shards", wanted, 1, 10_000)
+        checks.check_integer("n_shards", wanted, 1, 10_000)
     if listed is None and wanted is None:
         raise ValueError("n_shards must be given for a new classifier")
     if listed is not None and wanted not in (None, listed):

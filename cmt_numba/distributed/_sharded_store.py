@@ -17,16 +17,7 @@ import scipy.sparse
 
 from .. import store as stores
 from .._display import warn
-from .._validation import (
-    MOST_WANTED,
-    as_rows,
-    check_entries,
-    check_integer,
-    check_matrix,
-    check_real,
-    check_rewards,
-    check_wanted,
-)
+from .. import _validation as checks
 from ..persistence import FileFormatError
 from . import _resizing as resizing
 from ._calls import ShardPlan
@@ -181,9 +172,9 @@ class ShardedStore:
         attribute ``missing_shards`` of the results names the shards that did not answer in time.
         """
         X, words = self._check_queries(X, texts)
-        k = check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > MOST_WANTED else 0)
+        k = checks.check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > checks.MOST_WANTED else 0)
         if target_recall is not None:
-            check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+            checks.check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         keys = self._filtering_keys(where)
         statistics = None if words is None else self._statistics(words)
         kind = scipy.sparse.issparse(X), where is None, X is None, words is None
@@ -207,7 +198,7 @@ class ShardedStore:
         X, words = stores.read_queries(X, texts, self._encoder)
         X = None if X is None else self._check_vectors(X)
         if X is not None and words is not None:
-            check_entries("texts", len(words), X.shape[0])
+            checks.check_entries("texts", len(words), X.shape[0])
         return X, words
 
     def _statistics(self, words: list[Counter[int]]) -> stores.WordStatistics:
@@ -223,9 +214,9 @@ class ShardedStore:
 
     def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
         """Measure the recall of queries, averaged over the shards; see :meth:`cmt_numba.MemoryStore.recall`."""
-        X, k = self._check_vectors(X), check_wanted("k", k, len(self))
+        X, k = self._check_vectors(X), checks.check_wanted("k", k, len(self))
         if target_recall is not None:
-            check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+            checks.check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         return float(np.mean(self._ask_filtered("recall", None, lambda _: (X, k, target_recall))))
 
     def count(self, where: Any = None) -> int:
@@ -366,10 +357,10 @@ class ShardedStore:
     def _check_vectors(self, X: Any) -> Any:
         """Check vectors or queries, and return them as float32."""
         self._client.check_open()
-        X = check_matrix(as_rows(X))
+        X = checks.check_matrix(checks.as_rows(X))
         if self._topology.schema.n_features not in (None, X.shape[1]):
             self._client.survey()  # the topology of this client may be outdated
-        X = check_matrix(X, n_features=self._topology.schema.n_features)
+        X = checks.check_matrix(X, n_features=self._topology.schema.n_features)
         stores.check_values(X, self.metric)
         return X
 
@@ -400,7 +391,7 @@ class ShardedStore:
         if self._encoder is not None and X is None:
             X = stores.encode_texts(self._encoder, "encode_document", given)
         if X is not None:
-            X = check_matrix(as_rows(X))
+            X = checks.check_matrix(checks.as_rows(X))
             stores.check_values(X, self.metric)
             stores.check_one_for_each_row(checked, X.shape[0])
         if isinstance(payloads, dict) and len(checked) == 1:
@@ -467,7 +458,7 @@ class ShardedStore:
         X, words = self._check_queries(X, texts)
         given = stores.check_answers(keys, len(words) if X is None else X.shape[0])  # type: ignore[arg-type]
         there = ~stores.are_none(given)
-        rewards = check_rewards(rewards, np.where(there, 0, -1), may_be_unknown=True)
+        rewards = checks.check_rewards(rewards, np.where(there, 0, -1), may_be_unknown=True)
         if not there.any():
             return
         items = self.get(list(dict.fromkeys(stores.check_keys(given[there].tolist(), distinct=False))))
@@ -498,7 +489,7 @@ class ShardedStore:
         X = self._check_vectors(X)
         if X.shape[0] != 1:
             raise ValueError(f"explain takes a single query, got {X.shape[0]}")
-        k = check_wanted("k", k, len(self))
+        k = checks.check_wanted("k", k, len(self))
         return merge_explained(self._ask_filtered("explain", None, lambda _: (X, k)), k)
 
     # Shards
@@ -617,7 +608,7 @@ class ShardedStore:
         shards = read_list(folder)
         if shards is None or not shards.complete:
             raise FileFormatError(folder, "does not contain a completely saved sharded store")
-        options = {"target_recall": check_real("target_recall", target_recall, 0.0, 1.0, above=True)}
+        options = {"target_recall": checks.check_real("target_recall", target_recall, 0.0, 1.0, above=True)}
         store, name_of_cluster = cls.__new__(cls), uuid4().hex
 
         def plan(name: str, _: bool) -> ShardPlan:
@@ -688,9 +679,9 @@ def _filters_of_shards(topology: Topology, where: Any, keys: list[stores.Key]) -
 
 
 def _check_limits(n_replicas: int, timeout: float, max_pending: int) -> None:
-    check_integer("n_replicas", n_replicas, 0, 100)
-    check_real("timeout", timeout, 0.0, 1e6, above=True)
-    check_integer("max_pending", max_pending, 1)
+    checks.check_integer("n_replicas", n_replicas, 0, 100)
+    checks.check_real("timeout", timeout, 0.0, 1e6, above=True)
+    checks.check_integer("max_pending", max_pending, 1)
 
 
 def _check_eviction(options: dict[str, Any]) -> None:
@@ -727,4 +718,4 @@ def _new_names(n_shards: int | None) -> tuple[str, ...]:
     """Return the shard names of a new store."""
     if n_shards is None:
         raise ValueError("n_shards must be given for a new store")
-    return tuple(map(shard_name, range(check_integer("n_shards", n_shards, 1, 10_000))))
+    return tuple(map(shard_name, range(checks.check_integer("n_shards", n_shards, 1, 10_000))))

@@ -39,19 +39,8 @@ class KindsOfColumns:
     other column: ``category`` if values have on average at most five words and at least two occurrences in this frame,
     or else ``text``. Columns such as "id" with a different value in each row are identifiers, not features.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    columns : sequence of str
-        The feature columns.
-    given : sequence of str
-        Known kinds as ``column=kind``.
-
-    Attributes
-    ----------
-    unknown : list of str
-        The columns without a given kind.
+    - ``given``: known kinds as ``column=kind``.
+    - ``unknown``: columns without a given kind.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], given: Sequence[str]) -> None:

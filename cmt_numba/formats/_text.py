@@ -42,21 +42,11 @@ class FormatError(ValueError):
 
 
 class LineBlock(NamedTuple):
-    """Consecutive whole lines of a file.
-
-    Attributes
-    ----------
-    data : bytes
-        The lines.
-    first_line : int
-        The number of the first line, from 1.
-    position : int
-        The byte position in the (compressed) file after these lines.
-    """
+    """Consecutive whole lines of a file."""
 
     data: bytes
-    first_line: int
-    position: int
+    first_line: int  # number of the first line, from 1
+    position: int  # byte position in the (compressed) file after these lines
 
 
 class OpenText(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from .._validation import Constraint, Integer, OneOf, check_entries, check_param
 from ._landmark_index import LandmarkIndex, weights_of
 
 
+@dataclass(eq=False, repr=False)
 class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier by votes of approximate nearest neighbors.
 
@@ -56,22 +58,13 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "weights": OneOf(("uniform", "score")),
     }
 
-    def __init__(
-        self,
-        n_neighbors: int = 5,
-        *,
-        weights: str = "uniform",
-        metric: str = "cosine",
-        target_recall: float = 0.95,
-        bandwidth: float | None = None,
-        random_state: int | np.random.SeedSequence | None = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.metric = metric
-        self.target_recall = target_recall
-        self.bandwidth = bandwidth
-        self.random_state = random_state
+    n_neighbors: int = 5
+    _: KW_ONLY
+    weights: str = "uniform"
+    metric: str = "cosine"
+    target_recall: float = 0.95
+    bandwidth: float | None = None
+    random_state: int | np.random.SeedSequence | None = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Store training examples. Earlier examples are discarded.

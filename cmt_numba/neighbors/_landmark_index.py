@@ -7,23 +7,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from scipy.spatial.distance import cdist, pdist
 
+from .. import _validation as checks
 from .._change import Lockable, changes_in_one_step, reads, spans
 from .._forest import InvariantError, top_k
 from .._index import DenseIndex
 from .._jit import keeps_interpreter
-from .._validation import (
-    Constraint,
-    OneOf,
-    Optional,
-    Real,
-    check_ids,
-    check_integer,
-    check_known,
-    check_matrix,
-    check_parameters,
-    check_seed,
-    check_wanted,
-)
 from ..persistence import Contents, Saved, as_part, of_part, take
 
 SIMILARITIES = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
@@ -76,10 +64,10 @@ class LandmarkIndex(Lockable, Saved):
     (array([[0, 1]]), array([[0., 5.]], dtype=float32))
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "metric": OneOf(SIMILARITIES),
-        "target_recall": Real(0.0, 1.0, above=True),
-        "bandwidth": Optional(Real(0.0, 1e30, above=True)),
+    _constraints: ClassVar[dict[str, checks.Constraint]] = {
+        "metric": checks.OneOf(SIMILARITIES),
+        "target_recall": checks.Real(0.0, 1.0, above=True),
+        "bandwidth": checks.Optional(checks.Real(0.0, 1e30, above=True)),
     }
 
     def __init__(
@@ -91,8 +79,8 @@ class LandmarkIndex(Lockable, Saved):
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
         self.metric, self.target_recall, self.bandwidth = metric, target_recall, bandwidth
-        check_parameters(self, self._constraints)
-        self._seed = int(check_seed(random_state).generate_state(1)[0])
+        checks.check_parameters(self, self._constraints)
+        self._seed = int(checks.check_seed(random_state).generate_state(1)[0])
         self._index: DenseIndex | None = None  # None before the first insert
         self._bandwidth = bandwidth or 1.0
 
@@ -189,9 +177,9 @@ class LandmarkIndex(Lockable, Saved):
         KeyError
             If an id is not stored. The index is unchanged in this case.
         """
-        ids = check_ids(ids)
+        ids = checks.check_ids(ids)
         known = np.zeros(ids.size, np.bool_) if self._index is None else self._index.contains(ids)
-        check_known(ids, np.where(known, ids, -1))
+        checks.check_known(ids, np.where(known, ids, -1))
         self._filled().remove(ids)
 
     @changes_in_one_step
@@ -220,12 +208,12 @@ class LandmarkIndex(Lockable, Saved):
         Found
             Ids, and similarities or distances.
         """
-        target = Real(0.0, 1.0, above=True).check("target_recall", self.target_recall)
+        target = checks.Real(0.0, 1.0, above=True).check("target_recall", self.target_recall)
         return self._search(self._rows(X), k, target)
 
     @reads
     def _search(self, Q: np.ndarray, k: int, target: float) -> Found:
-        k = check_wanted("k", k, len(self))
+        k = checks.check_wanted("k", k, len(self))
         if self._index is None:
             ids, scores = np.full((len(Q), k), -1, np.int64), np.full((len(Q), k), -np.inf)
         elif self.metric == "laplacian":
@@ -259,7 +247,7 @@ class LandmarkIndex(Lockable, Saved):
             raise TypeError("X must be dense: use CMTRetriever for sparse rows")
         n_features = None if self._index is None else self._index.n_features
         with np.errstate(over="ignore"):
-            rows = np.ascontiguousarray(check_matrix(X, n_features=n_features), np.float32)
+            rows = np.ascontiguousarray(checks.check_matrix(X, n_features=n_features), np.float32)
         if not np.isfinite(rows).all():
             raise ValueError("X must be finite in float32, but contains NaN, infinity or a value too large")
         if self.metric == "cosine" and not rows.any(axis=1).all():
@@ -287,10 +275,10 @@ class LandmarkIndex(Lockable, Saved):
 
     def _fill(self, contents: Contents) -> None:
         fields = contents.fields
-        self._seed = check_integer("seed", take(fields, "seed", int), 0, 2**32 - 1)
+        self._seed = checks.check_integer("seed", take(fields, "seed", int), 0, 2**32 - 1)
         if not contents.arrays:
             return
-        self._bandwidth = Real(0.0, 1e30, above=True).check("bandwidth", take(fields, "bandwidth", float))
+        self._bandwidth = checks.Real(0.0, 1e30, above=True).check("bandwidth", take(fields, "bandwidth", float))
         try:
             self._index = DenseIndex.of_arrays(of_part("index", contents.arrays), take(fields, "index", dict))
         except KeyError as error:

@@ -18,17 +18,11 @@ def intervals_of(
 ) -> list[dict[str, Any]]:
     """Return the estimates of an evaluation with confidence intervals.
 
-    Parameters
-    ----------
-    result : Evaluation
-        The evaluation.
-    method : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
-        The type of interval; see :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`. Estimators that do not
-        support it get a bootstrap interval.
-    confidence : float, default 0.95
-        The confidence level of the intervals.
-    random_state : int, default 0
-        The seed of the bootstrap.
+    - ``method`` ("betting", "bernstein", "chernoff", "bootstrap", "normal"): type of interval; see
+      :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`. Estimators that do not support it get a bootstrap
+      interval.
+    - ``confidence``: confidence level of the intervals.
+    - ``random_state``: seed of the bootstrap.
 
     Returns
     -------

@@ -30,27 +30,13 @@ _LOGARITHMIC_FROM = 30  # minimum ratio of the largest to the smallest value for
 
 
 class Drawing(NamedTuple):
-    """A figure of a report.
+    """A figure of a report."""
 
-    Attributes
-    ----------
-    name : str
-        A unique name, which is the prefix of all ids in the SVG.
-    title : str
-        A short description for screen readers.
-    caption : str
-        The caption.
-    svg : str
-        The image, as an SVG element.
-    wide : bool
-        Whether the figure takes the full width of the page.
-    """
-
-    name: str
-    title: str
+    name: str  # unique name, which is the prefix of all ids in the SVG
+    title: str  # short description for screen readers
     caption: str
-    svg: str
-    wide: bool = False
+    svg: str  # image, as an SVG element
+    wide: bool = False  # whether the figure takes the full width of the page
 
 
 def learning_curve(result: ProgressiveResult) -> Drawing:

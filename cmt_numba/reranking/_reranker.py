@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -34,6 +35,7 @@ _LEAST_QUERIES = 3  # minimum number of queries for cross-validation
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
 
 
+@dataclass(eq=False, repr=False)
 class Reranker(BaseEstimator):
     """Reranker of search results by predicted rewards.
 
@@ -107,27 +109,17 @@ class Reranker(BaseEstimator):
     [[1, 0]]
     """
 
-    _log: RewardLog
-    _tools: Tools
+    _log: RewardLog = field(init=False)
+    _tools: Tools = field(init=False)
 
-    def __init__(
-        self,
-        model: Any = None,
-        *,
-        features: Sequence[str | Callable[[list[Any], list[Any]], Any]] = DEFAULT_FEATURES,
-        compare: bool = True,
-        vectorizer: BM25Vectorizer | None = None,
-        distance: EditDistance | None = None,
-        validate: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.model = model
-        self.features = features
-        self.compare = compare
-        self.vectorizer = vectorizer
-        self.distance = distance
-        self.validate = validate
-        self.random_state = random_state
+    model: Any = None
+    _: KW_ONLY
+    features: Sequence[str | Callable[[list[Any], list[Any]], Any]] = DEFAULT_FEATURES
+    compare: bool = True
+    vectorizer: BM25Vectorizer | None = None
+    distance: EditDistance | None = None
+    validate: bool = True
+    random_state: Any = None
 
     # Learning
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -10,18 +11,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from .. import _validation as checks
 from .. import persistence as files
-from .._validation import (
-    Constraint,
-    Flag,
-    Integer,
-    Optional,
-    Real,
-    check_entries,
-    check_parameters,
-    check_wanted,
-    unmasked,
-)
 from ._alignments import count_edits
 from ._costs import QUERIED, STORED, Costs, Learner, closed, features_of
 from ._encoding import Alphabet, Sequences, Symbols, as_list, check_sequences
@@ -31,7 +22,7 @@ from ._search import all_distances, blocks_of, nothing_found, search
 from ._spaces import Space
 from ._vantage import distances_between
 
-_COST = Real(0.0, 1e6, above=True)
+_COST = checks.Real(0.0, 1e6, above=True)
 _PRIOR = 5.0  # initial denominator of AdaGrad steps
 _PRIOR_OF_GROUPS = 40.0  # initial denominator of AdaGrad steps for groups of edits
 _PAIRS_AT_ONCE = 1 << 12  # number of pairs processed together, whose codes fit into the cache
@@ -45,6 +36,7 @@ class Alignment(NamedTuple):
     steps: list[tuple[Hashable | None, Hashable | None]]  # a symbol of each sequence, or None for a gap
 
 
+@dataclass(eq=False, repr=False)
 class EditDistance(files.Saved, BaseEstimator):
     """Edit distance between sequences of symbols, with trainable costs.
 
@@ -127,59 +119,41 @@ class EditDistance(files.Saved, BaseEstimator):
         costs=COSTS,
         errors=files.OptionalField(files.ArrayField(np.float64, bounds=(0, 1))),
     )
-    _constraints: ClassVar[dict[str, Constraint]] = {
+    _constraints: ClassVar[dict[str, checks.Constraint]] = {
         "substitution": _COST,
         "insertion": _COST,
         "deletion": _COST,
-        "transposition": Optional(_COST),
-        "gap_opening": Optional(_COST),
-        "local": Optional(_COST),
-        "symmetric": Flag(),
-        "normalized": Flag(),
-        "featured": Flag(),
-        "n_rounds": Integer(0, 10_000),
-        "learning_rate": Real(0.0, 10.0, above=True),
-        "n_examples": Integer(1),
-        "verbose": Flag(),
+        "transposition": checks.Optional(_COST),
+        "gap_opening": checks.Optional(_COST),
+        "local": checks.Optional(_COST),
+        "symmetric": checks.Flag(),
+        "normalized": checks.Flag(),
+        "featured": checks.Flag(),
+        "n_rounds": checks.Integer(0, 10_000),
+        "learning_rate": checks.Real(0.0, 10.0, above=True),
+        "n_examples": checks.Integer(1),
+        "verbose": checks.Flag(),
     }
 
-    def __init__(
-        self,
-        alphabet: Iterable[Hashable] | None = None,
-        *,
-        substitution: float = 1.0,
-        insertion: float = 1.0,
-        deletion: float = 1.0,
-        transposition: float | None = 1.0,
-        gap_opening: float | None = None,
-        local: float | None = None,
-        symmetric: bool = True,
-        normalized: bool = False,
-        featured: bool = False,
-        n_rounds: int = 30,
-        learning_rate: float = 0.2,
-        n_examples: int = 2000,
-        verbose: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.alphabet = alphabet
-        self.substitution = substitution
-        self.insertion = insertion
-        self.deletion = deletion
-        self.transposition = transposition
-        self.gap_opening = gap_opening
-        self.local = local
-        self.symmetric = symmetric
-        self.normalized = normalized
-        self.featured = featured
-        self.n_rounds = n_rounds
-        self.learning_rate = learning_rate
-        self.n_examples = n_examples
-        self.verbose = verbose
-        self.random_state = random_state
+    alphabet: Iterable[Hashable] | None = None
+    _: KW_ONLY
+    substitution: float = 1.0
+    insertion: float = 1.0
+    deletion: float = 1.0
+    transposition: float | None = 1.0
+    gap_opening: float | None = None
+    local: float | None = None
+    symmetric: bool = True
+    normalized: bool = False
+    featured: bool = False
+    n_rounds: int = 30
+    learning_rate: float = 0.2
+    n_examples: int = 2000
+    verbose: bool = False
+    random_state: Any = None
 
-    _alphabet: Alphabet
-    _costs: Costs
+    _alphabet: Alphabet = field(init=False)
+    _costs: Costs = field(init=False)
 
     # Learning
 
@@ -244,7 +218,7 @@ class EditDistance(files.Saved, BaseEstimator):
     @costs_.setter
     def costs_(self, costs: Any) -> None:
         n = len(self._prepared()[0].symbols) + 1
-        array = np.asarray(unmasked("costs_", costs))
+        array = np.asarray(checks.unmasked("costs_", costs))
         if array.shape != (n, n) or array.dtype.kind not in "fiu":
             raise ValueError(f"costs_ must be numbers of shape {(n, n)}, got {array.dtype} of shape {array.shape}")
         if not np.isfinite(array).all() or array.min() < 0 or array.diagonal().any():
@@ -285,7 +259,7 @@ class EditDistance(files.Saved, BaseEstimator):
         ndarray of float32, shape (n_queries,)
         """
         listed, others = as_list("queries", queries), as_list("targets", targets)
-        check_entries("targets", len(others), len(listed), "queries")
+        checks.check_entries("targets", len(others), len(listed), "queries")
         distances = np.empty(len(listed), np.float32)
         for first in range(0, distances.size, _PAIRS_AT_ONCE):
             span = slice(first, first + _PAIRS_AT_ONCE)
@@ -315,7 +289,7 @@ class EditDistance(files.Saved, BaseEstimator):
             Distances of these targets, padded with infinity.
         """
         query_points, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        found = nothing_found(query_points, check_wanted("k", k, stored.offsets.size - 1))
+        found = nothing_found(query_points, checks.check_wanted("k", k, stored.offsets.size - 1))
         n_queries, n_stored = query_points.offsets.size - 1, stored.offsets.size - 1
         search(query_points, stored, blocks_of(stored), np.arange(n_stored), np.full(n_queries, -1, np.int64), 0, found)
         return found.points, found.lengths
@@ -364,7 +338,7 @@ class EditDistance(files.Saved, BaseEstimator):
     # Preparation
 
     def _new_alphabet(self) -> Alphabet | None:
-        check_parameters(self, self._constraints)
+        checks.check_parameters(self, self._constraints)
         if self.symmetric and self.insertion != self.deletion:
             raise ValueError("insertion and deletion must cost the same with symmetric=True")
         if self.symmetric and self.local is not None:

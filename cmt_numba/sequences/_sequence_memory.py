@@ -7,17 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from .. import _validation as checks
 from .. import persistence as files
 from .._forest import WORTH_KEEPING
-from .._validation import (
-    check_ids,
-    check_integer,
-    check_known,
-    check_memory_ids,
-    check_rewards,
-    check_seed,
-    check_wanted,
-)
 from ..estimators import CMTRetriever, EstimatorField
 from ._bits import WORD, Blocks
 from ._costs import QUERIED, STORED, Costs
@@ -88,10 +80,10 @@ class SequenceMemory(files.Saved):
         if not isinstance(distance, EditDistance):
             raise TypeError(f"distance must be an EditDistance, got {type(distance).__name__}")
         self.distance = distance
-        self.n_candidates = check_integer("n_candidates", n_candidates, 1, 10**6)
-        self.longest_run = check_integer("longest_run", longest_run, 1, 8)
-        self.n_bits = check_integer("n_bits", n_bits, 8, 24)
-        check_seed(random_state)
+        self.n_candidates = checks.check_integer("n_candidates", n_candidates, 1, 10**6)
+        self.longest_run = checks.check_integer("longest_run", longest_run, 1, 8)
+        self.n_bits = checks.check_integer("n_bits", n_bits, 8, 24)
+        checks.check_seed(random_state)
         self.random_state = random_state
         self._alphabet: Alphabet | None = None  # alphabet of the stored sequences
         self._forms: PointStore | None = None  # all forms of all sequences
@@ -147,8 +139,8 @@ class SequenceMemory(files.Saved):
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored sequences.
         """
-        ids = check_ids(ids)
-        check_known(ids, self._places(ids))
+        ids = checks.check_ids(ids)
+        checks.check_known(ids, self._places(ids))
         if ids.size == 0:
             return
         if self._grams is not None:
@@ -175,12 +167,12 @@ class SequenceMemory(files.Saved):
             Rewards in [0, 1].
         """
         queries = self._encoded("X", X)
-        shown = check_memory_ids(np.ravel(ids), np.size(ids))
+        shown = checks.check_memory_ids(np.ravel(ids), np.size(ids))
         if np.ndim(ids) not in (1, 2) or len(ids) != queries.n:
             raise ValueError(f"ids must have one row for each of the {queries.n} queries, got shape {np.shape(ids)}")
-        check_known(shown[shown >= 0], self._places(shown[shown >= 0]))
+        checks.check_known(shown[shown >= 0], self._places(shown[shown >= 0]))
         shown = shown.reshape(queries.n, -1)
-        worth = check_rewards(rewards, shown)
+        worth = checks.check_rewards(rewards, shown)
         if self._grams is not None:
             self._grams.feedback(queries, shown, worth)
         worth = np.where(shown >= 0, worth, 0.0)
@@ -206,7 +198,7 @@ class SequenceMemory(files.Saved):
         Neighbors
             Ids, distances of the nearest forms, and numbers of computed distances.
         """
-        queries, k = self._encoded("X", X), check_wanted("k", k, self.n_candidates)
+        queries, k = self._encoded("X", X), checks.check_wanted("k", k, self.n_candidates)
         if k > self.n_candidates:
             raise ValueError(f"k must be at most n_candidates={self.n_candidates}, got {k}")
         costs = self.distance._prepared(self._alphabet)[1]

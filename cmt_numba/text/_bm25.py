@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import repeat
 from typing import Any, ClassVar, Self
 
@@ -18,15 +19,7 @@ from .. import persistence as files
 from .._arrays import WeightedRows
 from .._forest import require
 from .._validation import Constraint, Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
-from ._base import (
-    MOST,
-    SavableText,
-    TermsField,
-    check_analyzer,
-    check_texts,
-    plain_parameters,
-    read_parameters,
-)
+from . import _base as base
 from ._term_weights import comparisons_of, learn_weights
 
 _MOST_COLUMNS = 2**28
@@ -34,7 +27,8 @@ _LEAST = 1e-300
 _ANALYSIS = "_analysis"  # attribute that caches the last call's parameter names, values and analyzer
 
 
-class BM25Vectorizer(TransformerMixin, SavableText):
+@dataclass(eq=False, repr=False)
+class BM25Vectorizer(TransformerMixin, base.SavableText):
     r"""Turn texts into sparse vectors whose inner product is the BM25 score of a document for a query.
 
     BM25 (Robertson et al., 1995; idf as in Lucene) weighs a term of a document by
@@ -132,62 +126,36 @@ class BM25Vectorizer(TransformerMixin, SavableText):
 
     FIELDS = files.FieldTable(
         _parameters=files.OptionsField(),
-        vocabulary_=files.OptionalField(TermsField()),
+        vocabulary_=files.OptionalField(base.TermsField()),
         document_frequency_=files.ArrayField(np.int64, bounds=(0, 2**48)),
         n_documents_=files.NumberField(1, 2**48),
         n_terms_=files.NumberField(1, 2**48),
-        length_=files.OptionalField(files.RealField(_LEAST, MOST)),
-        term_weights_=files.OptionalField(files.ArrayField(np.float64, bounds=(0, MOST))),
+        length_=files.OptionalField(files.RealField(_LEAST, base.MOST)),
+        term_weights_=files.OptionalField(files.ArrayField(np.float64, bounds=(0, base.MOST))),
     )
-    term_weights_: np.ndarray | None = None
+    term_weights_: np.ndarray | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        *,
-        k1: float = 1.5,
-        b: float = 0.75,
-        k3: float = 1.0,
-        query_idf: float = 0.5,
-        norm: str | None = "append",
-        analyzer: str | Callable[[Any], Iterable[str]] = "word",
-        ngram_range: tuple[int, int] = (1, 1),
-        lowercase: bool = True,
-        strip_accents: str | None = None,
-        tokenizer: Callable[[str], Iterable[str]] | None = None,
-        token_pattern: str | None = r"(?u)\b\w+\b",
-        stop_words: str | list[str] | None = None,
-        max_df: float = 1.0,
-        min_df: float = 1,
-        n_features: int | None = None,
-    ) -> None:
-        self.k1 = k1
-        self.b = b
-        self.k3 = k3
-        self.query_idf = query_idf
-        self.norm = norm
-        self.analyzer = analyzer
-        self.ngram_range = ngram_range
-        self.lowercase = lowercase
-        self.strip_accents = strip_accents
-        self.tokenizer = tokenizer
-        self.token_pattern = token_pattern
-        self.stop_words = stop_words
-        self.max_df = max_df
-        self.min_df = min_df
-        self.n_features = n_features
+    _: KW_ONLY
+    k1: float = 1.5
+    b: float = 0.75
+    k3: float = 1.0
+    query_idf: float = 0.5
+    norm: str | None = "append"
+    analyzer: str | Callable[[Any], Iterable[str]] = "word"
+    ngram_range: tuple[int, int] = (1, 1)
+    lowercase: bool = True
+    strip_accents: str | None = None
+    tokenizer: Callable[[str], Iterable[str]] | None = None
+    token_pattern: str | None = r"(?u)\b\w+\b"
+    stop_words: str | list[str] | None = None
+    max_df: float = 1.0
+    min_df: float = 1
+    n_features: int | None = None
 
     # Documents
 
     def fit(self, documents: Iterable[Any], y: Any = None) -> Self:
-        """Count the terms of documents. Earlier documents are forgotten.
-
-        Parameters
-        ----------
-        documents : iterable of str
-            The documents.
-        y : None
-            Ignored.
-        """
+        """Count the terms of documents. Earlier documents are forgotten."""
         self._fit(documents)
         return self
 
@@ -195,13 +163,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         """Count the terms of documents and return keys to store. Earlier documents are forgotten.
 
         This is faster than :meth:`fit` followed by :meth:`transform_documents`.
-
-        Parameters
-        ----------
-        documents : iterable of str
-            The documents.
-        y : None
-            Ignored.
 
         Returns
         -------
@@ -215,13 +176,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
 
         Without ``n_features``, the first call determines the vocabulary, and new terms of later documents are ignored.
         Pass ``n_features`` for streams with new terms.
-
-        Parameters
-        ----------
-        documents : iterable of str
-            The documents.
-        y : None
-            Ignored.
         """
         if not hasattr(self, "document_frequency_"):
             return self.fit(documents)
@@ -311,7 +265,9 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         columns = np.arange(self.document_frequency_.size)
         asked, keys = asked[:, : columns.size], keys[:, : columns.size]
         factors = learn_weights(comparisons_of(asked, keys, ids, check_rewards(rewards, ids)), self._idf(columns, 1.0))
-        self.term_weights_ = np.minimum(factors if self.term_weights_ is None else self.term_weights_ * factors, MOST)
+        self.term_weights_ = np.minimum(
+            factors if self.term_weights_ is None else self.term_weights_ * factors, base.MOST
+        )
         return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -362,7 +318,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         chosen = [copy(value) if isinstance(value, list | set) else value for value in values]
         if known is None or known[1] != chosen:  # building an analyzer is slower than analysing a text
             known = self.__dict__[_ANALYSIS] = names, chosen, self._check_parameters().build_analyzer()
-        return count_terms(check_texts(name, texts, of_any_type=callable(self.analyzer)), known[2], columns)
+        return count_terms(base.check_texts(name, texts, of_any_type=callable(self.analyzer)), known[2], columns)
 
     def _count_known(self, name: str, texts: Any) -> Any:
         """Return the term counts of each text, in the columns of the fitted vectorizer."""
@@ -461,13 +417,13 @@ class BM25Vectorizer(TransformerMixin, SavableText):
 
     @property
     def _parameters(self) -> dict[str, Any]:
-        return plain_parameters(self.get_params(deep=False), ())
+        return base.plain_parameters(self.get_params(deep=False), ())
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         """Return the vectorizer with these parameters and learned values."""
-        made = super()._of_fields(values | {"_parameters": read_parameters(values["_parameters"])})
-        check_analyzer(made._check_parameters())
+        made = super()._of_fields(values | {"_parameters": base.read_parameters(values["_parameters"])})
+        base.check_analyzer(made._check_parameters())
         vocabulary, frequency, weights = made.vocabulary_, made.document_frequency_, made.term_weights_
         require(frequency.size > 0 and int(frequency.max()) <= made.n_documents_, "each term must have a frequency")
         require((made.length_ is not None) == (made.norm == "append"), "norm='append' needs a length")

@@ -21,14 +21,9 @@ from ._word_model import steps
 class ClassModel(files.WithFields):
     """Learned state of a FastTextClassifier.
 
-    Parameters
-    ----------
-    features : TextFeatures
-        The features that have vectors.
-    vectors : FeatureVectors
-        The vectors of features and classes.
-    idf : ndarray of float32, shape (n_features,), or None
-        Inverse document frequencies; None with weighting="mean".
+    - ``features``: features that have vectors.
+    - ``vectors``: vectors of features and classes.
+    - ``idf`` (float32 (n_features,)): inverse document frequencies; None with weighting="mean".
     """
 
     FIELDS = files.FieldTable(

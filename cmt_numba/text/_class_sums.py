@@ -9,17 +9,8 @@ import numpy as np
 
 from .. import persistence as files
 from .._forest import GrowingColumns, require
+from . import _class_sum_kernels as kernels
 from ._base import MOST
-from ._class_sum_kernels import (
-    FeatureLists,
-    LabelTotals,
-    Lessons,
-    MarginSettings,
-    add_postings,
-    learn_margins,
-    raise_corrections,
-    score_labels,
-)
 from ._hash_kernels import N_COLUMNS, N_KINDS, Weighing
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 
@@ -42,14 +33,9 @@ class ClassSums(files.WithFields):
     The score of a class is the cosine between the text and the class sum, plus the inner product of the text and the
     corrections. Sums and corrections change in place when a text is added, so the other texts are not learned again.
 
-    Attributes
-    ----------
-    postings : FeatureLists
-        Sums and corrections, listed by feature.
-    totals : LabelTotals
-        The number of texts of each label and the squared length of its sum.
-    weights : GrowingColumns
-        The weight that each feature of each stored text has in the sums.
+    - ``postings``: sums and corrections, listed by feature.
+    - ``totals``: number of texts of each label and the squared length of its sum.
+    - ``weights``: weight that each feature of each stored text has in the sums.
     """
 
     FIELDS = files.FieldTable(
@@ -60,7 +46,7 @@ class ClassSums(files.WithFields):
         squares=files.ArrayField(np.float64, bounds=(0, MOST)),
     )
 
-    def __init__(self, postings: FeatureLists, totals: LabelTotals, stored: np.ndarray) -> None:
+    def __init__(self, postings: kernels.FeatureLists, totals: kernels.LabelTotals, stored: np.ndarray) -> None:
         self.postings, self.totals, self.weights = postings, totals, GrowingColumns(stored)
 
     @classmethod
@@ -75,12 +61,12 @@ class ClassSums(files.WithFields):
         weighed = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
         weights = weighed.weights * np.repeat(importance, np.diff(hashed.starts))
         made = cls.of_weights(hashed, weights, labels, n_labels)
-        made._learn(texts, later, MarginSettings(0.0, 0.0, 0.0), removes=True)
+        made._learn(texts, later, kernels.MarginSettings(0.0, 0.0, 0.0), removes=True)
         now = np.delete(np.arange(labels.size), later)
         n_epochs = 2 if n_labels > _MANY_LABELS else int(np.clip(_STEPS // max(1, now.size), *_EPOCHS))
         fall = _RATE / max(1, now.size * n_epochs)
         for epoch in range(n_epochs):
-            settings = MarginSettings(_MARGIN, _RATE - fall * epoch * now.size, fall)
+            settings = kernels.MarginSettings(_MARGIN, _RATE - fall * epoch * now.size, fall)
             made._learn(texts, generator.permutation(now), settings)
         return made
 
@@ -105,7 +91,7 @@ class ClassSums(files.WithFields):
             at = np.minimum(np.searchsorted(known, entries), known.size - 1)
             corrections = np.where(known[at] == entries, values[at], np.float32(0.0))
         postings = _postings_of(columns, of_entries, sums, corrections)
-        return cls(postings, LabelTotals(squares, np.bincount(labels, minlength=n_labels)), weights)
+        return cls(postings, kernels.LabelTotals(squares, np.bincount(labels, minlength=n_labels)), weights)
 
     @property
     def stored(self) -> np.ndarray:
@@ -113,30 +99,30 @@ class ClassSums(files.WithFields):
         return self.weights.columns[0]
 
     def _learn(
-        self, texts: LabelledTexts, order: np.ndarray, settings: MarginSettings, *, removes: bool = False
+        self, texts: LabelledTexts, order: np.ndarray, settings: kernels.MarginSettings, *, removes: bool = False
     ) -> None:
         weighing = _weighing(texts.frequencies, texts.n_labels)
         if removes:
             weighing = weighing._replace(factors=np.zeros_like(_FACTORS))
         n_old_labels = texts.n_old_labels
         n_old = texts.n_old if n_old_labels > 1 else 0  # a single class needs no corrections
-        lessons = Lessons(texts.labels, texts.importance, order, n_old, n_old_labels)
-        learn_margins(self.postings, self.totals, texts.hashed, self.stored, lessons, weighing, settings)
+        lessons = kernels.Lessons(texts.labels, texts.importance, order, n_old, n_old_labels)
+        kernels.learn_margins(self.postings, self.totals, texts.hashed, self.stored, lessons, weighing, settings)
 
     def add(self, hashed: HashedTexts, labels: np.ndarray, n_labels: int) -> None:
         """Make room for new texts, which have weight 0 until they are learned."""
         for i in range(labels.size):
             columns = hashed.columns[hashed.starts[i] : hashed.starts[i + 1]]
-            done = add_postings(self.postings, columns, labels[i])
+            done = kernels.add_postings(self.postings, columns, labels[i])
             while done < columns.size:
                 self._grow()
                 columns = columns[done:]
-                done = add_postings(self.postings, columns, labels[i])
+                done = kernels.add_postings(self.postings, columns, labels[i])
         weights = self.weights.appended(np.zeros(hashed.columns.size, np.float32))
         more = n_labels - self.totals.counts.size
-        totals = LabelTotals(*(np.pad(array, (0, more)) for array in self.totals)) if more else self.totals
+        totals = kernels.LabelTotals(*(np.pad(array, (0, more)) for array in self.totals)) if more else self.totals
         counts = totals.counts + np.bincount(labels, minlength=n_labels)
-        self.totals, self.weights = LabelTotals(totals.squares, counts), weights
+        self.totals, self.weights = kernels.LabelTotals(totals.squares, counts), weights
 
     def _grow(self) -> None:
         old = self.postings
@@ -146,8 +132,8 @@ class ClassSums(files.WithFields):
 
     def learn_further(self, texts: LabelledTexts, new: np.ndarray, again: np.ndarray) -> None:
         """Learn the stored texts at the positions ``new`` for the first time, and those at ``again`` once more."""
-        self._learn(texts, new, MarginSettings(_MARGIN, _NEW_RATE, 0.0))
-        self._learn(texts, again, MarginSettings(_MARGIN, _OLD_RATE, 0.0))
+        self._learn(texts, new, kernels.MarginSettings(_MARGIN, _NEW_RATE, 0.0))
+        self._learn(texts, again, kernels.MarginSettings(_MARGIN, _OLD_RATE, 0.0))
 
     def raise_score(self, hashed: HashedTexts, frequencies: DocumentFrequencies, label: int, by: float) -> None:
         """Increase the score of a label for one stored text, mainly by features that few other texts have."""
@@ -155,7 +141,7 @@ class ClassSums(files.WithFields):
         shares = text.weights / frequencies.counts[text.columns]
         total = float(text.weights @ shares)
         if total > 0.0:
-            raise_corrections(self.postings, text.columns, (by / total * shares).astype(np.float32), label)
+            kernels.raise_corrections(self.postings, text.columns, (by / total * shares).astype(np.float32), label)
 
     def without(self, hashed: HashedTexts, kept: np.ndarray, labels: np.ndarray, places: np.ndarray) -> ClassSums:
         """Return the sums without the removed texts.
@@ -173,7 +159,7 @@ class ClassSums(files.WithFields):
         """Return the score of each label for each text: float32, shape (n_texts, n_labels)."""
         texts = frequencies.weigh(hashed, _weighing(frequencies, self.totals.counts.size))
         scores = np.empty((texts.starts.size - 1, self.totals.counts.size), np.float32)
-        score_labels(self.postings, self.totals, texts, scores)
+        kernels.score_labels(self.postings, self.totals, texts, scores)
         return scores
 
     def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -212,7 +198,7 @@ class ClassSums(files.WithFields):
         require(bool(np.all(labels < squares.size)), "each entry must have a label")
         of_entries = np.repeat(columns, sizes).astype(np.int64)
         require(bool(np.all(np.diff(of_entries * squares.size + labels) > 0)), "entries must be in ascending order")
-        totals = LabelTotals(squares, np.zeros(squares.size, np.int64))
+        totals = kernels.LabelTotals(squares, np.zeros(squares.size, np.int64))
         return cls(_postings_of(of_entries, labels, sums, corrections), totals, values["stored"])
 
 
@@ -220,12 +206,14 @@ def _weighing(frequencies: DocumentFrequencies, n_labels: int) -> Weighing:
     return frequencies.weighing(_FACTORS, most=_MOST if n_labels > _MANY_LABELS else 1.0)
 
 
-def _postings_of(columns: np.ndarray, labels: np.ndarray, sums: np.ndarray, corrections: np.ndarray) -> FeatureLists:
+def _postings_of(
+    columns: np.ndarray, labels: np.ndarray, sums: np.ndarray, corrections: np.ndarray
+) -> kernels.FeatureLists:
     """Build the lists from entries that are sorted by feature, then by label."""
     sizes = np.bincount(columns, minlength=_N_FEATURES)
     starts, n = np.cumsum(sizes) - sizes, columns.size
     capacity = int(_SPARE * n) + 1024
-    held = FeatureLists(
+    held = kernels.FeatureLists(
         starts,
         sizes.astype(np.int32),
         sizes.astype(np.int32),

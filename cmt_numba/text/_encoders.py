@@ -14,13 +14,9 @@ _N_COMPARED, _TOLERANCE = 8, 0.05  # stored texts that show whether an encoder i
 class Encoder:
     """A pretrained encoder with a cache of recent vectors.
 
-    Parameters
-    ----------
-    encoder : str, callable or object with ``encode``
-        "use", a function that returns an array of shape ``(n, d)`` for a list of texts, or an object with a method
-        ``encode`` that does the same.
-    most_remembered : int, default 10,000
-        Maximum number of cached vectors.
+    - ``encoder``: "use", a function that returns an array of shape ``(n, d)`` for a list of texts, or an object with a
+      method ``encode`` that does the same.
+    - ``most_remembered``: maximum number of cached vectors.
     """
 
     def __init__(self, encoder: Any, *, most_remembered: int = 10_000) -> None:

@@ -5,28 +5,17 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from .. import _validation as checks
 from .. import persistence as files
 from .._change import progress_bar
 from .._forest import require, top_k
-from .._validation import (
-    Checked,
-    Constraint,
-    Flag,
-    Integer,
-    OneOf,
-    Optional,
-    Real,
-    check_integer,
-    check_jobs,
-    check_seed,
-    label_array,
-)
 from ..estimators import check_targets, check_unmixed
 from ._base import TextEstimator, are_moderate
 from ._class_model import ClassModel, learn_vectors, log_softmax
@@ -39,6 +28,7 @@ _STEPS, _EPOCHS = 50_000, (5, 50)  # default number of steps; minimum and maximu
 _MOST_CELLS = 2**23  # maximum size of a block of scores
 
 
+@dataclass(eq=False, repr=False)
 class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     """Classify texts by learned vectors of their words, word n-grams and character n-grams.
 
@@ -97,62 +87,44 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     'weather'
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "n_components": Integer(1, 2**14),
-        "word_ngrams": Integer(1, 100),
-        "min_n": Integer(1, 100),
-        "max_n": Integer(0, 100),
-        "n_buckets": Integer(1, 2**31 - 1),
-        "weighting": OneOf(("mean", "tfidf")),
-        "min_count": Integer(1),
-        "learning_rate": Real(0.0, 1e3, above=True),
-        "n_epochs": Optional(Integer(1, 100_000)),
-        "lowercase": Flag(),
-        "n_jobs": Checked(check_jobs, "int"),
-        "progress": Flag(),
-        "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
+    _constraints: ClassVar[dict[str, checks.Constraint]] = {
+        "n_components": checks.Integer(1, 2**14),
+        "word_ngrams": checks.Integer(1, 100),
+        "min_n": checks.Integer(1, 100),
+        "max_n": checks.Integer(0, 100),
+        "n_buckets": checks.Integer(1, 2**31 - 1),
+        "weighting": checks.OneOf(("mean", "tfidf")),
+        "min_count": checks.Integer(1),
+        "learning_rate": checks.Real(0.0, 1e3, above=True),
+        "n_epochs": checks.Optional(checks.Integer(1, 100_000)),
+        "lowercase": checks.Flag(),
+        "n_jobs": checks.Checked(checks.check_jobs, "int"),
+        "progress": checks.Flag(),
+        "random_state": checks.Checked(checks.check_seed, "int or numpy.random.SeedSequence"),
     }
     FIELDS = files.FieldTable(
         _parameters=files.OptionsField(), classes_=files.LabelsField(), _model=files.PartField(ClassModel)
     )
     _unsaved = ("tokenizer", "random_state", "vectors")
 
-    _model: ClassModel
+    _model: ClassModel = field(init=False)
 
-    def __init__(
-        self,
-        n_components: int = 100,
-        *,
-        word_ngrams: int = 2,
-        min_n: int = 3,
-        max_n: int = 5,
-        n_buckets: int = 2_000_000,
-        weighting: str = "tfidf",
-        min_count: int = 1,
-        learning_rate: float = 0.2,
-        n_epochs: int | None = None,
-        vectors: SubwordVectors | None = None,
-        tokenizer: Callable[[str], Iterable[str]] | None = None,
-        lowercase: bool = True,
-        n_jobs: int | None = None,
-        progress: bool = False,
-        random_state: int | np.random.SeedSequence | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.word_ngrams = word_ngrams
-        self.min_n = min_n
-        self.max_n = max_n
-        self.n_buckets = n_buckets
-        self.weighting = weighting
-        self.min_count = min_count
-        self.learning_rate = learning_rate
-        self.n_epochs = n_epochs
-        self.vectors = vectors
-        self.tokenizer = tokenizer
-        self.lowercase = lowercase
-        self.n_jobs = n_jobs
-        self.progress = progress
-        self.random_state = random_state
+    n_components: int = 100
+    _: KW_ONLY
+    word_ngrams: int = 2
+    min_n: int = 3
+    max_n: int = 5
+    n_buckets: int = 2_000_000
+    weighting: str = "tfidf"
+    min_count: int = 1
+    learning_rate: float = 0.2
+    n_epochs: int | None = None
+    vectors: SubwordVectors | None = None
+    tokenizer: Callable[[str], Iterable[str]] | None = None
+    lowercase: bool = True
+    n_jobs: int | None = None
+    progress: bool = False
+    random_state: int | np.random.SeedSequence | None = None
 
     # Learning
 
@@ -170,14 +142,14 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         words = self._words_of_all(texts)
         check_unmixed("y", y)
         check_targets(y)
-        classes, labels = np.unique(column_or_1d(label_array("y", y)), return_inverse=True)
+        classes, labels = np.unique(column_or_1d(checks.label_array("y", y)), return_inverse=True)
         if labels.size != len(words) or not words:
             raise ValueError(
                 f"y must have one class for each of one or more texts, got {len(words)} texts and {labels.size} classes"
             )
         corpus = Corpus()
         corpus.add(words)
-        generator = np.random.Generator(np.random.PCG64(check_seed(self.random_state)))
+        generator = np.random.Generator(np.random.PCG64(checks.check_seed(self.random_state)))
         features, inputs = self._new_features(corpus, generator)
         of_texts = features.counts(corpus)
         idf = features.idf(of_texts) if self.weighting == "tfidf" else None
@@ -210,7 +182,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         starts, indices = weighted.indptr.astype(np.int64), weighted.indices.astype(np.int32)
         n_texts = labels.size
         labelled = Labelled(starts, indices, weighted.data, labels.astype(np.int64), np.ones(n_texts, np.float32))
-        n_threads = check_jobs(self.n_jobs) or os.cpu_count() or 1
+        n_threads = checks.check_jobs(self.n_jobs) or os.cpu_count() or 1
         n_epochs = self.n_epochs or int(np.clip(_STEPS // n_texts, *_EPOCHS))
         with progress_bar(n_texts * n_epochs, "text", self.progress) as report:
             learn_vectors(model.vectors, labelled, n_epochs, self.learning_rate, generator, n_threads, report)
@@ -223,11 +195,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
         """Return the most probable class of each text.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts.
 
         Returns
         -------
@@ -256,7 +223,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
             The probability of each class in ``classes``.
         """
         hidden = self.transform(texts)
-        k = min(check_integer("k", k, 1), self.classes_.size)
+        k = min(checks.check_integer("k", k, 1), self.classes_.size)
         found, scores = np.zeros((len(hidden), k), np.int64), np.zeros((len(hidden), k), np.float32)
         for rows in self._blocks(len(hidden)):
             found[rows], scores[rows] = top_k(self._model.log_probabilities(hidden[rows]), k)
@@ -264,11 +231,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Return the probability of each class for each text.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts.
 
         Returns
         -------
@@ -289,11 +251,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     def transform(self, texts: Iterable[str]) -> np.ndarray:
         """Return the vectors of texts: keys for trees and estimators.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts.
 
         Returns
         -------

@@ -43,14 +43,9 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
 
     The ratios of the weights maximise the likelihood of the labels. Then a common scale is learned.
 
-    Parameters
-    ----------
-    scores : list of ndarray, shape (n_texts, n_classes)
-        Each scorer's scores for held-out texts.
-    labels : ndarray of int64, shape (n_texts,)
-        The correct labels.
-    first : ndarray of float64, shape (n_scorers,)
-        The most probable weights before any evidence.
+    - ``scores`` (ndarray (n_texts, n_classes)): each scorer's scores for held-out texts.
+    - ``labels`` (int64 (n_texts,)): correct labels.
+    - ``first`` (float64 (n_scorers,)): most probable weights before any evidence.
     """
     if labels.size == 0 or scores[0].shape[1] < 2:
         return first
@@ -112,14 +107,9 @@ def learn_confidence(logits: np.ndarray, labels: np.ndarray, weight: float) -> n
     correct, and the slope of the log-odds that a text is known and the logit for which they are 0. The latter is also
     the logit of an unknown class, with which the best class competes.
 
-    Parameters
-    ----------
-    logits : ndarray of float64, shape (n_texts, n_labels)
-        The weighted sum of the scores of held-out texts.
-    labels : ndarray of int64, shape (n_texts,)
-        The correct labels.
-    weight : float
-        The weight of the scores by class sums.
+    - ``logits`` (float64 (n_texts, n_labels)): weighted sum of the scores of held-out texts.
+    - ``labels`` (int64 (n_texts,)): correct labels.
+    - ``weight``: weight of the scores by class sums.
     """
     slope, shift, known = 0.0, 0.0, _learn_known(logits, labels, weight)
     if labels.size > 0 and logits.shape[1] > 1:

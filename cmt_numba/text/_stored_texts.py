@@ -21,16 +21,10 @@ _LARGEST = float(np.finfo(np.float32).max)
 class StoredTexts(files.WithFields):
     """Texts in the order in which they were learned.
 
-    Attributes
-    ----------
-    texts : list of str
-        The texts.
-    ids : list of str or int
-        The id of each text.
-    slot_of : dict
-        The slot of each id.
-    next_slot : int
-        The slot of the next text.
+    - ``texts``: texts.
+    - ``ids``: id of each text.
+    - ``slot_of``: slot of each id.
+    - ``next_slot``: slot of the next text.
     """
 
     FIELDS = files.FieldTable(

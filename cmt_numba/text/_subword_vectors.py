@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from .. import _validation as checks
 from .. import persistence as files
 from .._forest import require
-from .._validation import (
-    Checked,
-    Constraint,
-    Flag,
-    Integer,
-    OneOf,
-    Optional,
-    Real,
-    check_integer,
-    check_jobs,
-    check_seed,
-)
 from ._base import TextEstimator, check_texts
 from ._vocabulary import Corpus
 from ._word_model import WordModel, unit
@@ -31,6 +21,7 @@ from ._word_model import WordModel, unit
 _NO_DIVISION_BY_ZERO = 0.001
 
 
+@dataclass(eq=False, repr=False)
 class SubwordVectors(TransformerMixin, TextEstimator):
     """Learn word vectors from texts without classes, and turn texts into the mean of their word vectors.
 
@@ -98,74 +89,52 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     (1, 10)
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "n_components": Integer(1, 2**14),
-        "method": OneOf(("skipgram", "cbow")),
-        "min_n": Integer(1, 100),
-        "max_n": Integer(0, 100),
-        "n_buckets": Integer(1, 2**31 - 1),
-        "n_whole_words": Integer(0),
-        "window": Integer(1, 1000),
-        "n_negatives": Integer(1, 1000),
-        "min_count": Integer(1),
-        "subsample": Real(0.0, 1.0),
-        "learning_rate": Real(0.0, 1e3, above=True),
-        "n_epochs": Integer(1, 10_000),
-        "n_expected_words": Optional(Integer(1, 2**62)),
-        "pooling": OneOf(("mean", "sif")),
-        "lowercase": Flag(),
-        "n_jobs": Checked(check_jobs, "int"),
-        "progress": Flag(),
-        "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
+    _constraints: ClassVar[dict[str, checks.Constraint]] = {
+        "n_components": checks.Integer(1, 2**14),
+        "method": checks.OneOf(("skipgram", "cbow")),
+        "min_n": checks.Integer(1, 100),
+        "max_n": checks.Integer(0, 100),
+        "n_buckets": checks.Integer(1, 2**31 - 1),
+        "n_whole_words": checks.Integer(0),
+        "window": checks.Integer(1, 1000),
+        "n_negatives": checks.Integer(1, 1000),
+        "min_count": checks.Integer(1),
+        "subsample": checks.Real(0.0, 1.0),
+        "learning_rate": checks.Real(0.0, 1e3, above=True),
+        "n_epochs": checks.Integer(1, 10_000),
+        "n_expected_words": checks.Optional(checks.Integer(1, 2**62)),
+        "pooling": checks.OneOf(("mean", "sif")),
+        "lowercase": checks.Flag(),
+        "n_jobs": checks.Checked(checks.check_jobs, "int"),
+        "progress": checks.Flag(),
+        "random_state": checks.Checked(checks.check_seed, "int or numpy.random.SeedSequence"),
     }
 
-    def __init__(
-        self,
-        n_components: int = 100,
-        *,
-        method: str = "skipgram",
-        min_n: int = 3,
-        max_n: int = 6,
-        n_buckets: int = 2_000_000,
-        n_whole_words: int = 0,
-        window: int = 5,
-        n_negatives: int = 5,
-        min_count: int = 5,
-        subsample: float = 1e-4,
-        learning_rate: float = 0.05,
-        n_epochs: int = 5,
-        n_expected_words: int | None = None,
-        pooling: str = "mean",
-        tokenizer: Callable[[str], Iterable[str]] | None = None,
-        lowercase: bool = True,
-        n_jobs: int | None = None,
-        progress: bool = False,
-        random_state: int | np.random.SeedSequence | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.method = method
-        self.min_n = min_n
-        self.max_n = max_n
-        self.n_buckets = n_buckets
-        self.n_whole_words = n_whole_words
-        self.window = window
-        self.n_negatives = n_negatives
-        self.min_count = min_count
-        self.subsample = subsample
-        self.learning_rate = learning_rate
-        self.n_epochs = n_epochs
-        self.n_expected_words = n_expected_words
-        self.pooling = pooling
-        self.tokenizer = tokenizer
-        self.lowercase = lowercase
-        self.n_jobs = n_jobs
-        self.progress = progress
-        self.random_state = random_state
+    n_components: int = 100
+    _: KW_ONLY
+    method: str = "skipgram"
+    min_n: int = 3
+    max_n: int = 6
+    n_buckets: int = 2_000_000
+    n_whole_words: int = 0
+    window: int = 5
+    n_negatives: int = 5
+    min_count: int = 5
+    subsample: float = 1e-4
+    learning_rate: float = 0.05
+    n_epochs: int = 5
+    n_expected_words: int | None = None
+    pooling: str = "mean"
+    tokenizer: Callable[[str], Iterable[str]] | None = None
+    lowercase: bool = True
+    n_jobs: int | None = None
+    progress: bool = False
+    random_state: int | np.random.SeedSequence | None = None
 
     # Learning
 
     FIELDS = files.FieldTable(_parameters=files.OptionsField(), _model=files.PartField(WordModel))
-    _model: WordModel
+    _model: WordModel = field(init=False)
 
     def fit(self, texts: Iterable[str], y: Any = None) -> Self:
         """Learn vectors from texts. Earlier texts are forgotten.
@@ -284,7 +253,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         list of tuple of str and float
             Words and their scores, best first.
         """
-        OneOf(("add", "mul")).check("method", method)
+        checks.OneOf(("add", "mul")).check("method", method)
         vectors = unit(self.word_vectors([a, b, c]))
         if method == "add":
             return self._near(vectors[1] - vectors[0] + vectors[2], k, {a, b, c})
@@ -295,7 +264,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return self._best(self._fitted().directions() @ unit(vector[None])[0], k, left_out)
 
     def _best(self, scores: np.ndarray, k: int, left_out: set[str]) -> list[tuple[str, float]]:
-        k, words = check_integer("k", k, 1), self._fitted().vocabulary.words
+        k, words = checks.check_integer("k", k, 1), self._fitted().vocabulary.words
         order = np.argsort(-scores, kind="stable")[: k + len(left_out)]
         found = [(words[i], float(scores[i])) for i in order]
         return [pair for pair in found if pair[0] not in left_out][:k]
@@ -304,11 +273,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
 
     def transform(self, texts: Iterable[str]) -> np.ndarray:
         """Return the vectors of texts.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            Texts.
 
         Returns
         -------
@@ -344,11 +308,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         """Write the words and their vectors in the text format of word2vec.
 
         White space, control characters and backslashes in words are escaped as in Python literals.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
         """
         model = self._fitted()
         with open(path, "w", encoding="utf-8") as file:

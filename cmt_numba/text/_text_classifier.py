@@ -13,19 +13,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
+from .. import _validation as checks
 from .._change import Lockable, changes, reads
 from .._jit import keeps_interpreter
-from .._validation import (
-    Checked,
-    Constraint,
-    check_entries,
-    check_integer,
-    check_parameters,
-    check_range,
-    check_real,
-    check_seed,
-    label_array,
-)
 from ..estimators import check_targets, check_unmixed, in_one_type
 from ..journal import InFolder
 from ..persistence import FieldTable, OptionalField, OptionsField, PartField, pack_contents, unpack_contents
@@ -110,9 +100,9 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
 
     FIELDS = FieldTable(_parameters=OptionsField(), _model=OptionalField(PartField(TextModel)))
     _form = TextFolder
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "encoder": Checked(check_encoder, '"use", callable or object with encode'),
-        "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
+    _constraints: ClassVar[dict[str, checks.Constraint]] = {
+        "encoder": checks.Checked(check_encoder, '"use", callable or object with encode'),
+        "random_state": checks.Checked(checks.check_seed, "int or numpy.random.SeedSequence"),
     }
     _model: TextModel | None = None
 
@@ -159,23 +149,23 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         return self._learn("partial_fit", texts, y, ids, sample_weight)
 
     def _learn(self, name: str, texts: Iterable[str], y: Any, ids: Any, sample_weight: Any) -> Self:
-        check_parameters(self, self._constraints)
+        checks.check_parameters(self, self._constraints)
         listed: list[str] = check_texts("texts", texts)
         labels = self._check_labels(y, len(listed))
         if ids is not None:
             ids = _objects(check_ids(ids))
-        seed = int(check_seed(self.random_state).generate_state(1)[0])
+        seed = int(checks.check_seed(self.random_state).generate_state(1)[0])
         vectors = self._encoded(listed, replaces=name == "fit")
         arguments = {"texts": _objects(listed), "labels": labels, "ids": ids, "vectors": vectors, "seed": seed}
         return self._change(name, arguments | {"weights": _check_weights(sample_weight, len(listed))})
 
     def _check_labels(self, y: Any, n_texts: int) -> np.ndarray:
         check_unmixed("y", y)
-        labels = label_array("y", y)
+        labels = checks.label_array("y", y)
         if labels.ndim != 1 or labels.dtype.kind not in "biuU":  # scikit-learn's checks are slower than learning a text
             check_targets(y)
             labels = column_or_1d(labels)
-        check_entries("y", labels.size, n_texts, "texts")
+        checks.check_entries("y", labels.size, n_texts, "texts")
         return labels
 
     def _change(self, name: str, arguments: dict[str, Any]) -> Self:
@@ -303,7 +293,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             Elements of ``classes_``, but not all of them.
         """
         check_is_fitted(self, "classes_")
-        return self._change("remove_classes", {"labels": np.ravel(label_array("labels", labels))})
+        return self._change("remove_classes", {"labels": np.ravel(checks.label_array("labels", labels))})
 
     def _remove_classes(self, labels: np.ndarray) -> None:
         model = self._fitted()
@@ -376,10 +366,12 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         if reject_below is None:
             answers: np.ndarray = model.classes[self._best(texts, 1)[0][:, 0]]
             return answers
-        lowest = check_real("reject_below", reject_below, 0.0, 1.0)
+        lowest = checks.check_real("reject_below", reject_below, 0.0, 1.0)
         if reject_label is None:
             reject_label = "" if model.classes.dtype.kind in "UO" else -1
-        classes, rejected = in_one_type("reject_label", model.classes, label_array("reject_label", [reject_label]))
+        classes, rejected = in_one_type(
+            "reject_label", model.classes, checks.label_array("reject_label", [reject_label])
+        )
         if np.isin(rejected, classes).any():
             raise ValueError(f"reject_label must not be a class, but {reject_label!r} is a class")
         best, chances = self._best(texts, 1)
@@ -392,11 +384,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         """Return the class probabilities of each text, given that it belongs to one of the classes.
 
         :meth:`predict` and :meth:`top_classes` also allow for texts of no known class.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts.
 
         Returns
         -------
@@ -426,7 +413,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             The probability of each class in ``classes``. The probabilities of all classes sum to less than 1 if the
             text may belong to none of them.
         """
-        return self._best(texts, check_integer("k", k, 1))
+        return self._best(texts, checks.check_integer("k", k, 1))
 
     def _best(self, texts: Iterable[str], k: int) -> tuple[np.ndarray, np.ndarray]:
         model, (hashed, vectors) = self._fitted(), self._read(texts)
@@ -462,7 +449,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         neigh_ind : ndarray of object, shape (n_texts, n_neighbors)
             Ids of the stored texts.
         """
-        k = check_integer("n_neighbors", n_neighbors, 1)
+        k = checks.check_integer("n_neighbors", n_neighbors, 1)
         (hashed, vectors), stored = self._read(texts), self._fitted().stored
         n, k, ids = hashed.starts.size - 1, min(k, len(stored)), _objects(stored.ids)
         found, distances = np.empty((n, k), object), np.empty((n, k))
@@ -492,12 +479,12 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         list of tuple
             The id and the text of each stored text.
         """
-        n, model = check_integer("n", n, 1), self._fitted()
+        n, model = checks.check_integer("n", n, 1), self._fitted()
         position = np.flatnonzero(model.classes == label)
         if position.size == 0:
             raise ValueError(f"label must be a known class, but {label!r:.50} is not one of the {model.classes.size}")
         texts = np.flatnonzero(model.stored.labels == model.order[position[0]])
-        chosen = np.random.default_rng(check_seed(seed)).permutation(texts)[:n].tolist()
+        chosen = np.random.default_rng(checks.check_seed(seed)).permutation(texts)[:n].tolist()
         return [(model.stored.ids[i], model.stored.texts[i]) for i in chosen]
 
     @reads
@@ -518,7 +505,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         list of TextExplanation
             One explanation for each text.
         """
-        n_words = check_integer("n_words", n_words, 0)
+        n_words = checks.check_integer("n_words", n_words, 0)
         return [self._explained(text, n_words) for text in check_texts("texts", texts)]
 
     def _explained(self, text: str, n_words: int) -> TextExplanation:
@@ -632,6 +619,6 @@ def _check_weights(weights: Any, n_texts: int) -> np.ndarray:
     if weights is None:
         return np.ones(n_texts, np.float32)
     checked: np.ndarray = column_or_1d(weights, dtype=np.float32)
-    check_entries("sample_weight", checked.size, n_texts, "texts")
-    check_range("sample_weight", checked, 0.0, MOST_IMPORTANT)
+    checks.check_entries("sample_weight", checked.size, n_texts, "texts")
+    checks.check_range("sample_weight", checked, 0.0, MOST_IMPORTANT)
     return checked

@@ -13,23 +13,12 @@ from .. import persistence as files
 from .._change import uninterrupted
 from .._forest import require
 from ..estimators import CMTClassifier, EstimatorField, classified_examples, in_one_type
+from . import _mixture as mixture
 from ._base import MOST
 from ._class_sums import ClassSums
 from ._hash_kernels import N_COLUMNS, N_KINDS
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 from ._learned_vectors import LearnedVectors
-from ._mixture import (
-    FIRST_WEIGHTS,
-    SHARES,
-    faded,
-    folds_of,
-    known_probability,
-    leads_of_shares,
-    learn_confidence,
-    learn_weights_of_scores,
-    probabilities_of,
-    weighted_sum,
-)
 from ._stored_texts import MOST_IDS, StoredTexts
 
 _MOST_CLASSES = 500  # maximum number of classes for which vectors are learned
@@ -51,34 +40,18 @@ class TextModel(files.WithFields):
     Up to three scorers score the classes: class sums, learned vectors and, with an encoder, a CMTClassifier
     trained on the encoder's vectors. Classes are labelled 0, 1, 2, ... in order of arrival.
 
-    Attributes
-    ----------
-    stored : StoredTexts
-        The stored texts.
-    frequencies : DocumentFrequencies
-        The document frequency of each feature.
-    names : ndarray
-        The class of each label.
-    classes : ndarray
-        The classes in ascending order.
-    order : ndarray of int64
-        The label of each class.
-    sums : ClassSums
-        The scorer that uses class sums.
-    vectors : LearnedVectors or None
-        The scorer that uses learned vectors. None if there are too many classes.
-    dense : CMTClassifier or None
-        The scorer that uses an encoder's vectors. None without an encoder.
-    weights : ndarray of float64
-        The weight of each scorer, in the order above.
-    leads : ndarray of float64, shape (6,)
-        The mean lead of the best class for each share of the vectors in ``SHARES``.
-    confidence : ndarray of float64, shape (4,)
-        Parameters of the probabilities (see ``learn_confidence``).
-    n_removed, n_since : int
-        The numbers of texts removed and added since all texts were last learned.
-    n_weighed : int
-        The number of texts when the weights of the scorers were last learned.
+    - ``frequencies``: document frequency of each feature.
+    - ``names``: class of each label.
+    - ``classes``: classes in ascending order.
+    - ``order``: label of each class.
+    - ``sums``: scorer that uses class sums.
+    - ``vectors``: scorer that uses learned vectors. None if there are too many classes.
+    - ``dense``: scorer that uses an encoder's vectors. None without an encoder.
+    - ``weights``: weight of each scorer, in the order above.
+    - ``leads`` (float64 (6,)): mean lead of the best class for each share of the vectors in ``SHARES``.
+    - ``confidence`` (float64 (4,)): parameters of the probabilities (see ``learn_confidence``).
+    - ``n_removed``, ``n_since``: numbers of texts removed and added since all texts were last learned.
+    - ``n_weighed``: number of texts when the weights of the scorers were last learned.
     """
 
     FIELDS = files.FieldTable(
@@ -102,7 +75,7 @@ class TextModel(files.WithFields):
         self.frequencies = DocumentFrequencies(np.zeros(N_KINDS * N_COLUMNS, np.int32), 0)
         self.vectors: LearnedVectors | None = None
         self.dense: Any = None
-        self.weights, self.leads, self.confidence = np.empty(0), np.ones(SHARES.size), np.ones(4)
+        self.weights, self.leads, self.confidence = np.empty(0), np.ones(mixture.SHARES.size), np.ones(4)
         self.n_removed = self.n_since = self.n_weighed = 0
         self._name(names)
 
@@ -137,12 +110,16 @@ class TextModel(files.WithFields):
     def _learn_sums(self) -> None:
         """Learn class sums from most texts and the confidence from the rest. Then add the rest to the sums."""
         stored, labels = self.stored, self.stored.labels
-        folds = folds_of(labels, self.generator)
+        folds = mixture.folds_of(labels, self.generator)
         later = folds[0][: max(1, 4 * _MOST_CELLS // self.names.size)] if folds else np.empty(0, np.int64)
         self.sums = ClassSums.learned(self._labelled(), self.generator, later)
         scores = self.sums.scores(stored.features_at(later), self.frequencies)
-        self.weights = learn_weights_of_scores([scores], labels[later], np.array([FIRST_WEIGHTS["sums"]]))
-        self.confidence = learn_confidence(weighted_sum([scores], self.weights), labels[later], self.weights[0])
+        self.weights = mixture.learn_weights_of_scores(
+            [scores], labels[later], np.array([mixture.FIRST_WEIGHTS["sums"]])
+        )
+        self.confidence = mixture.learn_confidence(
+            mixture.weighted_sum([scores], self.weights), labels[later], self.weights[0]
+        )
         self.sums.learn_further(self._labelled(), later, np.empty(0, np.int64))
 
     def _labelled(self) -> LabelledTexts:
@@ -166,12 +143,12 @@ class TextModel(files.WithFields):
     def _learn_weights(self) -> None:
         """Learn the weights of the scorers and the confidence from held-out texts."""
         labels, n_labels = self.stored.labels, self.names.size
-        first = [FIRST_WEIGHTS["sums"]]
-        first += [FIRST_WEIGHTS["vectors"]] if n_labels <= _MOST_CLASSES else []
-        first += [FIRST_WEIGHTS["dense"]] if self.stored.encoded is not None else []
+        first = [mixture.FIRST_WEIGHTS["sums"]]
+        first += [mixture.FIRST_WEIGHTS["vectors"]] if n_labels <= _MOST_CLASSES else []
+        first += [mixture.FIRST_WEIGHTS["dense"]] if self.stored.encoded is not None else []
         most, scores, held_out = max(1, 4 * _MOST_CELLS // n_labels), [], []
         later: list[np.ndarray] = []
-        for fold in folds_of(labels, self.generator):
+        for fold in mixture.folds_of(labels, self.generator):
             fold = fold[:most]
             trial, seen = TextModel(self.generator, self.names), np.delete(np.arange(labels.size), fold)
             hashed = self.stored.features_at(seen)
@@ -186,11 +163,11 @@ class TextModel(files.WithFields):
         joined, right = [np.zeros((0, n_labels))] * len(first), np.empty(0, np.int64)
         if scores:
             joined, right = [np.concatenate(parts) for parts in zip(*scores, strict=True)], np.concatenate(held_out)
-        self.weights = learn_weights_of_scores(joined, right, np.array(first))
-        self.confidence = learn_confidence(weighted_sum(joined, self.weights), right, self.weights[0])
+        self.weights = mixture.learn_weights_of_scores(joined, right, np.array(first))
+        self.confidence = mixture.learn_confidence(mixture.weighted_sum(joined, self.weights), right, self.weights[0])
         self.n_weighed = labels.size
         if later:
-            self.leads = leads_of_shares(later, scores[0][1:], self.weights)
+            self.leads = mixture.leads_of_shares(later, scores[0][1:], self.weights)
 
     def _later_scores(self, texts: LabelledTexts, held_out: HashedTexts) -> list[np.ndarray]:
         """Return the scores of held-out texts by class sums for each of ``SHARES``, when texts have come one by one.
@@ -199,7 +176,7 @@ class TextModel(files.WithFields):
         stored texts. The class sums are changed.
         """
         n, n_done, scores, generator = texts.labels.size, 0, [], copy.deepcopy(self.generator)
-        for share in reversed(SHARES):
+        for share in reversed(mixture.SHARES):
             n_since = min(_MANY, (1.0 / max(share, _LEAST) - 1.0) / _FADING) * n
             n_again = int(n_since * _n_replayed(texts.hashed, n)) - n_done
             self.sums.learn_further(texts, np.empty(0, np.int64), generator.integers(0, n, n_again))
@@ -281,7 +258,9 @@ class TextModel(files.WithFields):
         """Correct the class sums so that the class of each new text is its best class."""
         weights = self.current_weights()
         for rows in self.blocks(labels.size):
-            logits = weighted_sum(self.scores(hashed.rows(rows), None if encoded is None else encoded[rows]), weights)
+            logits = mixture.weighted_sum(
+                self.scores(hashed.rows(rows), None if encoded is None else encoded[rows]), weights
+            )
             for logit, label, i in zip(logits, labels[rows], range(rows.start, rows.stop), strict=True):
                 lack = np.delete(logit, label).max(initial=-np.inf) + _LEAD - logit[label]
                 if lack > 0.0:
@@ -346,7 +325,7 @@ class TextModel(files.WithFields):
 
     def logits(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
         """Return the weighted sum of all scores: float64, shape (n_texts, n_classes)."""
-        total = weighted_sum(self.scores(hashed, encoded), self.current_weights())
+        total = mixture.weighted_sum(self.scores(hashed, encoded), self.current_weights())
         return np.take(total, self.order, axis=1)  # rows are contiguous, so sums do not depend on the batch size
 
     def current_weights(self) -> np.ndarray:
@@ -358,7 +337,7 @@ class TextModel(files.WithFields):
             return self.weights
         n_learned = max(1, len(self.stored) - self.n_since)
         share = n_learned / (n_learned + _FADING * self.n_since)
-        return faded(self.weights, share) * (self.leads[-1] / np.interp(share, SHARES, self.leads))
+        return mixture.faded(self.weights, share) * (self.leads[-1] / np.interp(share, mixture.SHARES, self.leads))
 
     def blocks(self, n: int) -> Iterator[slice]:
         """Yield slices of ``n`` texts whose scores fit into little memory."""
@@ -368,19 +347,19 @@ class TextModel(files.WithFields):
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Convert logits to the probabilities of classes, given that the text belongs to one of them."""
-        return probabilities_of(logits, self.confidence, len(self.stored))
+        return mixture.probabilities_of(logits, self.confidence, len(self.stored))
 
     def open_probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Convert logits to the probabilities of classes. The rest is the probability that no class is correct."""
-        known = known_probability(logits, self.confidence)
+        known = mixture.known_probability(logits, self.confidence)
         return self.probabilities(logits) * known[:, None]
 
     def calibrate(self, scores: list[np.ndarray], labels: np.ndarray) -> None:
         """Learn the scale of the weights and the confidence from the scores and labels of other texts."""
-        total = weighted_sum(scores, self.current_weights())
-        scale = learn_weights_of_scores([total], labels, np.ones(1))[0]
+        total = mixture.weighted_sum(scores, self.current_weights())
+        scale = mixture.learn_weights_of_scores([total], labels, np.ones(1))[0]
         self.weights = self.weights * scale
-        self.confidence = learn_confidence(total * scale, labels, self.current_weights()[0])
+        self.confidence = mixture.learn_confidence(total * scale, labels, self.current_weights()[0])
 
     def similarities(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
         """Return the cosine of each text and each stored text, or with an encoder the mean of both cosines."""
@@ -422,7 +401,7 @@ class TextModel(files.WithFields):
             require(sound, "the encoder's vectors must have the width that their scorer expects")
         n_scores = 1 + (model.vectors is not None) + (dense is not None)
         sizes = model.weights.size, model.leads.size, model.confidence.size
-        require(sizes == (n_scores, SHARES.size, 4), "each scorer must have a weight")
+        require(sizes == (n_scores, mixture.SHARES.size, 4), "each scorer must have a weight")
         require(bool(model.confidence[3] > 0.0), "the logit of an unknown class must be positive")
         return model
 

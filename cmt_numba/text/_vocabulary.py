@@ -25,12 +25,8 @@ class Vocabulary(files.WithFields):
 
     The *parts* of a word are the word itself and its n-grams. Words are numbered in order of arrival.
 
-    Parameters
-    ----------
-    lengths : tuple of int
-        Minimum and maximum length of an n-gram, in characters. If the maximum is 0, there are no n-grams.
-    n_buckets : int
-        Number of hash buckets. N-grams in the same bucket share a vector.
+    - ``lengths``: minimum and maximum length of an n-gram, in characters. If the maximum is 0, there are no n-grams.
+    - ``n_buckets``: number of hash buckets. N-grams in the same bucket share a vector.
     """
 
     FIELDS = files.FieldTable(
@@ -195,14 +191,9 @@ _SHIFT = np.uint64(29)
 class TextFeatures(files.WithFields):
     """The features of texts (words, character n-grams and word n-grams), with the row of each feature's vector.
 
-    Parameters
-    ----------
-    vocabulary : Vocabulary
-        The words and character n-grams.
-    length : int
-        Maximum number of words in a word n-gram; 1 for no word n-grams.
-    n_buckets : int
-        Number of hash buckets for word n-grams.
+    - ``vocabulary``: words and character n-grams.
+    - ``length``: maximum number of words in a word n-gram; 1 for no word n-grams.
+    - ``n_buckets``: number of hash buckets for word n-grams.
     """
 
     FIELDS = files.FieldTable(

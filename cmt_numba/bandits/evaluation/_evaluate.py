@@ -10,15 +10,7 @@ import numpy as np
 
 from ..._validation import check_real
 from .._checks import Choices, numbers
-from ._estimators import (
-    Estimate,
-    direct_method,
-    doubly_robust,
-    inverse_propensity,
-    self_normalized,
-    self_normalized_doubly_robust,
-    switch,
-)
+from . import _estimators as estimators
 from ._logs import Log
 
 _ROWS_AT_ONCE = 10_000
@@ -49,7 +41,7 @@ class Evaluation:
         Reasons not to trust the estimates. Empty if there are none.
     """
 
-    estimates: dict[str, Estimate]
+    estimates: dict[str, estimators.Estimate]
     logged: float
     n_rows: int
     effective_sample_size: float
@@ -164,7 +156,7 @@ class PolicyComparison:
         return figure
 
 
-def _interval(estimate: Estimate, method: str, confidence: float) -> tuple[float, float]:
+def _interval(estimate: estimators.Estimate, method: str, confidence: float) -> tuple[float, float]:
     """Return a confidence interval, or a pair of NaN if the estimator does not support the method."""
     if method not in ("normal", "bootstrap") and not estimate.has_interval(method):
         return float("nan"), float("nan")
@@ -284,20 +276,20 @@ def evaluate(
     if not np.allclose(probabilities.sum(axis=1), 1.0, atol=1e-6):
         raise ValueError("policy must return probabilities that sum to 1 over the allowed actions of each row")
     common: dict[str, Any] = {"tau": tau, "reward_range": reward_range}
-    ips = inverse_propensity(log.rewards, given, target, **common)
-    estimates = {"ips": ips, "snips": self_normalized(log.rewards, given, target, **common)}
+    ips = estimators.inverse_propensity(log.rewards, given, target, **common)
+    estimates = {"ips": ips, "snips": estimators.self_normalized(log.rewards, given, target, **common)}
     if expected is not None:
         model = numbers("expected", expected, 2)
         if model.shape != choices.shape:
             raise ValueError(f"expected must have shape {choices.shape}, got {model.shape}")
         logged, of_target = model.reshape(-1)[at], (probabilities * model).sum(axis=1)
         columns = (log.rewards, given, target, logged, of_target)
-        estimates["dm"] = direct_method(of_target, reward_range=reward_range)
-        estimates["dr"] = doubly_robust(*columns, **common)
+        estimates["dm"] = estimators.direct_method(of_target, reward_range=reward_range)
+        estimates["dr"] = estimators.doubly_robust(*columns, **common)
         estimates["dm"] = replace(estimates["dm"], _corrected=estimates["dr"])
-        estimates["sndr"] = self_normalized_doubly_robust(*columns, **common)
+        estimates["sndr"] = estimators.self_normalized_doubly_robust(*columns, **common)
         if np.all(given > 0.0):
-            estimates["switch"] = switch(*columns, threshold=threshold, reward_range=reward_range)
+            estimates["switch"] = estimators.switch(*columns, threshold=threshold, reward_range=reward_range)
     weighted = target > 0.0
     clipped = float(np.mean(given[weighted] < tau)) if np.any(weighted) else 0.0
     return Evaluation(
@@ -311,7 +303,7 @@ def evaluate(
     )
 
 
-def _advice_of_model(estimates: dict[str, Estimate]) -> list[str]:
+def _advice_of_model(estimates: dict[str, estimators.Estimate]) -> list[str]:
     """Return a warning if the reward model disagrees with the logged rewards."""
     if "dm" not in estimates:
         return []
@@ -325,7 +317,7 @@ def _advice_of_model(estimates: dict[str, Estimate]) -> list[str]:
     ]
 
 
-def _advice(ips: Estimate, clipped: float) -> list[str]:
+def _advice(ips: estimators.Estimate, clipped: float) -> list[str]:
     """Return reasons not to trust estimates with these weights."""
     weights, n = ips.weights, ips.weights.size
     if not np.any(weights > 0.0):

@@ -15,15 +15,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from .._checks import (
-    Choices,
-    check_actions,
-    check_choices,
-    check_contexts,
-    check_propensities,
-    check_rewards,
-    numbers,
-)
+from .. import _checks as checks
 
 _SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".csv", ".csv.gz")
 
@@ -71,9 +63,9 @@ class Log:
                 object.__setattr__(self, "allowed", self.numbers_of(self.allowed))
             elif self.allowed is not None:
                 object.__setattr__(self, "allowed", [self.numbers_of(row) for row in self.allowed])
-        actions = check_actions(self.actions)
+        actions = checks.check_actions(self.actions)
         n = actions.size
-        columns: dict[str, Any] = {"actions": actions, "rewards": check_rewards(self.rewards, n)}
+        columns: dict[str, Any] = {"actions": actions, "rewards": checks.check_rewards(self.rewards, n)}
         if self.contexts is not None:
             columns["contexts"] = check_log_contexts(self.contexts)
             if columns["contexts"].shape[0] != n:
@@ -81,9 +73,9 @@ class Log:
                     f"contexts must have {n} rows, one for each action, got {columns['contexts'].shape[0]}"
                 )
         if self.propensities is not None:
-            columns["propensities"] = check_propensities(self.propensities, n)
+            columns["propensities"] = checks.check_propensities(self.propensities, n)
         if self.times is not None:
-            columns["times"] = numbers("times", self.times, 1)
+            columns["times"] = checks.numbers("times", self.times, 1)
             if columns["times"].size != n or np.any(np.diff(columns["times"]) < 0):
                 raise ValueError(f"times must have {n} entries, one for each row, in ascending order")
         columns["allowed"] = np.unique(actions) if self.allowed is None else self.allowed
@@ -121,9 +113,9 @@ class Log:
             raise ValueError(f"actions must be integers or names in arms, got {unknown[0]!r:.40}")
         return np.array([places[str(name)] for name in np.ravel(actions)], np.int64)
 
-    def choices(self) -> Choices:
+    def choices(self) -> checks.Choices:
         """Return the allowed actions of each row."""
-        return check_choices(self.allowed, len(self))
+        return checks.check_choices(self.allowed, len(self))
 
     def take(self, rows: Any) -> Log:
         """Return a log of the rows selected by a slice, a mask or an array of indices."""
@@ -205,9 +197,9 @@ class Log:
 def check_log_contexts(contexts: Any) -> Any:
     """Convert contexts to a float64 array, or to a CSR array if they are sparse."""
     if not scipy.sparse.issparse(contexts):
-        return check_contexts(contexts, None)
+        return checks.check_contexts(contexts, None)
     rows = scipy.sparse.csr_array(contexts)
-    numbers("contexts", rows.data, 1)
+    checks.numbers("contexts", rows.data, 1)
     if rows.shape[0] == 0 or rows.shape[1] == 0:
         raise ValueError(f"contexts must have at least one row and one feature, got shape {rows.shape}")
     rows = scipy.sparse.csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), rows.shape)
