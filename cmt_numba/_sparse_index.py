@@ -75,14 +75,9 @@ class SparseIndex:
     It has the methods of :class:`~cmt_numba._index.DenseIndex`, but every search is exact. The caller provides the
     lock: changes need exclusive access, and searches may run concurrently.
 
-    Parameters
-    ----------
-    n_features : int
-        Number of features of each vector.
-    metric : {"cosine", "inner_product", "euclidean"}
-        The score of a vector for a query.
-    random_state : int
-        Not used.
+    - ``n_features``: number of features of each vector.
+    - ``metric`` ("cosine", "inner_product", "euclidean"): the score of a vector for a query.
+    - ``random_state``: not used.
     """
 
     def __init__(self, n_features: int, metric: str = "cosine", random_state: int = 0) -> None:

@@ -75,9 +75,9 @@ class ReadWriteLock:
 
     - ``is_outer``: whether changes of the object also change inner objects, which have locks of their own. Forks
       acquire outer locks first.
-    - ``instant``: lock for data that readers also change, held only for very short operations.
+    - ``instant``: a lock for data that readers also change, held only for very short operations.
     - ``n_steps``: number of steps so far. If two reads see the same number, the object has not changed between them.
-    - ``before_read``: function to call before each read, outside of changes.
+    - ``before_read``: a function to call before each read, outside of changes.
     """
 
     def __init__(self, *, is_outer: bool = False) -> None:

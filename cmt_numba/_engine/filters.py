@@ -23,12 +23,7 @@ class Filter:
     The filter caches the arrays that searches need until the forest changes. Call its methods only within a read of the
     forest, and call :meth:`slots` first in each read.
 
-    Parameters
-    ----------
-    ids : ndarray of int64, shape (n,)
-        The ids.
-    may_have_gone : bool, default True
-        Whether to ignore ids that are not stored. If False, they raise KeyError.
+    - ``may_have_gone``: whether to ignore ids that are not stored. If False, they raise KeyError.
     """
 
     def __init__(self, ids: np.ndarray, may_have_gone: bool = True) -> None:
@@ -41,12 +36,8 @@ class Filter:
     def slots(self, find: Callable[[np.ndarray], np.ndarray], n_steps: int) -> np.ndarray:
         """Return the slots of the candidates in ascending order.
 
-        Parameters
-        ----------
-        find : callable
-            A function from ids to slots.
-        n_steps : int
-            The number of steps of the forest so far.
+        - ``find``: a function from ids to slots.
+        - ``n_steps``: the number of steps of the forest so far.
         """
         found = self._found
         if found is None or found[0] != n_steps:
@@ -90,14 +81,9 @@ class ArrayCache(Generic[T]):
     def of(self, given: Any, version: object, make: Callable[[], T]) -> T:
         """Return the cached object for an array and a version, or make and cache it.
 
-        Parameters
-        ----------
-        given : object
-            The array. If it is not a NumPy array, nothing is cached.
-        version : object
-            The version of everything else that the object depends on.
-        make : callable
-            A function without arguments that makes the object.
+        - ``given``: the array. If it is not a NumPy array, nothing is cached.
+        - ``version``: the version of everything else that the object depends on.
+        - ``make``: a function without arguments that makes the object.
         """
         if type(given) is not np.ndarray or given.dtype == object:
             return make()

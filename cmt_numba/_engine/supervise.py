@@ -19,18 +19,11 @@ _WORTH_REBUILDING = 1 / 3  # minimum fraction of memories in groups for a rebuil
 class Supervision(NamedTuple):
     """The parameters of :func:`learn_in_passes`.
 
-    Attributes
-    ----------
-    reward : callable
-        A function of rows and ids that returns rewards, see :data:`cmt_numba.rewards.Reward`.
-    own_ids : ndarray of int64, shape (n_rows,), or None
-        The id of each row's own memory, which is omitted from the row's answers, or -1.
-    k, n_probes, epsilon
-        The parameters of each query.
-    key_learning_rate : float
-        The parameter of each update.
-    n_passes : int
-        The number of passes over the rows.
+    - ``reward``: a function of rows and ids that returns rewards, see :data:`cmt_numba.rewards.Reward`.
+    - ``own_ids`` (int64 (n_rows,)): the id of each row's own memory, which is omitted from the row's answers, or -1.
+    - ``k``, ``n_probes``, ``epsilon``: the parameters of each query.
+    - ``key_learning_rate``: the parameter of each update.
+    - ``n_passes``: the number of passes over the rows.
     """
 
     reward: Callable[[np.ndarray, np.ndarray], Any]

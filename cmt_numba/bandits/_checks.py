@@ -127,7 +127,7 @@ def all_of(actions: np.ndarray, n_rows: int) -> Choices:
 def check_choices(actions: Any, n_rows: int) -> Choices:
     """Convert allowed actions to the choices of ``n_rows`` rows.
 
-    - ``actions``: integer array of shape (k,) for all rows, an integer array of shape (n_rows, k) padded with -1, a
+    - ``actions``: an integer array of shape (k,) for all rows, an integer array of shape (n_rows, k) padded with -1, a
       boolean mask of shape (n_rows, k) over actions 0 to k - 1, or a list of ``n_rows`` sequences of actions.
     """
     array = padded(actions)

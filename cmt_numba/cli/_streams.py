@@ -15,8 +15,8 @@ from ..formats import Batch, ReadOptions, Source
 class Stream:
     """The batches of a file, with a progress bar.
 
-    - ``size``: batch size; see :meth:`Source.batches`.
-    - ``bar``: progress bar, which shows the position in the file.
+    - ``size``: the batch size; see :meth:`Source.batches`.
+    - ``bar``: the progress bar, which shows the position in the file.
     """
 
     def __init__(self, source: Source, size: int | Callable[[int], int], bar: Any) -> None:

@@ -89,12 +89,12 @@ class Peer:
 class Actors:
     """The actors of a store.
 
-    - ``cluster``: prefix of actor names that is unique to this store.
+    - ``cluster``: a prefix of actor names that is unique to this store.
     - ``handles``: for each shard, the handles of its own actor and of its replicas. Other shards' actors are looked up
       by name.
-    - ``n_replicas``: number of replicas of each shard.
-    - ``timeout``: time limit for answers, in seconds.
-    - ``max_pending``: maximum number of pending calls from this client to an actor.
+    - ``n_replicas``: the number of replicas of each shard.
+    - ``timeout``: the time limit for answers, in seconds.
+    - ``max_pending``: the maximum number of pending calls from this client to an actor.
     """
 
     def __init__(

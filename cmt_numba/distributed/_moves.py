@@ -92,8 +92,8 @@ class Moves:
     def give(self, move: int, keys: list[Key] | None) -> bool | None:
         """Give memories to the shards that own their keys.
 
-        - ``move``: number of the move.
-        - ``keys``: keys of the memories to give. If None, give the next batch.
+        - ``move``: the number of the move.
+        - ``keys``: the keys of the memories to give. If None, give the next batch.
 
         Returns
         -------

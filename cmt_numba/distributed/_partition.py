@@ -15,9 +15,9 @@ _ROUNDS = 10  # maximum number of k-means rounds
 def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.ndarray:
     """Assign classes to shards by spherical k-means with a limit on the size of shards.
 
-    - ``means`` (numbers (n_classes, n_features)): mean example of each class, scaled to unit length.
-    - ``n_shards``: number of shards. Each gets at least one class if there are enough classes.
-    - ``generator``: random number generator that draws the initial class of each shard.
+    - ``means`` (numbers (n_classes, n_features)): the mean example of each class, scaled to unit length.
+    - ``n_shards``: the number of shards. Each gets at least one class if there are enough classes.
+    - ``generator``: the random number generator that draws the initial class of each shard.
 
     Returns
     -------
@@ -45,9 +45,9 @@ def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.nda
 def assigned(means: Any, centers: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Assign each new class to the nearest shard that has room.
 
-    - ``means`` (numbers (n_classes, n_features)): mean example of each new class, scaled to unit length.
-    - ``centers`` (float32 (n_shards, n_features)): sum of the means of each shard's classes.
-    - ``sizes`` (int64 (n_shards,)): number of classes that each shard already has.
+    - ``means`` (numbers (n_classes, n_features)): the mean example of each new class, scaled to unit length.
+    - ``centers`` (float32 (n_shards, n_features)): the sum of the means of each shard's classes.
+    - ``sizes`` (int64 (n_shards,)): the number of classes that each shard already has.
 
     Returns
     -------

@@ -22,10 +22,10 @@ from ._schema import Schema
 class Cluster:
     """The part of a sharded store that starts and stops shards, in the process that opened the store.
 
-    - ``shards``: list of shards.
-    - ``folder``: folder, or None for a store in memory.
-    - ``plan``: function that returns the plan of a shard from its name and whether its folder may be created.
-    - ``actor_options``: ray options for the actors.
+    - ``shards``: the list of shards.
+    - ``folder``: the folder, or None for a store in memory.
+    - ``plan``: a function that returns the plan of a shard from its name and whether its folder may be created.
+    - ``actor_options``: Ray options for the actors.
     """
 
     client: Client

@@ -15,9 +15,9 @@ from uuid import uuid4
 import numpy as np
 import scipy.sparse
 
+from .. import _validation as checks
 from .. import store as stores
 from .._display import warn
-from .. import _validation as checks
 from ..persistence import FileFormatError
 from . import _resizing as resizing
 from ._calls import ShardPlan

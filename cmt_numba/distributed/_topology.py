@@ -70,10 +70,11 @@ class Topology(NamedTuple):
     Every call contains a topology version, and a shard with another version rejects the call. Only the first shard of a
     topology decides on the next topology, so versions are unique.
 
-    - ``version``: version number, which increases by 1 with each topology.
-    - ``before``, ``after``: names of the shards before and after the last move of memories. They differ during a move.
-    - ``schema``: schema of all memories.
-    - ``move``: number of the last move: the version in which it began. Later versions may change only the schema.
+    - ``version``: the version number, which increases by 1 with each topology.
+    - ``before``, ``after``: the names of the shards before and after the last move of memories. They differ during a
+      move.
+    - ``schema``: the schema of all memories.
+    - ``move``: the number of the last move: the version in which it began. Later versions may change only the schema.
     """
 
     version: int

@@ -150,14 +150,9 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         Plain arrays skip scikit-learn's checks of data frames, lists and feature names, which take longer than
         predicting a row. ``check_rows`` checks later that all numbers are finite.
 
-        Parameters
-        ----------
-        X : Any
-            Rows.
-        y : Any, optional
-            One target for each row. If omitted, only ``X`` is returned.
-        reset : bool, default False
-            Whether to store the number and names of the features. By default they must match the stored ones.
+        - ``X``: rows.
+        - ``y``: one target for each row. If omitted, only ``X`` is returned.
+        - ``reset``: whether to store the number and names of the features. By default they must match the stored ones.
         """
         if not is_plain(X, None if reset else self.n_features_in_) or hasattr(self, "feature_names_in_"):
             targets = {} if y is _NO_TARGETS else {"y": unmasked("y", y)}
@@ -203,16 +198,10 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
     def _change_model(self, method: str, n_rows: int, learn: Callable[[Any], Any], *, replaces: bool = False) -> Self:
         """Change the model with ``learn``, and return the estimator.
 
-        Parameters
-        ----------
-        method : str
-            Name of the public method, under which the duration is recorded.
-        n_rows : int
-            Number of rows or ids in the change.
-        learn : callable
-            Function that takes the model or a copy of it, and returns the changed model or a new one.
-        replaces : bool, default False
-            Whether ``learn`` returns a new model and leaves its argument unchanged.
+        - ``method``: name of the public method, under which the duration is recorded.
+        - ``n_rows``: number of rows or ids in the change.
+        - ``learn``: function that takes the model or a copy of it, and returns the changed model or a new one.
+        - ``replaces``: whether ``learn`` returns a new model and leaves its argument unchanged.
         """
         lock: ReadWriteLock = self._lock
         folder, former = folder_of(self), self._model

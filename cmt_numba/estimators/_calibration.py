@@ -56,13 +56,10 @@ def held_out(
 def logits_per_margin(scores: np.ndarray, right: np.ndarray) -> float:
     """Return the logits per margin that maximise the likelihood of the correct classes.
 
-    Parameters
-    ----------
-    scores : ndarray of float, shape (n, k)
-        The scores of the best classes of each row in margins, best first; minus infinity for a missing class.
-    right : ndarray of int64, shape (n,)
-        Position of the correct class in each row of ``scores``, or -1 if it is missing. The last class found then
-        counts as correct.
+    - ``scores`` (float (n, k)): the scores of the best classes of each row in margins, best first; minus infinity for a
+      missing class.
+    - ``right`` (int64 (n,)): position of the correct class in each row of ``scores``, or -1 if it is missing. The last
+      class found then counts as correct.
     """
     with np.errstate(invalid="ignore"):
         behind = (scores - scores[:, :1]).astype(np.float64)
@@ -147,14 +144,11 @@ def threshold_of(
 ) -> float:
     """Return the threshold with the highest mean F1 of label sets. Ties go to the threshold nearest 0.
 
-    Parameters
-    ----------
-    row, scores, is_right : ndarray, shape (n_pairs,)
-        The row and the score of each row-label pair, and whether the row has the label.
-    n_wanted : ndarray of int, shape (n_rows,)
-        Number of labels of each row. A row without labels has an F1 of 1 if no label is predicted.
-    weights : ndarray of float32, shape (n_rows,), optional
-        Row weights for the mean.
+    - ``row``, ``scores``, ``is_right`` ((n_pairs,)): the row and the score of each row-label pair, and whether the row
+      has the label.
+    - ``n_wanted`` (int (n_rows,)): number of labels of each row. A row without labels has an F1 of 1 if no label is
+      predicted.
+    - ``weights`` (float32 (n_rows,), optional): row weights for the mean.
     """
     if scores.size == 0:
         return 0.0

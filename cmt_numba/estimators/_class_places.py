@@ -22,14 +22,9 @@ def place_classes(
 ) -> tuple[ClassPlaces, np.ndarray]:
     """Return the positions of a batch's classes, and each row's index into ``ClassPlaces.of_batch``.
 
-    Parameters
-    ----------
-    known : ndarray or None
-        The known classes, sorted.
-    y : ndarray
-        The class of each row.
-    expected : ndarray or None
-        The ``classes`` argument of ``partial_fit``, if given.
+    - ``known``: the known classes, sorted.
+    - ``y``: the class of each row.
+    - ``expected``: the ``classes`` argument of ``partial_fit``, if given.
     """
     found, of_rows = distinct_classes(y)
     if found.size == 1 and expected is None and known is not None and found.dtype == known.dtype:

@@ -13,12 +13,8 @@ from .._forest import NONE
 class ExampleNames:
     """Mapping between the string ids and the integer ids of stored examples.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Distinct strings.
-    ids : sequence of int
-        The integer id for each string.
+    - ``names``: distinct strings.
+    - ``ids``: the integer id for each string.
     """
 
     def __init__(self, names: Sequence[str] = (), ids: Sequence[int] = ()) -> None:

@@ -20,24 +20,12 @@ _FEW = 16  # up to this many unused values, tables are never packed
 
 @dataclass(frozen=True)
 class Memories:
-    """All memories of a retriever.
+    """All memories of a retriever."""
 
-    Attributes
-    ----------
-    memories : GrowingColumns
-        The columns ``ids``, ``places`` and ``entries``, with one row for each memory.
-    in_forest : GrowingColumns
-        The columns ``keys`` and ``owners``, with one row for each key in the forest.
-    next_id : int
-        The id of the next memory. Ids are never reused.
-    values : ValueStore
-        The store of values.
-    """
-
-    memories: GrowingColumns
-    in_forest: GrowingColumns
-    next_id: int
-    values: ValueStore
+    memories: GrowingColumns  # columns ``ids``, ``places`` and ``entries``, with one row for each memory
+    in_forest: GrowingColumns  # columns ``keys`` and ``owners``, with one row for each key in the forest
+    next_id: int  # id of the next memory. Ids are never reused.
+    values: ValueStore  # store of values
 
     @classmethod
     def of(

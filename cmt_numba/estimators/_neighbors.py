@@ -97,16 +97,10 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
 
     Ties are ordered by position.
 
-    Parameters
-    ----------
-    table : NeighborTable
-        The examples.
-    rows : Rows
-        Rows of unit length.
-    lengths : ndarray of float32, shape (n_rows,)
-        Lengths of the rows before scaling.
-    k : int
-        Number of examples wanted.
+    - ``table``: the examples.
+    - ``rows``: rows of unit length.
+    - ``lengths`` (float32 (n_rows,)): lengths of the rows before scaling.
+    - ``k``: number of examples wanted.
 
     Returns
     -------
@@ -135,10 +129,7 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
 class NeighborSearch:
     """The nearest examples of rows: exact, but after comparisons of many pairs 99 % of them, through an index.
 
-    Parameters
-    ----------
-    stored, lengths, metric
-        As for :func:`new_table`.
+    - ``stored``, ``lengths``, ``metric``: as for :func:`new_table`.
     """
 
     def __init__(self, stored: Rows, lengths: np.ndarray | None, metric: str) -> None:

@@ -54,12 +54,8 @@ class RetrievalOptions(Protocol):
 class ValueExpectation(files.WithFields):
     """A linear map from keys to the components of values, learned by ridge regression.
 
-    Attributes
-    ----------
-    components : Components
-        The basis of values.
-    map : Expectation
-        The map from a key to its expected value.
+    - ``components``: the basis of values.
+    - ``map``: the map from a key to its expected value.
     """
 
     FIELDS = files.FieldTable(
@@ -111,22 +107,13 @@ class ValueExpectation(files.WithFields):
 class RetrievalModel(files.WithFields):
     """The memories of a retriever, and the index that finds them.
 
-    Attributes
-    ----------
-    index : DenseIndex or SparseIndex
-        The keys of memories, or distinct values, by their entries in the tables.
-    memories : Memories
-        The tables of memories, keys and values.
-    orders : numpy.random.Generator
-        Generator of the order in which rows are learned.
-    sparse : bool
-        Whether keys are sparse.
-    by_value : ValueExpectation or None
-        The map from keys to expected values; None in a search by key.
-    distinct : DistinctVectors
-        Numbers of the values in the index. Not used in a search by key.
-    learned : LearnedSearch or None
-        What a search by key has learned from rewards; None if there were none.
+    - ``index``: the keys of memories, or distinct values, by their entries in the tables.
+    - ``memories``: the tables of memories, keys and values.
+    - ``orders``: generator of the order in which rows are learned.
+    - ``sparse``: whether keys are sparse.
+    - ``by_value``: the map from keys to expected values; None in a search by key.
+    - ``distinct``: numbers of the values in the index. Not used in a search by key.
+    - ``learned``: what a search by key has learned from rewards; None if there were none.
     """
 
     FIELDS = files.FieldTable(

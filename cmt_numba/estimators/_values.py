@@ -50,13 +50,7 @@ def _as_array(y: Any, objects: bool) -> np.ndarray:
 
 
 class ValueStore:
-    """An immutable store of values, indexed by position.
-
-    Parameters
-    ----------
-    values : ndarray or sparse matrix
-        The values.
-    """
+    """An immutable store of values, indexed by position."""
 
     def __init__(self, values: Any) -> None:
         self._dense = None if scipy.sparse.issparse(values) else GrowingColumns(values)
@@ -156,15 +150,10 @@ class Components:
     Values are scaled to length 1. The length of the part outside the subspace is appended as an additional component,
     so that the result has length 1 again.
 
-    Parameters
-    ----------
-    values : ndarray or sparse matrix, shape (n, width)
-        Values that determine the basis: the leading singular vectors of up to 5,000 random values, completed with
-        random vectors if there are too few values.
-    n_components : int
-        Number of basis vectors wanted; at most ``width`` are used.
-    seed : int
-        Seed for the sample and the random vectors.
+    - ``values`` (numbers (n, width)): values that determine the basis: the leading singular vectors of up to 5,000
+      random values, completed with random vectors if there are too few values.
+    - ``n_components``: number of basis vectors wanted; at most ``width`` are used.
+    - ``seed``: seed for the sample and the random vectors.
     """
 
     def __init__(self, values: Any, n_components: int, seed: int) -> None:

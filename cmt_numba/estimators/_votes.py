@@ -17,16 +17,11 @@ _CELLS_AT_ONCE = 1 << 20
 def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, slots: np.ndarray) -> np.ndarray:
     """Return the weight of each neighbor's vote: float64, shape (n_rows, k).
 
-    Parameters
-    ----------
-    kind : str
-        One of ``VOTES``.
-    scores : ndarray of float32, shape (n_rows, k)
-        Scores of the neighbors: 1 minus their distances.
-    rows, stored : Rows
-        The queries and all stored examples, of unit length.
-    slots : ndarray of int64, shape (n_rows, k)
-        Positions of the neighbors in ``stored``; negative for a missing neighbor, which has weight 0.
+    - ``kind``: one of ``VOTES``.
+    - ``scores`` (float32 (n_rows, k)): scores of the neighbors: 1 minus their distances.
+    - ``rows``, ``stored``: the queries and all stored examples, of unit length.
+    - ``slots`` (int64 (n_rows, k)): positions of the neighbors in ``stored``; negative for a missing neighbor, which
+      has weight 0.
     """
     there = slots >= 0
     weights = np.ones(slots.shape)

@@ -40,7 +40,7 @@ class KindsOfColumns:
     or else ``text``. Columns such as "id" with a different value in each row are identifiers, not features.
 
     - ``given``: known kinds as ``column=kind``.
-    - ``unknown``: columns without a given kind.
+    - ``unknown``: the columns without a given kind.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], given: Sequence[str]) -> None:

@@ -141,15 +141,9 @@ def _connected(path: Path, mode: str) -> SharedConnection:
 class EntryDatabase:
     """The database of a writer, which readers in any process can read at the same time, or a reader's view of it.
 
-    Parameters
-    ----------
-    path : Path
-        The file, for error messages.
-    connection : SharedConnection
-        The connection.
-    waits : bool, default True
-        Whether each commit waits for the disk. If False, a crash of the machine may lose the commits since the last
-        :meth:`sync`. A crash of the process loses none.
+    - ``path``: the file, for error messages.
+    - ``waits``: whether each commit waits for the disk. If False, a crash of the machine may lose the commits since the
+      last :meth:`sync`. A crash of the process loses none.
     """
 
     def __init__(self, path: Path, connection: SharedConnection, *, waits: bool = True) -> None:

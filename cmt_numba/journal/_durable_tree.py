@@ -84,12 +84,8 @@ def fingerprint(tree: ContextualMemoryTree) -> dict[str, int]:
 class _TreeForm(DurableForm):
     """The :class:`DurableForm` of a tree.
 
-    Parameters
-    ----------
-    owner : DurableTree
-        The user's tree. It shares the forest of ``tree``, the current tree.
-    options : dict of str to object
-        The options given by the user.
+    - ``owner``: the user's tree. It shares the forest of ``tree``, the current tree.
+    - ``options``: the options given by the user.
     """
 
     kind = "ContextualMemoryTree"

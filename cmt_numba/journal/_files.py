@@ -71,21 +71,11 @@ class Acknowledged:
     The file is written in place, without waiting for the disk. After a crash of the machine it may contain an earlier
     number, but never a later one. A journal that ends before this number has therefore lost changes.
 
-    Parameters
-    ----------
-    path : Path
-        The file. Unless ``read_only``, a missing file is created.
-    read_only : bool, default False
-        Whether to read the file once, without locking it.
-    timeout : float, default 0.0
-        The time to wait for the lock, in seconds.
-
-    Attributes
-    ----------
-    sequence : int
-        The number of the last change known to be on disk.
-    identity : str or None
-        The identity of the journal, or None if the file is empty.
+    - ``path``: the file. Unless ``read_only``, a missing file is created.
+    - ``read_only``: whether to read the file once, without locking it.
+    - ``timeout``: the time to wait for the lock, in seconds.
+    - ``sequence``: the number of the last change known to be on disk.
+    - ``identity``: the identity of the journal, or None if the file is empty.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False, timeout: float = 0.0) -> None:

@@ -33,27 +33,14 @@ Entries = list[tuple[int, bytes]]
 class Folder:
     """The folder of a writer, locked until it is closed. A missing folder is created.
 
-    Parameters
-    ----------
-    path : path-like
-        An empty folder, or the folder of a durable object. Its parent must exist.
-    tables : ExtraTables, optional
-        Additional tables of the journal's database.
-    waits : bool, default True
-        Whether each commit waits for the disk.
-    timeout : float, default 0.0
-        The time to wait for another writer, in seconds.
-
-    Attributes
-    ----------
-    path : Path
-        The absolute path at opening.
-    database : EntryDatabase
-        The database of the journal.
-    is_new : bool
-        Whether the folder is empty. If so, call :meth:`create` first; otherwise, iterate over :meth:`entries` first.
-    base : int
-        The number of the snapshot.
+    - ``path``: an empty folder, or the folder of a durable object. Its parent must exist.
+    - ``tables``: additional tables of the journal's database.
+    - ``waits``: whether each commit waits for the disk.
+    - ``timeout``: the time to wait for another writer, in seconds.
+    - ``database``: the database of the journal.
+    - ``is_new``: whether the folder is empty. If so, call :meth:`create` first; otherwise, iterate over :meth:`entries`
+      first.
+    - ``base``: the number of the snapshot.
 
     Raises
     ------
@@ -146,12 +133,8 @@ class Folder:
     def create(self, save: Save, pack: Callable[[], bytes]) -> None:
         """Create the first snapshot and its entry in a new folder.
 
-        Parameters
-        ----------
-        save : callable
-            A function that writes the snapshot to a path and syncs it to disk.
-        pack : callable
-            A function that returns the entry.
+        - ``save``: a function that writes the snapshot to a path and syncs it to disk.
+        - ``pack``: a function that returns the entry.
         """
         assert self.database is not None
         self._acknowledged.begin(secrets.token_hex(16))
@@ -281,21 +264,10 @@ class JournalView(NamedTuple):
 class FolderReader:
     """A folder that is read while another process, or this one, may change it. Nothing is written or locked.
 
-    Parameters
-    ----------
-    path : path-like
-        The folder of a durable object.
-    tables : ExtraTables, optional
-        Additional tables of the journal's database.
-
-    Attributes
-    ----------
-    path : Path
-        The absolute path at opening.
-    database : EntryDatabase
-        A copy of the database in memory, if there are additional tables.
-    identity : str
-        The identity of the journal.
+    - ``path``: the folder of a durable object.
+    - ``tables``: additional tables of the journal's database.
+    - ``database``: a copy of the database in memory, if there are additional tables.
+    - ``identity``: the identity of the journal.
     """
 
     def __init__(self, path: str | os.PathLike[str], tables: ExtraTables | None) -> None:

@@ -12,19 +12,10 @@ from ._journal import Durability, DurableForm, Journal
 class ObjectForm(DurableForm):
     """The form of an object whose class inherits :class:`InFolder` and has ``_contents``, ``_made_of`` and ``_lock``.
 
-    Parameters
-    ----------
-    kind : type
-        The class.
-    options : dict of str to object
-        The options passed to ``open``.
-
-    Attributes
-    ----------
-    owner : object
-        The object in the folder.
-    journal : Journal
-        The journal, once the folder is open.
+    - ``kind``: the class.
+    - ``options``: the options passed to ``open``.
+    - ``owner``: the object in the folder.
+    - ``journal``: the journal, once the folder is open.
     """
 
     journal: Journal

@@ -73,20 +73,12 @@ class DurableForm(Protocol):
     """The interface through which a :class:`Journal` saves, restores and compares an object.
 
     Subclasses may keep the methods that have a body.
-
-    Attributes
-    ----------
-    kind : str
-        The type of the object, as named in snapshot files.
-    unread : frozenset of str
-        The names of snapshot arrays that are mapped when a folder is opened and verified later.
-    lock : ReadWriteLock
-        The lock of the object.
     """
 
-    kind: str
+    kind: str  # type of the object, as named in snapshot files
+    # names of snapshot arrays that are mapped when a folder is opened and verified later
     unread: frozenset[str] = frozenset()
-    lock: ReadWriteLock
+    lock: ReadWriteLock  # lock of the object
 
     def contents(self) -> Contents:
         """Return the contents for a snapshot of the object. The caller holds the lock."""
@@ -150,26 +142,14 @@ class Journal:
     interrupted, its writes are undone, and the object is restored from the folder to its state after the last
     acknowledged change.
 
-    Parameters
-    ----------
-    path : path-like
-        An empty folder, or the folder of an object of the same type. A missing folder is created; its parent must
-        exist.
-    form : DurableForm
-        The interface to the object. A new folder starts with a snapshot of the current object.
-    durability : Durability
-        When to wait for the disk, and when to take snapshots.
-    tables : ExtraTables, optional
-        Additional tables of the database. They change in the same transactions as the entries.
-
-    Attributes
-    ----------
-    folder : Folder or FolderReader
-        The folder. With additional tables, ``folder.database`` executes statements on them.
-    sequence : int
-        The number of changes since the object was created.
-    is_behind : bool
-        Whether the object differs from the folder because a failed change has not been undone yet.
+    - ``path``: an empty folder, or the folder of an object of the same type. A missing folder is created; its parent
+      must exist.
+    - ``form``: the interface to the object. A new folder starts with a snapshot of the current object.
+    - ``durability``: when to wait for the disk, and when to take snapshots.
+    - ``tables``: additional tables of the database. They change in the same transactions as the entries.
+    - ``folder``: the folder. With additional tables, ``folder.database`` executes statements on them.
+    - ``sequence``: the number of changes since the object was created.
+    - ``is_behind``: whether the object differs from the folder because a failed change has not been undone yet.
     """
 
     def __init__(
@@ -242,13 +222,9 @@ class Journal:
 
         A change within another one is committed with the outer one.
 
-        Parameters
-        ----------
-        work : callable
-            A function that changes the object in memory, calls :meth:`append` for each change, and may write to
-            additional tables.
-        counts : bool, default True
-            Whether to commit the transaction. If False, the next change that counts commits it.
+        - ``work``: a function that changes the object in memory, calls :meth:`append` for each change, and may write to
+          additional tables.
+        - ``counts``: whether to commit the transaction. If False, the next change that counts commits it.
         """
         with self._writing:
             self.check_changeable()

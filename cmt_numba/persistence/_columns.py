@@ -35,12 +35,8 @@ def read_document(arrays: Arrays, name: str) -> Any:
 def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
     """Return the name of an array's encoding, and the encoded array as a dictionary with the key ``name``.
 
-    Parameters
-    ----------
-    name : str
-        The name of the encoded array.
-    values : ndarray of numbers, bool, str or bytes, or of objects that JSON can express
-        A one- or two-dimensional array.
+    - ``name``: the name of the encoded array.
+    - ``values``: a one- or two-dimensional array.
     """
     what = name.rpartition(".")[-1]
     if values.dtype.kind == "O":

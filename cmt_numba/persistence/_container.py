@@ -96,14 +96,8 @@ class _Entry(NamedTuple):
 def write_contents(path: str | os.PathLike[str], contents: Contents, mode: int = 0o666) -> None:
     """Write a file. An existing file is replaced atomically.
 
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    contents : Contents
-        The contents. Fields must be JSON values.
-    mode : int, default 0o666
-        The permissions of a new file, before the umask.
+    - ``contents``: the contents. Fields must be JSON values.
+    - ``mode``: the permissions of a new file, before the umask.
     """
     with _replacing(file_to_write(path), mode) as file:
         _write(file, contents)
@@ -197,14 +191,10 @@ def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
 def read_contents(path: str | os.PathLike[str], *, mmap: bool, unread: Collection[str] = ()) -> Contents:
     """Return the contents of a file.
 
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    mmap : bool
-        Whether to map the arrays privately instead of reading them. Checksums of mapped arrays are not verified.
-    unread : collection of str, optional
-        Names of arrays to map even if ``mmap`` is False. Call :func:`verify_arrays` to verify their checksums.
+    - ``mmap``: whether to map the arrays privately instead of reading them. Checksums of mapped arrays are not
+      verified.
+    - ``unread``: names of arrays to map even if ``mmap`` is False. Call :func:`verify_arrays` to verify their
+      checksums.
     """
     with open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
@@ -261,14 +251,8 @@ def is_empty_space(file: BinaryIO, size: int, large: int = _LARGE) -> bool:
 def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes) -> Contents:
     """Return the contents that :func:`pack_contents` has packed.
 
-    Parameters
-    ----------
-    path : path-like
-        The file that contains the bytes, for error messages.
-    what : str
-        A description of the bytes for error messages.
-    packed : bytes
-        The result of :func:`pack_contents`.
+    - ``path``: the file that contains the bytes, for error messages.
+    - ``packed``: the result of :func:`pack_contents`.
     """
     try:
         return _read(BytesIO(packed), len(packed), lambda _: False)

@@ -42,10 +42,7 @@ class Field(Protocol):
 class FieldTable:
     """The fields of a class. The table is the kind of a field that holds the values of all.
 
-    Parameters
-    ----------
-    **fields : Field
-        The kind of each field, by the name of the attribute. Files omit underscores around names.
+    - ``**fields``: the kind of each field, by the name of the attribute. Files omit underscores around names.
     """
 
     def __init__(self, **fields: Field) -> None:
@@ -172,16 +169,10 @@ class FlagField:
 class ArrayField:
     """An array.
 
-    Parameters
-    ----------
-    dtype : dtype
-        The type.
-    trim : callable, optional
-        A function that drops spare capacity.
-    n_axes : int, default 1
-        The number of axes.
-    bounds : tuple of two numbers, optional
-        The smallest and the largest valid entry.
+    - ``dtype``: the type.
+    - ``trim``: a function that drops spare capacity.
+    - ``n_axes``: the number of axes.
+    - ``bounds``: the smallest and the largest valid entry.
     """
 
     def __init__(
@@ -209,12 +200,8 @@ class ArrayField:
 class SparseArrayField:
     """An array with few entries above 0.
 
-    Parameters
-    ----------
-    dtype : dtype
-        The type.
-    most : int
-        The maximum length.
+    - ``dtype``: the type.
+    - ``most``: the maximum length.
     """
 
     def __init__(self, dtype: Any, most: int) -> None:
@@ -240,12 +227,8 @@ class SparseArrayField:
 class TupleField:
     """A named tuple.
 
-    Parameters
-    ----------
-    kind : type
-        The named tuple.
-    **fields : Field
-        The kind of each field.
+    - ``kind``: a named tuple.
+    - ``**fields``: the kind of each field.
     """
 
     def __init__(self, kind: Any, **fields: Field) -> None:
@@ -324,12 +307,8 @@ class LabelsField:
 class StructureField:
     """A named tuple of arrays, whose contents the owner checks.
 
-    Parameters
-    ----------
-    kind : type
-        The named tuple.
-    trim : callable
-        A function that drops spare capacity.
+    - ``kind``: a named tuple.
+    - ``trim``: a function that drops spare capacity.
     """
 
     def __init__(self, kind: Any, trim: Callable[[Any], Any]) -> None:

@@ -26,17 +26,10 @@ def write_object(
 ) -> None:
     """Write a tree or an estimator to a file, after checking that its contents can be loaded.
 
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    gather : callable
-        A function that returns the contents. It is called only if the path can be written.
-    made_of : callable
-        A function that creates an object from contents. It raises InvariantError, TypeError or ValueError if the
-        contents are invalid.
-    mode : int, default 0o666
-        The permissions of a new file, before the umask.
+    - ``gather``: a function that returns the contents. It is called only if the path can be written.
+    - ``made_of``: a function that creates an object from contents. It raises InvariantError, TypeError or ValueError if
+      the contents are invalid.
+    - ``mode``: the permissions of a new file, before the umask.
     """
     file_to_write(path)
     contents = gather()

@@ -34,16 +34,10 @@ def tree_contents(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the fields and the arrays of a tree for a file.
 
-    Parameters
-    ----------
-    options : dict of str to object
-        The constructor's options.
-    n_threads : int or None
-        The constructor's parameter ``n_threads``.
-    streams : ndarray of uint64, shape (n_trees + 1,)
-        The initial states of the tree's random streams.
-    state : State or None
-        The state of the tree, or None before the first insert.
+    - ``options``: the constructor's options.
+    - ``n_threads``: the constructor's parameter ``n_threads``.
+    - ``streams`` (uint64 (n_trees + 1,)): the initial states of the tree's random streams.
+    - ``state``: the state of the tree, or None before the first insert.
     """
     fields = {"options": options, "n_threads": n_threads, "n_features": None, "sparse": None}
     if state is None:
@@ -59,12 +53,8 @@ def state_of(
 
     The state is None if the tree was saved before its first insert.
 
-    Parameters
-    ----------
-    fields, arrays : dict
-        The contents of a file.
-    options : dict of str to object
-        The tree's options, as kernels take them.
+    - ``fields``, ``arrays``: the contents of a file.
+    - ``options``: the tree's options, as kernels take them.
     """
     n_features = take(fields, "n_features", int, type(None))
     if n_features is None:

@@ -18,11 +18,11 @@ def intervals_of(
 ) -> list[dict[str, Any]]:
     """Return the estimates of an evaluation with confidence intervals.
 
-    - ``method`` ("betting", "bernstein", "chernoff", "bootstrap", "normal"): type of interval; see
+    - ``method`` ("betting", "bernstein", "chernoff", "bootstrap", "normal"): the type of interval; see
       :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`. Estimators that do not support it get a bootstrap
       interval.
-    - ``confidence``: confidence level of the intervals.
-    - ``random_state``: seed of the bootstrap.
+    - ``confidence``: the confidence level of the intervals.
+    - ``random_state``: the seed of the bootstrap.
 
     Returns
     -------

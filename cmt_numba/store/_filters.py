@@ -46,12 +46,7 @@ class PreparedFilter:
 class FilteredIds:
     """The memories that a filter has selected.
 
-    Parameters
-    ----------
-    ids : ndarray of int64, shape (n,)
-        The ids.
-    stamp : object or None
-        The stamp of the contents before the filter was evaluated.
+    - ``stamp``: the stamp of the contents before the filter was evaluated.
     """
 
     def __init__(self, ids: np.ndarray, stamp: object | None) -> None:

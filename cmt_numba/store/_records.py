@@ -56,10 +56,7 @@ TABLES = ExtraTables((_RECORDS, _FACTS), _are_ours)
 class MemoryDatabase:
     """A database in memory.
 
-    Parameters
-    ----------
-    contents : bytes, optional
-        Bytes from :meth:`Records.packed`; empty tables by default.
+    - ``contents``: bytes from :meth:`Records.packed`; empty tables by default.
     """
 
     def __init__(self, contents: bytes | None = None) -> None:
@@ -148,14 +145,9 @@ class KeyTable:
     Threads may read while one thread changes the table: new columns are swapped in atomically, and existing arrays do
     not change, except for kinds. A record takes 17 bytes, plus the key if it is a string.
 
-    Parameters
-    ----------
-    ids : ndarray of int64, shape (n,)
-        Ids in ascending order.
-    keys : sequence of str or of int, length n
-        Their keys, all of one type.
-    kinds : ndarray of int8, shape (n,)
-        WITH or WITHOUT for each record.
+    - ``ids`` (int64 (n,)): ids in ascending order.
+    - ``keys`` (str or of int n): their keys, all of one type.
+    - ``kinds`` (int8 (n,)): WITH or WITHOUT for each record.
     """
 
     def __init__(self, ids: np.ndarray, keys: Sequence[Key], kinds: np.ndarray) -> None:
@@ -232,10 +224,7 @@ class Record(NamedTuple):
 class Records:
     """The records of a store, by memory id.
 
-    Parameters
-    ----------
-    database : EntryDatabase or MemoryDatabase
-        The database with the tables.
+    - ``database``: the database with the tables.
     """
 
     def __init__(self, database: Any) -> None:

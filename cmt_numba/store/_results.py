@@ -194,12 +194,8 @@ class Results:
 class Unread:
     """Payloads or texts of results. They are read on first access, or just before the store changes.
 
-    Parameters
-    ----------
-    find : callable
-        Returns a dict of payloads or texts by id for a list of ids.
-    ids : ndarray of int64, shape (n, k)
-        The ids, -1 where there is no memory.
+    - ``find``: returns a dict of payloads or texts by id for a list of ids.
+    - ``ids`` (int64 (n, k)): the ids, -1 where there is no memory.
     """
 
     def __init__(self, find: Callable[[list[int]], dict[int, str]], ids: np.ndarray) -> None:
@@ -234,10 +230,7 @@ def _read(column: Column, shape: tuple[int, ...]) -> np.ndarray:
 class UnreadColumns:
     """Payloads and texts of results that must be read before the store changes.
 
-    Parameters
-    ----------
-    is_changing : callable
-        Returns whether a change is in progress. Every change begins with :meth:`read`.
+    - ``is_changing``: returns whether a change is in progress. Every change begins with :meth:`read`.
     """
 
     def __init__(self, is_changing: Callable[[], bool]) -> None:

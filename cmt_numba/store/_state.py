@@ -74,27 +74,14 @@ class StoreState:
     The methods below ``Operations`` are the operations that a journal records and repeats. They divide many rows into
     steps; for few rows, the caller must prevent reads.
 
-    Parameters
-    ----------
-    options : StoreOptions
-        The options.
-
-    Attributes
-    ----------
-    index : DenseIndex, SparseIndex or None
-        The vectors by id; None before the first vector.
-    texts : TextIndex
-        The words of texts by id.
-    next_id : int
-        The id of the next memory.
-    feedback : LearnedSearch or None
-        What the store has learned from rewards of queries with vectors; None if there were none.
-    text_feedback : LearnedSearch or None
-        What the store has learned from rewards of queries with texts alone; None if there were none.
-    part_weights : ndarray of float64, shape (2, 3)
-        The weights of the parts of scores in hybrid searches, and the sums of their squared gradients.
-    step : callable
-        Calls a function that changes the state, while no thread reads it.
+    - ``index``: the vectors by id; None before the first vector.
+    - ``texts``: the words of texts by id.
+    - ``next_id``: the id of the next memory.
+    - ``feedback``: what the store has learned from rewards of queries with vectors; None if there were none.
+    - ``text_feedback``: what the store has learned from rewards of queries with texts alone; None if there were none.
+    - ``part_weights`` (float64 (2, 3)): the weights of the parts of scores in hybrid searches, and the sums of their
+      squared gradients.
+    - ``step``: calls a function that changes the state, while no thread reads it.
     """
 
     def __init__(self, options: StoreOptions) -> None:

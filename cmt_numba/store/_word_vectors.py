@@ -28,13 +28,7 @@ def rows_of_words(queries: list[WeighedWords]) -> Any:
 
 
 class WordVectors:
-    """A view of a text index with the methods of an index of sparse vectors, without those that change it.
-
-    Parameters
-    ----------
-    texts : TextIndex
-        The texts.
-    """
+    """A view of a text index with the methods of an index of sparse vectors, without those that change it."""
 
     n_features, metric = N_WORDS, "words"
 

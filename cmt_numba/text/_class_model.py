@@ -21,8 +21,8 @@ from ._word_model import steps
 class ClassModel(files.WithFields):
     """Learned state of a FastTextClassifier.
 
-    - ``features``: features that have vectors.
-    - ``vectors``: vectors of features and classes.
+    - ``features``: the features that have vectors.
+    - ``vectors``: the vectors of features and classes.
     - ``idf`` (float32 (n_features,)): inverse document frequencies; None with weighting="mean".
     """
 

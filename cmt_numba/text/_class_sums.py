@@ -34,8 +34,8 @@ class ClassSums(files.WithFields):
     corrections. Sums and corrections change in place when a text is added, so the other texts are not learned again.
 
     - ``postings``: sums and corrections, listed by feature.
-    - ``totals``: number of texts of each label and the squared length of its sum.
-    - ``weights``: weight that each feature of each stored text has in the sums.
+    - ``totals``: the number of texts of each label and the squared length of its sum.
+    - ``weights``: the weight that each feature of each stored text has in the sums.
     """
 
     FIELDS = files.FieldTable(

@@ -44,8 +44,8 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
     The ratios of the weights maximise the likelihood of the labels. Then a common scale is learned.
 
     - ``scores`` (ndarray (n_texts, n_classes)): each scorer's scores for held-out texts.
-    - ``labels`` (int64 (n_texts,)): correct labels.
-    - ``first`` (float64 (n_scorers,)): most probable weights before any evidence.
+    - ``labels`` (int64 (n_texts,)): the correct labels.
+    - ``first`` (float64 (n_scorers,)): the most probable weights before any evidence.
     """
     if labels.size == 0 or scores[0].shape[1] < 2:
         return first
@@ -107,9 +107,9 @@ def learn_confidence(logits: np.ndarray, labels: np.ndarray, weight: float) -> n
     correct, and the slope of the log-odds that a text is known and the logit for which they are 0. The latter is also
     the logit of an unknown class, with which the best class competes.
 
-    - ``logits`` (float64 (n_texts, n_labels)): weighted sum of the scores of held-out texts.
-    - ``labels`` (int64 (n_texts,)): correct labels.
-    - ``weight``: weight of the scores by class sums.
+    - ``logits`` (float64 (n_texts, n_labels)): the weighted sum of the scores of held-out texts.
+    - ``labels`` (int64 (n_texts,)): the correct labels.
+    - ``weight``: the weight of the scores by class sums.
     """
     slope, shift, known = 0.0, 0.0, _learn_known(logits, labels, weight)
     if labels.size > 0 and logits.shape[1] > 1:

@@ -21,10 +21,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 class StoredTexts(files.WithFields):
     """Texts in the order in which they were learned.
 
-    - ``texts``: texts.
-    - ``ids``: id of each text.
-    - ``slot_of``: slot of each id.
-    - ``next_slot``: slot of the next text.
+    - ``ids``: the id of each text.
+    - ``slot_of``: the slot of each id.
+    - ``next_slot``: the slot of the next text.
     """
 
     FIELDS = files.FieldTable(

@@ -40,18 +40,18 @@ class TextModel(files.WithFields):
     Up to three scorers score the classes: class sums, learned vectors and, with an encoder, a CMTClassifier
     trained on the encoder's vectors. Classes are labelled 0, 1, 2, ... in order of arrival.
 
-    - ``frequencies``: document frequency of each feature.
-    - ``names``: class of each label.
-    - ``classes``: classes in ascending order.
-    - ``order``: label of each class.
-    - ``sums``: scorer that uses class sums.
-    - ``vectors``: scorer that uses learned vectors. None if there are too many classes.
-    - ``dense``: scorer that uses an encoder's vectors. None without an encoder.
-    - ``weights``: weight of each scorer, in the order above.
-    - ``leads`` (float64 (6,)): mean lead of the best class for each share of the vectors in ``SHARES``.
+    - ``frequencies``: the document frequency of each feature.
+    - ``names``: the class of each label.
+    - ``classes``: the classes in ascending order.
+    - ``order``: the label of each class.
+    - ``sums``: the scorer that uses class sums.
+    - ``vectors``: the scorer that uses learned vectors. None if there are too many classes.
+    - ``dense``: the scorer that uses an encoder's vectors. None without an encoder.
+    - ``weights``: the weight of each scorer, in the order above.
+    - ``leads`` (float64 (6,)): the mean lead of the best class for each share of the vectors in ``SHARES``.
     - ``confidence`` (float64 (4,)): parameters of the probabilities (see ``learn_confidence``).
-    - ``n_removed``, ``n_since``: numbers of texts removed and added since all texts were last learned.
-    - ``n_weighed``: number of texts when the weights of the scorers were last learned.
+    - ``n_removed``, ``n_since``: the numbers of texts removed and added since all texts were last learned.
+    - ``n_weighed``: the number of texts when the weights of the scorers were last learned.
     """
 
     FIELDS = files.FieldTable(

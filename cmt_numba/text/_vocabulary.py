@@ -191,7 +191,7 @@ _SHIFT = np.uint64(29)
 class TextFeatures(files.WithFields):
     """The features of texts (words, character n-grams and word n-grams), with the row of each feature's vector.
 
-    - ``vocabulary``: words and character n-grams.
+    - ``vocabulary``: the words and character n-grams.
     - ``length``: maximum number of words in a word n-gram; 1 for no word n-grams.
     - ``n_buckets``: number of hash buckets for word n-grams.
     """
