@@ -246,7 +246,8 @@ class StoreState:
     def _in_steps(self, X: Any, write: Callable[[slice], Any]) -> None:
         """Call ``write`` for spans of the rows of ``X``, each in a step."""
         n_rows = X.shape[0]
-        size = ROWS_IN_A_STEP if isinstance(X, np.ndarray) else n_rows  # a sparse index is faster with all at once
+        # A sparse index is faster with all at once.
+        size = ROWS_IN_A_STEP if isinstance(X, np.ndarray) else max(1, n_rows)
         for start in range(0, n_rows, size):
             self.step(partial(write, slice(start, start + size)))
 

@@ -207,6 +207,13 @@ def state_of_estimator(estimator: Any) -> State:
 
 # Changes of stores
 
+WORDS = ["rain", "wind", "snow", "song", "drum", "flute", "bread", "soup", "plum", "goal", "ball", "net"]
+QUESTIONS = ["rain and wind", "a song on a flute", "bread", "a goal"]
+
+
+def some_texts(n: int, random: Random) -> list[str]:
+    return [" ".join(random.choice(WORDS, int(random.integers(1, 6)))) for _ in range(n)]
+
 
 def some_keys(store: Any, random: Random, n: int = 4) -> list[Any]:
     keys = sorted(store, key=str)
@@ -251,6 +258,31 @@ def query(store: Any, random: Random) -> None:
     store.sync()  # a crash may otherwise lose the results of queries, on which evictions depend
 
 
+def texts_and_vectors(random: Random, n: int) -> dict[str, Any]:
+    """Return texts of ``n`` memories or queries, half of the time with vectors."""
+    return {"texts": some_texts(n, random), "X": random.rows(n) if random.random() < 0.5 else None}
+
+
+def add_texts(store: Any, random: Random) -> None:
+    n, first = int(random.integers(1, 12)), int(random.integers(10**9))
+    store.add([f"{first}.{i}" for i in range(n)], **texts_and_vectors(random, n))
+
+
+def upsert_texts(store: Any, random: Random) -> None:
+    keys = [*some_keys(store, random), f"new {random.integers(10**9)}"]
+    store.upsert(keys, **texts_and_vectors(random, len(keys)))
+
+
+def reward_texts(store: Any, random: Random) -> None:
+    given = texts_and_vectors(random, 3)
+    store.feedback(keys=some_keys(store, random, 3), rewards=random.random(3), **given)
+
+
+def query_texts(store: Any, random: Random) -> None:
+    store.query(k=3, **texts_and_vectors(random, 3))
+    store.sync()
+
+
 def state_of_store(store: Any) -> State:
     store.check_invariants()
     keys = sorted(store, key=str)
@@ -258,7 +290,8 @@ def state_of_store(store: Any) -> State:
         return {"keys": keys}
     items = store.get(keys)
     vectors = items.vectors.toarray() if scipy.sparse.issparse(items.vectors) else items.vectors
-    return {"keys": keys, "vectors": vectors, "payloads": items.payloads, "file": saved(store)}
+    state: State = {"keys": keys, "vectors": vectors, "payloads": items.payloads, "texts": items.texts}
+    return state | {"file": saved(store)}
 
 
 # Changes of policies
@@ -302,13 +335,6 @@ def state_of_policy(policy: Any) -> State:
 
 
 # Changes of text classifiers
-
-WORDS = ["rain", "wind", "snow", "song", "drum", "flute", "bread", "soup", "plum", "goal", "ball", "net"]
-QUESTIONS = ["rain and wind", "a song on a flute", "bread", "a goal"]
-
-
-def some_texts(n: int, random: Random) -> list[str]:
-    return [" ".join(random.choice(WORDS, int(random.integers(1, 6)))) for _ in range(n)]
 
 
 def learn_texts(name: str, n: int) -> Change:
@@ -513,6 +539,10 @@ KINDS = {
             "feedback": reward,
             "create_index": create_index,
             "query": query,
+            "add texts": add_texts,
+            "upsert texts": upsert_texts,
+            "feedback of texts": reward_texts,
+            "query of texts": query_texts,
         },
         upkeep={"sync": lambda store: store.sync()},
         invalid={

@@ -156,6 +156,17 @@ def test_a_memory_without_words_of_the_query_is_found_by_its_vector():
     store.check_invariants()
 
 
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_memories_with_texts_alone_get_vectors(form: Any):
+    store = MemoryStore()
+    store.add(["a", "b"], form(np.eye(3)[:2]))
+    store.add(["c", "d"], texts=["red car", "blue car"])
+    store.upsert(["c"], form(np.eye(3)[2:]))
+    assert store.query(form(np.eye(3)[2:]), 1).keys.tolist() == [["c"]]
+    assert store.query(texts="red car", k=2).keys.tolist() == [["d", None]]
+    store.check_invariants()
+
+
 @pytest.mark.parametrize("metric", ["cosine", "inner_product", "euclidean"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_hybrid_scores_are_the_same_for_each_metric_and_form(metric: str, sparse: bool):
