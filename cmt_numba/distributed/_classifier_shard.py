@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._forest import NONE, as_matrix
-from ..estimators import CMTClassifier, classified_examples, means_of
+from ..estimators import CMTClassifier, classified_examples, fixed_scales_of, means_of
 from ..persistence import FileFormatError
 from ._shard import open_when_free
 
@@ -35,6 +35,7 @@ class ClassFacts(NamedTuple):
     classes: np.ndarray | None  # the shard's own classes, or None before the first example
     center: np.ndarray | None  # the sum of the mean examples of ``classes``: float32, shape (n_features,)
     next_number: int  # the largest example number plus 1
+    scales: np.ndarray | None = None  # means and standard deviations that standardise the rows of all shards
 
 
 class ExampleShare(NamedTuple):
@@ -42,6 +43,7 @@ class ExampleShare(NamedTuple):
 
     rows: np.ndarray  # rows of the examples: int64, shape (n,)
     are_own: np.ndarray  # True for examples whose class belongs to the shard: bool, shape (n,)
+    scales: np.ndarray | None = None  # means and standard deviations of features, the same for all shards
 
 
 class ClassifierShard:
@@ -75,31 +77,34 @@ class ClassifierShard:
     # Learning
 
     def _model_for(self, X: Any) -> CMTClassifier:
-        """Return the model. Shards do not standardise dense rows, because scores of different scales do not compare."""
+        """Return the model. It measures no scales of dense rows, because scores of different scales do not compare."""
         model = self._model()
-        if isinstance(X, np.ndarray) and model.feature_weights == "auto":
+        if isinstance(X, np.ndarray):
             model.set_params(feature_weights="none")
         return model
 
     def fit(self, X: Any, y: np.ndarray, given: ExampleShare) -> None:
         """Learn from the given examples and forget all others. A repeated call has no effect."""
-        self._model_for(X).fit(X[given.rows], y[given.rows], example_ids=_ids(given, 0))
+        self._model_for(X).fit(X[given.rows], y[given.rows], example_ids=_ids(given, 0), scales=given.scales)
 
     def learn(self, X: Any, y: np.ndarray, given: ExampleShare, first_number: int) -> None:
         """Learn from additional examples. A repeated call has no effect."""
         model, ids = self._model_for(X), _ids(given, first_number)
         stored = classified_examples(model)
         if stored is None or stored.next_id <= ids.max():
-            model.partial_fit(X[given.rows], y[given.rows], example_ids=ids)
+            scales = given.scales if stored is None else None
+            model.partial_fit(X[given.rows], y[given.rows], example_ids=ids, scales=scales)
 
-    def rivals_of_means(self, X: Any, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def rivals_of_means(self, X: Any, y: np.ndarray, given: ExampleShare) -> np.ndarray:
         """Return the similarity of each example to the nearest class mean, except the mean of its own class.
 
-        The means are computed from the examples at ``rows``. The result is float32 of shape (n,), with minus infinity
+        The means are those of the given examples. The result is float32 of shape (n,), with minus infinity
         if there is no other class.
         """
         options = self._plan.options | {"n_head_passes": 0, "n_router_passes": 0, "max_examples": None}
-        model = CMTClassifier(**options).fit(X[rows], y[rows])
+        if isinstance(X, np.ndarray):
+            options["feature_weights"] = "none"
+        model = CMTClassifier(**options).fit(X[given.rows], y[given.rows], scales=given.scales)
         every = np.ones(model.classes_.size, np.bool_)
         return _best_other(*_own_answers(model, every, X, 2), y)
 
@@ -132,7 +137,7 @@ class ClassifierShard:
         every = np.arange(stored.classes.size)
         means = as_matrix(means_of(stored.rows, stored.classes, every, model.classes_.size)[0])
         center = np.asarray(means[np.flatnonzero(are_own)].sum(axis=0), np.float32).reshape(-1)
-        return ClassFacts(model.classes_[are_own], center, stored.next_id // 2 + 1)
+        return ClassFacts(model.classes_[are_own], center, stored.next_id // 2 + 1, fixed_scales_of(model))
 
     def n_examples(self) -> int:
         """Return the number of examples learned by the shard, including examples of other shards' classes."""

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from .. import _validation as checks
 from .._forest import as_matrix
-from ..estimators import CMTClassifier, check_classes, check_targets, in_one_type, means_of, warn_of_scales
+from ..estimators import CMTClassifier, check_classes, check_targets, in_one_type, means_of, scales_of_table
 from ..journal import JournalError
 from ._actors import Actors, Replies
 from ._classifier_shard import ClassFacts, ClassifierShard, ClassPlan, ExampleShare
@@ -61,8 +61,8 @@ class ShardedClassifier:
         Ray options for the actors, such as ``{"num_cpus": 2}``.
     **options
         Parameters of the :class:`~cmt_numba.CMTClassifier` of each shard. ``max_examples`` is divided by the number of
-        shards. ``method`` must be "head", ``store_examples`` must be True, and ``feature_weights`` must not be "scale":
-        scores of shards that standardise features on their own do not compare. Scale tables before.
+        shards. ``method`` must be "head", and ``store_examples`` must be True. Scales of dense tables are measured on
+        the first examples and stay the same for all shards until the next :meth:`fit`.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class ShardedClassifier:
         how: dict[str, Any] = {"max_restarts": times, "max_task_retries": times, "max_concurrency": _CALLS_AT_A_TIME}
         how |= {"scheduling_strategy": "SPREAD"} | (actor_options or {})
         handles = [running().remote(ClassifierShard).options(**how).remote(plan) for plan in plans]
-        self._seed = options.get("random_state")
+        self._seed, self._feature_weights = options.get("random_state"), options.get("feature_weights", "auto")
         self._connect(dict(zip(names, handles, strict=True)), timeout, folder)
         self._is_owner = True
         try:
@@ -128,7 +128,7 @@ class ShardedClassifier:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._connect(**state)
-        self._is_owner, self._seed = False, None
+        self._is_owner, self._seed, self._feature_weights = False, None, "none"
 
     # Calls to shards
 
@@ -217,7 +217,11 @@ class ShardedClassifier:
             owners = self._owners(X, classes, codes, [] if known.size == 0 else facts)
             home = owners[codes]
             shared = running().put(X), running().put(y)
-            rivals = self._rivals(shared, home, from_means=known.size == 0)
+            if known.size > 0:
+                scales = next((fact.scales for fact in facts if fact.scales is not None), None)
+            else:
+                scales = self._scales_of(X, classes.size)
+            rivals = self._rivals(shared, home, scales, from_means=known.size == 0)
             of_home = rivals[np.arange(codes.size), home].copy()
             rivals[np.arange(codes.size), home] = -np.inf
             second = np.where(rivals.max(axis=1) > of_home, rivals.argmax(axis=1), -1)
@@ -226,12 +230,16 @@ class ShardedClassifier:
             for shard, name in enumerate(self._handles):
                 rows = np.flatnonzero((home == shard) | (second == shard))
                 if rows.size > 0:
-                    calls[name] = (*shared, ExampleShare(rows, home[rows] == shard), *numbers)
+                    calls[name] = (*shared, ExampleShare(rows, home[rows] == shard, scales), *numbers)
             self._known = None  # the facts may change even if the call fails
             answers = self._ask(self._teaching, "fit" if afresh else "learn", calls)
             self._check_taught(classes, owners, answers)
             self._learn_facts()
         return self
+
+    def _scales_of(self, X: Any, n_classes: int) -> np.ndarray | None:
+        """Return the scales of the first examples, or None if their rows stay as they are."""
+        return scales_of_table(X, n_classes, self._feature_weights) if isinstance(X, np.ndarray) else None
 
     def _owners(self, X: Any, classes: np.ndarray, codes: np.ndarray, facts: list[ClassFacts]) -> np.ndarray:
         """Return the shard of each class. Known classes stay in their shards."""
@@ -253,7 +261,9 @@ class ShardedClassifier:
             owners[new] = assigned(means[new], centers, sizes)
         return owners
 
-    def _rivals(self, shared: tuple[Any, Any], home: np.ndarray, *, from_means: bool) -> np.ndarray:
+    def _rivals(
+        self, shared: tuple[Any, Any], home: np.ndarray, scales: np.ndarray | None, *, from_means: bool
+    ) -> np.ndarray:
         """Return the score of each shard's best wrong class for each example: float32, shape (n, n_shards).
 
         With ``from_means``, scores are similarities to class means.
@@ -262,7 +272,11 @@ class ShardedClassifier:
             return np.stack(self._ask_all("rivals", *shared, patient=True), axis=1)
         rivals = np.full((home.size, len(self._handles)), -np.inf, np.float32)
         parts = {name: np.flatnonzero(home == shard) for shard, name in enumerate(self._handles)}
-        calls = {name: (*shared, rows) for name, rows in parts.items() if rows.size > 0}
+        calls = {
+            name: (*shared, ExampleShare(rows, np.ones(rows.size, np.bool_), scales))
+            for name, rows in parts.items()
+            if rows.size > 0
+        }
         values = self._ask(self._teaching, "rivals_of_means", calls).all_values()
         for shard, name in enumerate(self._handles):
             if name in values:
@@ -355,7 +369,6 @@ def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     if y.shape != (X.shape[0],):
         raise ValueError(f"y must have one entry for each of the {X.shape[0]} rows of X, got shape {y.shape}")
     checks.check_rows(X)  # raises an error if a value is not finite
-    warn_of_scales(X)
     return X, y
 
 
@@ -369,8 +382,6 @@ def _check_options(options: dict[str, Any]) -> None:
         raise ValueError(
             f"method must be 'head', because other scores cannot be compared between shards, got {options['method']!r}"
         )
-    if options.get("feature_weights") == "scale":
-        raise ValueError('feature_weights must not be "scale": scale the rows of all shards in the same way before')
     if not options.get("store_examples", True):
         raise ValueError("store_examples must be True: the stored examples determine which classes a shard owns")
 

@@ -15,14 +15,12 @@ from .._forest import NONE, Rows
 from .._heads import StoredExamples, all_examples
 from .._validation import MOST_WANTED, check_integer
 from ._calibration import FEWEST_HELD_OUT, held_out
+from ._feature_scales import MOST_LABELS_OF_A_TABLE
 from ._input import filled
 from ._neighbors import NEIGHBOR_METRICS, nearest, new_table
 from ._votes import count_votes, weights_of_votes
 
 AUTO = "auto"
-MOST_LABELS = 1024
-"""Maximum number of labels for a choice. With more, scorers are more accurate and faster than neighbors."""
-
 METHODS = ("head", "neighbors", "scored_neighbors")
 
 _NEIGHBORS_TRIED = (1, 3, 5, 10, 20)
@@ -83,7 +81,7 @@ def choose(
     if examples is None or AUTO not in (options.method, options.metric, options.n_neighbors):
         return by_default
     rows, labels = all_examples(examples)
-    if options.method == AUTO and (rows.sparse or n_labels > MOST_LABELS):
+    if options.method == AUTO and (rows.sparse or n_labels > MOST_LABELS_OF_A_TABLE):
         return by_default
     lengths = filled(lengths, labels.size)
 

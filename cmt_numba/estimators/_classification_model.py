@@ -26,14 +26,15 @@ from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, no_hits, rescaled
 from .._jit import keeping_interpreter
 from ..tree import ContextualMemoryTree
 from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in
-from ._choice import MOST_LABELS, Choice, choose, held_out_errors, resolved
+from ._choice import Choice, choose, held_out_errors, resolved
 from ._class_places import ClassPlaces
 from ._classification_options import ClassificationOptions, n_passes_of
 from ._example_names import ExampleNames
 from ._feature_scales import (
-    FEWEST_OF_A_CLASS,
-    FEWEST_ROWS,
+    MOST_LABELS_OF_A_TABLE,
     MOST_OF_A_TABLE,
+    fixed_scales,
+    is_table,
     measure_scales,
 )
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
@@ -121,12 +122,19 @@ class ClassificationModel(files.WithFields):
         self.choice: Choice | None = None
 
     @classmethod
-    def new(cls, options: ClassificationOptions, batch: ExampleBatch, n_classes: int) -> ClassificationModel:
-        """Return an empty model for a first batch and about ``n_classes`` classes."""
+    def new(
+        cls, options: ClassificationOptions, batch: ExampleBatch, n_classes: int, scales: Any = None
+    ) -> ClassificationModel:
+        """Return an empty model for a first batch and about ``n_classes`` classes.
+
+        ``scales`` are given means and standard deviations of the features, or None to measure them.
+        """
         rows, loss, learning_rate = batch.rows, heads.HEAD_LOSSES[options.loss], float(options.learning_rate)
         index = LabelIndex.new(options, rows, n_classes, loss, learning_rate, of_sets=False)
         if options.store_examples:
             index.examples = heads.new_examples(heads.ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
+        if scales is not None:
+            index.scales = fixed_scales(scales, rows.n_features)
         nothing = np.empty(0, np.int64)
         model = cls(index, nothing, nothing, nothing)
         model._measure_features(rows, batch.lengths, batch.weights, options, n_classes, are_weighted=batch.are_weighted)
@@ -250,6 +258,8 @@ class ClassificationModel(files.WithFields):
         index, kind = self.index, options.feature_weights
         are_weighted = are_weighted or (index.feature_weights is not None and index.feature_weights.are_weighted)
         index.feature_weights = count_features(kind, rows, weights, are_weighted=are_weighted)
+        if index.scales is not None and index.scales.is_fixed:
+            return
         former, index.scales = index.scales, None
         has_trees = index.n_labels > 0 and not index.scores_all  # their keys must stay as they are
         if has_trees and former is not None and lengths is not None:
@@ -262,9 +272,7 @@ class ClassificationModel(files.WithFields):
             is_used = former.is_used
         else:
             n_classes = max(n_classes, index.n_labels)
-            is_table = rows.n_features <= MOST_OF_A_TABLE and n_classes <= MOST_LABELS
-            enough = rows.n_rows >= max(FEWEST_ROWS, FEWEST_OF_A_CLASS * n_classes) or index.examples is None
-            is_used = is_table and enough and n_passes_of(options) > 0
+            is_used = n_passes_of(options) > 0 and is_table(rows, n_classes, has_all=index.examples is None)
         index.scales = measure_scales(rows, lengths, weights, is_used=is_used)
 
     def _measure_again(self, options: ClassificationOptions) -> None:
@@ -274,7 +282,7 @@ class ClassificationModel(files.WithFields):
         if weights is not None:
             found = count_features(options.feature_weights, rows, shares, are_weighted=weights.are_weighted)
             index.feature_weights = weights if found is None else found._replace(is_used=weights.is_used)
-        if scales is not None:
+        if scales is not None and not scales.is_fixed:
             lengths = filled(index.example_lengths, rows.n_rows)
             index.use_scales(measure_scales(rows, lengths, shares, is_used=scales.is_used))
 
@@ -468,7 +476,10 @@ class ClassificationModel(files.WithFields):
         index, scales, weights = self.index, self.index.scales, self.index.feature_weights
         rows, labels = heads.all_examples(self.stored())
         tried: list[Any]
-        if scales is not None and index.scores_all and index.n_labels <= MOST_LABELS and n_passes_of(options) > 0:
+        if scales is not None and scales.is_fixed:
+            return
+        may_scale = scales is not None and index.scores_all and index.n_labels <= MOST_LABELS_OF_A_TABLE
+        if scales is not None and may_scale and n_passes_of(options) > 0:
             first = rows.n_features <= MOST_OF_A_TABLE
             tried = [scales._replace(is_used=is_used) for is_used in (first, not first)]
             name, former = "scales", scales.is_used

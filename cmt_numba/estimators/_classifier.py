@@ -55,6 +55,12 @@ from ._neighbors import NEIGHBOR_METRICS, lengths_unless_unit, row_lengths
 from ._votes import VOTES
 
 
+def fixed_scales_of(classifier: CMTClassifier) -> np.ndarray | None:
+    """Return the given means and standard deviations that standardise rows, or None if none were given."""
+    scales = classifier._model.index.scales
+    return None if scales is None or not scales.is_fixed else np.stack([scales.center, np.sqrt(scales.squares)])
+
+
 class ClassifiedExamples(NamedTuple):
     """The stored examples of a classifier."""
 
@@ -264,7 +270,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     # Learning
 
     @changes_model
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, example_ids: Any = None) -> CMTClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, example_ids: Any = None, scales: Any = None
+    ) -> CMTClassifier:
         """Fit the classifier to examples, and discard earlier examples.
 
         Parameters
@@ -281,20 +289,27 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Distinct ids for the examples: either nonnegative integers or strings. :meth:`kneighbors` and
             :meth:`explain` return them, and :meth:`remove` takes them. By default, an id is the example's position
             among all examples passed to the classifier.
+        scales : array-like, shape (2, n_features), optional
+            Means and standard deviations of the features, with which dense rows are standardised from now on. By
+            default, ``feature_weights`` determines whether they are measured.
 
         Returns
         -------
         self
         """
-        return self._learn_anew(X, y, None, sample_weight, example_ids, afresh=True)
+        return self._learn_anew(X, y, None, sample_weight, example_ids, scales, afresh=True)
 
-    def _learn_anew(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> Self:
+    def _learn_anew(
+        self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, scales: Any, *, afresh: bool
+    ) -> Self:
         """Fit the classifier to examples, and discard earlier examples. ``afresh`` is True if called by ``fit``."""
         fresh, are_weighted = self._unfitted(), isinstance(X, WeightedRows)
         y, expected = check_classes(y, classes)
         X, y = fresh._validated(X, y, reset=True)
         self._check_parameters()
         rows = check_rows(X)
+        if scales is not None and rows.sparse:
+            raise ValueError("scales must be omitted for sparse X")
         if not afresh:
             self._check_weights_in_parts()
         y = np.asarray(y)
@@ -302,7 +317,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         ids = check_example_ids(example_ids, rows.n_rows, None, None, stored=self.store_examples)
         batch = present(ExampleBatch(rows, y, ids, weights, lengths_unless_unit(X), are_weighted))
         places, of_rows = place_classes(None, batch.y, expected)
-        model = ClassificationModel.new(self, batch, places.classes.size)
+        model = ClassificationModel.new(self, batch, places.classes.size, scales)
         model.learn(batch._replace(y=of_rows), places, self, afresh=afresh)
         fresh._model = model.without_oldest(self)
         return self._become(fresh)
@@ -310,7 +325,14 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, example_ids: Any = None
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        example_ids: Any = None,
+        scales: Any = None,
     ) -> CMTClassifier:
         """Learn from more examples of known or new classes.
 
@@ -328,6 +350,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Distinct new ids for the examples, of the same type as the stored ids. :meth:`kneighbors` and
             :meth:`explain` return them, and :meth:`remove` takes them. By default, integer ids continue from the
             largest id so far.
+        scales : array-like, shape (2, n_features), optional
+            As for :meth:`fit`, only for the first call.
 
         Returns
         -------
@@ -339,7 +363,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             If memory runs out. The classifier remains usable, but may not have learned all rows.
         """
         if "_model" not in vars(self):
-            return self._learn_anew(X, y, classes, sample_weight, example_ids, afresh=False)
+            return self._learn_anew(X, y, classes, sample_weight, example_ids, scales, afresh=False)
+        if scales is not None:
+            raise ValueError("scales must be omitted after the first examples")
         are_weighted = isinstance(X, WeightedRows)
         y, expected = check_classes(y, classes)
         X, y = self._validated(X, y)

@@ -55,11 +55,12 @@ _ANY = frozenset({"n_jobs"})  # parameters that take effect only at `fit`, but m
 
 _WEIGHTS, _CLASSES = {"weights": "sample_weight"}, {"classes": "classes"}
 _FIT = {"keys": "X", "labels": "y", "ids": "example_ids"} | _WEIGHTS
+_SCALES = {"scales": "scales"}
 _FIT_MANY = {"keys": "X", "labels": "Y"}
 _STORE = {"keys": "X", "values": "y"} | _WEIGHTS
 OPERATIONS: dict[tuple[str, str, int], Operation] = {
-    ("CMTClassifier", "fit", 1): Operation("fit", _FIT),
-    ("CMTClassifier", "partial_fit", 1): Operation("partial_fit", _FIT | _CLASSES),
+    ("CMTClassifier", "fit", 1): Operation("fit", _FIT | _SCALES, {"scales": None}),
+    ("CMTClassifier", "partial_fit", 1): Operation("partial_fit", _FIT | _CLASSES | _SCALES, {"scales": None}),
     ("CMTClassifier", "remove", 1): Operation("remove", {"ids": "ids"}),
     ("CMTClassifier", "remove_classes", 1): Operation("remove_classes", {"labels": "labels"}),
     ("CMTMultilabelClassifier", "fit", 1): Operation("fit", _FIT_MANY | _WEIGHTS),

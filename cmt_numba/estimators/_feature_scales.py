@@ -7,12 +7,14 @@ and a constant feature, whose weight is the intercept, is appended.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from .._forest import NODES_END, Rows, kind_of
 from .._heads import Head, HeadLoss
+from .._validation import check_rows, unmasked
+from ._neighbors import lengths_unless_unit
 
 FEWEST_ROWS, FEWEST_OF_A_CLASS = 16, 5
 """Number of rows, in all and on average for each class, needed to measure the scale of features."""
@@ -20,6 +22,10 @@ FEWEST_ROWS, FEWEST_OF_A_CLASS = 16, 5
 MOST_OF_A_TABLE = 100
 """Rows with more features are rather images or embeddings than tables, so standardisation has to prove better."""
 
+MOST_LABELS_OF_A_TABLE = 1024
+"""Rows of more classes are rather images or embeddings, too."""
+
+_FIXED = 1e300  # number of rows that stands for given scales, which more rows never change
 _VALUES_AT_ONCE = 1 << 16  # values in a block of rows, which stays in the cache
 _GROWTH = 1.25  # growth of the number of rows after which measured scales are used
 _OF_FEATURES = kind_of(np.float64, "features")
@@ -38,6 +44,11 @@ class FeatureScales(NamedTuple):
     is_used: bool  # whether to standardise rows; if not, features are only measured
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether the scales were given instead of measured."""
+        return self.n_used >= _FIXED
+
+    @property
     def constant(self) -> float:
         """The value of the appended feature, which is as large as the others together."""
         return float(np.sqrt(self.means.size))
@@ -51,6 +62,40 @@ class FeatureScales(NamedTuple):
     def refreshed(self) -> FeatureScales:
         """Return scales that use the latest measurement."""
         return self._replace(center=self.means.copy(), inverse=self.inverse_measured(), n_used=self.n_rows)
+
+
+def fixed_scales(scales: Any, n_features: int) -> FeatureScales:
+    """Check given means and standard deviations of features: float64, shape (2, n_features). Return them as scales."""
+    unmasked("scales", scales)
+    try:
+        given = np.asarray(scales, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"scales must be an array of numbers: {error}") from error
+    if given.shape != (2, n_features):
+        raise ValueError(f"scales must have the shape (2, {n_features}), got {given.shape}")
+    if not np.isfinite(given).all() or (given[1] < 0.0).any():
+        raise ValueError("scales must be finite, with standard deviations that are not negative")
+    center, deviations = given
+    fixed = FeatureScales(1.0, center, deviations**2, center, deviations, _FIXED, True)
+    return fixed._replace(inverse=fixed.inverse_measured())
+
+
+def scales_of_table(X: np.ndarray, n_classes: int, kind: str) -> np.ndarray | None:
+    """Return the means and standard deviations of the features of a dense table, or None if it stays as it is.
+
+    ``kind`` is the parameter ``feature_weights`` of a classifier.
+    """
+    rows, lengths = check_rows(X), lengths_unless_unit(X)
+    if lengths is None or not (kind == "scale" or (kind == "auto" and is_table(rows, n_classes))):
+        return None
+    measured = measure_scales(rows, lengths, None, is_used=True)
+    return np.stack([measured.means, np.sqrt(measured.squares / measured.n_rows)])
+
+
+def is_table(rows: Rows, n_classes: int, *, has_all: bool = False) -> bool:
+    """Return whether dense rows seem to be a table, and enough to measure scales unless they are all rows to come."""
+    enough = has_all or rows.n_rows >= max(FEWEST_ROWS, FEWEST_OF_A_CLASS * n_classes)
+    return enough and rows.n_features <= MOST_OF_A_TABLE and n_classes <= MOST_LABELS_OF_A_TABLE
 
 
 def measure_scales(rows: Rows, lengths: np.ndarray, weights: np.ndarray | None, *, is_used: bool) -> FeatureScales:

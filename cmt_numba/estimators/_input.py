@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._display import warn
 from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
 from .._validation import check_entries, check_ids, check_known, check_range, check_real, unmasked
@@ -18,38 +17,8 @@ from ._labels import check_labels
 
 DTYPES = [np.float32, np.float64]
 
-_ROWS_LOOKED_AT = 1000
-_SELDOM = 0.05  # fraction of rows below which a feature's nonzero entries are too few to judge its scale
-_UNEQUAL = 100.0  # ratio to the first quartile of feature sizes above which to warn
-
 _HEAVIEST = 1e6
 _LIGHTEST = 1e-9  # smallest positive weight; products of weights must stay in the range of float32
-
-
-def warn_of_scales(X: Any) -> None:
-    """Warn if some dense features are much larger than the rest and would dominate rows of unit length.
-
-    The size of a feature is the root mean square of its nonzero entries, so one-hot columns, tf-idf and images give no
-    warning. The message does not depend on the number of rows, so Python shows it once for all folds of a
-    cross-validation.
-    """
-    if not isinstance(X, np.ndarray) or X.shape[1] < 2:
-        return
-    some = X[:: -(-X.shape[0] // _ROWS_LOOKED_AT)].astype(np.float64, copy=False)
-    n_entries = np.count_nonzero(some, axis=0)
-    counts = n_entries > _SELDOM * some.shape[0]
-    if np.count_nonzero(counts) < 2:
-        return
-    with np.errstate(over="ignore"):
-        sizes = np.sqrt(np.sum(some[:, counts] ** 2, axis=0) / n_entries[counts])
-    usual = np.quantile(sizes, 0.25, method="lower")
-    if np.isfinite(sizes).all() and sizes.max() > _UNEQUAL * usual:
-        largest = np.flatnonzero(counts)[sizes.argmax()]
-        warn(
-            f"features differ by orders of magnitude: feature {largest} is more than {_UNEQUAL:.0f} times as large as "
-            "the others and dominates them; scale the features, for example with sklearn's StandardScaler",
-            UserWarning,
-        )
 
 
 class ExampleBatch(NamedTuple):

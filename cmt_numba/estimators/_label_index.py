@@ -297,7 +297,7 @@ class LabelIndex(files.WithFields):
 
     def measure_further(self, rows: Rows, lengths: np.ndarray | None, weights: np.ndarray | None) -> None:
         """Measure the scales of features of rows in addition to earlier ones, if scales are measured."""
-        if self.scales is not None:
+        if self.scales is not None and not self.scales.is_fixed:
             self.use_scales(add_rows(self.scales, rows, filled(lengths, rows.n_rows), weights))
 
     def empty_head(self, n_features: int) -> heads.Head:

@@ -20,8 +20,7 @@ from .._engine import insert_rows, query_forest, roll_back
 from .._forest import NONE, Rows, rescaled
 from .._validation import check_jobs
 from ..tree import ContextualMemoryTree
-from ._choice import MOST_LABELS
-from ._feature_scales import MOST_OF_A_TABLE, measure_scales
+from ._feature_scales import is_table, measure_scales
 from ._fields import TreeField
 from ._input import filled, taken, total_weights
 from ._label_index import LabelIndex, LabelOptions, routed
@@ -127,8 +126,8 @@ class MultilabelModel(files.WithFields):
             # Stored examples have their own seed, so that learning does not depend on whether they are stored.
             seed = np.random.SeedSequence([index.seed, 1])
             examples = ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(options.n_jobs), random_state=seed)
-        is_table = not rows.sparse and rows.n_features <= MOST_OF_A_TABLE and n_labels <= MOST_LABELS
-        if is_table and lengths is not None and options.n_head_passes > 0:
+        may_scale = not rows.sparse and options.n_head_passes > 0 and is_table(rows, n_labels, has_all=True)
+        if lengths is not None and may_scale:
             index.scales = measure_scales(rows, lengths, weights, is_used=True)
             index.head = index.empty_head(rows.n_features)
         return cls(index, examples, None, pair, is_output_sparse=is_output_sparse)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.datasets import load_wine
 
 from cmt_numba import FileFormatError
 from cmt_numba.distributed import PartialChangeError, ShardedClassifier
@@ -14,6 +15,7 @@ from cmt_numba.distributed._actors import Replies
 from cmt_numba.distributed._classifier_shard import ClassifierShard, ClassPlan, ExampleShare
 from cmt_numba.distributed._folder import read_classifier_list, write_classifier_list
 from cmt_numba.distributed._partition import assigned, divided, sums_of
+from cmt_numba.estimators import scales_of_table
 
 
 def unit_rows(n: int, d: int = 8, seed: int = 0) -> np.ndarray:
@@ -50,6 +52,29 @@ def test_new_classes_join_similar_ones_if_there_is_room():
 
 
 # A shard
+
+
+def test_shards_standardise_tables_by_the_same_scales(tmp_path: Path):
+    rows, y = load_wine(return_X_y=True)
+    rows = rows.astype(np.float32)
+    scales = scales_of_table(rows, 3, "auto")
+    assert scales is not None
+    np.testing.assert_allclose(scales, [rows.mean(axis=0), rows.std(axis=0)], rtol=1e-4)
+    shards = [ClassifierShard(plan(tmp_path / name)) for name in "ab"]
+    for shard, own in zip(shards, ([0, 1], [2]), strict=True):
+        shard.fit(rows, y, ExampleShare(np.arange(178), np.isin(y, own), scales))
+        shard.close()
+    again = [ClassifierShard(plan(tmp_path / name, is_new=False)) for name in "ab"]
+    classes, scores = zip(*(shard.best(rows, 1) for shard in again), strict=True)
+    best = np.where(scores[0] > scores[1], classes[0], classes[1])[:, 0]
+    assert np.mean(best == y) > 0.98
+    for shard in again:
+        np.testing.assert_allclose(shard.facts().scales, scales)
+        shard.learn(rows[:2] * 1e3, y[:2], ExampleShare(np.arange(2), np.ones(2, np.bool_), scales), 178)
+        np.testing.assert_allclose(shard.facts().scales, scales)
+        shard.close()
+    assert scales_of_table(unit_rows(100), 3, "auto") is None
+    assert scales_of_table(rows, 3, "none") is None
 
 
 def plan(path: Path | None = None, *, is_new: bool = True) -> ClassPlan:
@@ -90,7 +115,7 @@ def test_a_shard_answers_for_its_own_classes_and_learns_a_call_once(tmp_path: Pa
 
 def test_rivals_are_the_best_other_classes():
     shard = ClassifierShard(plan())
-    of_means = shard.rivals_of_means(X, Y, np.arange(12))
+    of_means = shard.rivals_of_means(X, Y, ExampleShare(np.arange(12), np.ones(12, np.bool_)))
     means = np.stack([X[i::4].sum(axis=0) for i in range(4)])
     likeness = X @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T
     likeness[Y[:, None] == np.array(list("abcd"))] = -np.inf

@@ -209,8 +209,8 @@ def test_operations_keep_their_names():
     """Folders of users contain these names, so names may be added but not changed."""
     names = {f"{kind}.{name}.{version}": sorted(how.parameters) for (kind, name, version), how in OPERATIONS.items()}
     assert json.loads(json.dumps(names)) == {
-        "CMTClassifier.fit.1": ["ids", "keys", "labels", "weights"],
-        "CMTClassifier.partial_fit.1": ["classes", "ids", "keys", "labels", "weights"],
+        "CMTClassifier.fit.1": ["ids", "keys", "labels", "scales", "weights"],
+        "CMTClassifier.partial_fit.1": ["classes", "ids", "keys", "labels", "scales", "weights"],
         "CMTClassifier.remove.1": ["ids"],
         "CMTClassifier.remove_classes.1": ["labels"],
         "CMTRetriever.feedback.1": ["ids", "keys", "rewards"],

@@ -1,4 +1,4 @@
-"""Weights of examples and of memories, and the warning about features of different scales."""
+"""Weights of examples and of memories."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ import scipy.sparse
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 from cmt_numba._heads.multiclass_svm import margin_wanted
-from cmt_numba.estimators import warn_of_scales
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW: dict[str, Any] = {"n_trees": 1, "n_head_passes": 20, "n_router_passes": 0, "random_state": 0}
@@ -81,16 +80,6 @@ def test_balancing_needs_all_examples():
         with pytest.raises(ValueError, match="needs all examples in one call"):
             classifier.partial_fit(np.eye(2), [0, 1])
         classifier.fit(np.eye(2), [0, 1])
-
-
-def test_the_same_warning_comes_for_all_parts_of_a_table(rng: np.random.Generator):
-    X = rng.normal(size=(300, 4)) * [1.0, 1.0, 1e4, 1.0]
-    texts = set()
-    for part in range(3):
-        with pytest.warns(UserWarning, match="feature 2 is more than 100 times") as caught:
-            warn_of_scales(X[part::3])
-        texts.add(str(caught[0].message))
-    assert len(texts) == 1
 
 
 TINY = np.array([1e-320, 1e-45, 1e-38, 1e-30, 1e-22, 1e-12, 1e-3, 1.0, 1e3, 1e6])
@@ -275,16 +264,3 @@ def test_a_retriever_by_key_leaves_rows_of_weight_zero_out(overlapping: Any):
         with pytest.raises(ValueError, match=error):
             retriever.partial_fit(X, sample_weight=given)
     assert retriever.n_memories_ == np.sum(weights > 0)
-
-
-@pytest.mark.parametrize("kind", ["one-hot", "tf-idf", "image", "embedding"])
-def test_usual_features_raise_no_warning(kind: str, rng: np.random.Generator):
-    y = np.arange(60) % 2
-    counts = rng.poisson(0.5, size=(60, 20)) * rng.uniform(1.0, 8.0, size=20)
-    X = {
-        "one-hot": np.eye(20)[np.minimum(rng.geometric(0.3, 60), 20) - 1] + np.eye(20)[y],
-        "tf-idf": counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-9),
-        "image": np.clip(rng.normal(0.0, np.linspace(1, 120, 20), size=(60, 20)), 0, 255).astype(np.uint8),
-        "embedding": rng.normal(size=(60, 20)) * np.linspace(0.2, 3.0, 20),
-    }[kind]
-    warn_of_scales(np.asarray(X, np.float64))  # warnings are errors here

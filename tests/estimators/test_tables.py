@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_classification
 from sklearn.linear_model import LogisticRegression
@@ -178,3 +179,23 @@ def test_answers_for_rows_that_are_not_standardised_are_those_for_standardised_r
     huge = X.copy()
     huge[0, 0] = 1e25
     np.testing.assert_array_equal(classifier.predict(huge), classifier.decision_function(huge).argmax(axis=1))
+
+
+def test_given_scales_stay_as_they_are(tmp_path: Path):
+    X, y = load_wine(return_X_y=True)
+    scales = np.stack([X.mean(axis=0), X.std(axis=0)])
+    measured, given = CMTClassifier(random_state=0).fit(X, y), CMTClassifier.open(tmp_path / "folder", random_state=0)
+    given.fit(X, y, scales=scales)
+    np.testing.assert_allclose(given.decision_function(X), measured.decision_function(X), atol=1e-4)
+    given.partial_fit(X[:100] + 50.0, y[:100])  # learns all examples again
+    reopened = CMTClassifier.open(crashed(tmp_path / "folder"))
+    used = reopened._model.index.scales
+    np.testing.assert_allclose([used.center, 1.0 / used.inverse], scales)
+    wrong = {"shape": scales[:1], "not negative": -scales, "finite": scales * np.nan, "numbers": "a"}
+    for reason, value in wrong.items():
+        with pytest.raises((TypeError, ValueError), match=f"scales must .*{reason}"):
+            CMTClassifier().fit(X, y, scales=value)
+    with pytest.raises(ValueError, match="sparse"):
+        CMTClassifier().fit(scipy.sparse.csr_array(X), y, scales=scales)
+    with pytest.raises(ValueError, match="after the first examples"):
+        reopened.partial_fit(X, y, scales=scales)
