@@ -16,11 +16,11 @@ from .state import (
     CLICKS,
     CONSTANT,
     DIAGONAL,
+    EXPECTED,
     FRESH,
     GAIN,
     INTERCEPT,
     LEAD,
-    LINEAR,
     MAPPED,
     MOST_PAST,
     MOVED,
@@ -29,30 +29,28 @@ from .state import (
     NEAR,
     NEAR_UNREWARDED,
     OFFSET_SQUARES,
-    RECENT,
-    RECENTLY_REWARDED,
-    RECENTLY_SHOWN,
+    REPEATED,
     REWARDED,
     SHOWN,
     SIMILAR,
     SLOPE,
     SQUARED_GAIN,
-    SQUARES,
     TRIALS,
 )
 
 _MEMORY = 0.9998  # factor of earlier rewards in the weights of the parts, for each new one
-_RECENT = 0.9  # factor of earlier rewards in RECENT
+_RECENT = 0.98  # factor of earlier rewards of a memory in CLICKS
 _TRIAL_MEMORY = 0.999
 _LEAST_CURVATURE = 0.01
 _LEAST_SIMILARITY_WEIGHT = 1.0
 _TOWARDS, _AWAY = np.float32(0.3), np.float32(0.1)  # step of a moved key, for a reward of 1 and of 0
-_STEP_OF_LINEAR, _STEP_OF_DIAGONAL, _STEP_OF_MAP = 4.0, np.float32(0.3), np.float32(1.0)
+_STEP_OF_DIAGONAL, _STEP_OF_MAP = np.float32(0.3), np.float32(1.0)
 _STEEPNESS = 20.0  # steepness of the softmax from which the map learns
 _MOST_CHANCE = 0.9
 _FRESH_AMONG = 4  # one of this number of candidates is taken for a fresh memory
-_MOST_PASSED = 0.04  # share of first places that fresh memories may take from rewarded ones
+_MOST_PASSED = 0.03  # share of first places that fresh memories may take from rewarded ones
 _STEP_OF_FRESH = 0.1
+_STEP_OF_REPEATED = 0.1
 _GAIN_OF_FRESH = 0.5  # factor of the expected gain from a fresh memory in the first place
 _TINY = np.float32(1e-6)
 
@@ -93,21 +91,38 @@ def _solve(matrix, n, target, lower, solution):
 @inner
 def _weigh(learned, prior, parts, i, reward, target, lower, step):
     """Update the weights of the parts with one reward (an online Newton step)."""
-    weights, precision = learned.weights, learned.precision
+    weights, precision, row = learned.weights, learned.precision, parts[i]
     predicted = chance(log_odds(learned, parts, i))
     curvature = max(predicted * (1.0 - predicted), _LEAST_CURVATURE)
     for j in range(N_REGRESSED):
-        target[j] = (reward - predicted) * parts[i, j]
+        target[j] = (reward - predicted) * row[j]
         for k in range(N_REGRESSED):
             kept = _MEMORY * precision[j, k] + (1.0 - _MEMORY) * prior[j, k]
-            precision[j, k] = kept + curvature * parts[i, j] * parts[i, k]
+            precision[j, k] = kept + curvature * row[j] * row[k]
     _solve(precision, N_REGRESSED, target, lower, step)
     for j in range(N_REGRESSED):
         weights[j] += step[j]
     weights[SIMILAR] = max(weights[SIMILAR], _LEAST_SIMILARITY_WEIGHT)
     weights[NEAR_UNREWARDED] = min(weights[NEAR_UNREWARDED], 0.0)
-    for j in (MOVED, LINEAR, MAPPED, DIAGONAL, CLICKS, RECENT, NEAR):
+    for j in (MOVED, MAPPED, DIAGONAL, CLICKS, NEAR):
         weights[j] = max(weights[j], 0.0)
+
+
+@inner
+def _weigh_repeated(learned, parts, rewards, m):
+    """Update the weight of REPEATED if the query is one of the past, and return whether it is.
+
+    The other weights are learned from new queries only, since they are to predict rewards of new queries.
+    """
+    is_repeated = False
+    for i in range(m):
+        if parts[i, REPEATED] != 0.0:
+            is_repeated = True
+            if not np.isnan(rewards[i]):
+                error = rewards[i] - chance(log_odds(learned, parts, i))
+                weight = learned.weights[REPEATED] + _STEP_OF_REPEATED * error * parts[i, REPEATED]
+                learned.weights[REPEATED] = max(weight, 0.0)
+    return is_repeated
 
 
 @inner
@@ -231,10 +246,11 @@ def _train_map(learned, query, keys, parts, rewards, m, pulls, moved):
         else:
             pull = -pulls[i] if is_shown else pulls[i] * shown / (1.0 - shown)
         if pull != 0.0:
-            _add(moved, np.float32(pull), keys[i])
+            for start in range(0, query.size, moved.size):
+                _add(moved, np.float32(pull), keys[i, start : start + moved.size])
     for i in range(query.size):
         if query[i] != np.float32(0.0):
-            _add(learned.map[i], _STEP_OF_MAP * query[i], moved)
+            _add(learned.map[i % moved.size], _STEP_OF_MAP * query[i], moved)
 
 
 @inner
@@ -246,15 +262,6 @@ def _move_key(key, query, reward):
     if length > _TINY:
         for j in range(key.size):
             key[j] /= length
-
-
-@inner
-def _train_linear(learned, own, query, offset, value, reward):
-    """Take AdaGrad steps for the weights of a memory."""
-    error = chance(offset + value) - reward
-    figures = learned.figures[own]
-    figures[SQUARES] += error * error
-    _add(learned.memories[own, 1], np.float32(-_STEP_OF_LINEAR * error / np.sqrt(1.0 + figures[SQUARES])), query)
 
 
 @inner_fastmath
@@ -279,12 +286,11 @@ def _predict_from_similarity(totals, similar, reward):
 
 
 @inner
-def _count(learned, own, reward):
+def _count(learned, own, expected, reward):
     figures, totals = learned.figures[own], learned.totals
     figures[SHOWN] += 1.0
-    figures[REWARDED] += reward
-    figures[RECENTLY_SHOWN] = _RECENT * figures[RECENTLY_SHOWN] + 1.0
-    figures[RECENTLY_REWARDED] = _RECENT * figures[RECENTLY_REWARDED] + reward
+    figures[EXPECTED] = _RECENT * figures[EXPECTED] + expected
+    figures[REWARDED] = _RECENT * figures[REWARDED] + reward
     totals[ALL_SHOWN] += 1.0
     totals[ALL_REWARDED] += reward
 
@@ -316,8 +322,10 @@ def learn_rewards(learned, table, prior, queries, candidates, rewards, is_shared
     learned, candidates = by_reference(learned), by_reference(candidates)
     n, width = queries.shape
     m = candidates.rows.shape[1]
-    mapped, weighted, parts = empty(width, np.float32), empty(width, np.float32), empty((m, N_PARTS), np.float64)
-    pulls, target, step = empty(m, np.float64), empty(N_REGRESSED, np.float64), empty(N_REGRESSED, np.float64)
+    mapped, weighted = empty(learned.map.shape[0], np.float32), empty(width, np.float32)
+    parts = empty((m, N_PARTS), np.float64)
+    pulls, expected = empty(m, np.float64), empty(m, np.float64)
+    target, step = empty(N_REGRESSED, np.float64), empty(N_REGRESSED, np.float64)
     lower = empty((N_REGRESSED, N_REGRESSED), np.float64)
     for row in range(n):
         query, keys, given = queries[row], candidates.keys[row], rewards[row]
@@ -328,10 +336,13 @@ def learn_rewards(learned, table, prior, queries, candidates, rewards, is_shared
             _share(learned, parts, given, m)
         _try(learned, parts, given, m)
         _balance_fresh(learned, parts, given, m)
-        n_shown = 0
+        n_shown, is_repeated = 0, _weigh_repeated(learned, parts, given, m)
         for i in range(m):
             if not np.isnan(given[i]):
                 n_shown += 1
+                others = log_odds(learned, parts, i) - learned.weights[CLICKS] * parts[i, CLICKS]
+                expected[i] = chance(others)
+            if not np.isnan(given[i]) and not is_repeated:
                 _weigh(learned, prior, parts, i, given[i], target, lower, step)
         if n_shown > 0:
             _train_map(learned, query, keys, parts, given, m, pulls, mapped)
@@ -342,12 +353,11 @@ def learn_rewards(learned, table, prior, queries, candidates, rewards, is_shared
             own, reward = np.int64(candidates.rows[row, i]), given[i]
             offset = _predict_from_similarity(learned.totals, parts[i, SIMILAR], reward)
             if first or reward > 0.0:
-                _move_key(learned.memories[own, 0], query, reward)
-            _train_linear(learned, own, query, offset, parts[i, LINEAR], reward)
+                _move_key(learned.moved[own], query, reward)
             error = np.float32(chance(offset + parts[i, DIAGONAL]) - reward)
             _train_diagonal(learned.diagonal[0], learned.diagonal[1], query, keys[i], error)
-            _count(learned, own, reward)
+            _count(learned, own, expected[i], reward)
             if first or reward > 0.5:
                 _remember(learned, own, query, reward)
             first = False
-    release((mapped, weighted, parts, pulls, target, step, lower))
+    release((mapped, weighted, parts, pulls, expected, target, step, lower))

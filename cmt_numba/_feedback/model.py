@@ -19,6 +19,7 @@ from .state import (
     ALL_SHOWN,
     CONSTANT,
     GAIN,
+    HASHED,
     N_PARTS,
     OFFSET_SQUARES,
     PART_NAMES,
@@ -26,13 +27,11 @@ from .state import (
     SIMILAR,
     SQUARED_GAIN,
     TRIALS,
+    WIDEST,
     Learned,
     first_precision,
     new_state,
 )
-
-WIDEST = 1024
-"""Maximum width of queries and keys in the model. Wider and sparse ones are hashed to this width."""
 
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
@@ -42,7 +41,7 @@ _NO_PARTS = np.empty((0, 0, N_PARTS))
 _FIRST_PRECISION = first_precision()
 _NOT_NEGATIVE = ("figures", "n_past", "past_rewards")
 _COUNTS = [ALL_SHOWN, ALL_REWARDED, OFFSET_SQUARES]
-_ROW_ARRAYS = ("ids", "memories", "figures", "past_of", "n_past")
+_ROW_ARRAYS = ("ids", "moved", "figures", "past_of", "n_past")
 _PLACE_ARRAYS = ("past", "past_rewards", "past_rows")
 
 
@@ -118,7 +117,7 @@ class FeedbackModel:
     def __init__(self, n_features: int, is_sparse: bool) -> None:
         self.n_features, self.is_sparse = n_features, is_sparse
         self.is_hashed = is_sparse or n_features > WIDEST
-        width = WIDEST if self.is_hashed else n_features
+        width = HASHED if self.is_hashed else n_features
         self._codes = no_codes(width)
         self._n = 0
         self._set_state(new_state(width))
@@ -140,7 +139,7 @@ class FeedbackModel:
     @property
     def width(self) -> int:
         """The width of queries and keys in the model."""
-        return int(self._state.map.shape[0])
+        return int(self._state.moved.shape[1])
 
     @property
     def weights(self) -> np.ndarray:
@@ -171,7 +170,8 @@ class FeedbackModel:
 
         The latter are of use only if keys are not hashed.
         """
-        mapped, transformed = np.empty_like(queries), np.empty_like(queries)
+        mapped = np.empty((len(queries), len(self._state.map)), np.float32)
+        transformed = np.empty_like(queries)
         map_queries(self._held, queries, mapped, transformed)
         return mapped, transformed
 

@@ -50,7 +50,7 @@ def code_moved(learned, codes, rows):
     width = codes.signs.shape[1]
     rotated, center, rest = empty(width, np.float32), zeros(width, np.float32), empty(width, np.float32)
     for row in rows:
-        rotate(codes.signs, learned.memories[row, 0], rotated)
+        rotate(codes.signs, learned.moved[row], rotated)
         at = row // TILE * TILE * (width // BITS_OF_A_WORD) + row % TILE
         codes.factors[row], codes.added[row] = encode_signs(rotated, center, rest, codes.bits, at)
     release((rotated, center, rest))

@@ -4,9 +4,9 @@ All parts are computed from unit-length queries and keys.
 
 - SIMILAR is the similarity, SHARE the logarithm of its softmax over the candidates.
 - MOVED is the gain in similarity of a key that moves towards rewarded queries (Rocchio, 1971).
-- LINEAR is a linear model of the queries of each memory.
 - MAPPED is a bilinear form of query and key, and DIAGONAL one with a weight for each feature (the scorer of the paper).
-- CLICKS is the mean reward of the memory, shrunk towards the mean of all. RECENT weights recent rewards more.
+- CLICKS is the logarithm of the rewards of the memory, relative to those that the other parts predict.
+- REPEATED is 1 if the memory was rewarded for the same query, and -1 if it was not.
 - NEAR is the gain in similarity if the nearest rewarded query replaces the key, and NEAR_UNREWARDED how much nearer the
   nearest unrewarded query is.
 - FRESH is 1 for a memory whose rewards are all unknown. LEAD is the lead of such a memory over the evidence for others:
@@ -25,18 +25,16 @@ from .state import (
     CLICKS,
     CONSTANT,
     DIAGONAL,
+    EXPECTED,
     FRESH,
     LEAD,
-    LINEAR,
     MAPPED,
     MOVED,
     N_PARTS,
     N_REGRESSED,
     NEAR,
     NEAR_UNREWARDED,
-    RECENT,
-    RECENTLY_REWARDED,
-    RECENTLY_SHOWN,
+    REPEATED,
     REWARDED,
     SHARE,
     SHOWN,
@@ -68,9 +66,8 @@ def compare(learned, table, query, candidates, row):
         own = find_slot(table, candidates.ids[row, i])
         candidates.rows[row, i] = own
         if own >= 0:
-            for values in (learned.memories[own, 0], learned.memories[own, 1]):
-                for j in range(0, min(width, _PREFETCHED), _FLOATS_IN_A_LINE):
-                    prefetch(values, j)
+            for j in range(0, min(width, _PREFETCHED), _FLOATS_IN_A_LINE):
+                prefetch(learned.moved[own], j)
         if candidates.ids[row, i] == NONE:
             similarities[i] = -np.inf
         elif np.isnan(similarities[i]):
@@ -84,7 +81,16 @@ def map_query(learned_map, query, mapped):
         mapped[j] = np.float32(0.0)
     for i in range(query.size):
         if query[i] != np.float32(0.0):
-            _add_scaled(mapped, query[i], learned_map[i])
+            _add_scaled(mapped, query[i], learned_map[i % mapped.size])
+
+
+@inner
+def _mapped_product(mapped, key):
+    """Return the product of a mapped query with a key, folded to the width of the map."""
+    total = 0.0
+    for start in range(0, key.size, mapped.size):
+        total += np.float64(dot(mapped, np.int64(0), key, np.int64(start), mapped.size))
+    return total
 
 
 @inner
@@ -101,6 +107,7 @@ def describe(learned, query, mapped, candidates, row, weighted, parts):
     zero = np.int64(0)
     _weighted_query(learned.diagonal[0], query, weighted)
     most, total, mean = -np.inf, 0.0, totals[ALL_REWARDED] / totals[ALL_SHOWN]
+    prior = _PRIOR_CLICKS * mean
     for i in range(rows.size):
         most = max(most, similarities[i])
     for i in range(rows.size):
@@ -113,17 +120,15 @@ def describe(learned, query, mapped, candidates, row, weighted, parts):
         similar, own, key = similarities[i], np.int64(rows[i]), keys[row, i]
         share = similar - most - np.log(total) / SHARPNESS
         parts[i, SIMILAR], parts[i, SHARE], parts[i, CONSTANT] = similar, share, 1.0
-        parts[i, MAPPED] = np.float64(dot(mapped, zero, key, zero, width))
+        parts[i, MAPPED] = _mapped_product(mapped, key)
         parts[i, DIAGONAL] = np.float64(dot(weighted, zero, key, zero, width))
         if own < 0 or learned.figures[own, SHOWN] == 0.0:
             parts[i, FRESH] = 1.0
         else:
             figures = learned.figures[own]
             unmoved = np.float64(dot(query, zero, key, zero, width))  # differs from the similarity of hashed rows
-            parts[i, MOVED] = np.float64(dot(query, zero, learned.memories[own, 0], zero, width)) - unmoved
-            parts[i, LINEAR] = np.float64(dot(query, zero, learned.memories[own, 1], zero, width))
-            parts[i, CLICKS] = (figures[REWARDED] + _PRIOR_CLICKS * mean) / (figures[SHOWN] + _PRIOR_CLICKS) - mean
-            parts[i, RECENT] = (figures[RECENTLY_REWARDED] + mean) / (figures[RECENTLY_SHOWN] + 1.0) - mean
+            parts[i, MOVED] = np.float64(dot(query, zero, learned.moved[own], zero, width)) - unmoved
+            parts[i, CLICKS] = np.log((figures[REWARDED] + prior) / (figures[EXPECTED] + prior))
             nearest, unrewarded = unmoved, unmoved
             for j in range(min(learned.n_past[own], learned.past_of.shape[1])):
                 place = np.int64(learned.past_of[own, j])
@@ -133,6 +138,8 @@ def describe(learned, query, mapped, candidates, row, weighted, parts):
                         nearest = max(nearest, near)
                     else:
                         unrewarded = max(unrewarded, near)
+            if max(nearest, unrewarded) >= EXACT:
+                parts[i, REPEATED] = 1.0 if nearest >= unrewarded else -1.0
             parts[i, NEAR] = nearest - unmoved
             parts[i, NEAR_UNREWARDED] = max(unrewarded - nearest, 0.0)
     for i in range(rows.size):
@@ -211,7 +218,7 @@ def map_queries(learned, queries, mapped, transformed):
     by_map, by_feature = np.float32(learned.weights[MAPPED] / similar), np.float32(learned.weights[DIAGONAL] / similar)
     for row in range(queries.shape[0]):
         map_query(learned.map, queries[row], mapped[row])
-        for j in range(queries.shape[1]):
+        for j in range(mapped.shape[1]):
             value = queries[row, j]
             transformed[row, j] = value + by_map * mapped[row, j] + by_feature * theta[j] * value
 

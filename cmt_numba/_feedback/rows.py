@@ -82,9 +82,9 @@ def enter_memories(learned, table, n, ids, rewards, keys):
         for j in range(ids.shape[1]):
             if np.isnan(rewards[i, j]) or find_slot(table, ids[i, j]) != NONE:
                 continue
-            moved, weights, key = learned.memories[n, 0], learned.memories[n, 1], keys[i, j]
+            moved, key = learned.moved[n], keys[i, j]
             for f in range(key.size):
-                moved[f], weights[f] = key[f], np.float32(0.0)
+                moved[f] = key[f]
             learned.figures[n, :], learned.past_of[n, :], learned.n_past[n] = 0.0, np.int32(NONE), 0
             learned.ids[n] = ids[i, j]
             enter_slot(table.slot_table, ids[i, j], n)

@@ -10,15 +10,14 @@ import numpy as np
     MAPPED,
     DIAGONAL,
     MOVED,
-    LINEAR,
+    REPEATED,
     CLICKS,
-    RECENT,
     NEAR,
     NEAR_UNREWARDED,
     CONSTANT,
     FRESH,
     LEAD,
-) = range(13)
+) = range(12)
 """The parts of a score, see :mod:`cmt_numba._feedback.parts`."""
 
 PART_NAMES = (
@@ -27,9 +26,8 @@ PART_NAMES = (
     "query map",
     "feature weights",
     "moved key",
-    "weights of the memory",
+    "repeated queries",
     "clicks",
-    "recent clicks",
     "rewarded queries",
     "unrewarded queries",
     "constant",
@@ -41,17 +39,23 @@ N_PARTS = len(PART_NAMES)
 N_REGRESSED = CONSTANT + 1
 """Number of parts whose weights are learned by logistic regression: all but those of fresh memories."""
 
+WIDEST = 1024
+"""Largest number of features of dense keys that are not hashed, and of the map of queries."""
+
+HASHED = 2 * WIDEST
+"""Number of features of hashed keys. The map adds those that are ``WIDEST`` apart."""
+
 MOST_CANDIDATES = 32
 """Number of candidates that are ranked by all parts."""
 
 MOST_PAST = 16
 """Number of past queries that a memory keeps."""
 
-FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 3.0, 0.0, 3.0, -1.5, -5.0, 0.0, 1.0])
+FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 2.0, 1.0, 3.0, -1.5, -5.0, 0.0, 1.0])
 _RIDGE = 4.0  # precision of the first weights, in units of their squared size
 
-SHOWN, REWARDED, RECENTLY_SHOWN, RECENTLY_REWARDED, SQUARES, N_FIGURES = range(6)
-"""Figures of a memory: numbers of rewards and their sums, and the sum of squared gradients of its weights."""
+SHOWN, EXPECTED, REWARDED, N_FIGURES = range(4)
+"""Figures of a memory: its number of rewards, the sum that the other parts predicted, and their sum. Both sums fade."""
 
 ALL_SHOWN, ALL_REWARDED, SLOPE, INTERCEPT, OFFSET_SQUARES, TRIALS, GAIN, SQUARED_GAIN, N_TOTALS = range(9)
 """Totals: of all rewards; a logistic regression of rewards on the similarity; the gain over static ranking."""
@@ -63,13 +67,13 @@ class Learned(NamedTuple):
     A memory has a row in the arrays from ``ids`` to ``n_past`` once it was rewarded or unrewarded.
     """
 
-    map: np.ndarray  # float32 (width, width): the map of queries; rows are features of the query
+    map: np.ndarray  # float32 (folded, folded): the map of queries; rows are features of the query, folded
     diagonal: np.ndarray  # float32 (2, width): weights of features, and sums of squared gradients
     weights: np.ndarray  # float64 (N_PARTS,): the weights of the parts
     precision: np.ndarray  # float64 (N_REGRESSED, N_REGRESSED): the precision of ``weights``
     totals: np.ndarray  # float64 (N_TOTALS,)
     ids: np.ndarray  # int64 (rows,): the id of each memory
-    memories: np.ndarray  # float32 (rows, 2, width): the moved key and the weights of each memory
+    moved: np.ndarray  # float32 (rows, width): the moved key of each memory
     figures: np.ndarray  # float64 (rows, N_FIGURES)
     past_of: np.ndarray  # int32 (rows, MOST_PAST): places of past queries in ``past``, or -1
     n_past: np.ndarray  # int64 (rows,): the number of past queries so far
@@ -92,13 +96,13 @@ def new_state(width: int) -> Learned:
     diagonal = np.zeros((2, width), np.float32)
     diagonal[1] = 1e-6
     return Learned(
-        np.zeros((width, width), np.float32),
+        np.zeros((min(width, WIDEST),) * 2, np.float32),
         diagonal,
         FIRST_WEIGHTS.copy(),
         first_precision(),
         totals,
         np.empty(0, np.int64),
-        np.empty((0, 2, width), np.float32),
+        np.empty((0, width), np.float32),
         np.empty((0, N_FIGURES)),
         np.empty((0, MOST_PAST), np.int32),
         np.empty(0, np.int64),

@@ -251,7 +251,7 @@ def test_invalid_arrays_are_refused(rng, name):
 def test_sparse_and_wide_rows_are_hashed(rng):
     rows = scipy.sparse.random_array((6, 3000), density=0.01, format="csr", dtype=np.float32, rng=rng)
     hashed = FeedbackModel(3000, is_sparse=True).prepare(rows)
-    assert hashed.shape == (6, 1024)
+    assert hashed.shape == (6, 2048)
     np.testing.assert_allclose(np.linalg.norm(hashed, axis=1), 1.0, atol=1e-5)
     np.testing.assert_allclose(FeedbackModel(3000, is_sparse=False).prepare(rows.toarray()), hashed, atol=1e-5)
 
