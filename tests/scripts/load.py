@@ -38,6 +38,7 @@ ACTIONS = 200
 BATCH = 10
 READERS = 4
 REFRESH = 0.5  # seconds
+TALKING = threading.Lock()
 WORDS = [f"{first}{second}" for first in "bdfgklmnprstvz" for second in ("ab", "al", "en", "ir", "os", "un")]
 
 
@@ -153,7 +154,8 @@ KINDS: dict[str, Callable[[Path], Any]] = {
 
 def say(**line: Any) -> None:
     """Send a line to the process that started this one."""
-    print(json.dumps(line), flush=True)
+    with TALKING:  # several threads say something
+        print(json.dumps(line), flush=True)
 
 
 def resident_megabytes() -> float:
