@@ -19,19 +19,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from .. import _validation as checks
 from .._change import Lockable, ReadWriteLock, changes, reads, uninterrupted
-from .._validation import (
-    MOST_PASSES,
-    Checked,
-    Constraint,
-    Flag,
-    Integer,
-    Optional,
-    check_jobs,
-    is_plain,
-    sound,
-    unmasked,
-)
 from ..journal import InFolder
 from ..persistence import Contents, read_object, refusing, write_object
 from ..tree import OPTIONS, ContextualMemoryTree
@@ -52,18 +41,18 @@ _LONGEST = 1.0  # maximum time that an interrupt waits, in seconds
 _FEW = 4  # before the first timing, changes with at most this many rows count as quick
 _MOST_GROWTH = 1.5  # limit on the growth of a time estimate per call, because one slow call may be an outlier
 
-PASSES = Integer(0, MOST_PASSES)
+PASSES = checks.Integer(0, checks.MOST_PASSES)
 
-OF_ALL: dict[str, Constraint] = {
-    "n_jobs": Checked(check_jobs, "int"),
-    "random_state": Checked(check_random_state, "int, numpy.random.RandomState or None"),
-    "verbose": Flag(),
+OF_ALL: dict[str, checks.Constraint] = {
+    "n_jobs": checks.Checked(checks.check_jobs, "int"),
+    "random_state": checks.Checked(check_random_state, "int, numpy.random.RandomState or None"),
+    "verbose": checks.Flag(),
 }
 """Constraints on the parameters that all estimators share."""
 
-OF_CLASSIFIERS: dict[str, Constraint] = OF_ALL | {
-    "n_trees": Optional(OPTIONS["n_trees"]),
-    "n_probes": Optional(Integer(1)),
+OF_CLASSIFIERS: dict[str, checks.Constraint] = OF_ALL | {
+    "n_trees": checks.Optional(OPTIONS["n_trees"]),
+    "n_probes": checks.Optional(checks.Integer(1)),
     "alpha": OPTIONS["alpha"],
     "n_reroutes": OPTIONS["n_reroutes"],
 }
@@ -111,7 +100,7 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
 
     _form = EstimatorFolder
     _kind: ClassVar[str]  # name of the class in files
-    _constraints: ClassVar[dict[str, Constraint]]
+    _constraints: ClassVar[dict[str, checks.Constraint]]
     _fit_only: ClassVar[frozenset[str]]  # parameters without effect once the forest exists
     _model: Any  # the learned state; absent before the first fit
     n_features_in_: int
@@ -154,15 +143,15 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         - ``y``: one target for each row. If omitted, only ``X`` is returned.
         - ``reset``: whether to store the number and names of the features. By default they must match the stored ones.
         """
-        if not is_plain(X, None if reset else self.n_features_in_) or hasattr(self, "feature_names_in_"):
-            targets = {} if y is _NO_TARGETS else {"y": unmasked("y", y)}
-            return validate_data(self, sound(X), **targets, accept_sparse="csr", dtype=DTYPES, reset=reset)
+        if not checks.is_plain(X, None if reset else self.n_features_in_) or hasattr(self, "feature_names_in_"):
+            targets = {} if y is _NO_TARGETS else {"y": checks.unmasked("y", y)}
+            return validate_data(self, checks.sound(X), **targets, accept_sparse="csr", dtype=DTYPES, reset=reset)
         if reset:
             self.n_features_in_ = X.shape[1]
         if y is _NO_TARGETS:
             return X
         if not (type(y) is np.ndarray and y.shape == X.shape[:1] and y.dtype.kind in _PLAIN_TARGETS):
-            y = validate_data(self, X="no_validation", y=unmasked("y", y))
+            y = validate_data(self, X="no_validation", y=checks.unmasked("y", y))
             check_consistent_length(X, y)
         return X, y
 

@@ -7,16 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .. import _heads as heads
 from .._forest import N_MEMORIES, NEXT_ID, NONE, invariants, require
-from .._heads import (
-    check_duals,
-    check_example_frame,
-    check_examples,
-    check_expectation,
-    check_expectation_frame,
-    check_head,
-    check_head_frame,
-)
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from ._classification_model import ClassificationModel
@@ -58,7 +50,7 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
             "the head and the forest must both be sparse or both be dense",
         )
         require(forest.state.keys.totals[NEXT_ID] == n_memories, "the forest must contain every label that was added")
-    (check_head if thorough else check_head_frame)(head, n_labels)
+    (heads.check_head if thorough else heads.check_head_frame)(head, n_labels)
     require(index.n_of_label.size <= n_labels, "an example has a label that does not exist")
     _check_weights("labels", index.weight_of_label, n_labels)
     if thorough:
@@ -97,9 +89,9 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
         alike = examples.parameters == (d, head.parameters.sparse)
         require(alike, "examples must have the same features and format as the head")
         if thorough:
-            check_examples(examples, n_labels)
+            heads.check_examples(examples, n_labels)
         else:
-            check_example_frame(examples)
+            heads.check_example_frame(examples)
         n_examples, weights = int(examples.keys.totals[N_MEMORIES]), model.example_weights
         _check_weights("examples", None if weights is None else weights[:n_examples], n_examples)
         lengths = index.example_lengths
@@ -110,7 +102,7 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
                 "" not in names and np.unique(names).size == n_examples, "examples must have distinct, non-empty names"
             )
         if model.duals is not None:
-            check_duals(model.duals, n_examples, n_labels, thorough=thorough)
+            heads.check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:
         require(bool(np.all(classes[:-1] < classes[1:])), "classes must be sorted")
         _check_inverse(model.label_of_class, model.class_of_label, "classes and labels")
@@ -183,7 +175,7 @@ def _check_search_by_value(model: RetrievalModel, d: int, thorough: bool) -> Non
     assert model.by_value is not None
     expectation, components, values = model.by_value.map, model.by_value.components, model.memories.values
     parameters, n_components = expectation.parameters, components.n_components
-    (check_expectation if thorough else check_expectation_frame)(expectation)
+    (heads.check_expectation if thorough else heads.check_expectation_frame)(expectation)
     require(parameters.n_features == d, "the expectation must have the same number of features as the keys")
     require(parameters.sparse == model.sparse, "the expectation and the keys must both be sparse or both be dense")
     require(expectation.bias.size == n_components, "the expectation must have one output for each component")

@@ -13,18 +13,8 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from .. import _forest as forests
 from .._engine import enter_returned
-from .._forest import (
-    COUNT,
-    FREE_LEAF,
-    FREE_NODE,
-    LEAVES_END,
-    N_MEMORIES,
-    NEXT_ID,
-    NODES_END,
-    ROOT,
-    Hits,
-)
 from ..persistence import VALUES, Contents
 from ..tree import ContextualMemoryTree
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
@@ -64,7 +54,15 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
 """The operations in a tree's entries, by name and version."""
 
 _OF_OWNER = frozenset({"lock", "_lock", "journal", "has_warned"})  # attributes of a forest that a restored one keeps
-_COMPARED = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that differ if the trees differ
+# counters that differ if the trees differ
+_COMPARED = [
+    forests.ROOT,
+    forests.COUNT,
+    forests.NODES_END,
+    forests.FREE_NODE,
+    forests.LEAVES_END,
+    forests.FREE_LEAF,
+]
 
 
 def fingerprint(tree: ContextualMemoryTree) -> dict[str, int]:
@@ -75,8 +73,8 @@ def fingerprint(tree: ContextualMemoryTree) -> dict[str, int]:
     numbers = np.concatenate([state.streams.astype("<u8"), state.counters[:, _COMPARED].astype("<u8").reshape(-1)])
     totals = state.keys.totals
     return {
-        "n_memories": int(totals[N_MEMORIES]),
-        "next_id": int(totals[NEXT_ID]),
+        "n_memories": int(totals[forests.N_MEMORIES]),
+        "next_id": int(totals[forests.NEXT_ID]),
         "trees": zlib.crc32(numbers.tobytes()),
     }
 
@@ -344,7 +342,7 @@ class DurableTree(ContextualMemoryTree):
         return ids
 
     def update(
-        self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
+        self, X: Any, hits: forests.Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
     ) -> None:
         """Learn from the rewards of a query's results; see :meth:`ContextualMemoryTree.update`."""
         arguments = {"X": X, "hits": hits, "rewards": rewards, "key_learning_rate": key_learning_rate}

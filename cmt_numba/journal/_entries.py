@@ -16,20 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from .. import persistence as files
 from .._forest import Hits, arrays_of, no_hits, put_together
 from .._validation import check_hits, check_matrix
-from ..persistence import (
-    NUMBERS,
-    Contents,
-    column,
-    pack_contents,
-    read_array,
-    read_column,
-    read_sparse_matrix,
-    sparse_matrix,
-    take,
-    unpack_contents,
-)
 
 CURRENT = 1
 """The default version of operations in new entries."""
@@ -124,7 +113,7 @@ def _as_entry_value(name: str, value: Any) -> Any:
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be numbers, got {array.dtype}")
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return array if array.dtype in NUMBERS.values() else array.astype(np.float64)
+    return array if array.dtype in files.NUMBERS.values() else array.astype(np.float64)
 
 
 def _hits_of(arrays: Arrays) -> Hits:
@@ -133,10 +122,10 @@ def _hits_of(arrays: Arrays) -> Hits:
 
 def pack_entry(sequence: int, entry: Entry) -> bytes:
     """Return an entry encoded as bytes."""
-    return pack_contents(entry_contents(sequence, entry))
+    return files.pack_contents(entry_contents(sequence, entry))
 
 
-def entry_contents(sequence: int, entry: Entry) -> Contents:
+def entry_contents(sequence: int, entry: Entry) -> files.Contents:
     """Return the contents of the bytes of an entry."""
     described: dict[str, Any] = {}
     arrays: Arrays = {}
@@ -149,7 +138,7 @@ def entry_contents(sequence: int, entry: Entry) -> Contents:
     if entry.forgotten is not None:
         arrays[_FORGOTTEN] = entry.forgotten
     of_entry = {"sequence": sequence, "version": entry.version, "journal": entry.journal}
-    return Contents(entry.name, of_entry | {"after": entry.after, "arguments": described}, arrays)
+    return files.Contents(entry.name, of_entry | {"after": entry.after, "arguments": described}, arrays)
 
 
 def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
@@ -157,26 +146,26 @@ def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
     if isinstance(value, Hits):
         return ["hits"], {f"{name}.{stored}": attrgetter(path)(value) for stored, path in _HITS.items()}
     if scipy.sparse.issparse(value):
-        shape, arrays = sparse_matrix(name, value)
+        shape, arrays = files.sparse_matrix(name, value)
         return ["sparse", shape], arrays
-    if isinstance(value, np.ndarray) and value.dtype in NUMBERS.values():
+    if isinstance(value, np.ndarray) and value.dtype in files.NUMBERS.values():
         return ["array"], {name: value}
     if isinstance(value, np.ndarray):
-        how, arrays = column(name, value)
+        how, arrays = files.column(name, value)
         return ["column", how], arrays
     return ["value", value], {}
 
 
 def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> Entry:
     """Return the entry in packed bytes."""
-    contents = unpack_contents(path, f"entry {sequence}", packed)
-    if take(contents.fields, "sequence", int) != sequence:
+    contents = files.unpack_contents(path, f"entry {sequence}", packed)
+    if files.take(contents.fields, "sequence", int) != sequence:
         raise ValueError(f"it has the number {contents.fields['sequence']}")
-    described = take(contents.fields, "arguments", dict)
+    described = files.take(contents.fields, "arguments", dict)
     arguments = {name: _read_argument(name, how, contents.arrays) for name, how in described.items()}
-    after, version = take(contents.fields, "after", dict, type(None)), take(contents.fields, "version", int)
-    forgotten = read_array(_FORGOTTEN, contents.arrays, np.int64) if _FORGOTTEN in contents.arrays else None
-    return Entry(contents.kind, arguments, after, forgotten, take(contents.fields, "journal", str), version)
+    after, version = files.take(contents.fields, "after", dict, type(None)), files.take(contents.fields, "version", int)
+    forgotten = files.read_array(_FORGOTTEN, contents.arrays, np.int64) if _FORGOTTEN in contents.arrays else None
+    return Entry(contents.kind, arguments, after, forgotten, files.take(contents.fields, "journal", str), version)
 
 
 def _read_argument(name: str, how: Any, arrays: Arrays) -> Any:
@@ -184,13 +173,13 @@ def _read_argument(name: str, how: Any, arrays: Arrays) -> Any:
         raise ValueError(f"{name} has an unknown encoding")
     if how == ["hits"]:
         stored = ((path, f"{name}.{stored}", _LIKE[path]) for stored, path in _HITS.items())
-        return _hits_of({path: read_array(at, arrays, like.dtype, n_axes=like.ndim) for path, at, like in stored})
+        return _hits_of({path: files.read_array(at, arrays, like.dtype, n_axes=like.ndim) for path, at, like in stored})
     if how == ["array"]:
-        return read_column("numbers", name, arrays)
+        return files.read_column("numbers", name, arrays)
     if len(how) == 2 and how[0] == "column":
-        return read_column(how[1], name, arrays)
+        return files.read_column(how[1], name, arrays)
     if len(how) == 2 and how[0] == "sparse":
-        return read_sparse_matrix(how[1], name, arrays, thorough=True)
+        return files.read_sparse_matrix(how[1], name, arrays, thorough=True)
     if len(how) == 2 and how[0] == "value" and type(how[1]) in _SCALARS:
         return how[1]
     raise ValueError(f"{name} has an unknown encoding")

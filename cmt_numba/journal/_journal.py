@@ -13,18 +13,10 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from .. import persistence as files
 from .._change import ReadWriteLock, defer_interrupts, uninterrupted
 from .._display import warn
 from .._validation import check_integer, check_real
-from ..persistence import (
-    Contents,
-    FileFormatError,
-    pack_contents,
-    read_object,
-    refusing,
-    verify_arrays,
-    write_object,
-)
 from ._database import MOST_BYTES, EntryDatabase, ExtraTables, SharedConnection
 from ._entries import Entry, entry_contents, pack_entry, unpack_entry
 from ._files import AlreadyOpenError, JournalError, check_regular
@@ -80,10 +72,10 @@ class DurableForm(Protocol):
     unread: frozenset[str] = frozenset()
     lock: ReadWriteLock  # lock of the object
 
-    def contents(self) -> Contents:
+    def contents(self) -> files.Contents:
         """Return the contents for a snapshot of the object. The caller holds the lock."""
 
-    def made_of(self, contents: Contents, *, values: bool) -> Any:
+    def made_of(self, contents: files.Contents, *, values: bool) -> Any:
         """Return the object in a snapshot. Validate the arrays in ``unread`` only if ``values`` is True.
 
         Raises InvariantError, TypeError or ValueError if the contents are invalid.
@@ -242,7 +234,7 @@ class Journal:
         if sum(map(_N_BYTES, contents.arrays.values())) > min(self._most_bytes(), MOST_BYTES):
             self._is_too_large = True
         else:
-            packed = pack_contents(contents)
+            packed = files.pack_contents(contents)
             self._write(self.folder.database.append, self.sequence + 1, packed)
             self._journal = self._journal._replace(n_bytes=self._journal.n_bytes + len(packed))
         self.sequence += 1
@@ -319,7 +311,7 @@ class Journal:
         """Undo the writes of a change. Restore the object if ``is_changed``, or if the database does not match it."""
         self.sequence, self._n_unsynced, self._journal, self._is_too_large = before
         self.is_behind, self._is_undone = True, False
-        with suppress(OSError, FileFormatError, AlreadyOpenError):
+        with suppress(OSError, files.FileFormatError, AlreadyOpenError):
             self.folder.database.undo_change(keep_earlier)
             # A commit that failed may have removed earlier entries, and one that succeeded cannot be undone.
             self.is_behind = is_changed or self.folder.database.last_entry() != self.sequence
@@ -336,7 +328,7 @@ class Journal:
                 self.folder.database.roll_back()
             self._form.use(self._replay_all())
             self._is_too_large = False
-        except (FileFormatError, MemoryError, OSError, AlreadyOpenError) as error:
+        except (files.FileFormatError, MemoryError, OSError, AlreadyOpenError) as error:
             message = f"{self.path}: a failed change could not be undone: {error}; close the folder and open it again"
             raise JournalError(message) from error
         self.is_behind = False
@@ -345,7 +337,7 @@ class Journal:
         """Call a function that writes to the folder. Turn its errors into JournalError."""
         try:
             return write(*arguments)
-        except (OSError, FileFormatError, AlreadyOpenError) as error:
+        except (OSError, files.FileFormatError, AlreadyOpenError) as error:
             raise JournalError(f"{self.path}: the change cannot be written to the journal: {error}") from error
 
     def _is_a_fork(self) -> bool:
@@ -385,7 +377,9 @@ class Journal:
                 return False
             self.is_behind = True
             if view.base <= self.sequence:
-                with suppress(FileFormatError, MemoryError):  # if the cause persists, loading everything raises it
+                with suppress(
+                    files.FileFormatError, MemoryError
+                ):  # if the cause persists, loading everything raises it
                     self._form.follow(partial(self._follow, view))
                     self.is_behind = self._is_exact != was_exact
         if self.is_behind:
@@ -408,7 +402,7 @@ class Journal:
                 made = self._replayed(iter(view.entries))
                 check_end(self.folder.journal_path, self.sequence, view.acknowledged)
                 break
-            except (FileFormatError, OSError):
+            except (files.FileFormatError, OSError):
                 before, view = view, self.folder.read()
                 if view.base == before.base:
                     raise
@@ -538,7 +532,7 @@ class Journal:
         if self._is_verified or self._refusal == CLOSED:
             return
         try:
-            verify_arrays(self.folder.snapshot_path(self._base), self._form.unread)
+            files.verify_arrays(self.folder.snapshot_path(self._base), self._form.unread)
         except FileNotFoundError:
             if self._refusal != READ_ONLY:  # a writer may delete the snapshot of a reader, which keeps the mapping
                 raise
@@ -547,12 +541,12 @@ class Journal:
     def _save_snapshot(self, path: Path) -> None:
         identity, form = self.identity, self._form
 
-        def contents() -> Contents:
+        def contents() -> files.Contents:
             contents = form.contents()
             return contents._replace(fields=contents.fields | {IDENTITY: identity})
 
         check = partial(form.made_of, values=True)
-        form.lock.change(lambda: write_object(path, contents, check, self.folder.mode))
+        form.lock.change(lambda: files.write_object(path, contents, check, self.folder.mode))
 
     def _packed_snapshot(self, sequence: int) -> bytes:
         """Return the entry of a snapshot."""
@@ -585,7 +579,7 @@ class Journal:
                 raise ValueError("the journal does not begin with a snapshot")
         if entry.journal != self.identity:
             reason = "does not belong to the journal in the folder; restore it from a copy"
-            raise FileFormatError(path.with_name("acknowledged"), reason)
+            raise files.FileFormatError(path.with_name("acknowledged"), reason)
         made = self._read_snapshot(sequence)
         with _refused_entry(path, sequence):
             self._is_exact = entry.after is not None and self._form.has_fingerprint(made, entry.after)
@@ -612,12 +606,14 @@ class Journal:
     def _read_snapshot(self, sequence: int) -> Any:
         path, started = self.folder.snapshot_path(sequence), perf_counter()
         if not check_regular(path):
-            raise FileFormatError(path, "is missing; restore it from a copy")
-        contents = read_object(path, (self._form.kind,), mmap=False, unread=self._form.unread)
+            raise files.FileFormatError(path, "is missing; restore it from a copy")
+        contents = files.read_object(path, (self._form.kind,), mmap=False, unread=self._form.unread)
         self._is_verified = not self._form.unread
         if contents.fields.get(IDENTITY) != self.folder.identity:
-            raise FileFormatError(path, "does not belong to the journal in the folder; restore the matching snapshot")
-        with refusing(path):
+            raise files.FileFormatError(
+                path, "does not belong to the journal in the folder; restore the matching snapshot"
+            )
+        with files.refusing(path):
             made = self._form.made_of(contents, values=False)
         self._journal = _Effort(0, 0.0)
         self._last_snapshot = _Effort(path.stat().st_size, perf_counter() - started)
@@ -643,7 +639,7 @@ def _refused_entry(path: Path, sequence: int) -> Iterator[None]:
     """Turn errors about an entry into FileFormatError, which names the entry."""
     try:
         yield
-    except FileFormatError:
+    except files.FileFormatError:
         raise
     except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise FileFormatError(path, f"entry {sequence} is not valid: {error}") from error
+        raise files.FileFormatError(path, f"entry {sequence} is not valid: {error}") from error

@@ -16,16 +16,7 @@ from .._forest import NONE
 from .._jit import keeps_interpreter
 from .._validation import check_integer, check_real, check_rewards, check_wanted
 from ..journal import Durability
-from ._checks import (
-    Key,
-    are_none,
-    check_answers,
-    check_keys,
-    check_one_of,
-    check_payloads,
-    check_stored,
-    check_texts,
-)
+from . import _checks as checks
 from ._contents import StoreContents
 from ._encoding import check_encoder, encode_texts, read_queries
 from ._filters import FilterCache, FilteredIds, PreparedFilter, check_filter, warn_if_mistaken
@@ -173,7 +164,7 @@ class MemoryStore:
         """Return the vectors and the texts of memories. The encoder computes vectors if only texts are given."""
         if self._encoder is None or X is not None or texts is None:
             return X, texts
-        texts = check_texts(texts)
+        texts = checks.check_texts(texts)
         return encode_texts(self._encoder, "encode_document", texts), texts
 
     @keeps_interpreter
@@ -187,13 +178,13 @@ class MemoryStore:
         where : dict, callable or PreparedFilter, optional
             A filter as for :meth:`query`, instead of keys.
         """
-        check_one_of(where, keys)
+        checks.check_one_of(where, keys)
         contents = self._contents
 
         def delete() -> int:
             if where is None:
                 ids = contents.records.find(checked)
-                check_stored(checked, ids)
+                checks.check_stored(checked, ids)
             else:
                 among = self._filters.find(where, contents)
                 ids = np.empty(0, np.int64) if among is None else among.ids
@@ -201,7 +192,7 @@ class MemoryStore:
                 contents.remove(ids)
             return ids.size
 
-        checked = [] if keys is None else check_keys(keys)
+        checked = [] if keys is None else checks.check_keys(keys)
         return contents.change(delete)
 
     def update_payload(self, keys: Any, fields: Any) -> None:
@@ -214,9 +205,9 @@ class MemoryStore:
         fields : dict or list of dict
             The fields to set and their values: one dict for all keys, or a list with one dict for each key.
         """
-        checked, contents = check_keys(keys), self._contents
+        checked, contents = checks.check_keys(keys), self._contents
         each = [fields] * len(checked) if isinstance(fields, dict) else fields
-        texts = check_payloads(each, len(checked))
+        texts = checks.check_payloads(each, len(checked))
         given = [read_payload(text) for text in texts]
         if not all(isinstance(own, dict) for own in given):
             raise TypeError(f"fields must be a dict, or one dict for each key, got {fields!r:.50}")
@@ -373,7 +364,7 @@ class MemoryStore:
         contents, prepared = self._contents, check_filter(where, keys)
         contents.check_open()
         if prepared.condition is None:
-            check_stored(prepared.keys, contents.records.find(prepared.keys))
+            checks.check_stored(prepared.keys, contents.records.find(prepared.keys))
         else:
             ids = self._filters.find(prepared, contents).ids  # type: ignore[union-attr]
             warn_if_mistaken(prepared.condition, ids.size == 0, contents.records)
@@ -393,20 +384,20 @@ class MemoryStore:
         Items
             Keys, vectors of shape (n, n_features), payloads and texts.
         """
-        checked, contents = check_keys(keys, distinct=False), self._contents
+        checked, contents = checks.check_keys(keys, distinct=False), self._contents
         contents.check_open()
         return contents.lock.read(partial(self._read, checked))
 
-    def __getitem__(self, key: Key) -> Item:
+    def __getitem__(self, key: checks.Key) -> Item:
         if not isinstance(key, str | int | np.integer):
             raise TypeError(f"store[key] takes a single key, got {key!r:.50}; use get for several keys")
         return self.get(key).first()
 
-    def _read(self, keys: list[Key]) -> Items:
+    def _read(self, keys: list[checks.Key]) -> Items:
         """Return memories. The caller must hold the lock."""
         contents = self._contents
         ids = contents.records.find(keys)
-        check_stored(keys, ids)
+        checks.check_stored(keys, ids)
         given, texts = contents.records.payloads(ids.tolist()), contents.records.texts(ids.tolist())
         payloads = [read_payload(given.get(memory_id)) for memory_id in ids.tolist()]
         return Items(keys, contents.state.vectors(ids), payloads, [texts.get(memory_id) for memory_id in ids.tolist()])
@@ -446,7 +437,7 @@ class MemoryStore:
         words: list[Counter[int]] | None,
         keys: Any,
         rewards: Any,
-        known: tuple[list[Key], Any] | None = None,
+        known: tuple[list[checks.Key], Any] | None = None,
         statistics: WordStatistics | None = None,
     ) -> None:
         """Learn from rewards.
@@ -457,14 +448,14 @@ class MemoryStore:
         contents = self._contents
         state = contents.state
         X = None if X is None else contents.check_vectors(X, words)
-        given = check_answers(keys, len(words) if X is None else X.shape[0])  # type: ignore[arg-type]
+        given = checks.check_answers(keys, len(words) if X is None else X.shape[0])  # type: ignore[arg-type]
         ids = np.full(given.shape, NONE, np.int64)
         others = None
-        if (there := ~are_none(given)).any():
-            checked = check_keys(given[there].tolist(), distinct=False)
+        if (there := ~checks.are_none(given)).any():
+            checked = checks.check_keys(given[there].tolist(), distinct=False)
             found = contents.records.find(checked)
             if known is None:
-                check_stored(checked, found)
+                checks.check_stored(checked, found)
             elif (missing := np.flatnonzero(found < 0)).size > 0:
                 found[missing] = other_ids([checked[i] for i in missing])
                 vectors = contents.check_vectors(known[1]) if X is not None else state.vectors_of_texts(known[1])
@@ -557,13 +548,13 @@ class MemoryStore:
         if not isinstance(key, str | int | np.integer) or isinstance(key, bool):
             return False
         try:
-            checked = check_keys(key)
+            checked = checks.check_keys(key)
         except ValueError:
             return False
         self._contents.check_open()
         return bool(self._contents.records.find(checked)[0] >= 0)
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[checks.Key]:
         last = -1
         self._contents.check_open()
         while found := self._contents.records.after(last):
