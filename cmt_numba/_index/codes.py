@@ -33,7 +33,7 @@ from .._jit import (
 )
 from .state import COSINE, INNER_PRODUCT, METRIC, SCALE
 
-_SHORTEST = np.float32(1e-30)
+SHORTEST = np.float32(1e-30)
 _LONGEST = 1e15  # the square of this length, and sums of such squares, are finite in float32
 _ROUNDING = np.float32(1e-6)
 _LARGEST_STEP = np.float32(7.0)  # largest 4-bit value of a query
@@ -85,23 +85,23 @@ def distance32(x, y):
 
 @inner_fastmath
 def dot_codes(shorts, codes):
-    """Return the dot product of int16 and int8 codes, exactly."""
+    """Return the dot product of int16 and int8 codes, exactly. Without the casts, Numba would compute in 64 bits."""
     total = np.int32(0)
     for i in range(codes.size):
-        total += np.int32(shorts[i]) * np.int32(codes[i])
+        total = np.int32(total + np.int32(np.int32(shorts[i]) * np.int32(codes[i])))
     return np.float32(total)
 
 
 @inner_fastmath
-def _sum_of(x):
+def sum_of(x):
     total = np.int32(0)
     for i in range(x.size):
-        total += np.int32(x[i])
+        total = np.int32(total + np.int32(x[i]))
     return total
 
 
 @inner
-def _largest_of(x):
+def largest_of(x):
     """Return the largest absolute value. Four sums, so that comparisons do not wait for each other."""
     a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
     n = x.size // 4 * 4
@@ -197,12 +197,12 @@ def encode_signs(rotated, center, rest, bits, at):
     squares, absolute, signed = _encode_rest(rotated, center, rest)
     for w in range(rest.size // BITS_OF_A_WORD):
         bits[at + w * TILE] = signs_of(rest, w * BITS_OF_A_WORD)
-    factor = squares / absolute if absolute > _SHORTEST else np.float32(0.0)
+    factor = squares / absolute if absolute > SHORTEST else np.float32(0.0)
     return factor, -factor * signed - np.float32(0.5) * squares
 
 
 @inner_fastmath
-def _round_to_codes(x, inverse, scale, codes):
+def round_to_codes(x, inverse, scale, codes):
     """Write codes; return the squared length of their rounding error."""
     squared = np.float32(0.0)
     for i in range(x.size):
@@ -227,22 +227,22 @@ def _round_to_shorts(x, inverse, scale, codes):
 @inner
 def encode_bytes(x, codes):
     """Write the 8-bit codes of a vector; return their scale and the length of their rounding error."""
-    scale = max(_largest_of(x), _SHORTEST) / np.float32(LARGEST_CODE)
-    return scale, np.sqrt(_round_to_codes(x, np.float32(1.0) / scale, scale, codes)) * np.float32(1.001)
+    scale = max(largest_of(x), SHORTEST) / np.float32(LARGEST_CODE)
+    return scale, np.sqrt(round_to_codes(x, np.float32(1.0) / scale, scale, codes)) * np.float32(1.001)
 
 
 @inner
 def code_rotated(queries, m):
     """Write the 4-bit code of a rotated query in bit planes, its step and its sum."""
     rotated = queries.rotated[m]
-    step = max(_largest_of(rotated), _SHORTEST) / _LARGEST_STEP
-    _round_to_codes(rotated, np.float32(1.0) / step, step, queries.numbers)
+    step = max(largest_of(rotated), SHORTEST) / _LARGEST_STEP
+    round_to_codes(rotated, np.float32(1.0) / step, step, queries.numbers)
     words = rotated.size // BITS_OF_A_WORD
     for w in range(words):
         for p in range(PLANES):
             queries.planes[(m * words + w) * PLANES + p] = plane_of(queries.numbers, w * BITS_OF_A_WORD, p)
     queries.steps[m] = step
-    queries.totals[m] = np.float32(_sum_of(queries.numbers))
+    queries.totals[m] = np.float32(sum_of(queries.numbers))
 
 
 @inner
@@ -261,7 +261,7 @@ def code_query(state, x, queries, m, length):
     rotate(state.signs, prepared, queries.rotated[m])
     code_rotated(queries, m)
     most = min(_LARGEST_SHORT, _LARGEST_SUM / np.float32(LARGEST_CODE * x.size))
-    scale = max(_largest_of(prepared), _SHORTEST) / most
+    scale = max(largest_of(prepared), SHORTEST) / most
     squared = _round_to_shorts(prepared, np.float32(1.0) / scale, scale, queries.shorts[m])
     queries.scales[m] = scale
     queries.errors[m] = np.sqrt(squared) * np.float32(1.001) + _ROUNDING * queries.lengths[m]

@@ -1,9 +1,12 @@
 """Kernels: the best vectors for queries.
 
 A query reaches the lists whose centers are at most a gap farther than the nearest one. Members pass three stages, each
-of which drops those whose upper bound is below the bar, the highest known lower bound of the ``k``-th best score: 1-bit
-codes of whole tiles, 8-bit codes of single members, and the vectors themselves in float64. Only the bounds of 1-bit
-codes may be wrong, each with a small probability, so they do not raise the bar.
+of which drops those whose upper bound is below the bar, the highest known lower bound of the ``k``-th best score: codes
+of whole tiles, 8-bit codes of single members, and the vectors themselves in float64.
+
+The first stage of single rows compares 1-bit codes. Only their bounds may be wrong, each with a small probability, so
+they do not raise the bar. The rows of a batch are searched list by list. They share the transposed 8-bit codes of a
+tile, of which they find the best members without exception.
 """
 
 from typing import NamedTuple
@@ -27,6 +30,8 @@ from .._jit import (
     prefetch,
     release,
 )
+from .byte_rows import code_row, load_tile, new_row_codes, new_tile
+from .byte_tiles import FEATURES, ROWS, score_rows
 from .codes import code_query, distance32, dot_codes, error_of, score_codes
 from .lists import ROUNDING, estimate_near, new_queries, vector_of
 from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS, SCALE
@@ -143,6 +148,16 @@ def _product(x, y):
 
 
 @inner_fastmath
+def _product_and_square(x, y):
+    product, square = np.float64(0.0), np.float64(0.0)
+    for i in range(x.size):
+        value = np.float64(y[i])
+        product += np.float64(x[i]) * value
+        square += value * value
+    return product, square
+
+
+@inner_fastmath
 def _distance(x, y):
     total = np.float64(0.0)
     for i in range(x.size):
@@ -156,8 +171,10 @@ def _exact_score(metric, x, y, length):
     """Return the score of a vector for a query of a given length."""
     if metric == EUCLIDEAN:
         return -np.sqrt(_distance(x, y))
-    product = _product(x, y)
-    return product / max(length * np.sqrt(_product(y, y)), _TINY) if metric == COSINE else product
+    if metric == INNER_PRODUCT:
+        return _product(x, y)
+    product, square = _product_and_square(x, y)
+    return product / max(length * np.sqrt(square), _TINY)
 
 
 @inner
@@ -201,36 +218,36 @@ def _settle(arrays, x, queries, m, ranking, scores, ids):
     ranking.bars[m], ranking.n_kept[m] = bar, 0
 
 
+@inner
+def _compare(state, x, queries, m, ranking, place, scores, ids):
+    """Compare the 8-bit code of a member, and keep the member if it may be among the best."""
+    members, floors = state.members, ranking.floors[m]
+    length, lift = queries.lengths[m], members.lifts[place]
+    less = _HALF * length * length
+    value = queries.scales[m] * members.scales[place] * dot_codes(queries.shorts[m], members.codes[place])
+    most = length * members.errors[place] + queries.errors[m] * np.sqrt(_TWO * lift) + ROUNDING * (less + lift)
+    if not most < np.inf:  # NaN if an infinite error is multiplied by 0
+        most = np.float32(np.inf)
+    value -= less + lift if state.totals[METRIC] != INNER_PRODUCT else less
+    if value + most < ranking.bars[m]:
+        return
+    if value - most > floors[0]:
+        _raise_floor(floors, value - most)
+        ranking.bars[m] = max(ranking.bars[m], floors[0])
+    if ranking.n_kept[m] == ranking.kept.shape[1]:
+        _settle(by_value(state), x, queries, m, ranking, scores, ids)
+    n = ranking.n_kept[m]
+    ranking.kept[m, n], ranking.kept_uppers[m, n] = members.slots[place], value + most
+    ranking.n_kept[m] = n + 1
+
+
 @inner_called
 def _compare_waiting(arrays, x, queries, m, ranking, scores, ids):
-    """Compare the 8-bit codes of the waiting members, and keep those that may be among the best."""
+    """Compare the 8-bit codes of the waiting members that may be among the best."""
     state = by_reference(arrays)
-    members = state.members
-    waiting, uppers, floors = ranking.waiting[m], ranking.their_uppers[m], ranking.floors[m]
-    scale, length, error = queries.scales[m], queries.lengths[m], queries.errors[m]
-    shorts = queries.shorts[m]
-    less = np.float32(0.5) * length * length
-    is_lifted = state.totals[METRIC] != INNER_PRODUCT
     for i in range(ranking.n_waiting[m]):
-        if uppers[i] < ranking.bars[m]:
-            continue
-        place = np.int64(waiting[i])
-        lift = members.lifts[place]
-        value = scale * members.scales[place] * dot_codes(shorts, members.codes[place])
-        most = length * members.errors[place] + error * np.sqrt(_TWO * lift) + ROUNDING * (less + lift)
-        if not most < np.inf:  # NaN if an infinite error is multiplied by 0
-            most = np.float32(np.inf)
-        value -= less + lift if is_lifted else less
-        if value + most < ranking.bars[m]:
-            continue
-        if value - most > floors[0]:
-            _raise_floor(floors, value - most)
-            ranking.bars[m] = max(ranking.bars[m], floors[0])
-        if ranking.n_kept[m] == ranking.kept.shape[1]:
-            _settle(by_value(state), x, queries, m, ranking, scores, ids)
-        n = ranking.n_kept[m]
-        ranking.kept[m, n], ranking.kept_uppers[m, n] = members.slots[place], value + most
-        ranking.n_kept[m] = n + 1
+        if ranking.their_uppers[m, i] >= ranking.bars[m]:
+            _compare(state, x, queries, m, ranking, np.int64(ranking.waiting[m, i]), scores, ids)
     ranking.n_waiting[m] = 0
 
 
@@ -278,6 +295,15 @@ def _prefetch_tile(members, tile, words):
         for i in range(tile * TILE, (tile + 1) * TILE, _FLOATS_IN_A_LINE):
             prefetch(members.factors, i)
             prefetch(members.added, i)
+
+
+@inner
+def _prefetch_codes(members, tile):
+    if tile != NONE:
+        for place in range(tile * TILE, (tile + 1) * TILE):
+            codes = members.codes[place]
+            for f in range(0, codes.size, _BYTES_IN_A_LINE):
+                prefetch(codes, f)
 
 
 @inner
@@ -394,7 +420,8 @@ class Block(NamedTuple):
     ends: np.ndarray  # int64 (rows + 1,)
     order: np.ndarray  # int32: entries of ``lists``, in the order of the search
     stops: np.ndarray  # int64 (lists + 1,): scratch space
-    upper: np.ndarray  # float32 (32,): scratch space
+    upper: np.ndarray  # float32 (8 * 32,): scratch space
+    together: np.ndarray  # int64 (8,): scratch space
 
 
 @inner_allocating
@@ -406,7 +433,8 @@ def _new_block(n_rows, n_lists, n_reached):
         empty(n_rows + 1, np.int64),
         empty(n_reached, np.int32),
         empty(n_lists + 1, np.int64),
-        empty(TILE, np.float32),
+        empty(ROWS * TILE, np.float32),
+        empty(ROWS, np.int64),
     )
 
 
@@ -464,37 +492,87 @@ def _order_by_list(block, n_rows):
 
 
 @inner
-def _search_lists(state, Q, first, n_rows, queries, ranking, block, epsilon, mask, scores, ids):
-    """Search the lists that the rows of a block reach."""
-    clusters, members, n = state.clusters, state.members, block.ends[n_rows]
+def _search_lists(state, x, queries, ranking, block, epsilon, mask, scores, ids):
+    """Search the lists that a single row reaches, nearest first."""
+    clusters, members, n = state.clusters, state.members, block.ends[1]
     width = queries.rotated.shape[1]
-    words, before = width // BITS_OF_A_WORD, np.int64(NONE)
+    words = width // BITS_OF_A_WORD
     for i in range(n):
-        entry = block.order[i]
-        j, m, apart = np.int64(block.lists[entry]), np.int64(block.rows[entry]), block.apart[entry]
-        base, error = (ROUNDING - _HALF) * apart, error_of(apart, queries.steps[m], width, np.float32(epsilon))
-        following = np.int64(block.lists[block.order[i + 1]]) if i + 1 < n else j
-        row, tile = first + m, clusters.heads[j]
+        tile, apart = clusters.heads[block.lists[i]], block.apart[i]
+        base, error = (ROUNDING - _HALF) * apart, error_of(apart, queries.steps[0], width, np.float32(epsilon))
         while tile != NONE:
             after = members.nexts[tile]
-            if j != before:  # otherwise the row before has loaded the list
-                _prefetch_tile(members, after, words)
-            if after == NONE and following != j:
-                _prefetch_tile(members, clusters.heads[following], words)
-            _scan_tile(state, Q[row], queries, m, ranking, block.upper, tile, base, error, mask, scores[row], ids[row])
+            coming = after if after != NONE or i + 1 == n else clusters.heads[block.lists[i + 1]]
+            _prefetch_tile(members, coming, words)
+            _scan_tile(state, x, queries, 0, ranking, block.upper, tile, base, error, mask, scores, ids)
             tile = after
-        before = j
+
+
+@inner
+def _take_marked(state, x, queries, m, ranking, upper, at, tile, mask, scores, ids):
+    """Compare the members of a tile whose upper bounds, from ``upper[at]`` on, reach the bar of a row."""
+    marks = marks_of(upper, at, ranking.bars[m])
+    while marks != 0:
+        i = first_of(marks)
+        marks &= marks - 1
+        place = tile * TILE + i
+        is_best = upper[at + i] >= ranking.bars[m]
+        if is_best and (mask.words.size == 0 or _is_allowed(mask, state.members.slots[place])):
+            _compare(state, x, queries, m, ranking, place, scores, ids)
+
+
+@inner
+def _search_together(state, Q, first, n_rows, queries, coded, loaded, ranking, block, mask, scores, ids):
+    """Search the lists that the rows of a block reach. The rows of a list share its codes."""
+    members, n, i = state.members, block.ends[n_rows], np.int64(0)
+    n_groups = coded.codes.shape[1] // FEATURES
+    while i < n:
+        j, stop = block.lists[block.order[i]], i + 1
+        while stop < n and block.lists[block.order[stop]] == j:
+            stop += 1
+        tile = state.clusters.heads[j]
+        while tile != NONE:
+            after = members.nexts[tile]
+            coming = after if after != NONE or stop == n else state.clusters.heads[block.lists[block.order[stop]]]
+            _prefetch_codes(members, coming)
+            load_tile(by_value(state), tile, loaded)
+            for begin in range(i, stop, ROWS):
+                for r in range(ROWS):
+                    block.together[r] = block.rows[block.order[min(begin + r, stop - 1)]]
+                marks = score_rows(
+                    loaded.codes,
+                    loaded.numbers,
+                    n_groups,
+                    coded.codes,
+                    coded.shifts,
+                    coded.numbers,
+                    ranking.bars,
+                    block.together,
+                    block.upper,
+                )
+                while marks != 0:
+                    r = first_of(marks)
+                    marks &= marks - 1
+                    if begin + r >= stop:  # a copy of the last row
+                        break
+                    m = block.together[r]
+                    row = first + m
+                    _take_marked(
+                        state, Q[row], queries, m, ranking, block.upper, r * TILE, tile, mask, scores[row], ids[row]
+                    )
+            tile = after
+        i = stop
 
 
 @kernel
 def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
-    """Write the best vectors for rows ``first:stop``. Many rows are searched list by list."""
+    """Write the best vectors for rows ``first:stop``. Unless ``Q`` has few rows, they are searched list by list."""
     state, effort = by_reference(arrays), by_reference(effort)
     n_lists, k = state.totals[N_LISTS], ids.shape[1]
-    most = max(1, min(stop - first, _MOST_ROWS, _KEPT_AT_ONCE // k))
-    if stop - first <= _FEW_ROWS:
-        most = 1
+    is_batch = Q.shape[0] > _FEW_ROWS
+    most = max(1, min(stop - first, _MOST_ROWS, _KEPT_AT_ONCE // k)) if is_batch else 1
     queries = new_queries(most, Q.shape[1], state.signs.shape[1])
+    coded, loaded = new_row_codes(most, Q.shape[1]), new_tile(Q.shape[1])
     ranking = _new_ranking(most, k)
     reach = _new_reach(n_lists, state.routes.factors.size)
     n_reached = max(min(_REACHED_AT_ONCE, most * n_lists), n_lists)
@@ -507,20 +585,21 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
             _begin(ranking, n_rows)
             ids[row, :], scores[row, :] = NONE, -np.inf
             code_query(state, Q[row], queries, n_rows, _query_length(state))
+            if is_batch:
+                code_row(queries, n_rows, coded)
             n = _reach_lists(by_value(state), queries, n_rows, reach, by_value(effort), mask, k)
             _add_lists(by_value(state), reach, n, block, n_rows)
             n_rows += 1
-        if most > 1:
+        if is_batch:
             _order_by_list(block, n_rows)
+            _search_together(state, Q, first, n_rows, queries, coded, loaded, ranking, block, mask, scores, ids)
         else:
-            for entry in range(block.ends[1]):
-                block.order[entry] = entry
-        _search_lists(state, Q, first, n_rows, queries, ranking, block, effort.epsilon, mask, scores, ids)
+            _search_lists(state, Q[first], queries, ranking, block, effort.epsilon, mask, scores[first], ids[first])
         for m in range(n_rows):
             row = first + m
             _finish(state, Q[row], queries, m, ranking, scores[row], ids[row])
         first += n_rows
-    release((queries, ranking, reach, block))
+    release((queries, coded, loaded, ranking, reach, block))
 
 
 @kernel

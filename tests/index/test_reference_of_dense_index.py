@@ -67,11 +67,11 @@ def test_lists_have_their_limits_and_most_members_are_in_the_nearest_one(metric:
     assert (near.argmax(axis=1) == own).mean() > 0.7
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(("d", "together"), [(20, False), (3, True), (20, True), (130, True)])
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, together: bool):
-    dense, state, units = grown(metric, 20)
-    Q = np.random.default_rng(1).standard_normal((6, 20)).astype(np.float32)
+def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, d: int, together: bool):
+    dense, state, units = grown(metric, d)
+    Q = np.random.default_rng(1).standard_normal((6, d)).astype(np.float32)
     queries, n_lists, k = prepared(dense, Q), int(state.totals[N_LISTS]), 4
     if metric == "inner_product":  # queries get the usual length of vectors
         queries *= np.sqrt((units**2).sum(axis=1).mean()) / np.linalg.norm(queries, axis=1)[:, None]
@@ -83,8 +83,8 @@ def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, togeth
         ids, scores = np.empty((6, k), np.int64), np.empty((6, k))
         effort = search.ListEffort(np.full(24, gap, np.float32), 20.0, 1e9)  # no bound is missed, no row is far
         every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
-        for first in range(0, 6, 6 if together else 1):
-            search.search_rows(state, Q, first, 6 if together else first + 1, effort, every, scores, ids)
+        for rows in [slice(0, 6)] if together else [slice(i, i + 1) for i in range(6)]:
+            search.search_rows(state, Q[rows], 0, len(Q[rows]), effort, every, scores[rows], ids[rows])
         for i, q in enumerate(rotated):
             lists = reference.within_gap(q, state.clusters.centers[:n_lists], state.clusters.added[:n_lists], gap)
             slots = np.flatnonzero(np.isin(own, lists))

@@ -1,0 +1,60 @@
+"""Vector instructions for 8-bit codes give the same numbers as plain Python."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs_jit
+from llvmlite import binding
+
+from cmt_numba._index import byte_tiles
+from cmt_numba._index.byte_tiles import ROWS
+from cmt_numba._jit import TILE
+
+
+@needs_jit
+@pytest.mark.parametrize(
+    "way", [*byte_tiles._INSTRUCTIONS, ("", *byte_tiles._WITHOUT)], ids=lambda way: way[0] or "any"
+)
+def test_scores_of_a_tile_for_rows(way: Any, monkeypatch: pytest.MonkeyPatch):
+    from numba import njit
+
+    if way[0] and not binding.get_host_cpu_features().get(way[0]):
+        pytest.skip("this processor does not have the instructions")
+    monkeypatch.setattr(byte_tiles, "_instruction", lambda *_: way[1:])
+    score_rows = byte_tiles.score_rows
+
+    @njit  # type: ignore[untyped-decorator]
+    def compiled(a: Any, b: Any, n: Any, c: Any, d: Any, e: Any, f: Any, g: Any, upper: Any) -> Any:
+        return score_rows(a, b, n, c, d, e, f, g, upper)
+
+    rng = np.random.default_rng(0)
+    for n_groups, values in ((1, [-64, 64, 5]), (9, [-64, 64]), (1024, [64]), (1024, [-64, 0, 63])):
+        codes = rng.choice(np.array([-128, 127, 126, 0], np.int8), n_groups * TILE * 4)  # 0, 255, 254 and 128
+        of_rows = rng.choice(np.array(values, np.int8), (12, 4 * n_groups))
+        shifts = rng.integers(-1000, 1000, 12).astype(np.int32)
+        numbers, row_numbers = (rng.integers(-2, 3, n).astype(np.float32) for n in (4 * TILE, (12, 4)))
+        numbers[3 * TILE + 5] = -np.inf
+        bars, rows = (1e6 * rng.normal(size=12)).astype(np.float32), rng.integers(0, 12, ROWS)
+        given = codes, numbers, n_groups, of_rows, shifts, row_numbers, bars, rows
+        upper = np.zeros((2, ROWS * TILE + 3), np.float32)
+        assert compiled(*given, upper[0]) == byte_tiles.score_rows_slowly(*given, upper[1])
+        np.testing.assert_array_equal(upper[0], upper[1])
+
+
+@needs_jit
+def test_transposed_blocks():
+    from numba import njit
+
+    transpose_block = byte_tiles.transpose_block
+
+    @njit  # type: ignore[untyped-decorator]
+    def compiled(source: Any, at: Any, stride: Any, target: Any, to: Any) -> None:
+        transpose_block(source, at, stride, target, to)
+
+    source = np.random.default_rng(0).integers(-127, 128, (32, 100)).astype(np.int8)
+    found, expected = np.zeros((2, 3000), np.int8)
+    for at, stride, to in ((0, 100, 0), (16 * 100 + 7, 100, 64), (0, 64, 900)):
+        compiled(source, at, stride, found, to)
+        byte_tiles.transpose_block_slowly(source, at, stride, expected, to)
+        np.testing.assert_array_equal(found, expected)
