@@ -36,6 +36,7 @@ from .state import (
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
 _DEVIATIONS = 2.0  # a model that is worse than static ranking by this number of standard errors is not used
+_LEAST_TRUST = 0.3  # share of learned scores before their gain is proven
 _LARGEST = 1e8  # limit of the absolute values in a file
 _NO_PARTS = np.empty((0, 0, N_PARTS))
 _FIRST_PRECISION = first_precision()
@@ -151,6 +152,13 @@ class FeedbackModel:
         """Whether to rank by the model: it has learned, and is not significantly worse than static ranking."""
         totals = self._state.totals.tolist()
         return bool(totals[TRIALS] > 0.0 and totals[GAIN] >= -_DEVIATIONS * totals[SQUARED_GAIN] ** 0.5)
+
+    @property
+    def trust(self) -> float:
+        """The share of what was learned to add to other scores: 1 if the gain over static ranking is significant."""
+        totals = self._state.totals.tolist()
+        proven = totals[GAIN] / (_DEVIATIONS * max(totals[SQUARED_GAIN], 1.0) ** 0.5)
+        return min(max(proven, _LEAST_TRUST), 1.0)
 
     def prepare(self, X: Any, *, in_place: bool = False) -> np.ndarray:
         """Return rows scaled to unit length, hashed to the width of the model if needed (Weinberger et al., 2009).

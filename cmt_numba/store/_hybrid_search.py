@@ -43,7 +43,7 @@ def search(
         return state.search_texts(queries, k, texts, n_threads)
     if state.index is None:
         ids, scores = state.texts.search(queries, k, texts, n_threads)
-        return ids, scores * (_relative_weights(state)[1] / full_scores(queries))
+        return ids, np.expm1(scores / full_scores(queries)) * _relative_weights(state)[1]
     return _search_both(state, Q, queries, k, target_recall, among or _ALL, n_threads)
 
 
@@ -69,16 +69,18 @@ def _search_both(
 def _parts(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
     """Return the parts of the scores of candidates, an array of shape (3, n, m).
 
-    They are the cosine, the score of BM25 divided by :func:`full_scores`, and the learned similarity minus the cosine.
-    The parts of memories without a vector or a text, and of ids that are not stored, are 0.
+    They are the cosine and the score of BM25 divided by :func:`full_scores`, both as ``exp(x) - 1``, so that a very
+    good match by one of them outweighs two moderate ones, and the learned similarity minus the cosine in units of the
+    first part. The parts of memories without a vector or a text, and of ids that are not stored, are 0.
     """
     parts = np.zeros((3, *ids.shape))
-    parts[0] = state.index.cosines(Q, ids)
-    np.divide(state.texts.scores(queries, ids), full_scores(queries), out=parts[1])
+    cosines = state.index.cosines(Q, ids)
+    np.expm1(cosines, out=parts[0])
+    np.expm1(state.texts.scores(queries, ids) / full_scores(queries), out=parts[1])
     if state.feedback is not None and state.feedback.model.is_used:
         there = state.have_vectors(ids.reshape(-1)).reshape(ids.shape)
         similar = state.feedback.similarities(state.index, Q, np.where(there, ids, NONE))
-        np.subtract(similar, parts[0], out=parts[2], where=there)
+        np.multiply(similar - cosines, state.feedback.model.trust * np.exp(cosines), out=parts[2], where=there)
     return parts
 
 

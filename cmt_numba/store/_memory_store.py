@@ -260,8 +260,9 @@ class MemoryStore:
             Keys, scores, payloads and texts. The results of a single query have one row. Without texts, scores are
             those of the metric, and memories without a vector are not found. Without vectors, scores are those of BM25
             plus the learned effect of rewards, and memories that share no word with the query are only found if they
-            have earned rewards. With both, the score is the cosine plus the score of BM25 divided by that of a text of
-            mean length with each word of the query once; what a memory lacks counts 0.
+            have earned rewards. With both, the score is ``exp(c) - 1 + exp(s) - 1``, where ``c`` is the cosine and
+            ``s`` the score of BM25 divided by that of a text of mean length with each word of the query once; what a
+            memory lacks counts 0.
         """
         X, words = read_queries(X, texts, self._encoder)
         return self._query(X, words, k, where, target_recall)

@@ -137,8 +137,8 @@ def test_queries_by_vectors_by_words_and_by_both():
     words = store.query(texts="green pear", k=2)
     weights = store._contents.state.texts.weigh(hash_words("green pear")).weights.sum() / (K1 + 1.0)
     assert both.keys[0, :4].tolist() == ["b", "a", "f", "e"]
-    np.testing.assert_allclose(both.scores[0, [0, 3]], words.scores[0] / weights, rtol=1e-6)
-    np.testing.assert_allclose(both.scores[0, 1:3], [1.0, math.sqrt(0.5)], rtol=1e-6)
+    np.testing.assert_allclose(both.scores[0, [0, 3]], np.expm1(words.scores[0] / weights), rtol=1e-6)
+    np.testing.assert_allclose(both.scores[0, 1:3], np.expm1([1.0, math.sqrt(0.5)]), rtol=1e-6)
     assert set(both.keys[0]) == {*"abcdef", None}  # g has no vector and none of the words
     assert store.query(texts="?!", k=2).keys.tolist() == [[None, None]]
     assert MemoryStore().query(texts="red", k=2).keys.tolist() == [[None, None]]
@@ -180,11 +180,32 @@ def test_hybrid_scores_are_the_same_for_each_metric_and_form(metric: str, sparse
         index = store._contents.state.texts
         words = index.weigh(hash_words(texts[row]))
         own = index.scores([words], np.arange(40)[None])[0] / words.weights.sum() * (K1 + 1.0)
-        np.testing.assert_allclose(found.scores[row], np.sort(unit @ unit[row] + own)[::-1], rtol=1e-4)
+        expected = np.expm1(unit @ unit[row]) + np.expm1(own)
+        np.testing.assert_allclose(found.scores[row], np.sort(expected)[::-1], rtol=1e-4)
         assert len(set(found.keys[row])) == 40
     ids = np.array([[3, -1, 99], [7, 7, 8]])
     cosines = [[unit[3] @ unit[0], 0.0, 0.0], unit[[7, 7, 8]] @ unit[1]]
     np.testing.assert_allclose(store._contents.state.index.cosines(form(X[:2]), ids), cosines, rtol=1e-5)
+
+
+def test_nothing_to_find_by_words_and_vectors():
+    store, query = filled(), {"X": np.eye(5)[:1], "texts": "red", "k": 50}
+    found = store.query(**query)
+    assert {key for key in found.keys[0] if key is not None} == set(store)
+    assert np.isneginf(found.scores[0, len(store) :]).all()
+    for one in (query, {"texts": "red", "k": 3}):
+        assert set(store.query(**one, where={"n": -1}).keys[0]) == {None}
+    only_texts = MemoryStore(random_state=0)
+    only_texts.add(["long", "short"], texts=["red bus " * 100_000, "red"])
+    found = only_texts.query(**query)
+    assert found.keys[0, :3].tolist() == ["long", "short", None]
+    only_texts.delete(["long", "short"])
+    store.upsert(list(store), np.eye(5)[: len(store)])  # removes all texts
+    assert store._contents.state.texts.n_texts == 0
+    assert store.query(**query).keys[0, 0] == "a"
+    for empty in (only_texts, MemoryStore()):
+        assert set(empty.query(**query).keys[0]) == {None}
+    store.check_invariants()
 
 
 def test_filters_apply_to_both_indexes():
@@ -244,7 +265,7 @@ def test_encoders_make_texts_sufficient():
         store.add(list("abcde"), texts=NOTES)
         store.upsert("e", texts="eee")
         assert np.array_equal(store.get(list("abcde")).vectors, encode([*NOTES[:4], "eee"]))
-        assert store.query(texts=NOTES[0], k=1)[0][0] == ("a", pytest.approx(1.5, abs=0.5), None, NOTES[0])
+        assert store.query(texts=NOTES[0], k=1)[0][0] == ("a", pytest.approx(3.4, abs=1.0), None, NOTES[0])
         assert store.query(encode([NOTES[1]]), k=1).keys.tolist() == [["b"]]
         with pytest.raises(TypeError, match="None"):
             store.add("f", texts=[None])
