@@ -26,32 +26,42 @@ class NotesStore(BaseStore):
             return self._found(op)
         if not isinstance(op, GetOp | PutOp):  # ListNamespacesOp
             found = {tuple(json.loads(key)[:-1]) for key in self.notes}
+            conditions = op.match_conditions or ()
+            found = {space[: op.max_depth] for space in found if all(matches(space, own) for own in conditions)}
             return sorted(found)[op.offset : op.offset + op.limit]
         key = json.dumps([*op.namespace, op.key])
         old = self.notes[key].payload if key in self.notes else None
         if isinstance(op, GetOp):
-            return old and Item(**fields(key, old))
+            return old and item(Item, key, old)
         if op.value is not None:
             now = datetime.now(UTC).isoformat()
             prefixes = [json.dumps(op.namespace[:n]) for n in range(len(op.namespace) + 1)]
             created = old["created_at"] if old else now
             payload = {"value": op.value, "prefixes": prefixes, "created_at": created, "updated_at": now}
-            self.notes.upsert(key, texts=json.dumps(op.value, ensure_ascii=False), payloads=payload)
+            text = json.dumps([op.key, op.value], ensure_ascii=False)
+            self.notes.upsert(key, texts=text, payloads=payload)
         elif old:
             self.notes.delete(key)
 
     def _found(self, op):
         where = {"prefixes": {"contains": json.dumps(op.namespace_prefix)}}
         where |= {("value", field): wanted for field, wanted in (op.filter or {}).items()}
-        if not op.query:  # all items that match, by their vectors
-            hits = self.notes.query(texts="?", k=max(1, len(self.notes)), where=where)[0]
-            return [SearchItem(**fields(hit.key, hit.payload)) for hit in hits[op.offset : op.offset + op.limit]]
-        hits = self.notes.query(texts=op.query, k=op.offset + op.limit, where=where)[0]
-        return [SearchItem(**fields(hit.key, hit.payload), score=hit.score) for hit in hits[op.offset :]]
+        if op.query:
+            hits = self.notes.query(texts=op.query, k=op.offset + op.limit, where=where)[0]
+            return [item(SearchItem, hit.key, hit.payload, score=hit.score) for hit in hits[op.offset :]]
+        hits = self.notes.query(texts="?", k=max(1, len(self.notes)), where=where)[0]  # all that match
+        return [item(SearchItem, hit.key, hit.payload) for hit in hits[op.offset : op.offset + op.limit]]
 
 
-def fields(key, payload):
-    """Return the fields of an item."""
+def item(kind, key, payload, **score):
+    """Return an item of a key and a payload."""
     *namespace, name = json.loads(key)
     times = {when: datetime.fromisoformat(payload[when]) for when in ("created_at", "updated_at")}
-    return {"namespace": tuple(namespace), "key": name, "value": payload["value"], **times}
+    return kind(namespace=tuple(namespace), key=name, value=payload["value"], **times, **score)
+
+
+def matches(namespace, condition):
+    """Return whether a namespace begins or ends with a path, in which ``"*"`` stands for any part."""
+    path = condition.path
+    part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[-len(path) :]
+    return len(part) == len(path) and all(wanted in ("*", own) for own, wanted in zip(part, path, strict=True))

@@ -42,6 +42,11 @@ class ListNamespacesOp(NamedTuple):
     offset: int = 0
 
 
+class MatchCondition(NamedTuple):
+    match_type: str
+    path: tuple[str, ...]
+
+
 @dataclass
 class Item:
     namespace: tuple[str, ...]
@@ -84,6 +89,11 @@ def test_a_store_for_langgraph(monkeypatch: pytest.MonkeyPatch):
     assert {hit.key for hit in store.batch([SearchOp(("users",))])[0]} == {"a", "b"}
     assert [hit.key for hit in store.batch([SearchOp((), {"n": 2})])[0]] == ["b"]
     assert store.batch([ListNamespacesOp()]) == [[("other",), user]]
+    assert store.batch([ListNamespacesOp(max_depth=1)]) == [[("other",), ("users",)]]
+    conditions = {("prefix", ("*", "ann")): [user], ("suffix", ("ann",)): [user], ("suffix", ("a", "b")): []}
+    for condition, found in conditions.items():
+        assert store.batch([ListNamespacesOp((MatchCondition(*condition),))]) == [found]
+    assert store.batch([PutOp(("empty",), "a", {}), GetOp(("empty",), "a")])[1].value == {}
     before = item.created_at
     store.batch([PutOp(user, "a", {"text": "likes pears"}), PutOp(user, "b", None), PutOp(user, "b", None)])
     (item, missing) = store.batch([GetOp(user, "a"), GetOp(user, "b")])
