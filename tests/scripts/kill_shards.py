@@ -3,9 +3,10 @@
 With ``--resize``, shards are added and removed continually, so that memories move while processes are killed.
 
 Clients in processes of their own add, upsert, delete, get and query memories and give feedback, each with its own keys,
-and record the acknowledged changes. Meanwhile shards are killed (SIGKILL) at random moments, and Ray restarts them. In
-the end the store must hold exactly what the clients have recorded. A change that is made twice shows as an error: the
-added key already exists, or the deleted one does not. Linux only; needs the extra ``ray``.
+and record the acknowledged changes. Most memories have a text, and queries are by vectors, by texts or by both.
+Meanwhile shards are killed (SIGKILL) at random moments, and Ray restarts them. In the end the store must hold exactly
+what the clients have recorded. A change that is made twice shows as an error: the added key already exists, or the
+deleted one does not. Linux only; needs the extra ``ray``.
 
     python tests/scripts/kill_shards.py 300 --seed 1
 """
@@ -16,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +31,7 @@ from cmt_numba.distributed._cluster import ray
 _FEATURES = 8
 _OPTIONS: dict[str, Any] = {"random_state": 7}
 
-Memories = dict[str, tuple[np.ndarray, Any]]
+Memories = dict[str, tuple[np.ndarray, Any, str | None]]  # vectors, payloads and texts
 
 
 class Told(NamedTuple):
@@ -42,33 +44,59 @@ class Told(NamedTuple):
     longest_change: float
 
 
+def new_memories(keys: list[str], change: int, client: int, random: np.random.Generator) -> Memories:
+    """Return random contents of memories. Every fourth has no text; each text has a word of its own."""
+    X = random.normal(size=(len(keys), _FEATURES)).astype(np.float32)
+    payload = {"n": change, "client": client}
+    texts = [None if i % 4 == 3 else f"note of client{client} {key.replace('.', 'x')}" for i, key in enumerate(keys)]
+    return dict(zip(keys, zip(X, [payload] * len(keys), texts, strict=True), strict=True))
+
+
+def put(method: Callable[..., object], new: Memories) -> None:
+    """Add or upsert memories."""
+    X, payloads, texts = zip(*new.values(), strict=True)
+    method(list(new), np.stack(X), list(payloads), list(texts))
+
+
+def check_queries(store: ShardedStore, chosen: list[str], memories: Memories, client: int) -> None:
+    """Query memories by vectors, by texts and by both, and compare their contents with what was acknowledged."""
+    X, where = np.stack([memories[key][0] for key in chosen]), {"client": client}
+    with_texts = [key for key in chosen if memories[key][2] is not None]
+    texts, own = [memories[key][2] for key in with_texts], np.isin(chosen, with_texts)
+    found = [(chosen, store.query(X, 3, target_recall=1.0, where=where))]
+    if with_texts:
+        found.append((with_texts, store.query(None, 3, texts=texts, where=where)))
+        found.append((with_texts, store.query(X[own], 3, texts=texts, target_recall=1.0, where=where)))
+    for expected, results in found:
+        assert not results.missing_shards
+        assert results.keys[:, 0].tolist() == expected, "a query has not found what was acknowledged"
+        for keys in results.keys.tolist():
+            assert len(set(keys) - {None}) == len(keys) - keys.count(None), "a query has found a memory twice"
+    items = store.get(chosen)
+    np.testing.assert_allclose(items.vectors, X, rtol=1e-5, atol=1e-6)
+    assert items.payloads == [memories[key][1] for key in chosen]
+    assert items.texts == [memories[key][2] for key in chosen]
+
+
 def work(store: ShardedStore, client: int, seed: int, stop: str) -> Told:
     """Change and query a store until the stop file exists, and return the expected contents."""
-    random, memories = np.random.default_rng([seed, client]), dict[str, tuple[np.ndarray, Any]]()
+    random, memories = np.random.default_rng([seed, client]), Memories()
     n_changes, n_queries, longest = 0, 0, {"query": 0.0, "change": 0.0}
     while not os.path.exists(stop):
         started, draw = time.monotonic(), random.random()
         chosen = [str(key) for key in random.choice(sorted(memories), 5, replace=False)] if len(memories) >= 10 else []
         what = "query" if chosen and draw < 0.5 else "change"
         if not chosen or 0.5 <= draw < 0.7:
-            n = int(random.integers(1, 12))
-            X = random.normal(size=(n, _FEATURES)).astype(np.float32)
-            new = {f"{client}.{n_changes}.{i}": (X[i], {"n": n_changes, "client": client}) for i in range(n)}
-            store.add(list(new), X, [payload for _, payload in new.values()])
+            keys = [f"{client}.{n_changes}.{i}" for i in range(int(random.integers(1, 12)))]
+            new = new_memories(keys, n_changes, client, random)
+            put(store.add, new)
             memories |= new
         elif draw < 0.5:
-            X = np.stack([memories[key][0] for key in chosen])
-            found = store.query(X, 3, target_recall=1.0, where={"client": client})
-            assert not found.missing_shards
-            assert found.keys[:, 0].tolist() == chosen, "a query has not found what was acknowledged"
-            assert all(len(set(keys)) == len(keys) for keys in found.keys.tolist()), "a query has found a memory twice"
-            items = store.get(chosen)
-            np.testing.assert_allclose(items.vectors, X, rtol=1e-5, atol=1e-6)
-            assert items.payloads == [memories[key][1] for key in chosen]
+            check_queries(store, chosen, memories, client)
         elif draw < 0.8:
-            X = random.normal(size=(len(chosen), _FEATURES)).astype(np.float32)
-            store.upsert(chosen, X, [{"n": n_changes, "client": client}] * len(chosen))
-            memories |= {key: (X[i], {"n": n_changes, "client": client}) for i, key in enumerate(chosen)}
+            new = new_memories(chosen, n_changes, client, random)
+            put(store.upsert, new)
+            memories |= new
         elif draw < 0.95:
             store.delete(chosen)
             for key in chosen:
@@ -105,15 +133,16 @@ def check_folders(path: Path, names: tuple[str, ...], memories: Memories) -> Non
         with MemoryStore(path / name, **_OPTIONS | {"random_state": None}) as store:
             store.check_invariants()
             items = store.get(list(store))
-            of_shard = dict(zip(items.keys, zip(items.vectors, items.payloads, strict=True), strict=True))
+            contents = zip(items.vectors, items.payloads, items.texts, strict=True)
+            of_shard = dict(zip(items.keys, contents, strict=True))
         assert not of_shard.keys() & found.keys(), "two shards hold the same key"
         found |= of_shard  # type: ignore[arg-type]
     lost, more = memories.keys() - found.keys(), found.keys() - memories.keys()
     assert not lost, f"{len(lost)} acknowledged memories are lost, such as {min(lost)}"
     assert not more, f"{len(more)} memories should not be there, such as {min(more)}"
-    for key, (vector, payload) in memories.items():
+    for key, (vector, *others) in memories.items():
         np.testing.assert_allclose(found[key][0], vector, rtol=1e-5, atol=1e-6)
-        assert found[key][1] == payload, key
+        assert list(found[key][1:]) == others, key
 
 
 def resize(store: ShardedStore, n_shards: int, stop: Path, numbers: list[int]) -> None:
