@@ -75,6 +75,7 @@ _HITS = {
 """The fields of :class:`Hits` that ``update`` uses, by their permanent names in entries. Scores are not stored."""
 
 _LIKE = arrays_of(no_hits(0, 1))  # arrays with the dtype and number of axes of each attribute
+_NUMBERS = frozenset(files.NUMBERS.values())
 _SCALARS = (bool, int, float, str, type(None))
 _FORGOTTEN = "forgotten"  # an array of an entry that is not an argument
 
@@ -113,7 +114,7 @@ def _as_entry_value(name: str, value: Any) -> Any:
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be numbers, got {array.dtype}")
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return array if array.dtype in files.NUMBERS.values() else array.astype(np.float64)
+    return array if array.dtype in _NUMBERS else array.astype(np.float64)
 
 
 def _hits_of(arrays: Arrays) -> Hits:
@@ -132,6 +133,8 @@ def entry_contents(sequence: int, entry: Entry) -> files.Contents:
     for name, value in entry.arguments.items():
         if type(value) in _SCALARS:
             described[name] = ["value", value]
+        elif isinstance(value, np.ndarray) and value.dtype in _NUMBERS:
+            described[name], arrays[name] = ["array"], value
         else:
             described[name], parts = _as_arrays(name, value)
             arrays |= parts
@@ -148,8 +151,6 @@ def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
     if scipy.sparse.issparse(value):
         shape, arrays = files.sparse_matrix(name, value)
         return ["sparse", shape], arrays
-    if isinstance(value, np.ndarray) and value.dtype in files.NUMBERS.values():
-        return ["array"], {name: value}
     if isinstance(value, np.ndarray):
         how, arrays = files.column(name, value)
         return ["column", how], arrays

@@ -164,6 +164,7 @@ class Journal:
         self._n_unsynced = 0
         self._is_too_large = False  # True if the current change is too large for an entry and needs a snapshot
         self._journal = self._last_snapshot = _Effort(0, 0.0)
+        self._most_bytes = self._durability.snapshot_bytes  # size of the journal above which a snapshot is due
         self._is_verified = True  # False until all mapped arrays have been verified
         self._refresh_due = float("inf") if self._durability.refresh_every is None else 0.0
         self.sequence = self._base = 0  # the numbers of the last change and of the snapshot
@@ -231,7 +232,7 @@ class Journal:
         If the change is too large for an entry, a snapshot is taken instead.
         """
         contents = entry_contents(self.sequence + 1, entry._replace(journal=self.folder.identity))
-        if sum(map(_N_BYTES, contents.arrays.values())) > min(self._most_bytes(), MOST_BYTES):
+        if sum(map(_N_BYTES, contents.arrays.values())) > min(self._most_bytes, MOST_BYTES):
             self._is_too_large = True
         else:
             packed = files.pack_contents(contents)
@@ -273,10 +274,11 @@ class Journal:
     def _all_or_none(self, work: Callable[[], T], counts: bool) -> T:
         """Make changes and, if ``counts``, commit them. Undo them after a failure."""
         started, database, form = perf_counter(), self.folder.database, self._form
-        self._catch_up()
+        if self.is_behind:
+            self._catch_up()
         if counts:
             form.enter_notes()
-        before, mark = self._counts(), form.mark()
+        before, mark = (self.sequence, self._n_unsynced, self._journal, self._is_too_large), form.mark()
         n_written = database.connection.total_changes
         self._is_under_way, keep_earlier = True, True
         try:
@@ -296,9 +298,6 @@ class Journal:
         if counts:
             self._take_snapshot_if_due()
         return answer
-
-    def _counts(self) -> tuple[int, int, _Effort, bool]:
-        return self.sequence, self._n_unsynced, self._journal, self._is_too_large
 
     def _commit(self, before: int) -> None:
         """Commit the changes after number ``before``. Every ``sync_every`` changes, wait for the disk."""
@@ -449,7 +448,8 @@ class Journal:
             try:
                 self._write(self._sync)
             except BaseException:
-                uninterrupted(self._undo, self._counts(), False, False)
+                counts = self.sequence, self._n_unsynced, self._journal, self._is_too_large
+                uninterrupted(self._undo, counts, False, False)
                 raise
 
     def snapshot(self) -> None:
@@ -494,14 +494,10 @@ class Journal:
             self.folder.sync(self.sequence)
             self._n_unsynced = 0
 
-    def _most_bytes(self) -> int:
-        """Return the size of the journal above which a snapshot is due."""
-        return max(self._durability.snapshot_bytes, self._last_snapshot.n_bytes)
-
     def _take_snapshot_if_due(self, share: float = 1.0) -> None:
         """Take a snapshot if the journal exceeds the given fraction of a limit."""
         most_seconds = share * max(self._durability.snapshot_seconds, _TIMES_A_SNAPSHOT * self._last_snapshot.seconds)
-        if self._journal.n_bytes <= share * self._most_bytes() and self._journal.seconds <= most_seconds:
+        if self._journal.n_bytes <= share * self._most_bytes and self._journal.seconds <= most_seconds:
             return
         try:
             self._sync()
@@ -525,7 +521,12 @@ class Journal:
         self._save_snapshot(path)
         self.folder.restart(self.sequence, self._packed_snapshot(self.sequence))
         self._n_unsynced, self._is_too_large, self._base = 0, False, self.sequence
-        self._journal, self._last_snapshot = _Effort(0, 0.0), _Effort(path.stat().st_size, perf_counter() - started)
+        self._begin_journal(path, perf_counter() - started)
+
+    def _begin_journal(self, snapshot: Path, seconds: float) -> None:
+        """Begin an empty journal after a snapshot, which took some seconds."""
+        self._journal, self._last_snapshot = _Effort(0, 0.0), _Effort(snapshot.stat().st_size, seconds)
+        self._most_bytes = max(self._durability.snapshot_bytes, self._last_snapshot.n_bytes)
 
     def verify(self) -> None:
         """Raise FileFormatError if a mapped array of the last snapshot is damaged."""
@@ -615,8 +616,7 @@ class Journal:
             )
         with files.refusing(path):
             made = self._form.made_of(contents, values=False)
-        self._journal = _Effort(0, 0.0)
-        self._last_snapshot = _Effort(path.stat().st_size, perf_counter() - started)
+        self._begin_journal(path, perf_counter() - started)
         self.sequence = self._base = sequence
         return made
 

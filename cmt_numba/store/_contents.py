@@ -245,7 +245,8 @@ class StoreContents(DurableForm):
             with switching_soon():
                 if self._database is None:
                     return work()
-                self.enter_notes()  # a journal does this itself
+                if self.state.results:
+                    self.enter_notes()  # a journal does this itself
                 self._database.execute("BEGIN")
                 answer = work()
                 self._database.commit()
@@ -284,12 +285,14 @@ class StoreContents(DurableForm):
             key = own[is_old.argmax()]
             message = f"keys must not be in the store yet, but {key!r:.100} is; use upsert to replace it"
             raise DuplicateKeyError(message)
-        if is_old.all():
-            self.replace(ids, content)
-            return
         old, new = is_old.nonzero()[0], (~is_old).nonzero()[0]
-        self.replace(ids[old], content.rows(old))
-        self.insert([own[i] for i in new], content.rows(new))
+        content_of_old = content if new.size == 0 else content.rows(old)
+        self._undo_replacement(ids[old])
+        self.lock.step(partial(self._replace, ids[old], content_of_old))
+        if old.size > ROWS_IN_A_STEP:
+            self._apply("replace", ids=ids[old], X=content_of_old.X, words=content_of_old.words)
+        if new.size > 0:
+            self.insert([own[i] for i in new], content.rows(new))
 
     def _apply(self, name: str, **arguments: Any) -> None:
         """Apply an operation of the state, and journal it in a folder."""
@@ -310,22 +313,19 @@ class StoreContents(DurableForm):
         if evicted.size > 0:
             self.remove(evicted)
 
-    def replace(self, ids: np.ndarray, content: MemoryContent) -> None:
-        """Replace the vectors, texts and payloads of memories, within a change."""
+    def _undo_replacement(self, ids: np.ndarray) -> None:
+        """Let a failed change put back the vectors and texts of memories, unless a journal restores them."""
+        if self.journal is not None:
+            return
         state = self.state
+        before, index, learned = state.parts_of(ids), state.index, (state.feedback, state.text_feedback)
+
+        def undo() -> None:
+            state.put_back(ids, *before)
+            (state.feedback, state.text_feedback), state.index = learned, index
+
         assert self._undo is not None
-        if self.journal is None:
-            before, index = state.parts_of(ids), state.index
-            learned = state.feedback, state.text_feedback
-
-            def undo() -> None:
-                state.put_back(ids, *before)
-                (state.feedback, state.text_feedback), state.index = learned, index
-
-            self._undo.append(undo)
-        self.lock.step(partial(self._replace, ids, content))
-        if ids.size > ROWS_IN_A_STEP:
-            self._apply("replace", ids=ids, X=content.X, words=content.words)
+        self._undo.append(undo)
 
     # Few rows are written in one step, together with their records.
 

@@ -267,7 +267,10 @@ class StoreState:
         if words is not None:
             self._in_one_step(ids, lambda: self.texts.insert(ids, words))
         self.eviction.returned(ids)
-        self.feedback, self.text_feedback = _without(self.feedback, ids), _without(self.text_feedback, ids)
+        if self.feedback is not None:
+            self.feedback = _without(self.feedback, ids)
+        if self.text_feedback is not None:
+            self.text_feedback = _without(self.text_feedback, ids)
 
     def _set_vectors(self, ids: np.ndarray, X: Any) -> None:
         """Insert or replace vectors."""
@@ -380,9 +383,9 @@ class StoreState:
         return state
 
 
-def _without(learned: LearnedSearch | None, ids: np.ndarray) -> LearnedSearch | None:
+def _without(learned: LearnedSearch, ids: np.ndarray) -> LearnedSearch:
     """Return what was learned without some memories. The original does not change, so that this can be undone."""
-    if learned is not None and learned.model.has_any(ids):
+    if learned.model.has_any(ids):
         learned = learned.copy()
         learned.model.forget(ids)
     return learned
