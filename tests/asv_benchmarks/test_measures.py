@@ -33,7 +33,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_every_subcommand_has_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     names = {path.stem for path in (ROOT / "asv_benchmarks").glob("*.py")}
-    assert names == {"bandits", "classifiers", "nearest", "rewards", "scale", "stores", "texts"}
+    assert names == {"bandits", "classifiers", "nearest", "rewards", "scale", "stores", "texts", "vibe"}
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
     for name in names:
         script = load_script(f"asv_benchmarks/{name}.py")
@@ -191,3 +191,10 @@ def test_synthetic_sets(monkeypatch: pytest.MonkeyPatch):
     assert data.X.shape == (60, 128)
     assert data.queries.shape == (200, 128)
     assert sorted(data.y) == sorted([*range(20)] * 3)
+
+
+def test_a_store_is_a_method_of_vibe(run: Callable[..., str], tmp_path: Path):
+    shown = run("vibe", "single", "--data", str(tmp_path), "--n", "1500", "--k", "20", "--sets", "scattered")
+    recalls = [float(line.split()[2]) for line in shown.splitlines() if "CMTStore" in line]
+    assert len(recalls) == 4
+    assert min(recalls) > 0.7
