@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import _forest as forests
 from .._engine import enter_returned
+from .._forest import Hits
 from ..persistence import VALUES, Contents
 from ..tree import ContextualMemoryTree
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
@@ -342,7 +343,7 @@ class DurableTree(ContextualMemoryTree):
         return ids
 
     def update(
-        self, X: Any, hits: forests.Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
+        self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
     ) -> None:
         """Learn from the rewards of a query's results; see :meth:`ContextualMemoryTree.update`."""
         arguments = {"X": X, "hits": hits, "rewards": rewards, "key_learning_rate": key_learning_rate}
