@@ -21,6 +21,7 @@ from .state import (
     GAIN,
     INTERCEPT,
     LEAD,
+    LINEAR,
     MAPPED,
     MOST_PAST,
     MOVED,
@@ -35,6 +36,7 @@ from .state import (
     SIMILAR,
     SLOPE,
     SQUARED_GAIN,
+    SQUARES,
     TRIALS,
 )
 
@@ -44,7 +46,7 @@ _TRIAL_MEMORY = 0.999
 _LEAST_CURVATURE = 0.01
 _LEAST_SIMILARITY_WEIGHT = 1.0
 _TOWARDS, _AWAY = np.float32(0.3), np.float32(0.1)  # step of a moved key, for a reward of 1 and of 0
-_STEP_OF_DIAGONAL, _STEP_OF_MAP = np.float32(0.3), np.float32(1.0)
+_STEP_OF_LINEAR, _STEP_OF_DIAGONAL, _STEP_OF_MAP = 4.0, np.float32(0.3), np.float32(1.0)
 _STEEPNESS = 20.0  # steepness of the softmax from which the map learns
 _MOST_CHANCE = 0.9
 _FRESH_AMONG = 4  # one of this number of candidates is taken for a fresh memory
@@ -104,7 +106,7 @@ def _weigh(learned, prior, parts, i, reward, target, lower, step):
         weights[j] += step[j]
     weights[SIMILAR] = max(weights[SIMILAR], _LEAST_SIMILARITY_WEIGHT)
     weights[NEAR_UNREWARDED] = min(weights[NEAR_UNREWARDED], 0.0)
-    for j in (MOVED, MAPPED, DIAGONAL, CLICKS, NEAR):
+    for j in (MOVED, LINEAR, MAPPED, DIAGONAL, CLICKS, NEAR):
         weights[j] = max(weights[j], 0.0)
 
 
@@ -264,6 +266,15 @@ def _move_key(key, query, reward):
             key[j] /= length
 
 
+@inner
+def _train_linear(learned, own, query, offset, value, reward):
+    """Take AdaGrad steps for the weights of a memory."""
+    error = chance(offset + value) - reward
+    figures = learned.figures[own]
+    figures[SQUARES] += error * error
+    _add(learned.linear[own], np.float32(-_STEP_OF_LINEAR * error / np.sqrt(1.0 + figures[SQUARES])), query)
+
+
 @inner_fastmath
 def _train_diagonal(weights, squares, query, key, error):
     """Take AdaGrad steps for the weights of features."""
@@ -354,6 +365,7 @@ def learn_rewards(learned, table, prior, queries, candidates, rewards, is_shared
             offset = _predict_from_similarity(learned.totals, parts[i, SIMILAR], reward)
             if first or reward > 0.0:
                 _move_key(learned.moved[own], query, reward)
+            _train_linear(learned, own, query, offset, parts[i, LINEAR], reward)
             error = np.float32(chance(offset + parts[i, DIAGONAL]) - reward)
             _train_diagonal(learned.diagonal[0], learned.diagonal[1], query, keys[i], error)
             _count(learned, own, expected[i], reward)

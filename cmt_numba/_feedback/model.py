@@ -42,7 +42,7 @@ _NO_PARTS = np.empty((0, 0, N_PARTS))
 _FIRST_PRECISION = first_precision()
 _NOT_NEGATIVE = ("figures", "n_past", "past_rewards")
 _COUNTS = [ALL_SHOWN, ALL_REWARDED, OFFSET_SQUARES]
-_ROW_ARRAYS = ("ids", "moved", "figures", "past_of", "n_past")
+_ROW_ARRAYS = ("ids", "moved", "linear", "figures", "past_of", "n_past")
 _PLACE_ARRAYS = ("past", "past_rewards", "past_rows")
 
 

@@ -4,6 +4,7 @@ All parts are computed from unit-length queries and keys.
 
 - SIMILAR is the similarity, SHARE the logarithm of its softmax over the candidates.
 - MOVED is the gain in similarity of a key that moves towards rewarded queries (Rocchio, 1971).
+- LINEAR is a linear model of the queries of each memory.
 - MAPPED is a bilinear form of query and key, and DIAGONAL one with a weight for each feature (the scorer of the paper).
 - CLICKS is the logarithm of the rewards of the memory, relative to those that the other parts predict.
 - REPEATED is 1 if the memory was rewarded for the same query, and -1 if it was not.
@@ -28,6 +29,7 @@ from .state import (
     EXPECTED,
     FRESH,
     LEAD,
+    LINEAR,
     MAPPED,
     MOVED,
     N_PARTS,
@@ -66,8 +68,9 @@ def compare(learned, table, query, candidates, row):
         own = find_slot(table, candidates.ids[row, i])
         candidates.rows[row, i] = own
         if own >= 0:
-            for j in range(0, min(width, _PREFETCHED), _FLOATS_IN_A_LINE):
-                prefetch(learned.moved[own], j)
+            for values in (learned.moved[own], learned.linear[own]):
+                for j in range(0, min(width, _PREFETCHED), _FLOATS_IN_A_LINE):
+                    prefetch(values, j)
         if candidates.ids[row, i] == NONE:
             similarities[i] = -np.inf
         elif np.isnan(similarities[i]):
@@ -128,6 +131,7 @@ def describe(learned, query, mapped, candidates, row, weighted, parts):
             figures = learned.figures[own]
             unmoved = np.float64(dot(query, zero, key, zero, width))  # differs from the similarity of hashed rows
             parts[i, MOVED] = np.float64(dot(query, zero, learned.moved[own], zero, width)) - unmoved
+            parts[i, LINEAR] = np.float64(dot(query, zero, learned.linear[own], zero, width))
             parts[i, CLICKS] = np.log((figures[REWARDED] + prior) / (figures[EXPECTED] + prior))
             nearest, unrewarded = unmoved, unmoved
             for j in range(min(learned.n_past[own], learned.past_of.shape[1])):

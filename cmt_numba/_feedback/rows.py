@@ -82,9 +82,9 @@ def enter_memories(learned, table, n, ids, rewards, keys):
         for j in range(ids.shape[1]):
             if np.isnan(rewards[i, j]) or find_slot(table, ids[i, j]) != NONE:
                 continue
-            moved, key = learned.moved[n], keys[i, j]
+            moved, weights, key = learned.moved[n], learned.linear[n], keys[i, j]
             for f in range(key.size):
-                moved[f] = key[f]
+                moved[f], weights[f] = key[f], np.float32(0.0)
             learned.figures[n, :], learned.past_of[n, :], learned.n_past[n] = 0.0, np.int32(NONE), 0
             learned.ids[n] = ids[i, j]
             enter_slot(table.slot_table, ids[i, j], n)

@@ -10,6 +10,7 @@ import numpy as np
     MAPPED,
     DIAGONAL,
     MOVED,
+    LINEAR,
     REPEATED,
     CLICKS,
     NEAR,
@@ -17,7 +18,7 @@ import numpy as np
     CONSTANT,
     FRESH,
     LEAD,
-) = range(12)
+) = range(13)
 """The parts of a score, see :mod:`cmt_numba._feedback.parts`."""
 
 PART_NAMES = (
@@ -26,6 +27,7 @@ PART_NAMES = (
     "query map",
     "feature weights",
     "moved key",
+    "weights of the memory",
     "repeated queries",
     "clicks",
     "rewarded queries",
@@ -51,10 +53,10 @@ MOST_CANDIDATES = 32
 MOST_PAST = 16
 """Number of past queries that a memory keeps."""
 
-FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 2.0, 1.0, 3.0, -1.5, -5.0, 0.0, 1.0])
+FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 2.0, 1.0, 3.0, -1.5, -5.0, 0.0, 1.0])
 _RIDGE = 4.0  # precision of the first weights, in units of their squared size
 
-SHOWN, EXPECTED, REWARDED, N_FIGURES = range(4)
+SHOWN, EXPECTED, REWARDED, SQUARES, N_FIGURES = range(5)
 """Figures of a memory: its number of rewards, the sum that the other parts predicted, and their sum. Both sums fade."""
 
 ALL_SHOWN, ALL_REWARDED, SLOPE, INTERCEPT, OFFSET_SQUARES, TRIALS, GAIN, SQUARED_GAIN, N_TOTALS = range(9)
@@ -74,6 +76,7 @@ class Learned(NamedTuple):
     totals: np.ndarray  # float64 (N_TOTALS,)
     ids: np.ndarray  # int64 (rows,): the id of each memory
     moved: np.ndarray  # float32 (rows, width): the moved key of each memory
+    linear: np.ndarray  # float32 (rows, width): the weights of each memory
     figures: np.ndarray  # float64 (rows, N_FIGURES)
     past_of: np.ndarray  # int32 (rows, MOST_PAST): places of past queries in ``past``, or -1
     n_past: np.ndarray  # int64 (rows,): the number of past queries so far
@@ -102,6 +105,7 @@ def new_state(width: int) -> Learned:
         first_precision(),
         totals,
         np.empty(0, np.int64),
+        np.empty((0, width), np.float32),
         np.empty((0, width), np.float32),
         np.empty((0, N_FIGURES)),
         np.empty((0, MOST_PAST), np.int32),

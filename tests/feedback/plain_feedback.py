@@ -13,7 +13,7 @@ class PlainModel:
     def __init__(self, width):
         self.map = np.zeros((width, width))
         self.theta, self.squares = np.zeros(width), np.full(width, 1e-6)
-        self.first = np.array([10, 0, 10, 0.5, 10, 2, 1, 3, -1.5, -5.0])
+        self.first = np.array([10, 0, 10, 0.5, 10, 0.5, 2, 1, 3, -1.5, -5.0])
         self.weights, self.fresh = self.first.copy(), 0.0
         self.prior = np.diag(4 / np.maximum(np.abs(self.first), 1) ** 2)
         self.precision = self.prior.copy()
@@ -22,16 +22,16 @@ class PlainModel:
         self.memories = {}
 
     def parts(self, q, ids, similarities, keys):
-        parts = np.zeros((len(ids), 10))
+        parts = np.zeros((len(ids), 11))
         there = [i for i, memory in enumerate(ids) if memory >= 0]
         shares = similarities - max(similarities[there])
         shares = shares - np.log(np.exp(10 * shares[there]).sum()) / 10
         mean = self.rewarded / self.shown
         for i in there:
             own, s = self.memories.get(ids[i]), similarities[i]
-            moved, repeated, clicks, near, unrewarded = 0, 0, 0, 0, 0
+            moved, linear, repeated, clicks, near, unrewarded = 0, 0, 0, 0, 0, 0
             if own:
-                moved = q @ own["key"] - s
+                moved, linear = q @ own["key"] - s, q @ own["weights"]
                 clicks = np.log((own["sum"] + 3 * mean) / (own["expected"] + 3 * mean))
                 nearest = max([s] + [q @ x for x, reward in own["past"] if reward > 0.5])
                 near = nearest - s
@@ -40,15 +40,15 @@ class PlainModel:
                 if max(nearest, other) >= 1 - 1e-5:
                     repeated = 1 if nearest >= other else -1
             bilinear, diagonal = q @ self.map @ keys[i], (q * self.theta) @ keys[i]
-            parts[i] = s, shares[i], bilinear, diagonal, moved, repeated, clicks, near, unrewarded, 1
+            parts[i] = s, shares[i], bilinear, diagonal, moved, linear, repeated, clicks, near, unrewarded, 1
         return parts
 
     def odds(self, ids, parts):
         """Return the log-odds of all parts, of those without rewards, and the odds of each memory if it were fresh."""
         there = [i for i, memory in enumerate(ids) if memory >= 0]
         seen = [i for i in there if ids[i] in self.memories]
-        general = parts[:, [0, 1, 2, 3, 9]] @ self.weights[[0, 1, 2, 3, 9]]
-        evidence = general + (self.weights[0] + self.weights[1]) * parts[:, 7]
+        general = parts[:, [0, 1, 2, 3, 10]] @ self.weights[[0, 1, 2, 3, 10]]
+        evidence = general + (self.weights[0] + self.weights[1]) * parts[:, 8]
         as_fresh = np.full(len(ids), -np.inf)
         for i in there:
             most = [evidence[j] for j in seen if j != i]
@@ -59,7 +59,7 @@ class PlainModel:
         parts = self.parts(q, ids, similarities, keys)
         odds, _, as_fresh, _, seen = self.odds(ids, parts)
         odds = np.where(np.isin(np.arange(len(ids)), seen), odds, as_fresh) + np.where(similarities >= 1 - 1e-5, 1e4, 0)
-        return (odds - self.weights[9]) / self.weights[0]
+        return (odds - self.weights[10]) / self.weights[0]
 
     def balance(self, ids, parts, rewards):
         odds, general, as_fresh, there, seen = self.odds(ids, parts)
@@ -78,7 +78,7 @@ class PlainModel:
         passes = as_fresh[fresh] > odds[best]
         if not passes and general[fresh] < general[best]:
             alone = parts.copy()
-            alone[best, 7] = 0
+            alone[best, 8] = 0
             passes = self.odds(ids, alone)[2][fresh] > general[best]
         n_known = np.count_nonzero(~np.isnan(rewards))
         loss = n_known / (n_known + 1) * (1 - chance(odds[fresh])) if np.isnan(rewards[fresh]) else 1.0
@@ -91,22 +91,22 @@ class PlainModel:
             caused = chance(parts[given] @ self.weights)
             rewards[given] *= np.minimum(caused / (1 - np.prod(1 - caused)), 1)
         self.balance(ids, parts, rewards)
-        repeated = np.flatnonzero(parts[:, 5])
+        repeated = np.flatnonzero(parts[:, 6])
         for i in np.intersect1d(repeated, given):
             error = rewards[i] - chance(parts[i] @ self.weights)
-            self.weights[5] = max(self.weights[5] + 0.1 * error * parts[i, 5], 0)
+            self.weights[6] = max(self.weights[6] + 0.1 * error * parts[i, 6], 0)
         expected = {}
         for i in given:
             p = chance(parts[i] @ self.weights)
-            expected[i] = chance(parts[i] @ self.weights - parts[i, 6] * self.weights[6])
+            expected[i] = chance(parts[i] @ self.weights - parts[i, 7] * self.weights[7])
             if repeated.size > 0:
                 continue
             curvature = max(p * (1 - p), 0.01)
             self.precision = 0.9998 * self.precision + 0.0002 * self.prior + curvature * np.outer(parts[i], parts[i])
             self.weights = self.weights + np.linalg.solve(self.precision, (rewards[i] - p) * parts[i])
             self.weights[0] = max(self.weights[0], 1)
-            self.weights[2:8] = np.maximum(self.weights[2:8], 0)
-            self.weights[8] = min(self.weights[8], 0)
+            self.weights[2:9] = np.maximum(self.weights[2:9], 0)
+            self.weights[9] = min(self.weights[9], 0)
         if given.size > 0:
             self._learn_map(q, ids, parts, keys, rewards, given)
         for order, i in enumerate(given):
@@ -126,7 +126,9 @@ class PlainModel:
         self.map += np.outer(q, pulls @ keys)
 
     def _learn_one(self, q, memory, parts, key, reward, expected, is_first):
-        own = self.memories.setdefault(memory, {"expected": 0, "sum": 0, "past": [], "key": key})
+        own = self.memories.setdefault(
+            memory, {"expected": 0, "sum": 0, "squares": 0, "past": [], "key": key, "weights": 0 * key}
+        )
         offset = self.slope * parts[0] + self.intercept
         error = chance(offset) - reward
         self.offset_squares += error**2
@@ -135,6 +137,9 @@ class PlainModel:
         if is_first or reward > 0:
             moved = own["key"] + (0.3 * reward - 0.1 * (1 - reward)) * q
             own["key"] = moved / np.linalg.norm(moved)
+        error = chance(offset + parts[5]) - reward
+        own["squares"] += error**2
+        own["weights"] = own["weights"] - 4 * error / np.sqrt(1 + own["squares"]) * q
         gradient = (chance(offset + parts[3]) - reward) * q * key
         self.squares += gradient**2
         self.theta -= 0.3 * gradient / np.sqrt(self.squares)

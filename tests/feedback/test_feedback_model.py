@@ -105,13 +105,16 @@ def teach(memory, ask, rng, n=1500, noise=0.0):
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_rewards_teach_which_memory_to_return(rng, noise):
-    keys, ask = confused(rng)
-    memory = Memory(keys, n=40)
-    teach(memory, ask, rng, noise=noise)
-    wanted = rng.integers(0, 40, 200)
-    queries = ask(wanted)
-    static = np.mean(np.argmax(queries @ memory.keys.T, axis=1) == wanted)
-    assert np.mean(memory.query(queries)[:, 0] == wanted) > max(0.6, static + 0.4)
+    static, learned = [], []
+    for _ in range(4):  # draws differ by more than 0.1
+        keys, ask = confused(rng)
+        memory = Memory(keys, n=40)
+        teach(memory, ask, rng, noise=noise)
+        wanted = rng.integers(0, 40, 200)
+        queries = ask(wanted)
+        static.append(np.mean(np.argmax(queries @ memory.keys.T, axis=1) == wanted))
+        learned.append(np.mean(memory.query(queries)[:, 0] == wanted))
+    assert np.mean(learned) > max(0.6, np.mean(static) + 0.4)
 
 
 def test_own_key_comes_first(rng):
