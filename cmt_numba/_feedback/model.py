@@ -156,9 +156,8 @@ class FeedbackModel:
     @property
     def trust(self) -> float:
         """The share of what was learned to add to other scores: 1 if the gain over static ranking is significant."""
-        totals = self._state.totals.tolist()
-        proven = totals[GAIN] / (_DEVIATIONS * max(totals[SQUARED_GAIN], 1.0) ** 0.5)
-        return min(max(proven, _LEAST_TRUST), 1.0)
+        gain, squares = self._state.totals[[GAIN, SQUARED_GAIN]].tolist()
+        return float(min(max(gain / (_DEVIATIONS * max(squares, 1.0) ** 0.5), _LEAST_TRUST), 1.0))
 
     def prepare(self, X: Any, *, in_place: bool = False) -> np.ndarray:
         """Return rows scaled to unit length, hashed to the width of the model if needed (Weinberger et al., 2009).
