@@ -175,8 +175,8 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda f: rewritten(f, 2, Entry("compact", {"m": 2}, AFTER)),
     ),
     "wide keys": ("features", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 5)}, AFTER))),
-    "flat keys": (
-        "two dimensions",
+    "one key": (
+        "n_memories=41",
         lambda f: rewritten(f, 2, Entry("insert", {"keys": np.ones(4)}, AFTER)),
     ),
     "a number for keys": ("X must have two", lambda f: rewritten(f, 2, Entry("insert", {"keys": 3}, AFTER))),
