@@ -88,6 +88,7 @@ def read(kind: str, path: Path, made: Any, results: Any, until: float) -> None:
                 if found < before and (age := began - made[1 + found % (len(made) - 1)]) > INTERVAL:
                     oldest = max(oldest, age)
                 time.sleep(0.001)
+        assert latencies, "the time was over before the first query"
         results.put((len(latencies), n_refreshed, oldest, *np.quantile(latencies, [0.5, 0.99, 1.0]).tolist(), ""))
     except BaseException as error:
         results.put((len(latencies), n_refreshed, oldest, 0.0, 0.0, 0.0, f"{type(error).__name__}: {error}"))
