@@ -5,8 +5,7 @@ returns. If memory runs out, the kernel raises MemoryError and leaks the arrays 
 allocate before they change anything.
 
 The code of these functions is generated inside the kernel, because Numba compiles a separate version of ``np.empty``
-and
-``np.zeros`` for each dtype and number of dimensions.
+and ``np.zeros`` for each dtype and number of dimensions.
 """
 
 from typing import Any

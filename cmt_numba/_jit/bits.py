@@ -1,8 +1,7 @@
 """Vector instructions for tiles of 32 codes: popcounts, bit masks of numbers and scores, and Hadamard transforms.
 
 LLVM translates its generic operations on vectors to the best instructions of a processor (on x86, ``vpopcntq`` or
-byte shuffles; on ARM, ``cnt``). The functions whose
-names end with ``_slowly`` are the same in plain Python.
+byte shuffles; on ARM, ``cnt``). The functions whose names end with ``_slowly`` are the same in plain Python.
 """
 
 from typing import Any
