@@ -127,7 +127,7 @@ class EstimatorFolder(ObjectForm):
         method(estimator, **called)
         self._enter_calibration(self._noted)
         names = getattr(estimator, "feature_names_in_", None)
-        if names is not None and names is not former_names and not np.array_equal(names, former_names):
+        if names is not None and (former_names is None or not np.array_equal(names, former_names)):
             journaled[_NAMES] = np.asarray(names, object)
         self._calibration = self._calibrated
         self.journal.append(Entry(name, journaled, self._after, version=version))

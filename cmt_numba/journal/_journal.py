@@ -497,6 +497,7 @@ class Journal:
             self._sync()
             self._take_snapshot()
         except (
+            AlreadyOpenError,
             AssertionError,
             MemoryError,
             OSError,
