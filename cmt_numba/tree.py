@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -234,7 +235,8 @@ class ContextualMemoryTree:
         MemoryError
             If memory runs out. No row of ``X`` is stored then, but evicted memories are lost.
         """
-        return engine.insert_rows(self._forest, self._forest.check_rows(X), progress)
+        forest, rows = self._forest, self._forest.check_rows(X)
+        return forest.lock.change(partial(engine.insert_rows, forest, rows, progress))
 
     @keeps_interpreter
     def query(

@@ -4,8 +4,16 @@ A change waits for its turn, runs in steps that leave the object readable, and i
 :mod:`cmt_numba.journal` also records the changes of objects in folders.
 """
 
-from .interrupts import defer_interrupts, end_step, uninterrupted
-from .lock import Lockable, ReadWriteLock, changes, changes_in_one_step, reads
+from .lock import (
+    Lockable,
+    ReadWriteLock,
+    changes,
+    changes_in_one_step,
+    defer_interrupts,
+    end_step,
+    reads,
+    uninterrupted,
+)
 from .workers import (
     Pace,
     TimedSteps,

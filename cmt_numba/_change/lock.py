@@ -1,4 +1,4 @@
-"""A reader-writer lock: many threads read, or one thread changes the object.
+"""A reader-writer lock, by which many threads read or one thread changes an object, and deferred interrupts.
 
 A change consists of short *steps*. Threads can read at any time except during a step, and every step leaves the object
 in a readable state. Changes run one at a time, in order of arrival.
@@ -14,9 +14,12 @@ Between steps a change needs the interpreter, which busy readers release only ev
 Correctness does not depend on this. After a hold that delayed readers, the next hold starts only after a pause, during
 which the readers run.
 
-Interrupts are deferred during a change (:mod:`.interrupts`), but can occur while a thread reads or waits. Essential
-locks are therefore taken by ``with`` statements, which release them even after a ``KeyboardInterrupt``, and work is
-passed as a function.
+Interrupts (Ctrl-C) are deferred during a change. Python can raise ``KeyboardInterrupt`` in the main thread between any
+two instructions. Instead, an interrupt is recorded and raised at the end of the current step, within milliseconds, or
+at the end of the change. Steps therefore always complete, and earlier steps can be undone without interruption.
+
+Interrupts can still occur while a thread reads or waits. Essential locks are therefore taken by ``with`` statements,
+which release them even after a ``KeyboardInterrupt``, and work is passed as a function.
 """
 
 from __future__ import annotations
@@ -24,14 +27,15 @@ from __future__ import annotations
 import concurrent.futures.thread  # noqa: F401 - registers its fork handlers; see the end of this file
 import logging  # noqa: F401 - registers its fork handlers
 import os
+import signal
 import time
+from _signal import getsignal  # type: ignore[import-not-found] # signal takes 4 us to find a handler in its enums
+from _signal import signal as set_handler
 from collections.abc import Callable
 from functools import partial, wraps
-from threading import Lock, get_ident, local
+from threading import Lock, get_ident, local, main_thread
 from typing import Any, TypeVar, cast
 from weakref import WeakSet, ref
-
-from .interrupts import begin_deferral, end_deferral, end_step, uninterrupted
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -43,6 +47,82 @@ _PAUSE_RATIO = 2.0  # length of a pause relative to the preceding hold
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # minimum and maximum length of a pause in seconds
 _LEAST_PATIENCE = 0.01  # seconds that a step waits for the next active reader to finish
 _POLL_INTERVAL = 0.0002  # seconds between checks for active readers
+
+
+# Interrupts. Python raises them in the main thread only, so the globals describe that thread.
+
+Handler = Callable[[int, Any], Any]
+
+_handler: Handler | None = None  # the original handler while interrupts are deferred, else None
+_is_pending = False  # True while a recorded interrupt has not been raised
+_n_protected = 0  # number of active calls of ``uninterrupted``
+
+
+def defer_interrupts(work: Callable[[], T]) -> T:
+    """Call ``work`` and return its result. :func:`end_step` or the end of ``work`` raises a recorded interrupt."""
+    handler = begin_deferral()
+    try:
+        return work()
+    finally:
+        if handler is not None:
+            end_deferral(handler)
+
+
+def begin_deferral() -> Handler | None:
+    """Defer interrupts. Return the handler for :func:`end_deferral`, or None if there is nothing to defer or to end."""
+    global _handler
+    if _handler is not None or get_ident() != main_thread().ident:
+        return None
+    handler: Any = getsignal(signal.SIGINT)
+    if not callable(handler):
+        return None  # SIGINT is ignored or ends the process
+    set_handler(signal.SIGINT, _record)
+    _handler = handler
+    return _handler
+
+
+def end_deferral(handler: Handler) -> None:
+    """Restore the handler of interrupts, and raise a recorded interrupt."""
+    global _handler
+    _handler = None
+    set_handler(signal.SIGINT, handler)
+    if _is_pending:
+        _raise_pending(handler)
+
+
+def end_step() -> None:
+    """Raise a recorded interrupt, except within :func:`uninterrupted`."""
+    if _is_pending and _handler is not None and _n_protected == 0 and get_ident() == main_thread().ident:
+        _raise_pending(_handler)
+
+
+def uninterrupted(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Return ``work(*args, **kwargs)``. Raise an interrupt only after the call has ended."""
+    global _n_protected
+    if get_ident() != main_thread().ident:
+        return work(*args, **kwargs)
+    handler = begin_deferral()
+    _n_protected += 1
+    try:
+        return work(*args, **kwargs)
+    finally:
+        _n_protected -= 1
+        if handler is not None:
+            end_deferral(handler)
+
+
+def _record(_number: int, _frame: Any) -> None:
+    global _is_pending
+    _is_pending = True
+
+
+def _raise_pending(handler: Handler) -> None:
+    global _is_pending
+    _is_pending = False
+    handler(signal.SIGINT, None)
+
+
+# Locks
 
 
 class _Turn:
@@ -148,14 +228,13 @@ class ReadWriteLock:
 
         ``work`` calls :meth:`step` to change the object. Interrupts are deferred to the end of a step or of ``work``.
         """
-        if self.is_changing():
-            return work()
+        if self._changer == get_ident() and self._turn.lock.locked():
+            return work()  # part of the current change
         turn = _Turn()
         with turn.lock:
             with self._queueing:
                 turn.before, self._last = self._last, turn
-            if not turn.before.is_over():
-                turn.before.wait()
+            turn.before.wait()
             turn.before = None
             self._turn, self._changer = turn, get_ident()
             handler = None
@@ -178,7 +257,7 @@ class ReadWriteLock:
     def has_other_readers(self) -> bool:
         """Return whether any other living thread has ever read the object."""
         own = getattr(self._local, "reading", None)
-        return any(reading not in (None, own) for reading in (known() for known in self._readers))
+        return not {known() for known in self._readers} <= {None, own}
 
     def _hold_readers(self) -> None:
         """Start a hold, and wait for active readers to finish."""
@@ -190,7 +269,8 @@ class ReadWriteLock:
         hold.acquire()
         self._held_until = now + _LONGEST_DRAIN
         self._kept_waiting, self._hold = False, hold
-        self._wait_for_readers()
+        if self._readers:
+            self._wait_for_readers()
         self._held_since = time.perf_counter()
         self._held_until = self._held_since + _LONGEST_HOLD
 
@@ -210,12 +290,13 @@ class ReadWriteLock:
             turn = _PAUSE_RATIO * (now - self._held_since)
             self._open_until = now + min(max(_SHORTEST_PAUSE, turn), _LONGEST_PAUSE)
 
-    def step(self, work: Callable[[], T]) -> T:
+    def step(self, work: Callable[[], T], *, is_last: bool = False) -> T:
         """Call ``work`` while no thread reads and return its result.
 
-        The call is a step of the calling thread's current change, or a change of one step.
+        The call is a step of the calling thread's current change, or a change of one step. After the last step of a
+        change, interrupts are raised at the end of the change.
         """
-        if not self.is_changing():
+        if self._changer != get_ident() or not self._turn.lock.locked():
             return self.change(partial(self.step, work))
         if self._gate is not None and self._gate.locked():
             return work()  # part of the current step
@@ -228,7 +309,7 @@ class ReadWriteLock:
             with gate:
                 try:
                     self._gate = gate
-                    if self._wait_for_readers():
+                    if not self._readers or self._wait_for_readers():
                         self.n_steps += 1
                         result = work()
                         break
@@ -236,7 +317,8 @@ class ReadWriteLock:
                     self._gate = None
             self._patience *= 2.0
             self._let_in()
-        end_step()
+        if _is_pending and not is_last:
+            end_step()
         return result
 
     def _wait_for_readers(self) -> bool:

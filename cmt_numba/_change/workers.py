@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from .interrupts import end_step
+from .lock import end_step
 
 T = TypeVar("T")
 

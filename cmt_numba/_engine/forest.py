@@ -258,6 +258,10 @@ class Forest:
         """Return whether :meth:`in_steps` takes all rows in its first step."""
         return n_rows <= self.pace.first and not progress
 
+    def _make_spare_room(self, n_rows: int, n_memories: int) -> None:
+        assert self.state is not None
+        self.put(forests.with_spare_room(self.state, n_rows, n_memories))
+
     def in_steps(
         self, n: int, unit: str, progress: bool, step: Callable[[Workers, int, int], None], n_new: int = 0
     ) -> None:
@@ -280,14 +284,14 @@ class Forest:
         """
         n_memories = self.n_memories + n_new
         if self.is_one_step(n, progress):
-            self.put(forests.with_spare_room(self.allocated(), n, n_memories))
+            self._make_spare_room(n, n_memories)
             self.lock.step(partial(step, in_own_thread, 0, n))
             return
         steps = TimedSteps(0, n, self.pace)
         with progress_bar(n, unit, progress) as report, workers(self.threads_for(n)) as run:
             work = partial(step, run)
             for start, stop in steps:
-                self.put(forests.with_spare_room(self.allocated(), stop - start, n_memories))
+                self._make_spare_room(stop - start, n_memories)
                 self.lock.step(partial(steps.take, work, start, stop))
                 report(stop - start)
 

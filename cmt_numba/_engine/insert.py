@@ -18,14 +18,13 @@ _REMOVALS_IN_A_STEP = 1000
 _NO_IDS = np.empty(0, np.int64)
 
 
-@changes
 def insert_rows(
     forest: Forest,
     rows: forests.Rows,
     progress: bool = False,
     n_reroutes: int | None = None,
 ) -> np.ndarray:
-    """Insert memories and return their ids. Evict other memories first if ``max_memories`` requires it.
+    """Insert memories within a change, and return their ids. Evict others first if ``max_memories`` requires it.
 
     ``n_reroutes`` overrides the option of the forest.
     """
@@ -42,14 +41,14 @@ def insert_rows(
         if was_empty:
             forest.put(forest.new_state(rows))
         if most is None or n + n_rows <= most:
-            _append_rows(forest, rows, progress, n_reroutes)
+            _append_rows(forest, rows, n_rows, progress, n_reroutes)
         else:
             with progress_bar(n_rows, "insert", progress) as report:
                 for start, stop in spans(n_rows, max(1, most // _INSERTS_TO_FILL)):
                     excess = forest.n_memories + stop - start - most
                     if excess > 0:
                         _evict(forest, excess)
-                    _append_rows(forest, rows.between(start, stop), False, n_reroutes)
+                    _append_rows(forest, rows.between(start, stop), stop - start, False, n_reroutes)
                     report(stop - start)
     except BaseException:
         uninterrupted(forest.clear if was_empty else partial(_take_back_ids, forest, first_id))
@@ -69,19 +68,19 @@ def _evict(forest: Forest, n: int) -> None:
     forest.last_evicted = np.concatenate([forest.last_evicted, chosen])
 
 
-def _append_rows(forest: Forest, rows: forests.Rows, progress: bool, n_reroutes: int | None) -> None:
+def _append_rows(forest: Forest, rows: forests.Rows, n_rows: int, progress: bool, n_reroutes: int | None) -> None:
     """Store keys in the next slots and insert them into every tree."""
-    state, n_rows = forest.allocated(), rows.n_rows
+    state = forest.allocated()
     first = state.keys.totals.item(forests.N_MEMORIES)
-    state = forests.with_room_for_keys(state, n_rows, rows.values.size)
-    forest.put(state)
+    forest.put(forests.with_room_for_keys(state, n_rows, rows.values.size))
     n_reroutes = state.parameters.n_reroutes if n_reroutes is None else n_reroutes
     finisher = forest.finisher()
 
     def insert(run: Workers, start: int, stop: int) -> None:
         forests.store_keys(forest.view(), rows, start, stop)
         forest.on_each_tree(run, forests.insert_slots, first + stop, n_reroutes, finisher, n_memories=first + n_rows)
-        forest.eviction.inserted(forest.allocated(), first + start)
+        if forest.eviction.minds_queries:
+            forest.eviction.inserted(forest.allocated(), first + start)
 
     forest.in_steps(n_rows, "insert", progress, insert, n_rows)
     if n_rows > first:  # rare, so the cost of the copy is negligible

@@ -189,27 +189,24 @@ class DenseIndex:
         """Remove stored vectors. Ids must be distinct."""
         self.version += 1
         n = 0
-        while n < len(ids):
+        while (n := remove_ids(self._held, ids, n)) < len(ids):
             self._make_room()
-            n = remove_ids(self._held, ids, n)
         self._measure(len(ids))
 
     def replace(self, ids: np.ndarray, X: np.ndarray) -> None:
         """Replace stored vectors. Ids must be distinct."""
         self.version += 1
         slots, n = self._slots_of(ids), 0
-        while n < len(ids):
+        while (n := replace_slots(self._held, slots, X, n)) < len(ids):
             self._make_room()
-            n = replace_slots(self._held, slots, X, n)
         self._measure(len(ids))
 
     def reroute(self, n: int) -> None:
         """Refresh the lists of about ``n`` vectors: move their centers, and vectors to the nearest list."""
         self.version += 1
         left = -(-n * int(self._state.totals[N_LISTS]) // max(len(self), 1))
-        while left > 0:
+        while (left := left - refresh_lists(self._held, left)) > 0:
             self._make_room()
-            left -= refresh_lists(self._held, left)
 
     def _measure(self, n_changes: int) -> None:
         """Measure the effort of searches on random stored vectors, in proportion to the number of changes."""

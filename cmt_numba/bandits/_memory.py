@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -275,7 +276,8 @@ class ContextMemory:
         parts = [rows for rows, _ in self._waiting]
         rows = joined_rows(parts, parts[0].n_features, parts[0].sparse)
         actions = np.concatenate([of_part for _, of_part in self._waiting])
-        self._columns = self._columns.appended(insert_rows(self.tree._forest, rows), actions)
+        ids = self.tree._lock.change(partial(insert_rows, self.tree._forest, rows))
+        self._columns = self._columns.appended(ids, actions)
         self._waiting, self._n_waiting = [], 0
         if len(self._columns) > 2 * self.tree.n_memories:
             self._keep(np.isin(self._ids, self.tree.ids))

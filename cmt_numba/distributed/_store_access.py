@@ -126,4 +126,5 @@ def learn_from_all(
 
     ``known`` are their distinct keys, and their vectors or, for queries without vectors, their texts.
     """
-    store._contents.change(lambda: store._feedback(X, words, keys, rewards, known, statistics))
+    contents, target_recall = store._contents, store._target_recall
+    contents.change(lambda: contents.learn(X, words, keys, rewards, target_recall, known, statistics))

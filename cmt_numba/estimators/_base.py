@@ -67,7 +67,7 @@ def changes_model(method: Method) -> Method:
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        folder = folder_of(self)
+        folder = vars(self).get(FOLDER)
         if folder is not None:
             return folder.change(method, args, kwargs)
         return self._lock.change(partial(method, self, *args, **kwargs))
@@ -179,7 +179,7 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
                 folder.begin(former)
             self.__dict__ = kept | {name: value for name, value in vars(fitted).items() if name in LEARNED}
             if folder is not None:
-                folder.note(self._model)
+                folder.note()
 
         self._lock.step(swap_in)
         return self
@@ -193,29 +193,25 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         - ``replaces``: whether ``learn`` returns a new model and leaves its argument unchanged.
         """
         lock: ReadWriteLock = self._lock
-        folder, former = folder_of(self), self._model
-
-        def learn_timed(model: Any) -> Any:
-            began = perf_counter()
-            learned = learn(model)
-            self._note_duration(method, n_rows, perf_counter() - began)
-            return learned
+        folder, former = vars(self).get(FOLDER), self._model
 
         def learn_in_place() -> None:
             if folder is not None:
                 folder.begin(former)
             try:
-                self._model = learn_timed(former)
+                began = perf_counter()
+                self._model = learn(former)
+                self._note_duration(method, n_rows, perf_counter() - began)
             except BaseException:
                 uninterrupted(former.roll_back)
                 raise
             if folder is not None:
-                folder.note(self._model)
+                folder.note()
 
         def swap_in() -> None:
             self._model = learned
             if folder is not None:
-                folder.note(learned)
+                folder.note()
 
         if not (replaces or self._takes_long(method, n_rows)):
             uninterrupted(lock.step, learn_in_place)
@@ -223,7 +219,9 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         if folder is not None:
             folder.begin(former)
         lock.let_in()
-        learned = learn_timed(former if replaces else former.copied())
+        began = perf_counter()
+        learned = learn(former if replaces else former.copied())
+        self._note_duration(method, n_rows, perf_counter() - began)
         learned.prepare_like(former, self)
         lock.step(swap_in)
         return self

@@ -210,9 +210,11 @@ class ClassificationModel(files.WithFields):
         labels, known = self._add_classes(batch._replace(rows=rows), places, 0 if listed else None, options)
         if not is_first and index.feature_weights is not None and not (self.has_warned or known.all()):
             self._warn_if_cut_off(given.take(np.flatnonzero(~known)))
+        spreads_work = False
         if index.examples is not None:
             slots = self._store(batch, labels)
-            if not self._spreads_work(n_rows) and self._learn_again_if_due(options):
+            spreads_work = self._spreads_work(n_rows)
+            if not spreads_work and self._learn_again_if_due(options):
                 return
         index.begin_training()
         if self._has_means() and known.any():
@@ -224,7 +226,7 @@ class ClassificationModel(files.WithFields):
         n_swept = 0
         if index.examples is not None and n_passes > 0 and self.n_relearned > 0:
             competing = self._competing(rows, labels, options)
-            n_swept = _SWEPT * n_rows if self._spreads_work(n_rows) else 0
+            n_swept = _SWEPT * n_rows if spreads_work else 0
             slots, n_swept = replayed(index.examples, n_rows, competing, index.orders, n_swept)
             rows, labels = index.prepared_examples(slots)
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)

@@ -95,10 +95,10 @@ class EstimatorFolder(ObjectForm):
         """Record the calibration before a change. ``model`` is None before the first fit."""
         self._former_calibration = getattr(model, "calibration", None)
 
-    def note(self, _model: Any) -> None:
+    def note(self) -> None:
         """Record the state of the estimator after a change, before readers can use it."""
-        self._noted = _learned_calibration(self._former_calibration)  # readers can no longer change it
-        self._calibrated = _calibration_of(self.owner)
+        self._noted = _value_of(self._former_calibration)  # readers can no longer change it
+        self._calibrated = _value_of(getattr(self.owner._model, "calibration", None))
         self._after = self.fingerprint()
 
     def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -111,23 +111,24 @@ class EstimatorFolder(ObjectForm):
         name, estimator = method.__name__, self.owner
         version = _VERSIONS[self.kind, name]
         operation = OPERATIONS[self.kind, name, version]
-        journaled = {
-            stored: _plain_argument(estimator, name, given[name], operation)
-            for stored, name in operation.parameters.items()
-        }
-        called = operation.called(journaled)
+        journaled, called = {}, {}
+        for stored, parameter in operation.parameters.items():
+            value = given[parameter]
+            value = None if value is None else _plain_argument(estimator, parameter, value, operation)
+            journaled[stored] = called[parameter] = value
         if hasattr(given.get("X"), "columns"):
             called["X"] = given["X"]  # the method also needs the feature names of a data frame
         if isinstance(given.get("X"), WeightedRows):
             journaled[_WEIGHTED], called["X"] = True, given["X"]
         journaled[_PARAMETERS] = self._checked_parameters()
-        names = _names_of(estimator)
+        former_names = getattr(estimator, "feature_names_in_", None)
         self._after = None
         self._noted = self._calibrated = self._calibration
         method(estimator, **called)
         self._enter_calibration(self._noted)
-        if _names_of(estimator) != names:
-            journaled[_NAMES] = np.asarray(_names_of(estimator), object)
+        names = getattr(estimator, "feature_names_in_", None)
+        if names is not None and (former_names is None or not np.array_equal(names, former_names)):
+            journaled[_NAMES] = np.asarray(names, object)
         self._calibration = self._calibrated
         self.journal.append(Entry(name, journaled, self._after, version=version))
         return estimator
@@ -145,7 +146,7 @@ class EstimatorFolder(ObjectForm):
 
     def enter_notes(self) -> None:
         """Journal the calibration if queries have changed it since the last change."""
-        self._enter_calibration(_calibration_of(self.owner))
+        self._enter_calibration(_value_of(getattr(vars(self.owner).get("_model"), "calibration", None)))
 
     def _enter_calibration(self, value: float) -> None:
         if not math.isnan(value) and value != self._calibration:
@@ -168,7 +169,7 @@ class EstimatorFolder(ObjectForm):
         else:
             self._set_options(made)
             self.put(made)
-        self._calibration = _calibration_of(self.owner)
+        self._calibration = _value_of(getattr(vars(self.owner).get("_model"), "calibration", None))
 
     def _take_over(self, made: Any) -> None:
         kept = {name: value for name, value in vars(self.owner).items() if name not in LEARNED}
@@ -240,21 +241,12 @@ def folder_of(estimator: Any) -> EstimatorFolder | None:
     return vars(estimator).get(FOLDER)
 
 
-def _calibration_of(estimator: Any) -> float:
-    return _learned_calibration(getattr(vars(estimator).get("_model"), "calibration", None))
-
-
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != "random_state" or value is not None}
 
 
-def _names_of(estimator: Any) -> list[str] | None:
-    names = getattr(estimator, "feature_names_in_", None)
-    return None if names is None else list(names)
-
-
-def _learned_calibration(kept: np.ndarray | None) -> float:
-    return math.nan if kept is None else float(kept[0])
+def _value_of(calibration: np.ndarray | None) -> float:
+    return math.nan if calibration is None else float(calibration[0])
 
 
 def _parameters_of(estimator: Any) -> str:
@@ -294,8 +286,6 @@ def _plain_values(retriever: Any, y: Any, operation: Operation) -> Any:
 
 def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation) -> Any:
     """Return an argument as it is journaled and passed to the method."""
-    if value is None:
-        return None
     if name == "y" and estimator._kind == "CMTRetriever":
         return _plain_values(estimator, unmasked(name, value), operation)
     if type(value) is np.ndarray and value.ndim > 0 and value.dtype in _NUMBERS:

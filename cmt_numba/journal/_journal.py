@@ -289,7 +289,8 @@ class Journal:
             elif counts and database.connection.total_changes > n_written:
                 self.append(Entry(_TABLES, {}, form.fingerprint()))
             if counts:
-                self._write(self._commit, before[0])
+                is_due = self.sequence > before[0] and self._n_unsynced >= self._durability.sync_every
+                self._write(self._sync if is_due or self._is_too_large else database.commit)
         except BaseException as error:
             uninterrupted(self._undo, before, keep_earlier, form.is_changed(mark, error))
             raise
@@ -298,13 +299,6 @@ class Journal:
         if counts:
             self._take_snapshot_if_due()
         return answer
-
-    def _commit(self, before: int) -> None:
-        """Commit the changes after number ``before``. Every ``sync_every`` changes, wait for the disk."""
-        if self._is_too_large or (self.sequence > before and self._n_unsynced >= self._durability.sync_every):
-            self._sync()
-        else:
-            self.folder.database.commit()
 
     def _undo(self, before: tuple[int, int, _Effort, bool], keep_earlier: bool, is_changed: bool) -> None:
         """Undo the writes of a change. Restore the object if ``is_changed``, or if the database does not match it."""
@@ -503,6 +497,7 @@ class Journal:
             self._sync()
             self._take_snapshot()
         except (
+            AlreadyOpenError,
             AssertionError,
             MemoryError,
             OSError,

@@ -30,9 +30,20 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     distinct : bool, default True
         Whether to refuse repeated keys.
     """
-    one = keys[0] if type(keys) is list and len(keys) == 1 else keys
-    if type(one) is int and _LEAST <= one <= _MOST:
-        return [one]  # the most frequent case, much faster than the checks below
+    if type(keys) is int:
+        keys = [keys]
+    if type(keys) is list and set(map(type, keys)) == {int} and min(keys) >= _LEAST and max(keys) <= _MOST:
+        checked = list(keys)  # the most frequent case, much faster than the checks below
+    else:
+        checked = _check_each(keys)
+    if distinct and len(set(checked)) < len(checked):
+        seen: set[Key] = set()
+        twice = next(key for key in checked if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"keys must be distinct, but {twice!r:.100} occurs twice")
+    return checked
+
+
+def _check_each(keys: Any) -> list[Key]:
     unmasked("keys", keys)
     if isinstance(keys, np.ndarray):
         if keys.ndim > 1:
@@ -51,10 +62,6 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     for key in checked:
         if type(key) is not kind:
             raise TypeError(f"keys must be all strings or all integers, got {checked[0]!r:.50} and {key!r:.50}")
-    if distinct and len(set(checked)) < len(checked):
-        seen: set[Key] = set()
-        twice = next(key for key in checked if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"keys must be distinct, but {twice!r:.100} occurs twice")
     return checked
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sized
 from contextlib import suppress
 from functools import partial
@@ -12,14 +13,17 @@ import numpy as np
 import scipy.sparse
 
 from .._change import ReadWriteLock, uninterrupted
-from .._forest import InvariantError
+from .._forest import NONE, InvariantError
+from .._index import DenseIndex
 from .._jit import switching_soon
-from .._validation import as_rows, check_entries, check_matrix
+from .._validation import as_rows, check_entries, check_matrix, check_rewards
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from ._checks import (
     DuplicateKeyError,
     Key,
+    are_none,
+    check_answers,
     check_keys,
     check_kind,
     check_payloads,
@@ -28,11 +32,11 @@ from ._checks import (
     check_values,
 )
 from ._hybrid_search import find_competitors, learn_weights
-from ._others import MemoriesOfOthers
+from ._others import MemoriesOfOthers, other_ids
 from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
 from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
-from ._text_search import WeighedWords
+from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
 from ._words import count_words, has_words
 
@@ -179,9 +183,10 @@ class StoreContents(DurableForm):
         not that of ``others``, the words of texts.
         """
         index = self.state.index
-        X = check_matrix(as_rows(X), n_features=None if index is None else index.n_features)
-        if index is not None and (self.state.form == "dense") != isinstance(X, np.ndarray):
-            X = X.toarray() if self.state.form == "dense" else scipy.sparse.csr_array(X)
+        if not is_dense(X, index):
+            X = check_matrix(as_rows(X), n_features=None if index is None else index.n_features)
+            if index is not None and (self.state.form == "dense") != isinstance(X, np.ndarray):
+                X = X.toarray() if self.state.form == "dense" else scipy.sparse.csr_array(X)
         check_values(X, self.state.options.metric)
         if others is not None:
             check_entries("texts", len(others), X.shape[0])
@@ -346,7 +351,7 @@ class StoreContents(DurableForm):
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories, at the end of a change: this cannot be undone in memory."""
-        uninterrupted(self.lock.step, partial(self._remove, ids))
+        self.lock.step(partial(self._remove, ids), is_last=True)
 
     def _remove(self, ids: np.ndarray) -> None:
         self.records.delete(ids)
@@ -355,33 +360,65 @@ class StoreContents(DurableForm):
     def learn(
         self,
         X: Any,
-        words: list[WeighedWords] | None,
-        ids: np.ndarray,
-        rewards: np.ndarray,
-        others: MemoriesOfOthers | None,
+        words: list[Counter[int]] | None,
+        keys: Any,
+        rewards: Any,
         target_recall: float,
-        *,
-        is_shared: bool,
+        known: tuple[list[Key], Any] | None = None,
+        statistics: WordStatistics | None = None,
     ) -> None:
-        """Learn from rewards of queries, at the end of a change: this cannot be undone in memory."""
-        state, n_shown, weights = self.state, ids.shape[1], None
-        if X is None or words is None:
-            queries = rows_of_words(words) if words is not None else X
+        """Learn from rewards of queries, at the end of a change: this cannot be undone in memory.
+
+        In a shard, ``known`` are the keys and vectors of memories of all shards, or the keys and texts for queries
+        without vectors. ``statistics`` are those of the texts in all shards.
+        """
+        state = self.state
+        X = None if X is None else self.check_vectors(X, words)
+        ids, others = self._find_rewarded(keys, len(words) if X is None else X.shape[0], X is None, known)  # type: ignore[arg-type]
+        rewards = check_rewards(rewards, ids, may_be_unknown=True)
+        given = np.where(ids == NONE, np.nan, rewards)
+        is_empty = state.texts.n_texts == 0 if X is None else state.index is None
+        if is_empty or np.isnan(given).all():
+            return
+        weighed = None if words is None else [state.texts.weigh(own, statistics) for own in words]
+        queries, weights, is_shared = X, None, rewards.shape != ids.shape
+        if X is None or weighed is None:
+            queries = X if weighed is None else rows_of_words(weighed)
             index, learned = state.learner(X is None)
             ids = learned.with_competitors(index, queries, ids, target_recall)
         else:
-            queries, ids = X, find_competitors(state, X, words, ids, target_recall)
+            ids = find_competitors(state, X, weighed, ids, target_recall)
         every = np.full(ids.shape, np.nan, np.float32)
-        every[:, :n_shown] = rewards
-        if X is not None and words is not None and not is_shared:
-            weights = learn_weights(state, X, words, ids, every)
+        every[:, : given.shape[1]] = given
+        if X is not None and weighed is not None and not is_shared:
+            weights = learn_weights(state, X, weighed, ids, every)
         others = others or MemoriesOfOthers(np.empty(0, np.int64), queries[:0])
-        given = {"X": queries, "ids": ids, "rewards": every, "is_shared": is_shared, **others._asdict()}
-        learn = partial(self._apply, "learn", **given, weights=weights, by_words=X is None)
+        arguments = {"X": queries, "ids": ids, "rewards": every, "is_shared": is_shared, **others._asdict()}
+        learn = partial(self._apply, "learn", **arguments, weights=weights, by_words=X is None)
         if len(ids) <= ROWS_LEARNED_IN_PLACE:
-            uninterrupted(self.lock.step, learn)
+            self.lock.step(learn, is_last=True)
         else:
             learn()
+
+    def _find_rewarded(
+        self, keys: Any, n_rows: int, by_words: bool, known: tuple[list[Key], Any] | None
+    ) -> tuple[np.ndarray, MemoriesOfOthers | None]:
+        """Return the ids of rewarded memories, shape (n_rows, k), and those of other shards; -1 for no memory."""
+        state, given, others = self.state, check_answers(keys, n_rows), None
+        ids = np.full(given.shape, NONE, np.int64)
+        there = ~are_none(given)
+        if there.any():
+            checked = check_keys(given[there].tolist(), distinct=False)
+            found = self.records.find(checked)
+            if known is None:
+                check_stored(checked, found)
+            elif (missing := np.flatnonzero(found < 0)).size > 0:
+                found[missing] = other_ids([checked[i] for i in missing])
+                vectors = state.vectors_of_texts(known[1]) if by_words else self.check_vectors(known[1])
+                others = MemoriesOfOthers.of(known[0], vectors)
+            can_learn = state.texts.contains(found) if by_words else state.have_vectors(found)
+            ids[there] = np.where(can_learn | (found < NONE), found, NONE)
+        return ids, others
 
     def set_fields(self, keys: list[Key], fields: list[dict[str, Any]]) -> None:
         """Set payload fields of memories, within a change."""
@@ -506,6 +543,18 @@ class StoreContents(DurableForm):
                 message = f"{name} must be {getattr(made.options, name)!r}, as for the store in the folder, or omitted"
                 raise ValueError(f"{message}, got {self._given[name]!r}")
         self._put(made)
+
+
+def is_dense(X: Any, index: Any) -> bool:
+    """Return whether rows are of the form in which an index stores dense vectors, so that they need no conversion."""
+    return (
+        type(X) is np.ndarray
+        and isinstance(index, DenseIndex)
+        and X.dtype == np.float32
+        and X.shape[1:] == (index.n_features,)
+        and len(X) > 0
+        and X.flags.carray
+    )
 
 
 def check_new_texts(n: int, X: Any, texts: Any) -> list[str | None]:

@@ -14,14 +14,13 @@ import numpy as np
 from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE
 from .._jit import keeps_interpreter
-from .._validation import check_integer, check_real, check_rewards, check_wanted
+from .._validation import check_integer, check_real, check_wanted
 from ..journal import Durability
 from . import _checks as checks
 from ._contents import StoreContents
 from ._encoding import check_encoder, encode_texts, read_queries
 from ._filters import FilterCache, FilteredIds, PreparedFilter, check_filter, warn_if_mistaken
 from ._hybrid_search import search
-from ._others import MemoriesOfOthers, other_ids
 from ._results import Item, Items, Results, read_payload
 from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
@@ -430,46 +429,8 @@ class MemoryStore:
         alone. Rewards of queries by words alone only affect such queries.
         """
         X, words = read_queries(X, texts, self._encoder)
-        self._contents.change(partial(self._feedback, X, words, keys, rewards))
-
-    def _feedback(
-        self,
-        X: Any,
-        words: list[Counter[int]] | None,
-        keys: Any,
-        rewards: Any,
-        known: tuple[list[checks.Key], Any] | None = None,
-        statistics: WordStatistics | None = None,
-    ) -> None:
-        """Learn from rewards.
-
-        In a shard, ``known`` are the keys and vectors of memories of all shards, or the keys and texts for queries
-        without vectors. ``statistics`` are those of the texts in all shards.
-        """
         contents = self._contents
-        state = contents.state
-        X = None if X is None else contents.check_vectors(X, words)
-        given = checks.check_answers(keys, len(words) if X is None else X.shape[0])  # type: ignore[arg-type]
-        ids = np.full(given.shape, NONE, np.int64)
-        others = None
-        if (there := ~checks.are_none(given)).any():
-            checked = checks.check_keys(given[there].tolist(), distinct=False)
-            found = contents.records.find(checked)
-            if known is None:
-                checks.check_stored(checked, found)
-            elif (missing := np.flatnonzero(found < 0)).size > 0:
-                found[missing] = other_ids([checked[i] for i in missing])
-                vectors = contents.check_vectors(known[1]) if X is not None else state.vectors_of_texts(known[1])
-                others = MemoriesOfOthers.of(known[0], vectors)
-            can_learn = state.texts.contains(found) if X is None else state.have_vectors(found)
-            ids[there] = np.where(can_learn | (found < NONE), found, NONE)
-        rewards = check_rewards(rewards, ids, may_be_unknown=True)
-        given_rewards = np.where(ids == NONE, np.nan, rewards)
-        is_empty = state.texts.n_texts == 0 if X is None else state.index is None
-        if not is_empty and not np.isnan(given_rewards).all():
-            queries = None if words is None else [state.texts.weigh(own, statistics) for own in words]
-            is_shared = rewards.shape != ids.shape
-            contents.learn(X, queries, ids, given_rewards, others, self._target_recall, is_shared=is_shared)
+        contents.change(partial(contents.learn, X, words, keys, rewards, self._target_recall))
 
     def learned(self) -> LearnedSummary | None:
         """Return what the store has learned from rewards, or None if there were none.

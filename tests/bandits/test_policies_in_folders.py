@@ -127,7 +127,7 @@ def test_a_failed_change_of_a_policy_has_no_effect(tmp_path: Path, monkeypatch: 
         def fail(*_: Any) -> None:
             raise OSError("full")
 
-        monkeypatch.setattr(Journal, "_commit", fail)
+        monkeypatch.setattr(Journal, "_sync", fail)
         with pytest.raises(JournalError, match="full"):
             policy.learn(X[:1], [0], [1.0])
         monkeypatch.undo()

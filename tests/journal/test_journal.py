@@ -473,3 +473,17 @@ def test_a_snapshot_that_cannot_be_written(folder: Path, opened: Opened, monkeyp
     monkeypatch.undo()
     tree.snapshot()
     assert snapshots_in(folder) == ["tree-10.cmt"]
+
+
+def test_a_change_is_acknowledged_if_another_program_prevents_its_snapshot(
+    folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+):
+    tree = opened(snapshot_bytes=2_000, **OPTIONS)
+
+    def fail(*_: Any) -> None:
+        raise AlreadyOpenError("in use")
+
+    monkeypatch.setattr(tree._journal.folder.database, "restart", fail)
+    with pytest.warns(RuntimeWarning, match=r"a snapshot failed.*in use"):
+        insert_ten_times(tree)
+    assert len(tree) == len(opened(crashed(folder))) == 50

@@ -336,11 +336,11 @@ def test_an_interrupted_change_is_whole_or_not_made(
     CHANGES[change](twin)
     left, step = [n_steps], store._contents.lock.step
 
-    def interrupted(work: Any) -> Any:
+    def interrupted(work: Any, **options: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
             signal.raise_signal(signal.SIGINT)
-        return step(work)
+        return step(work, **options)
 
     monkeypatch.setattr(store._contents.lock, "step", interrupted)
     with suppress(KeyboardInterrupt):  # a change of fewer steps is not interrupted
