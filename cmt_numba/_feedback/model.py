@@ -11,7 +11,7 @@ import scipy.sparse
 from .._forest import NONE, InvariantError, find_slots, require, resized
 from .._jit import held
 from .learning import learn_rewards
-from .moved import code_moved, find_moved, no_codes, with_rows
+from .moved import code_moved, drop_code, find_moved, no_codes, with_rows
 from .parts import map_queries, score_candidates
 from .rows import enter_memories, hash_rows, new_table, scale_rows
 from .state import (
@@ -35,7 +35,8 @@ from .state import (
 
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
-_DEVIATIONS = 2.0  # a model that is worse than static ranking by this number of standard errors is not used
+_MOST_LOSS = 1.0  # a model that is worse than static ranking by this number of standard errors is not used
+_PROVEN = 2.0  # standard errors of a gain that proves the learned scores
 _LEAST_TRUST = 0.3  # share of learned scores before their gain is proven
 _LARGEST = 1e8  # limit of the absolute values in a file
 _NO_PARTS = np.empty((0, 0, N_PARTS))
@@ -128,6 +129,7 @@ class FeedbackModel:
         self._state, self._held = state, held(state)
         self._table = new_table(state.ids, self._n)
         self._codes = with_rows(self._codes, len(state.ids))
+        self._held_codes = held(self._codes)
 
     def __len__(self) -> int:
         return self._n
@@ -149,15 +151,15 @@ class FeedbackModel:
 
     @property
     def is_used(self) -> bool:
-        """Whether to rank by the model: it has learned, and is not significantly worse than static ranking."""
+        """Whether to rank by the model: it has learned, and does not seem to be worse than static ranking."""
         totals = self._state.totals.tolist()
-        return bool(totals[TRIALS] > 0.0 and totals[GAIN] >= -_DEVIATIONS * totals[SQUARED_GAIN] ** 0.5)
+        return bool(totals[TRIALS] > 0.0 and totals[GAIN] >= -_MOST_LOSS * totals[SQUARED_GAIN] ** 0.5)
 
     @property
     def trust(self) -> float:
         """The share of what was learned to add to other scores: 1 if the gain over static ranking is significant."""
         gain, squares = self._state.totals[[GAIN, SQUARED_GAIN]].tolist()
-        return float(min(max(gain / (_DEVIATIONS * max(squares, 1.0) ** 0.5), _LEAST_TRUST), 1.0))
+        return float(min(max(gain / (_PROVEN * max(squares, 1.0) ** 0.5), _LEAST_TRUST), 1.0))
 
     def prepare(self, X: Any, *, in_place: bool = False) -> np.ndarray:
         """Return rows scaled to unit length, hashed to the width of the model if needed (Weinberger et al., 2009).
@@ -183,14 +185,14 @@ class FeedbackModel:
         return mapped, transformed
 
     def find_moved(self, queries: np.ndarray, n: int) -> np.ndarray:
-        """Return the ids of about the ``n`` memories whose moved keys are most similar to each query, -1 if fewer.
+        """Return the ids of about the ``n`` rewarded memories whose moved keys are most similar to each query, or -1.
 
         Memories with negative ids are not found.
         """
         shape = len(queries), min(n, len(self))
         estimates, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
         if ids.size > 0:
-            find_moved(self._held, self._codes, len(self), queries, estimates, ids)
+            find_moved(self._held, self._held_codes, queries, estimates, ids)
         return ids
 
     def _candidates(self, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray) -> Candidates:
@@ -266,7 +268,7 @@ class FeedbackModel:
         self._make_room(int(known.sum()), ids)
         self._n = enter_memories(self._held, self._table, self._n, ids, rewards, candidates.keys)
         learn_rewards(self._held, self._table, _FIRST_PRECISION, queries, candidates, rewards, is_shared)
-        code_moved(self._held, self._codes, candidates.rows[known])
+        code_moved(self._held, self._held_codes, candidates.rows[known])
 
     def _make_room(self, n_rewards: int, ids: np.ndarray) -> None:
         """Enlarge the arrays for further rewards of some memories."""
@@ -312,13 +314,12 @@ class FeedbackModel:
             self._n -= 1
             last = self._n
             state.past_rows[state.past_rows == row] = NONE
-            self._codes.added[last] = -np.inf
+            drop_code(self._held, self._held_codes, row, last)
             if row != last:
                 for name in _ROW_ARRAYS:
                     array: np.ndarray = getattr(state, name)
                     array[row] = array[last]
                 state.past_rows[state.past_rows == last] = row
-                code_moved(self._held, self._codes, np.array([row]))
         self._table = new_table(state.ids, self._n)
 
     def learned(self) -> LearnedSummary:
@@ -361,7 +362,7 @@ class FeedbackModel:
         require(0 <= arrays["past_end"][0] < max(p, 1), "past_end must be a place")
         self._n = n
         self._set_state(Learned(**{name: np.array(array) for name, array in arrays.items()}))
-        code_moved(self._held, self._codes, np.arange(n))
+        code_moved(self._held, self._held_codes, np.arange(n))
         return self
 
 

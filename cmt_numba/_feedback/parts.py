@@ -11,7 +11,8 @@ All parts are computed from unit-length queries and keys.
 - NEAR is the gain in similarity if the nearest rewarded query replaces the key, and NEAR_UNREWARDED how much nearer the
   nearest unrewarded query is.
 - FRESH is 1 for a memory whose rewards are all unknown. LEAD is the lead of such a memory over the evidence for others:
-  the log-odds of the parts that need no rewards, with NEAR added to the similarity of memories with rewards.
+  the log-odds of the parts that need no rewards, with NEAR added to the similarity of memories with rewards as far as
+  it has proved to predict rewards.
 
 A score is the weighted sum of the parts. For a memory with rewards, it is the log-odds of a reward of 1.
 """
@@ -27,6 +28,7 @@ from .state import (
     CONSTANT,
     DIAGONAL,
     EXPECTED,
+    FIRST_WEIGHTS,
     FRESH,
     LEAD,
     LINEAR,
@@ -162,8 +164,12 @@ def general_odds(learned, parts, i):
 
 @inner
 def lead(learned, parts, fresh, m):
-    """Return the lead of a memory, as if it were fresh, over the evidence for others."""
-    similar, most = learned.weights[SIMILAR] + learned.weights[SHARE], -np.inf
+    """Return the lead of a memory, as if it were fresh, over the evidence for others.
+
+    Rewarded queries are evidence only as far as NEAR has proved to predict rewards.
+    """
+    proven = min(learned.weights[NEAR] / FIRST_WEIGHTS[NEAR], 1.0)
+    similar, most = proven * (learned.weights[SIMILAR] + learned.weights[SHARE]), -np.inf
     for i in range(m):
         if i != fresh and parts[i, CONSTANT] != 0.0 and parts[i, FRESH] == 0.0:
             most = max(most, general_odds(learned, parts, i) + similar * parts[i, NEAR])

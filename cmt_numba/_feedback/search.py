@@ -12,11 +12,12 @@ from .._forest import NONE, require
 from .model import FeedbackModel
 from .parts import select_best
 from .rows import drop_repeated
-from .state import MOST_CANDIDATES
 
 _N_COMPETITORS = 10  # number of candidates with which rewarded memories are compared
 _CELLS_AT_ONCE = 1 << 21  # numbers in the keys of candidates that are ranked together
-_N_MOVED = 16  # number of candidates by moved keys
+_N_HASHED = 32  # number of the most similar memories that are candidates, if keys are hashed
+_N_TRANSFORMED, _N_MOVED = 16, 16  # number of candidates by transformed queries and by moved keys
+_SLACK = 1e-4  # bound on the error of cosines
 _N_SAMPLES = 256
 _HALF, _FLATTER = 0.5, 4.1  # similarities of words grow more slowly above this one, so that they remain below 1
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
@@ -52,8 +53,7 @@ class LearnedSearch:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and the scores of the best ``k`` memories for each query.
 
-        Candidates are the most similar memories, those that are most similar to the transformed query, and those whose
-        moved keys are most similar.
+        Candidates are those of :meth:`candidates`.
         """
         if not self.model.is_used:
             found: tuple[np.ndarray, np.ndarray] = index.search(Q, k, target_recall, among, n_threads)
@@ -127,15 +127,26 @@ class LearnedSearch:
         among: Any,
         n_threads: int,
     ) -> np.ndarray:
-        """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
-        moved, most = self.model.find_moved(queries, _N_MOVED), max(k, MOST_CANDIDATES)
+        """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none.
+
+        Candidates are the memories that are most similar to the transformed query, and those whose moved keys are most
+        similar. They include the memory with the very key of the query, if there is one: with the cosine, it is among
+        the memories that are most similar to the transformed query if the last of these is less similar to it than the
+        query is. Otherwise, the most similar memories are candidates, too.
+        """
+        moved = self.model.find_moved(queries, _N_MOVED)
         if among is not None:
             moved[~index.allows(among, moved.reshape(-1)).reshape(moved.shape)] = NONE
         if self.model.is_hashed:
-            return _joined(0, index.search(Q, most, target_recall, among, n_threads)[0], moved)
-        similar = index.search(Q, k, target_recall, among, n_threads)[0]
-        others = index.search(_scaled_like(Q, transformed, index), most, target_recall, among, n_threads)[0]
-        return _joined(0, similar, others, moved)
+            return _joined(0, index.search(Q, max(k, _N_HASHED), target_recall, among, n_threads)[0], moved)
+        wanted, most = _scaled_like(Q, transformed, index), max(k, _N_TRANSFORMED)
+        others, scores = index.search(wanted, most, target_recall, among, n_threads)
+        if index.metric == "cosine":
+            own = np.einsum("ij,ij->i", queries, transformed)
+            lengths = np.sqrt(np.einsum("ij,ij->i", transformed, transformed))
+            if (scores[:, -1] < own / lengths - _SLACK).all():
+                return _joined(0, others, moved)
+        return _joined(0, index.search(Q, k, target_recall, among, n_threads)[0], others, moved)
 
     def _described(self, index: Any, Q: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the similarities of candidates, NaN if the model computes them, and their keys for the model."""

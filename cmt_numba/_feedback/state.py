@@ -47,9 +47,6 @@ WIDEST = 1024
 HASHED = 2 * WIDEST
 """Number of features of hashed keys. The map adds those that are ``WIDEST`` apart."""
 
-MOST_CANDIDATES = 32
-"""Number of candidates that are ranked by all parts."""
-
 MOST_PAST = 16
 """Number of past queries that a memory keeps."""
 

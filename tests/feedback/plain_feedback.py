@@ -48,7 +48,8 @@ class PlainModel:
         there = [i for i, memory in enumerate(ids) if memory >= 0]
         seen = [i for i in there if ids[i] in self.memories]
         general = parts[:, [0, 1, 2, 3, 10]] @ self.weights[[0, 1, 2, 3, 10]]
-        evidence = general + (self.weights[0] + self.weights[1]) * parts[:, 8]
+        proven = min(self.weights[8] / self.first[8], 1)
+        evidence = general + proven * (self.weights[0] + self.weights[1]) * parts[:, 8]
         as_fresh = np.full(len(ids), -np.inf)
         for i in there:
             most = [evidence[j] for j in seen if j != i]

@@ -241,6 +241,21 @@ def test_arrays_restore_the_model(rng):
     np.testing.assert_array_equal(memory.query(queries, 5), again.query(queries, 5))
 
 
+def test_forgotten_memories_are_not_found_by_their_moved_keys(rng):
+    memory = Memory(rng.normal(size=(100, WIDTH)))
+    queries = unit(rng.normal(size=(300, WIDTH)))
+    shown = memory.candidates(queries)[1][:, :3]
+    memory.learn(queries, shown, np.where(shown % 3 == 0, 0.0, rng.integers(0, 2, shown.shape)))
+    model = memory.model
+    for gone in ([3, 98, 50], [99], [97, 0, 1, 2]):
+        model.forget(np.array(gone))
+        found = model.find_moved(queries, 5)
+        restored = FeedbackModel.of_arrays(WIDTH, False, model.arrays())
+        np.testing.assert_array_equal(found, restored.find_moved(queries, 5))
+        assert not np.isin(found, gone).any()
+        assert (found % 3 != 0).all()  # these were never rewarded
+
+
 @pytest.mark.parametrize("name", ["ids", "map", "past_rows", "past_of", "weights"])
 def test_invalid_arrays_are_refused(rng, name):
     memory = Memory(rng.normal(size=(10, WIDTH)))
