@@ -77,7 +77,6 @@ class DocumentFrequencies(files.WithFields):
         weigh_texts(hashed, order, weighing, starts, columns, weights)
         return WeighedTexts(starts, columns, weights)
 
-
     def coverage(self, hashed: HashedTexts, n_own: Any = 0) -> np.ndarray:
         """Return the fraction of each text's distinct character n-grams that counted texts have: float64.
 

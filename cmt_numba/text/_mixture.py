@@ -13,9 +13,8 @@ FIRST_WEIGHTS = {"sums": 12.0, "vectors": 0.5, "dense": 4.0}
 _LIMITS = (-4.0, 4.0)  # bounds of the logarithms of weights
 _LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000
-_RELATED, _UNRELATED = 0.3, 0.05  # familiarity of a text of a known class, and of another text
-_DEVIATION = 0.6  # standard deviation of the logarithm of the familiarity, before any evidence
-_KNOWN = 3.0  # texts of known classes for each text of no known class, before any evidence
+_RELATED, _UNRELATED = 0.25, 0.02  # familiarity of a text of a known class, and of another text
+_DEVIATION = 0.8  # standard deviation of the logarithm of the familiarity, before any evidence
 _N_PRIOR = 20  # number of held-out texts that count as much as these assumptions
 _LEAST_FAMILIARITY = 0.005
 _FLATTEST = 1.0 - 1e-6  # below 1, to keep the order of the classes
@@ -93,7 +92,7 @@ def weighted_sum(scores: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
 
 
 def _log_odds(logits: np.ndarray, unknown: np.ndarray) -> np.ndarray:
-    """Return the log-odds of the best class against all other classes and an unknown one with the logits ``unknown``."""
+    """Return the log-odds of the best class against all other classes and an unknown one with logits ``unknown``."""
     best = logits.max(axis=1)
     others = np.exp(logits - best[:, None]).sum(axis=1) - 1.0 + np.exp(np.minimum(unknown - best, 500.0))
     odds: np.ndarray = -np.log(np.maximum(others, _LEAST))
@@ -116,7 +115,10 @@ def learn_confidence(
     """
     slope, shift, known = 0.0, 0.0, _learn_known(logits, labels, coverage, weight)
     if labels.size > 0 and logits.shape[1] > 1:
-        odds, signs = _log_odds(logits, known[1] / np.maximum(coverage[0], _LEAST)), np.where(logits.argmax(axis=1) == labels, 1.0, -1.0)
+        odds, signs = (
+            _log_odds(logits, known[1] / np.maximum(coverage[0], _LEAST)),
+            np.where(logits.argmax(axis=1) == labels, 1.0, -1.0),
+        )
 
         def loss(values: np.ndarray) -> float:
             surprise = np.logaddexp(0.0, -signs * (np.exp(values[0]) * odds + values[1])).sum()
@@ -151,7 +153,7 @@ def _learn_known(
         squares += count * float(values.var()) if count > 0.0 else 0.0
     variance = squares / ((1.0 + share) * n + 2 * _N_PRIOR)
     slope = max(0.1, means[0] - means[1]) / variance
-    return slope, weight * float(np.exp(np.mean(means) - np.log(_KNOWN) / slope))
+    return slope, weight * float(np.exp(np.mean(means)))
 
 
 def known_probability(logits: np.ndarray, coverage: np.ndarray, confidence: np.ndarray) -> np.ndarray:

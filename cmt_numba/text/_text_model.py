@@ -167,7 +167,7 @@ class TextModel(files.WithFields):
             covered = np.concatenate(coverage, axis=1)
         self.weights = mixture.learn_weights_of_scores(joined, right, np.array(first))
         logits = mixture.weighted_sum(joined, self.weights)
-        self.confidence = mixture.learn_confidence(logits, right, tuple(covered), self.weights[0])
+        self.confidence = mixture.learn_confidence(logits, right, (covered[0], covered[1]), self.weights[0])
         self.n_weighed = labels.size
         if later:
             self.leads = mixture.leads_of_shares(later, scores[0][1:], self.weights)
