@@ -11,7 +11,7 @@ N_COLUMNS = 2**17
 """Columns of each kind of feature. The kinds are words, character n-grams and word pairs, in this order."""
 
 N_KINDS = 3
-GRAMS = 1  # index of character n-grams among the kinds
+_GRAMS = 1  # index of character n-grams among the kinds
 
 MOST_OF_A_CHARACTER = 4  # maximum number of features per character
 
@@ -136,7 +136,7 @@ def weigh_text(hashed, text, weighing, weights):
     for at in range(first, hashed.starts[text + 1]):
         column = np.int64(hashed.columns[at])
         kind, frequency, weight = column // N_COLUMNS, weighing.frequencies[column], np.float32(0.0)
-        if kind != GRAMS or frequency <= weighing.most:
+        if kind != _GRAMS or frequency <= weighing.most:
             idf = np.float32(np.log((1.0 + weighing.n_texts) / (1.0 + frequency))) + np.float32(1.0)
             weight = weighing.factors[kind] * idf * (np.float32(1.0) + np.log(hashed.counts[at]))
         weights[at - first] = weight if frequency >= weighing.least else np.float32(0.0)

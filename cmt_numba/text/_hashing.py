@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .. import persistence as files
-from ._hash_kernels import GRAMS, MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, Weighing, hash_texts, weigh_texts
+from ._hash_kernels import MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, Weighing, hash_texts, weigh_texts
 
 _NEWLINE = 10
 _FREQUENT = 50  # n-grams in at most this number of texts are never ignored
@@ -77,18 +77,6 @@ class DocumentFrequencies(files.WithFields):
         weigh_texts(hashed, order, weighing, starts, columns, weights)
         return WeighedTexts(starts, columns, weights)
 
-    def coverage(self, hashed: HashedTexts, n_own: Any = 0) -> np.ndarray:
-        """Return the fraction of each text's distinct character n-grams that counted texts have: float64.
-
-        ``n_own`` is the number of counted texts to leave out of the count of each feature of ``hashed``. N-grams are
-        more frequent in long words, which tend to be informative, than in short ones, which tend to be common.
-        """
-        is_gram = hashed.columns // N_COLUMNS == GRAMS
-        is_known = is_gram & (self.counts[hashed.columns] > n_own)
-        n_known, n_all = (np.append(0, np.cumsum(each))[hashed.starts] for each in (is_known, is_gram))
-        covered: np.ndarray = np.diff(n_known) / np.maximum(np.diff(n_all), 1)
-        return covered
-
 
 class LabelledTexts(NamedTuple):
     """Hashed texts to learn from."""
@@ -104,17 +92,6 @@ class LabelledTexts(NamedTuple):
     def n_old_labels(self) -> int:
         """The number of labels of the old texts. Labels are numbered in order of arrival."""
         return int(self.labels[: self.n_old].max(initial=-1)) + 1
-
-    def coverage(self, hashed: HashedTexts, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the coverage of other texts by these texts, and by these texts without those of the same label."""
-        of_features, of_others = (
-            each.columns.astype(np.int64) * self.n_labels + np.repeat(of_texts, np.diff(each.starts))
-            for each, of_texts in ((self.hashed, self.labels), (hashed, labels))
-        )
-        pairs, places = np.unique(of_others, return_inverse=True)
-        at = np.minimum(np.searchsorted(pairs, of_features), pairs.size - 1)
-        n_own = np.bincount(at[pairs[at] == of_features], minlength=pairs.size)[places]
-        return self.frequencies.coverage(hashed), self.frequencies.coverage(hashed, n_own)
 
 
 def features_of(texts: list[str]) -> HashedTexts:

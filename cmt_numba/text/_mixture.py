@@ -13,10 +13,11 @@ FIRST_WEIGHTS = {"sums": 12.0, "vectors": 0.5, "dense": 4.0}
 _LIMITS = (-4.0, 4.0)  # bounds of the logarithms of weights
 _LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000
-_RELATED, _UNRELATED = 0.25, 0.02  # familiarity of a text of a known class, and of another text
-_DEVIATION = 0.8  # standard deviation of the logarithm of the familiarity, before any evidence
+_RELATED, _UNRELATED = 0.3, 0.12  # similarities to the best class: of a text of a known class, of another text
+_DEVIATION = 0.5  # standard deviation of the logarithm of the similarity, before any evidence
+_KNOWN = 3.0  # texts of known classes for each text of no known class, before any evidence
 _N_PRIOR = 20  # number of held-out texts that count as much as these assumptions
-_LEAST_FAMILIARITY = 0.005
+_LEAST_SIMILARITY = 0.02
 _FLATTEST = 1.0 - 1e-6  # below 1, to keep the order of the classes
 
 
@@ -91,34 +92,28 @@ def weighted_sum(scores: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
     return total
 
 
-def _log_odds(logits: np.ndarray, unknown: np.ndarray) -> np.ndarray:
-    """Return the log-odds of the best class against all other classes and an unknown one with logits ``unknown``."""
+def _log_odds(logits: np.ndarray, unknown: float) -> np.ndarray:
+    """Return the log-odds of the best class against all other classes and an unknown one with the logit ``unknown``."""
     best = logits.max(axis=1)
     others = np.exp(logits - best[:, None]).sum(axis=1) - 1.0 + np.exp(np.minimum(unknown - best, 500.0))
     odds: np.ndarray = -np.log(np.maximum(others, _LEAST))
     return odds
 
 
-def learn_confidence(
-    logits: np.ndarray, labels: np.ndarray, coverage: tuple[np.ndarray, np.ndarray], weight: float
-) -> np.ndarray:
+def learn_confidence(logits: np.ndarray, labels: np.ndarray, weight: float) -> np.ndarray:
     """Learn how probable it is that a text belongs to a known class, and that the best class is correct.
 
     Return the four parameters of these probabilities: the slope and shift of the log-odds that the best class is
-    correct, and the slope of the log-odds that a text is known and the familiarity for which they are 0. The
-    familiarity of a text is its highest logit times its coverage.
+    correct, and the slope of the log-odds that a text is known and the logit for which they are 0. The latter is also
+    the logit of an unknown class, with which the best class competes.
 
     - ``logits`` (float64 (n_texts, n_labels)): the weighted sum of the scores of held-out texts.
     - ``labels`` (int64 (n_texts,)): the correct labels.
-    - ``coverage`` (float64 (n_texts,)): the coverage of the texts by known texts, and by those of other classes.
     - ``weight``: the weight of the scores by class sums.
     """
-    slope, shift, known = 0.0, 0.0, _learn_known(logits, labels, coverage, weight)
+    slope, shift, known = 0.0, 0.0, _learn_known(logits, labels, weight)
     if labels.size > 0 and logits.shape[1] > 1:
-        odds, signs = (
-            _log_odds(logits, known[1] / np.maximum(coverage[0], _LEAST)),
-            np.where(logits.argmax(axis=1) == labels, 1.0, -1.0),
-        )
+        odds, signs = _log_odds(logits, known[1]), np.where(logits.argmax(axis=1) == labels, 1.0, -1.0)
 
         def loss(values: np.ndarray) -> float:
             surprise = np.logaddexp(0.0, -signs * (np.exp(values[0]) * odds + values[1])).sum()
@@ -128,24 +123,17 @@ def learn_confidence(
     return np.array([np.exp(slope), shift, *known])
 
 
-def _familiarity(logits: np.ndarray, coverage: np.ndarray, scale: float) -> np.ndarray:
-    """Return the logarithm of the familiarity of texts, relative to ``scale``."""
-    logs: np.ndarray = np.log(np.maximum(logits.max(axis=1, initial=0.0) * coverage / scale, _LEAST_FAMILIARITY))
-    return logs
+def _learn_known(logits: np.ndarray, labels: np.ndarray, weight: float) -> tuple[float, float]:
+    """Return the slope of the log-odds that a text belongs to a known class, and the logit for which they are 0.
 
-
-def _learn_known(
-    logits: np.ndarray, labels: np.ndarray, coverage: tuple[np.ndarray, np.ndarray], weight: float
-) -> tuple[float, float]:
-    """Return the slope of the log-odds that a text belongs to a known class, and the familiarity for which they are 0.
-
-    The logarithm of the familiarity is normally distributed, with another mean for texts of no known class. A held-out
-    text is such a text if its class is left out. With two classes, too little is left.
+    The logarithm of the highest logit is normally distributed, with another mean for texts of no known class. A
+    held-out text is such a text if its class is left out. With two classes, too little is left.
     """
     n, n_labels = logits.shape
+    related = np.log(np.maximum(logits.max(axis=1, initial=-np.inf) / weight, _LEAST_SIMILARITY))
     others, share = logits.copy(), max(0.0, 1.0 - 1.0 / max(1, n_labels - 1))
-    others[np.arange(n), labels] = 0.0
-    related, unrelated = (_familiarity(*each, weight) for each in zip((logits, others), coverage, strict=True))
+    others[np.arange(n), labels] = -np.inf
+    unrelated = np.log(np.maximum(others.max(axis=1, initial=-np.inf) / weight, _LEAST_SIMILARITY))
     means, squares = [], 2 * _N_PRIOR * _DEVIATION**2
     for values, count, prior in ((related, n, _RELATED), (unrelated, share * n, _UNRELATED)):
         mean = float(values.mean()) if count > 0.0 else 0.0
@@ -153,13 +141,13 @@ def _learn_known(
         squares += count * float(values.var()) if count > 0.0 else 0.0
     variance = squares / ((1.0 + share) * n + 2 * _N_PRIOR)
     slope = max(0.1, means[0] - means[1]) / variance
-    return slope, weight * float(np.exp(np.mean(means)))
+    return slope, weight * float(np.exp(np.mean(means) - np.log(_KNOWN) / slope))
 
 
-def known_probability(logits: np.ndarray, coverage: np.ndarray, confidence: np.ndarray) -> np.ndarray:
+def known_probability(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
     """Return the probability that a text belongs to a known class."""
     _, _, slope, middle = confidence
-    return _sigmoid(slope * _familiarity(logits, coverage, middle))
+    return _sigmoid(slope * np.log(np.maximum(logits.max(axis=1) / middle, _LEAST_SIMILARITY)))
 
 
 def _sigmoid(odds: np.ndarray) -> np.ndarray:
@@ -167,7 +155,7 @@ def _sigmoid(odds: np.ndarray) -> np.ndarray:
     return chances
 
 
-def probabilities_of(logits: np.ndarray, coverage: np.ndarray, confidence: np.ndarray, n_texts: int) -> np.ndarray:
+def probabilities_of(logits: np.ndarray, confidence: np.ndarray, n_texts: int) -> np.ndarray:
     """Return the probability of each class if the text belongs to one of the classes.
 
     The softmax of the logits is flattened or sharpened until the best class has the learned probability. The order of
@@ -178,8 +166,7 @@ def probabilities_of(logits: np.ndarray, coverage: np.ndarray, confidence: np.nd
     n_classes, rows, best = logits.shape[1], np.arange(len(logits)), logits.argmax(axis=1)
     if n_classes < 2:
         return chances
-    unknown = confidence[3] / np.maximum(coverage, _LEAST)
-    wanted = _sigmoid(confidence[0] * _log_odds(logits, unknown) + confidence[1])
+    wanted = _sigmoid(confidence[0] * _log_odds(logits, confidence[3]) + confidence[1])
     wanted = np.maximum(np.minimum(wanted, (n_texts + 0.5) / (n_texts + 1.0)), 1.0 / n_classes)
     highest = chances[rows, best]
     flattened = np.clip((highest - wanted) / np.maximum(highest - 1.0 / n_classes, _LEAST), 0.0, _FLATTEST)

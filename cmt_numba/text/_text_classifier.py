@@ -337,8 +337,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         classes, y = in_one_type("y", model.classes, labels)
         if not np.isin(y, classes).all():
             raise ValueError("y must contain only known classes: omit texts of other classes")
-        labels = model.order[np.searchsorted(classes, y)]
-        self._lock.step(partial(model.calibrate, features_of(texts.tolist()), vectors, labels))
+        scores = model.scores(features_of(texts.tolist()), vectors)
+        self._lock.step(partial(model.calibrate, scores, model.order[np.searchsorted(classes, y)]))
 
     # Queries
 
@@ -391,7 +391,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             Columns correspond to ``classes_``.
         """
         model, (hashed, vectors) = self._fitted(), self._read(texts)
-        return model.probabilities(model.logits(hashed, vectors), hashed)
+        return model.probabilities(model.logits(hashed, vectors))
 
     @keeps_interpreter
     @reads
@@ -423,7 +423,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             few = hashed if n == rows.stop - rows.start else hashed.rows(rows)
             logits = model.logits(few, None if vectors is None else vectors[rows])
             order = np.argsort(-logits, axis=1, kind="stable")[:, :k] if k > 1 else logits.argmax(axis=1)[:, None]
-            best[rows], chances[rows] = order, np.take_along_axis(model.open_probabilities(logits, few), order, 1)
+            best[rows], chances[rows] = order, np.take_along_axis(model.open_probabilities(logits), order, 1)
         return best, chances
 
     @reads
@@ -522,7 +522,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         chosen = np.argsort(-np.abs(effects), kind="stable")[:n_words].tolist()
         runner_up = model.classes[order[1]] if len(order) > 1 else None
         named = [(distinct[i], float(effects[i])) for i in chosen]
-        chance = float(model.open_probabilities(logits[:1], hashed.rows(slice(0, 1)))[0, order[0]])
+        chance = float(model.open_probabilities(logits[:1])[0, order[0]])
         return TextExplanation(model.classes[order[0]], chance, runner_up, named)
 
     def _read(self, texts: Iterable[str]) -> Any:

@@ -117,9 +117,9 @@ class TextModel(files.WithFields):
         self.weights = mixture.learn_weights_of_scores(
             [scores], labels[later], np.array([mixture.FIRST_WEIGHTS["sums"]])
         )
-        coverage = self.frequencies.coverage(stored.features_at(later))
-        logits = mixture.weighted_sum([scores], self.weights)
-        self.confidence = mixture.learn_confidence(logits, labels[later], (coverage, coverage), self.weights[0])
+        self.confidence = mixture.learn_confidence(
+            mixture.weighted_sum([scores], self.weights), labels[later], self.weights[0]
+        )
         self.sums.learn_further(self._labelled(), later, np.empty(0, np.int64))
 
     def _labelled(self) -> LabelledTexts:
@@ -146,7 +146,7 @@ class TextModel(files.WithFields):
         first = [mixture.FIRST_WEIGHTS["sums"]]
         first += [mixture.FIRST_WEIGHTS["vectors"]] if n_labels <= _MOST_CLASSES else []
         first += [mixture.FIRST_WEIGHTS["dense"]] if self.stored.encoded is not None else []
-        most, scores, held_out, coverage = max(1, 4 * _MOST_CELLS // n_labels), [], [], []
+        most, scores, held_out = max(1, 4 * _MOST_CELLS // n_labels), [], []
         later: list[np.ndarray] = []
         for fold in mixture.folds_of(labels, self.generator):
             fold = fold[:most]
@@ -157,17 +157,14 @@ class TextModel(files.WithFields):
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
             scores.append(trial.scores(self.stored.features_at(fold), encoded))
             held_out.append(labels[fold])
-            texts = LabelledTexts(hashed, trial.frequencies, labels[seen], n_labels, self.stored.importance[seen])
-            coverage.append(self._coverage(texts, self.stored.features_at(fold), labels[fold]))
             if not later and 1 < n_labels <= _MOST_CLASSES:
+                texts = LabelledTexts(hashed, trial.frequencies, labels[seen], n_labels, self.stored.importance[seen])
                 later = trial._later_scores(texts, self.stored.features_at(fold))
-        joined, right, covered = [np.zeros((0, n_labels))] * len(first), np.empty(0, np.int64), np.empty((2, 0))
+        joined, right = [np.zeros((0, n_labels))] * len(first), np.empty(0, np.int64)
         if scores:
             joined, right = [np.concatenate(parts) for parts in zip(*scores, strict=True)], np.concatenate(held_out)
-            covered = np.concatenate(coverage, axis=1)
         self.weights = mixture.learn_weights_of_scores(joined, right, np.array(first))
-        logits = mixture.weighted_sum(joined, self.weights)
-        self.confidence = mixture.learn_confidence(logits, right, (covered[0], covered[1]), self.weights[0])
+        self.confidence = mixture.learn_confidence(mixture.weighted_sum(joined, self.weights), right, self.weights[0])
         self.n_weighed = labels.size
         if later:
             self.leads = mixture.leads_of_shares(later, scores[0][1:], self.weights)
@@ -348,34 +345,21 @@ class TextModel(files.WithFields):
         for first in range(0, n, length):
             yield slice(first, min(n, first + length))
 
-    def probabilities(self, logits: np.ndarray, hashed: HashedTexts) -> np.ndarray:
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Convert logits to the probabilities of classes, given that the text belongs to one of them."""
-        return mixture.probabilities_of(logits, self._covered(hashed), self.confidence, len(self.stored))
+        return mixture.probabilities_of(logits, self.confidence, len(self.stored))
 
-    def open_probabilities(self, logits: np.ndarray, hashed: HashedTexts) -> np.ndarray:
+    def open_probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Convert logits to the probabilities of classes. The rest is the probability that no class is correct."""
-        known = mixture.known_probability(logits, self._covered(hashed), self.confidence)
-        return self.probabilities(logits, hashed) * known[:, None]
+        known = mixture.known_probability(logits, self.confidence)
+        return self.probabilities(logits) * known[:, None]
 
-    def _covered(self, hashed: HashedTexts) -> np.ndarray:
-        """Return the coverage of texts by the stored texts; 1 with an encoder, which knows more words than these."""
-        if self.dense is not None:
-            return np.ones(hashed.starts.size - 1)
-        return self.frequencies.coverage(hashed)
-
-    def _coverage(self, texts: LabelledTexts, hashed: HashedTexts, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the coverage of other texts by ``texts``, and by those of them that have other labels."""
-        if self.stored.encoded is not None:
-            return np.ones(labels.size), np.ones(labels.size)
-        return texts.coverage(hashed, labels)
-
-    def calibrate(self, hashed: HashedTexts, encoded: np.ndarray | None, labels: np.ndarray) -> None:
-        """Learn the scale of the weights and the confidence from other texts with their labels."""
-        total = mixture.weighted_sum(self.scores(hashed, encoded), self.current_weights())
+    def calibrate(self, scores: list[np.ndarray], labels: np.ndarray) -> None:
+        """Learn the scale of the weights and the confidence from the scores and labels of other texts."""
+        total = mixture.weighted_sum(scores, self.current_weights())
         scale = mixture.learn_weights_of_scores([total], labels, np.ones(1))[0]
         self.weights = self.weights * scale
-        coverage = self._coverage(self._labelled(), hashed, labels)
-        self.confidence = mixture.learn_confidence(total * scale, labels, coverage, self.current_weights()[0])
+        self.confidence = mixture.learn_confidence(total * scale, labels, self.current_weights()[0])
 
     def similarities(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
         """Return the cosine of each text and each stored text, or with an encoder the mean of both cosines."""

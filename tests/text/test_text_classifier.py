@@ -15,7 +15,7 @@ from cmt_numba.persistence import FileFormatError
 from cmt_numba.persistence import _objects as persistence_objects
 from cmt_numba.text import TextClassifier
 from cmt_numba.text import _text_classifier as text_classifier
-from cmt_numba.text._hashing import DocumentFrequencies, LabelledTexts, features_of
+from cmt_numba.text._hashing import features_of
 
 WORDS = {
     "weather": ["rain", "wind", "sun", "cloud", "storm", "snow", "cold", "warm", "umbrella", "forecast"],
@@ -441,23 +441,6 @@ def test_texts_of_another_class_are_rejected_though_they_share_common_words():
     accepted = classifier.predict(labelled(30, seed=9)[0], reject_below=0.5) != ""
     assert accepted[:60].mean() > 0.9
     assert accepted[60:].mean() < 0.05
-
-
-def test_texts_of_unknown_words_are_rejected_though_they_share_a_phrase():
-    texts = [f"{start} {thing}" for start in ("show me the", "where is the") for thing in ("invoice", "receipt")]
-    classifier = TextClassifier(random_state=0).fit(texts, ["bill"] * 4)
-    assert classifier.predict(["show me the receipt", "show me the constellation of Andromeda"], 0.5).tolist() == [
-        "bill",
-        "",
-    ]
-
-
-def test_coverage_counts_known_n_grams_and_may_leave_out_the_own_class():
-    known, asked = features_of(["abcd", "wxyz"]), features_of(["abcd", "abcd wxyz", "qqqq", ""])
-    texts = LabelledTexts(known, DocumentFrequencies.of(known), np.array([0, 1]), 2, np.ones(2, np.float32))
-    whole, others = texts.coverage(asked, np.array([0, 0, 1, 1]))
-    np.testing.assert_allclose(whole, [1.0, 1.0, 0.0, 0.0])
-    np.testing.assert_allclose(others, [0.0, 0.5, 0.0, 0.0])
 
 
 def test_probabilities_from_few_texts_allow_for_errors():
