@@ -411,7 +411,8 @@ class StoreContents(DurableForm):
             checked = check_keys(given[there].tolist(), distinct=False)
             found = self.records.find(checked)
             if known is None:
-                check_stored(checked, found)
+                if state.options.max_items is None:  # else they may have been evicted since the query
+                    check_stored(checked, found)
             elif (missing := np.flatnonzero(found < 0)).size > 0:
                 found[missing] = other_ids([checked[i] for i in missing])
                 vectors = state.vectors_of_texts(known[1]) if by_words else self.check_vectors(known[1])

@@ -416,7 +416,8 @@ class MemoryStore:
             The queries. With None, the encoder computes them from ``texts``, or the store learns from their words.
         keys : array-like of keys, shape (n,) or (n, k)
             The keys of the memories that were shown for each query, such as ``results.keys``, or of the right memory.
-            None stands for no memory.
+            None stands for no memory. With ``max_items``, keys that are not in the store are ignored, because their
+            memories may have been evicted.
         rewards : array-like of float, shape (n,) or the shape of ``keys``
             Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome, and
             is divided among them by the probability that each caused it.

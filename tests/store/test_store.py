@@ -285,6 +285,18 @@ def test_queries_keep_what_they_return():
     check(store)
 
 
+def test_rewards_of_evicted_memories_are_ignored():
+    store = filled(30, max_items=30, eviction="oldest")
+    found = store.query(vectors(3), 2)
+    store.add([f"m{i}" for i in range(29)], vectors(29, 4))
+    store.feedback(vectors(3), found.keys, [[1.0, 0.0]] * 3)
+    store.feedback(vectors(1), ["k0"], [1.0])
+    store.delete(["k29"])
+    with pytest.raises(KeyError):
+        filled(30).feedback(vectors(1), ["k30"], [1.0])
+    check(store)
+
+
 # Failures
 
 
