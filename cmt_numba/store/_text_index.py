@@ -7,6 +7,7 @@ and the mean length are those of the stored texts at the time of the query.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -192,9 +193,9 @@ class TextIndex:
         """Return the words of a query with their weights, by the statistics of these texts or of a larger set."""
         n, length, known = statistics or self.statistics
         ordered = sorted((known.get(word, 0), word, repeats) for word, repeats in words.items())
-        frequencies, hashes, repeats = np.array(ordered, np.float64).reshape(-1, 3).T
-        weights = np.log1p((n - frequencies + 0.5) / (frequencies + 0.5)) * repeats * (K1 + 1.0)
-        return WeighedWords(hashes.astype(np.int32), weights.astype(np.float32), saturation_of(n, length))
+        weights = [math.log1p((n - f + 0.5) / (f + 0.5)) * repeats * (K1 + 1.0) for f, _, repeats in ordered]
+        found = np.array([word for _, word, _ in ordered], np.int32)
+        return WeighedWords(found, np.array(weights, np.float32), saturation_of(n, length))
 
     def search(
         self, queries: list[WeighedWords], k: int, among: AllowedTexts | None = None, n_threads: int = 1
@@ -210,9 +211,10 @@ class TextIndex:
         def search(first: int, stop: int) -> None:
             for row in range(first, stop):
                 if among is not None and among.slots.size <= _FEW * self._n_slots:
-                    found = np.empty(among.slots.size)
-                    score_texts(stored, queries[row], among.slots, found)
-                    ids[row], scores[row] = _best(found, self._stored.ids[among.slots], k)
+                    some = self._stored.ids[among.slots]
+                    found = np.empty(some.size)
+                    score_texts(stored, self._slots, queries[row], some, found)
+                    ids[row], scores[row] = _best(found, some, k)
                 else:
                     arguments = n_listed, queries[row], mask, ids[row], scores[row]
                     search_texts(stored, self._n_slots, postings, *arguments)
@@ -222,9 +224,9 @@ class TextIndex:
 
     def scores(self, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
         """Return the float64 scores of ids for each query, arrays of shape (n, m); 0 for an id without a text."""
-        slots, scores = self._slots_of(ids), np.empty(ids.shape)
+        scores = np.empty(ids.shape)
         for row, query in enumerate(queries):
-            score_texts(self._held[0], query, slots[row], scores[row])
+            score_texts(self._held[0], self._slots, query, ids[row], scores[row])
         return scores
 
     # Files

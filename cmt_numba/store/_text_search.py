@@ -96,13 +96,12 @@ def _finish(scores, ids):
 
 
 @kernel
-def score_texts(stored, query, slots, scores):
-    """Write the scores of the texts in slots (int64). A slot of -1 stands for no text, whose score is 0."""
+def score_texts(stored, slots, query, ids, scores):
+    """Write the scores of texts, of which ``slots`` (int64) has the slot of each id. An id without a text scores 0."""
     stored, query = by_reference(stored), by_reference(query)
-    for i in range(slots.size):
-        scores[i] = 0.0
-        if slots[i] >= 0:
-            scores[i] = np.float64(_add_words(stored, slots[i], query, np.int64(0), np.float32(0.0)))
+    for i in range(ids.size):
+        slot = slots[ids[i]] if 0 <= ids[i] < slots.size else NONE
+        scores[i] = np.float64(_add_words(stored, slot, query, np.int64(0), np.float32(0.0))) if slot >= 0 else 0.0
 
 
 @kernel

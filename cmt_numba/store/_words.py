@@ -17,6 +17,8 @@ _ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2600-\u27bf\u3040-\u30ff\u340
 _ALONE += "\U0001f000-\U0001faff\U00020000-\U0003ffff"  # emoji and characters of scripts without spaces: words
 _WORD = re.compile(f"[{_ALONE}]|(?:[^\\W_{_ALONE}]|[\u0300-\u036f\u0900-\u0dff])+")
 
+_ASCII_WORD = re.compile("[a-z0-9]+")  # what _WORD finds in lower-case ASCII, three times as fast
+
 N_WORDS = 2**31 - 1
 """The number of hashes."""
 
@@ -28,7 +30,8 @@ def has_words(text: str) -> bool:
 
 def hash_words(text: str) -> Counter[int]:
     """Return the hash of each word of a text, with the number of its occurrences."""
-    return Counter([crc32(word.encode()) % N_WORDS for word in _WORD.findall(text.lower())])
+    words = (_ASCII_WORD if text.isascii() else _WORD).findall(text.lower())
+    return Counter([crc32(word.encode()) % N_WORDS for word in words])
 
 
 def count_words(texts: Sequence[str | None]) -> Any:
