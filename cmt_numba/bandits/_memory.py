@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -242,7 +240,6 @@ class ContextMemory:
 
     def __init__(self, tree: ContextualMemoryTree, most: int | None = None) -> None:
         self.tree, self._most = tree, most
-        self._settling = threading.Lock()
         self._waiting: list[tuple[Rows, np.ndarray]] = []
         self._n_waiting = 0
         self._set(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -268,15 +265,16 @@ class ContextMemory:
 
     def settle(self) -> None:
         """Insert queued contexts into the trees."""
-        with self._settling:  # of several readers, the first one inserts
-            if self._waiting:
-                self._insert_waiting()
+        if self._waiting:
+            self.tree._lock.change(self._insert_waiting)
 
     def _insert_waiting(self) -> None:
+        if not self._waiting:  # another reader has inserted them
+            return
         parts = [rows for rows, _ in self._waiting]
         rows = joined_rows(parts, parts[0].n_features, parts[0].sparse)
         actions = np.concatenate([of_part for _, of_part in self._waiting])
-        ids = self.tree._lock.change(partial(insert_rows, self.tree._forest, rows))
+        ids = insert_rows(self.tree._forest, rows)
         self._columns = self._columns.appended(ids, actions)
         self._waiting, self._n_waiting = [], 0
         if len(self._columns) > 2 * self.tree.n_memories:
