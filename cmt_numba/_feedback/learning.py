@@ -209,14 +209,19 @@ def _try(learned, parts, rewards, m):
 
 @inner
 def _share(learned, parts, rewards, m):
-    """Divide one outcome of several shown memories among them, by the probability that each of them caused it."""
-    none = 1.0
+    """Divide one outcome of several shown memories among them, by the probability that each of them caused it.
+
+    Return the outcome.
+    """
+    none, outcome = 1.0, 0.0
     for i in range(m):
         if not np.isnan(rewards[i]):
+            outcome = rewards[i]
             none *= 1.0 - chance(log_odds(learned, parts, i))
     for i in range(m):
         if not np.isnan(rewards[i]):
             rewards[i] *= min(chance(log_odds(learned, parts, i)) / max(1.0 - none, 1e-9), 1.0)
+    return outcome
 
 
 @inner
@@ -256,8 +261,8 @@ def _train_map(learned, query, keys, parts, rewards, m, pulls, moved):
 
 
 @inner
-def _move_key(key, query, reward):
-    towards = np.float32(reward) * _TOWARDS - np.float32(1.0 - reward) * _AWAY
+def _move_key(key, query, reward, missed):
+    towards = np.float32(reward) * _TOWARDS - np.float32(missed) * _AWAY
     for j in range(key.size):
         key[j] += towards * query[j]
     length = np.sqrt(dot(key, np.int64(0), key, np.int64(0), key.size))
@@ -343,8 +348,7 @@ def learn_rewards(learned, table, prior, queries, candidates, rewards, is_shared
         map_query(learned.map, query, mapped)
         compare(learned, table, query, candidates, row)
         describe(learned, query, mapped, candidates, row, weighted, parts)
-        if is_shared:
-            _share(learned, parts, given, m)
+        outcome = _share(learned, parts, given, m) if is_shared else np.nan
         _try(learned, parts, given, m)
         _balance_fresh(learned, parts, given, m)
         n_shown, is_repeated = 0, _weigh_repeated(learned, parts, given, m)
@@ -362,14 +366,15 @@ def learn_rewards(learned, table, prior, queries, candidates, rewards, is_shared
             if np.isnan(given[i]):
                 continue
             own, reward = np.int64(candidates.rows[row, i]), given[i]
+            missed = 1.0 - (outcome if is_shared else reward)  # a small share of a success is no failure
             offset = _predict_from_similarity(learned.totals, parts[i, SIMILAR], reward)
             if first or reward > 0.0:
-                _move_key(learned.moved[own], query, reward)
+                _move_key(learned.moved[own], query, reward, missed)
             _train_linear(learned, own, query, offset, parts[i, LINEAR], reward)
             error = np.float32(chance(offset + parts[i, DIAGONAL]) - reward)
             _train_diagonal(learned.diagonal[0], learned.diagonal[1], query, keys[i], error)
             _count(learned, own, expected[i], reward)
-            if first or reward > 0.5:
+            if reward > 0.5 or (first and missed > 0.0):
                 _remember(learned, own, query, reward)
             first = False
     release((mapped, weighted, parts, pulls, expected, target, step, lower))

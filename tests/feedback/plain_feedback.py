@@ -88,6 +88,7 @@ class PlainModel:
     def learn(self, q, ids, similarities, keys, rewards, is_shared=False):
         parts, rewards = self.parts(q, ids, similarities, keys), np.where(ids >= 0, rewards, np.nan)
         given = np.flatnonzero(~np.isnan(rewards))
+        missed = 1 - rewards
         if is_shared:
             caused = chance(parts[given] @ self.weights)
             rewards[given] *= np.minimum(caused / (1 - np.prod(1 - caused)), 1)
@@ -111,7 +112,7 @@ class PlainModel:
         if given.size > 0:
             self._learn_map(q, ids, parts, keys, rewards, given)
         for order, i in enumerate(given):
-            self._learn_one(q, ids[i], parts[i], keys[i], rewards[i], expected[i], order == 0)
+            self._learn_one(q, ids[i], parts[i], keys[i], rewards[i], missed[i], expected[i], order == 0)
 
     def _learn_map(self, q, ids, parts, keys, rewards, given):
         logits = np.where(ids >= 0, 20 * (parts[:, 0] + parts[:, 2]), -np.inf)
@@ -126,7 +127,7 @@ class PlainModel:
             pulls[given] = -p[given]
         self.map += np.outer(q, pulls @ keys)
 
-    def _learn_one(self, q, memory, parts, key, reward, expected, is_first):
+    def _learn_one(self, q, memory, parts, key, reward, missed, expected, is_first):
         own = self.memories.setdefault(
             memory, {"expected": 0, "sum": 0, "squares": 0, "past": [], "key": key, "weights": 0 * key}
         )
@@ -136,7 +137,7 @@ class PlainModel:
         self.slope = max(1, self.slope - 1.5 * error / np.sqrt(self.offset_squares) * parts[0])
         self.intercept -= 0.5 * error / np.sqrt(self.offset_squares)
         if is_first or reward > 0:
-            moved = own["key"] + (0.3 * reward - 0.1 * (1 - reward)) * q
+            moved = own["key"] + (0.3 * reward - 0.1 * missed) * q
             own["key"] = moved / np.linalg.norm(moved)
         error = chance(offset + parts[5]) - reward
         own["squares"] += error**2
@@ -146,7 +147,7 @@ class PlainModel:
         self.theta -= 0.3 * gradient / np.sqrt(self.squares)
         own["expected"], own["sum"] = 0.98 * own["expected"] + expected, 0.98 * own["sum"] + reward
         self.shown, self.rewarded = self.shown + 1, self.rewarded + reward
-        if is_first or reward > 0.5:
+        if reward > 0.5 or (is_first and missed > 0):
             own["past"] = [*own["past"], (q, reward)][-16:]
 
     def forget(self, ids):
