@@ -579,6 +579,19 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
 
     # Files and folders
 
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], encoder: Any = None, **options: Any) -> Self:
+        """Open a classifier in a folder, where its changes survive a crash.
+
+        Parameters
+        ----------
+        path, **options
+            As for :meth:`cmt_numba.CMTClassifier.open`.
+        encoder : "use", callable or object with ``encode``, optional
+            The encoder. The folder keeps only "use"; always pass any other one.
+        """
+        return super().open(path, **options if encoder is None else options | {"encoder": encoder})
+
     @property
     def _parameters(self) -> dict[str, Any]:
         seed = int(self.random_state) if isinstance(self.random_state, int | np.integer) else None

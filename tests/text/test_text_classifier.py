@@ -234,7 +234,7 @@ class Counting:
 
 def test_an_encoder_encodes_a_text_once(tmp_path):
     (texts, labels), encoder = labelled(4), Counting()
-    with TextClassifier.open(tmp_path / "folder", encoder=encoder, random_state=0) as classifier:
+    with TextClassifier.open(tmp_path / "folder", encoder, random_state=0) as classifier:
         classifier.partial_fit(texts, labels)
         classifier.partial_fit(sentences(LATER, 4, 0), ["sport"] * 4)
         n = encoder.n_encoded
