@@ -56,6 +56,7 @@ Handler = Callable[[int, Any], Any]
 _handler: Handler | None = None  # the original handler while interrupts are deferred, else None
 _is_pending = False  # True while a recorded interrupt has not been raised
 _n_protected = 0  # number of active calls of ``uninterrupted``
+_main_ident = main_thread().ident
 
 
 def defer_interrupts(work: Callable[[], T]) -> T:
@@ -71,7 +72,7 @@ def defer_interrupts(work: Callable[[], T]) -> T:
 def begin_deferral() -> Handler | None:
     """Defer interrupts. Return the handler for :func:`end_deferral`, or None if there is nothing to defer or to end."""
     global _handler
-    if _handler is not None or get_ident() != main_thread().ident:
+    if _handler is not None or get_ident() != _main_ident:
         return None
     handler: Any = getsignal(signal.SIGINT)
     if not callable(handler):
@@ -92,14 +93,14 @@ def end_deferral(handler: Handler) -> None:
 
 def end_step() -> None:
     """Raise a recorded interrupt, except within :func:`uninterrupted`."""
-    if _is_pending and _handler is not None and _n_protected == 0 and get_ident() == main_thread().ident:
+    if _is_pending and _handler is not None and _n_protected == 0 and get_ident() == _main_ident:
         _raise_pending(_handler)
 
 
 def uninterrupted(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Return ``work(*args, **kwargs)``. Raise an interrupt only after the call has ended."""
     global _n_protected
-    if get_ident() != main_thread().ident:
+    if get_ident() != _main_ident:
         return work(*args, **kwargs)
     handler = begin_deferral()
     _n_protected += 1
@@ -438,8 +439,8 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _listing, _forking
-    _listing, _forking = Lock(), Lock()
+    global _listing, _forking, _main_ident
+    _listing, _forking, _main_ident = Lock(), Lock(), main_thread().ident
     _releases.clear()
     for lock in list(_locks):
         lock._renew()
