@@ -5,8 +5,6 @@ that were added later are compared with every query, until there are enough of t
 Removed vectors are excluded from searches and dropped at the next build.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compile kernels ahead of time, in parallel processes."""
 
-from __future__ import annotations
-
 import copy
 import os
 import subprocess

@@ -4,8 +4,6 @@ A ranking contains only the best labels or ids of each row. With many labels, a 
 memory.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ A reward object holds the labels or values of all memories and training rows. Ca
 to compute rewards. Any function with the same signature can be used instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -22,8 +22,6 @@ Interrupts can still occur while a thread reads or waits. Essential locks are th
 which release them even after a ``KeyboardInterrupt``, and work is passed as a function.
 """
 
-from __future__ import annotations
-
 import concurrent.futures.thread  # noqa: F401 - registers its fork handlers; see the end of this file
 import logging  # noqa: F401 - registers its fork handlers
 import os

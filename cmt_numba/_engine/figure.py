@@ -1,7 +1,5 @@
 """A plot of the shape of a forest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Conversion of forests to and from the fields and arrays of files and pickles."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Filters, and a cache for filters that are used by several queries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 from weakref import ref

@@ -1,7 +1,5 @@
 """Atomic insertion of memories (INSERT, Algorithm 4)."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

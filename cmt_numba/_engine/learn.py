@@ -1,7 +1,5 @@
 """Learning from rewards (UPDATE, Algorithm 3) and from known correct memories."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

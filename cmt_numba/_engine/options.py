@@ -1,7 +1,5 @@
 """The options of a forest."""
 
-from __future__ import annotations
-
 from .._forest import EVICTIONS, MOST_MEMORIES, RouterLoss, ScorerLoss
 from .._validation import MOST_REROUTES, Checked, Constraint, Integer, OneOf, Optional, Real, check_seed
 

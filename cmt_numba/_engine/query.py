@@ -1,7 +1,5 @@
 """Queries (QUERY, Algorithm 2)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

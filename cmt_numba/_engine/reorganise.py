@@ -1,7 +1,5 @@
 """Removing, replacing and rerouting memories, rebuilding trees, and compaction."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The supervised protocol of the paper (section 4): query, reward and update in passes over the rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """``FeedbackModel``: what a memory learned from rewards, independent of how its vectors are stored and searched."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 

@@ -1,7 +1,5 @@
 """``LearnedSearch``: searches an index, and ranks the candidates by a feedback model."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Arrays that grow, and columns to which entries are appended."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stored examples of a classifier, with a list of examples for each label."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 import numpy as np

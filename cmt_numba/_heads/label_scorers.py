@@ -8,8 +8,6 @@ Sparse scorers learn in hash tables. Between trainings, the lists of the digest 
 thirds of the memory. Tables are rebuilt before the next training, but the sums of examples are lost.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Annotated, NamedTuple
 

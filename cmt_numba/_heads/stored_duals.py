@@ -4,8 +4,6 @@ A scorer is its label's mean plus a sum of examples, each multiplied by a dual v
 become too large, training on the example again needs its dual variables.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 import numpy as np

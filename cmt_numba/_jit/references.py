@@ -11,8 +11,6 @@ were passed to a function that is not inlined, LLVM could not remove it anywhere
 Therefore pass ``by_value(state)`` to these functions, and begin them with ``by_reference(state)``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import config, types

@@ -1,7 +1,5 @@
 """The base class of policies."""
 
-from __future__ import annotations
-
 import copy
 from abc import ABC, abstractmethod
 from collections import namedtuple

@@ -1,7 +1,5 @@
 """A contextual bandit for any number of actions, with or without keys."""
 
-from __future__ import annotations
-
 import zlib
 from typing import Any, ClassVar, Self
 

@@ -3,8 +3,6 @@
 ``OPERATIONS`` is part of the file format. Never change the arguments or the meaning of an existing name and version.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import cache, partial, wraps

@@ -1,7 +1,5 @@
 """A policy trained on a log."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 

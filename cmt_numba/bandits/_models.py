@@ -3,8 +3,6 @@
 The last slot of each array has no rewards and represents unknown actions, whose slot ``NONE`` is -1.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Policies that estimate the reward of every allowed action."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

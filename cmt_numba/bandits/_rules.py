@@ -1,7 +1,5 @@
 """Rules that convert estimated rewards to probabilities. Row ``i`` has the pairs ``offsets[i]:offsets[i + 1]``."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Transformers of texts and table rows to features, and their storage in model files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Training of models on the rows of a file, and their evaluation on held-out rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 A model file is an estimator's file with additional arrays, so the estimator's ``load`` can also read it.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple

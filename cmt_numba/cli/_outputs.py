@@ -1,7 +1,5 @@
 """Output files, and escaping of control characters in output."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

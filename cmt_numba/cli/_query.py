@@ -1,7 +1,5 @@
 """Predictions for the rows of a file, written batch by batch."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from contextlib import contextmanager

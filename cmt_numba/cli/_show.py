@@ -1,7 +1,5 @@
 """Descriptions of models for the terminal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich.console import Console

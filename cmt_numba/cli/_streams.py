@@ -1,7 +1,5 @@
 """Iteration over the batches of a file, with a progress bar."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

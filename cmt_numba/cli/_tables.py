@@ -1,7 +1,5 @@
 """Tables for the terminal, and descriptions of data files. This module is fast to import."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read-only calls and changes that clients send to shards and replicas, and their answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter

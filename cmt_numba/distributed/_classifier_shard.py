@@ -1,7 +1,5 @@
 """The actor of a classifier's shard."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

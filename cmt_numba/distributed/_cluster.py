@@ -1,7 +1,5 @@
 """Connection to Ray, which is imported at first use."""
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from typing import Any

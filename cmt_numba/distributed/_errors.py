@@ -1,7 +1,5 @@
 """Exceptions of sharded stores and classifiers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

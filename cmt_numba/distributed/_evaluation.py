@@ -1,7 +1,5 @@
 """Evaluation of estimators in Ray tasks, one for each run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

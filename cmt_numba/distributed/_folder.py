@@ -3,8 +3,6 @@
 A folder contains a JSON file that lists the shards, and a folder or file for each shard.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@ receiver has stored the batch, the giver deletes the memories and the record in 
 the number in the transaction that adds the memories, and ignores batches that it has already received.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Assignment of similar classes to the same shard, with a limit on the size of shards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

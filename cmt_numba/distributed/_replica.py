@@ -1,7 +1,5 @@
 """Replicas: copies of a shard in memory, which answer queries and repeat the shard's changes."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import threading

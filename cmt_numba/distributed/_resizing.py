@@ -1,7 +1,5 @@
 """Starting, stopping, adding and removing the shards of a store while it is in use."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence

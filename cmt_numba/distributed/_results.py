@@ -1,7 +1,5 @@
 """Query results of a sharded store, merged from the results of its shards."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """The schema of a sharded store, which the memories in all its shards share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 

@@ -1,7 +1,5 @@
 """``ShardedClassifier``, which divides its classes among Ray actors."""
 
-from __future__ import annotations
-
 import os
 import threading
 from contextlib import suppress

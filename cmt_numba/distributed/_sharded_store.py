@@ -1,7 +1,5 @@
 """``ShardedStore``, which divides its memories among Ray actors."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Facts are named values in the database of a store. A shard stores its topology, 
 as facts.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar

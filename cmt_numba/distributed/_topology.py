@@ -1,7 +1,5 @@
 """The topology of a store, which determines the shard that owns each key, even while memories move."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

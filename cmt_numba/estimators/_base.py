@@ -4,8 +4,6 @@ An estimator has parameters and, once fitted, a model. A change first validates 
 updates the model in place without interruption. A long one trains a copy and swaps it in atomically.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable

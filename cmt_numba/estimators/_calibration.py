@@ -4,8 +4,6 @@ Probabilities are the softmax of scaled scores (temperature scaling; Guo et al.,
 maximises the likelihood of held-out examples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

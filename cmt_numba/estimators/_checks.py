@@ -1,7 +1,5 @@
 """Invariants of fitted estimators, checked by ``save``, ``load`` and ``check_invariants``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

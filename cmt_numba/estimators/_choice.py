@@ -3,8 +3,6 @@
 The parameters are the method (head or neighbors), the metric and the number of neighbors.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """Positions of the classes of a batch among all classes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

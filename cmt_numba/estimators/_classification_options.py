@@ -1,7 +1,5 @@
 """The parameters of a classifier that its model depends on."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from .._heads import HEAD_LOSSES, HeadLoss

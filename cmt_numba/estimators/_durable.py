@@ -9,8 +9,6 @@ journaled too. Replaying the journal therefore restores the estimator bit for bi
 new meaning gets a new version, and the old version remains.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import math

@@ -1,7 +1,5 @@
 """Explanations of predictions by the examples and features that support a class."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

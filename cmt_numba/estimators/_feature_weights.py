@@ -7,8 +7,6 @@ inverse document frequency, unless the rows are weighted already. Rows of the pa
 examples decide.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

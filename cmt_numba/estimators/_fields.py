@@ -1,7 +1,5 @@
 """Kinds of fields of estimators. A model lists its fields in a :class:`~cmt_numba.persistence.FieldTable`."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

@@ -3,8 +3,6 @@
 A file has the parameters of an estimator as JSON, and the fields of its model (``FIELDS`` of the model's class).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Conversion of multi-label targets: indicator matrices, lists of names, and vectors of two classes."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

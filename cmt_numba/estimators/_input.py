@@ -3,8 +3,6 @@
 Weights are None if all are 1.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ NumPy silently turns numbers in a list with strings into strings, and large inte
 that are no longer distinct. These functions convert labels only if every label keeps its value.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Multi-label classifier: any number of labels per example."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self
 
 import numpy as np

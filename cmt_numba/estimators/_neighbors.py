@@ -6,8 +6,6 @@ rows are in float32, so a few additional examples are selected and then ranked b
 If many rows are compared with many dense examples, an index takes less time than the products.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

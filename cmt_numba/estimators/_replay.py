@@ -1,7 +1,5 @@
 """Which stored examples are learned again, and when all are."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Retriever: a memory that maps keys to values of any type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 

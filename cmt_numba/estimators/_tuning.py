@@ -1,7 +1,5 @@
 """Tuning of classifiers whose classes have too few examples for cross-validation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Votes of neighbors, weighted by distance, score or similarity."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .._forest import NONE, Rows, as_matrix

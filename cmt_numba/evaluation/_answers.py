@@ -1,7 +1,5 @@
 """Analysis of predictions: the most confused classes, and the calibration of probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Batch evaluation: training on all examples and testing on held-out examples (section 4.2 of the paper)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Shape of trees."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

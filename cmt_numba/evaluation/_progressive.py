@@ -1,7 +1,5 @@
 """Progressive validation: every example is predicted before it is learned (section 4.1; Blum et al., 1999)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Rivals: simple models with which an estimator is compared."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Sequence

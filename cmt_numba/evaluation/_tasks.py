@@ -1,7 +1,5 @@
 """Predictions and measures for the evaluation tasks: classes, labels and retrieval."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

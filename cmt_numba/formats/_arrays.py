@@ -1,7 +1,5 @@
 """Reader for NumPy arrays and SciPy sparse matrices in ``.npz`` files."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Reader for tables with one JSON object per line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The kinds of a table's columns: number, category or text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import partial

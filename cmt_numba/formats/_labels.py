@@ -1,7 +1,5 @@
 """Parsing of labels, which are integers or names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 

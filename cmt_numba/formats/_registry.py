@@ -1,7 +1,5 @@
 """The list of readers, and detection of a file's format."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from os import PathLike

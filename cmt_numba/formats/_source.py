@@ -1,7 +1,5 @@
 """The base class of the readers, their options, and batches of rows."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The base class of table readers, and the readers for CSV and Parquet files."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """Reading of plain or gzip-compressed text files in blocks of whole lines."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ change their meaning. If a method or a parameter is renamed, only the operation 
 operation changes its meaning, it gets a new version, and the old version remains.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Safe opening of a folder's files, and the file that locks it and counts acknowledged changes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """The folder of a durable object, with its snapshot, its journal and the number of the last acknowledged change."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """``InFolder``, the public methods that all objects in folders share, and ``ObjectForm``, which a class adapts."""
 
-from __future__ import annotations
-
 import os
 from typing import Any, ClassVar, Self
 

@@ -1,7 +1,5 @@
 """Classification by votes of approximate nearest neighbors."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 

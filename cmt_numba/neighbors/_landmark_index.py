@@ -1,7 +1,5 @@
 """Approximate nearest neighbors by vector quantisation."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np

@@ -3,8 +3,6 @@
 Python objects become a JSON document, stored as an array of bytes.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reading and writing of files with arrays and JSON fields. The package docstring describes the layout."""
 
-from __future__ import annotations
-
 import errno
 import json
 import mmap as memory_map

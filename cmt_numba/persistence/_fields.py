@@ -3,8 +3,6 @@
 Files, snapshots and pickles are made from the same table.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, Self

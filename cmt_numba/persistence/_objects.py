@@ -1,7 +1,5 @@
 """Saving and loading of objects."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Collection, Iterator

@@ -1,7 +1,5 @@
 """Reports of evaluations as self-contained HTML files with tables and plots, but without scripts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any

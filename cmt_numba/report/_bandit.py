@@ -1,7 +1,5 @@
 """Reports of off-policy evaluations."""
 
-from __future__ import annotations
-
 from os import PathLike
 from typing import Any
 

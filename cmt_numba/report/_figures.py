@@ -1,7 +1,5 @@
 """Plots of results as SVG images that inherit the colours and font of the page."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The report of what a memory has learned from rewards."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from os import PathLike
 

@@ -1,7 +1,5 @@
 """HTML pages with a headline, figures and tables, each in one file."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version

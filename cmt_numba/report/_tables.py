@@ -1,7 +1,5 @@
 """Tables of results for the terminal and for reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from .._display import ResultTable, format_value

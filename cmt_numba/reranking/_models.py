@@ -1,7 +1,5 @@
 """Training, validation and storage of reward models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Query-document pairs, and the features of these pairs on which models are trained."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

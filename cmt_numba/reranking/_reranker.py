@@ -1,7 +1,5 @@
 """Reranking of search results by predicted rewards."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field

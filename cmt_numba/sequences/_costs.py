@@ -1,7 +1,5 @@
 """Costs of edits, and the gradient steps that learn them."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any, NamedTuple, Self
 

@@ -1,7 +1,5 @@
 """An edit distance with trainable costs."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from types import SimpleNamespace

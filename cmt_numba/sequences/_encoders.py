@@ -1,7 +1,5 @@
 """Encoders of text, melodies and real values as sequences over small alphabets."""
 
-from __future__ import annotations
-
 import unicodedata
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kinds of fields of alphabets, costs and sequences in files."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any
 

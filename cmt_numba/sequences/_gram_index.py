@@ -1,7 +1,5 @@
 """An index of n-grams, which finds candidates among many or long sequences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

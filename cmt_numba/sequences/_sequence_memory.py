@@ -1,7 +1,5 @@
 """A memory of sequences that is searched by edit distance and learns from feedback."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, Self
 

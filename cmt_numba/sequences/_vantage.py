@@ -5,8 +5,6 @@ dissimilarity spaces, 2007). Raised to a small enough power below 1, almost any 
 but the bounds become weaker. A power above 1 tightens the bounds of a metric, but some bounds become wrong.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

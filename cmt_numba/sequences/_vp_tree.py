@@ -1,7 +1,5 @@
 """Vantage-point trees for nearest-neighbour search in metric spaces."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 

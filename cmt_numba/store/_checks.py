@@ -1,7 +1,5 @@
 """Checks of keys, payloads and vectors."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from datetime import date, time

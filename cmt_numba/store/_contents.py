@@ -1,7 +1,5 @@
 """``StoreContents``: the records and the vectors of a store, changed together in memory, in a folder or in a file."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Sized

@@ -1,7 +1,5 @@
 """Encoders, which compute the vectors of texts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Eviction policies, which choose the memories that a full store removes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

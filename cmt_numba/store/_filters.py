@@ -1,7 +1,5 @@
 """Evaluation of filters: the ids of matching memories, cached until the store changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from typing import Any
 from uuid import uuid4

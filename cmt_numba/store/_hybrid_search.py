@@ -1,7 +1,5 @@
 """Searches by vectors, by words, or by both."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``MemoryStore``: vectors and texts with keys and payloads."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Memories of other shards, for whose rewards a store learns as well."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self
 

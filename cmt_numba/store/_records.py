@@ -1,7 +1,5 @@
 """Records of a store: an SQLite table of keys and payloads, and a table of keys in memory for queries."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

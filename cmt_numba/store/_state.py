@@ -1,7 +1,5 @@
 """``StoreState``: the vectors and words of a store, with everything else that is not in its database."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from functools import partial

@@ -6,8 +6,6 @@ Values are bound as parameters. Field names are quoted in the text of the statem
 indexes on them otherwise. Names that cannot be quoted are refused.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable

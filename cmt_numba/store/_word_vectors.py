@@ -1,7 +1,5 @@
 """``WordVectors``: texts as sparse vectors, from whose inner products with queries a feedback model learns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Words of texts, hashed to 31 bits, so that a vocabulary need not be kept."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Code that vectorizers and text classifiers share: validation and files."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """BM25 keys: sparse vectors of documents and queries whose inner product is the BM25 score."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field

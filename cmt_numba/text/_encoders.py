@@ -1,7 +1,5 @@
 """Pretrained encoders that turn texts into vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A text classifier that learns feature vectors together with a linear model of the classes."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable, Iterable

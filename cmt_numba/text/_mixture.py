@@ -1,7 +1,5 @@
 """Weights of a text classifier's scorers, and its confidence, learned from held-out texts."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 

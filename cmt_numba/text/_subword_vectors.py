@@ -1,7 +1,5 @@
 """Word vectors with subword information, and dense keys that average them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field

@@ -5,8 +5,6 @@ likelihood of the rewards under the softmax of the scores, times a normal prior.
 over the idf plus a deviation. A few queries suffice to learn the curve, so even rare terms get useful weights.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The text classifier."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Iterable

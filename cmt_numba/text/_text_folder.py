@@ -3,8 +3,6 @@
 ``OPERATIONS`` is part of the file format. Never change the arguments or the meaning of an existing name and version.
 """
 
-from __future__ import annotations
-
 import zlib
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Vocabularies of words and n-grams, and the text features that have vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from types import SimpleNamespace

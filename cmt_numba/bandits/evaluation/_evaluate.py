@@ -1,7 +1,5 @@
 """Evaluation of policies by all estimators, with warnings if the log does not support the estimates."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any

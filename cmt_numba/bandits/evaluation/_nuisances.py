@@ -1,7 +1,5 @@
 """Estimates of propensities and expected rewards from a log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

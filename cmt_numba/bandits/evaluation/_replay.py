@@ -1,7 +1,5 @@
 """Replay evaluation of learning policies (Li et al., 2010, Algorithm 3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
