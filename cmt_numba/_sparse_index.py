@@ -215,12 +215,7 @@ class SparseIndex:
         return there
 
     def search(
-        self,
-        Q: Any,
-        k: int,
-        target_recall: float = 1.0,
-        among: AllowedRows | None = None,
-        n_threads: int = 1,
+        self, Q: Any, k: int, target_recall: float = 1.0, among: AllowedRows | None = None, n_threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and the float64 scores of the ``k`` best vectors for each row of a CSR array.
 

@@ -295,15 +295,7 @@ class ContextualMemoryTree:
         candidates = None
         if among is not None:
             candidates = forest.filters.of(among, None, lambda: engine.Filter(*checks.check_among(among)))
-        hits = engine.query_forest(
-            forest,
-            rows,
-            k,
-            n_leaves,
-            epsilon=epsilon,
-            among=candidates,
-            progress=progress,
-        )
+        hits = engine.query_forest(forest, rows, k, n_leaves, epsilon=epsilon, among=candidates, progress=progress)
         engine.note_returned(forest, hits.ids)
         return hits
 

@@ -24,13 +24,7 @@ from .columns import GrowingColumns, resized, with_room
 from .compaction import compacted
 from .eviction import EVICTIONS, Eviction, new_eviction
 from .exploration import explore_rows
-from .filtering import (
-    UNRESTRICTED,
-    Restriction,
-    are_few,
-    restriction_to,
-    score_slots,
-)
+from .filtering import UNRESTRICTED, Restriction, are_few, restriction_to, score_slots
 from .frontier import (
     Frontier,
     begin_search,
@@ -119,17 +113,7 @@ from .rows import (
     sort_cells,
     squared_length,
 )
-from .scorer import (
-    Probe,
-    ScorerLoss,
-    aim_probe,
-    gathered_dot,
-    new_probe,
-    probed_dot,
-    room_for_probe,
-    score,
-    value_of,
-)
+from .scorer import Probe, ScorerLoss, aim_probe, gathered_dot, new_probe, probed_dot, room_for_probe, score, value_of
 from .search import query_rows
 from .sparse_weights import copy_heavy_cells, find_cell, locate_or_insert_cells, request_cells, table_bits, table_start
 from .state import (

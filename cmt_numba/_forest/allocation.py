@@ -224,9 +224,7 @@ def with_tables(state: Any, size: int) -> Any:
         raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in total, but {size} are needed")
     table = np.empty((state.nodes.shape[0], size), state.routers.table.dtype)
     moved = state._replace(
-        nodes=state.nodes.copy(),
-        counters=state.counters.copy(),
-        routers=state.routers._replace(table=table),
+        nodes=state.nodes.copy(), counters=state.counters.copy(), routers=state.routers._replace(table=table)
     )
     copy_tables(linear_models(moved), state.routers.table)
     moved.counters[:, CELLS_WANTED] = 0

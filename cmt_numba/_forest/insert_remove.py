@@ -10,17 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._jit import (
-    address_of,
-    by_reference,
-    call_at,
-    inner,
-    inner_called,
-    inner_shared,
-    kernel,
-    prefetch,
-    release,
-)
+from .._jit import address_of, by_reference, call_at, inner, inner_called, inner_shared, kernel, prefetch, release
 from .key_store import drop_key, find_slot, key_of, longest_key, prefetch_key
 from .linear_model import (
     Workspace,

@@ -48,28 +48,14 @@ def new_bests(n, k, width):
 
 @inner
 def best_at(bests, i):
-    return Best(
-        bests.scores[i],
-        bests.ties[i],
-        bests.slots[i],
-        bests.n_found[i],
-        bests.waiting[i],
-        bests.n_waiting[i],
-    )
+    return Best(bests.scores[i], bests.ties[i], bests.slots[i], bests.n_found[i], bests.waiting[i], bests.n_waiting[i])
 
 
 @inner_allocating
 def new_best(k, width):
     """Return :class:`Best` for a single row."""
     bests = new_bests(1, k, width)
-    return Best(
-        bests.scores[0],
-        bests.ties[0],
-        bests.slots[0],
-        bests.n_found[0],
-        bests.waiting[0],
-        bests.n_waiting[0],
-    )
+    return Best(bests.scores[0], bests.ties[0], bests.slots[0], bests.n_found[0], bests.waiting[0], bests.n_waiting[0])
 
 
 @inner

@@ -284,10 +284,7 @@ def new_state(parameters: Parameters, streams: np.ndarray) -> State:
         leaves=np.array([[(0, NONE)]] * trees, LEAF),
         members=np.empty((trees, 1, 1), np.int32),
         leaf_of=np.empty((trees, 0), np.int32),
-        routers=Routers(
-            weights=np.empty((trees, 0), np.float32),
-            table=np.empty((trees, 0), WEIGHT_CELL),
-        ),
+        routers=Routers(weights=np.empty((trees, 0), np.float32), table=np.empty((trees, 0), WEIGHT_CELL)),
         scorer=new_scorer(),
         counters=counters,
         streams=streams.copy(),

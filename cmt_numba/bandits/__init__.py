@@ -7,14 +7,7 @@ from . import evaluation
 from ._base import Chosen, Policy
 from ._cmt_bandit import CMTBandit
 from ._logged import ArgmaxRegressor
-from ._policies import (
-    UCB1,
-    EpsilonGreedy,
-    HybridLinUCB,
-    LinearThompson,
-    LinUCB,
-    SquareCB,
-)
+from ._policies import UCB1, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, SquareCB
 
 _POLICIES = (CMTBandit, EpsilonGreedy, HybridLinUCB, LinUCB, LinearThompson, SquareCB, UCB1)
 

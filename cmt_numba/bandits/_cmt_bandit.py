@@ -604,12 +604,7 @@ class CMTBandit(Policy):
 
     def _regression(self) -> dict[str, np.ndarray]:
         state = self._state
-        return {
-            "scale": state.scale,
-            "map": state.map,
-            "matrix": state.matrix,
-            "target": state.target,
-        }
+        return {"scale": state.scale, "map": state.map, "matrix": state.matrix, "target": state.target}
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:

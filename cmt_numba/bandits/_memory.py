@@ -49,11 +49,7 @@ def rows_of_arrays(name: str, arrays: Arrays, n_features: int, sparse: bool) -> 
 
 def arrays_of_rows(name: str, rows: Rows) -> Arrays:
     """Return rows as arrays to save."""
-    return {
-        f"{name}.values": rows.values,
-        f"{name}.indices": rows.indices,
-        f"{name}.lengths": np.diff(rows.offsets),
-    }
+    return {f"{name}.values": rows.values, f"{name}.indices": rows.indices, f"{name}.lengths": np.diff(rows.offsets)}
 
 
 def joined_rows(parts: list[Rows], n_features: int, sparse: bool) -> Rows:

@@ -141,12 +141,7 @@ class LinUCB(Policy):
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "alpha": SCALE, "regularization": RIDGE}
 
     def __init__(
-        self,
-        n_actions: int | None = None,
-        *,
-        alpha: float = 1.0,
-        regularization: float = 1.0,
-        random_state: Any = None,
+        self, n_actions: int | None = None, *, alpha: float = 1.0, regularization: float = 1.0, random_state: Any = None
     ) -> None:
         self._start(locals())
 
@@ -269,12 +264,7 @@ class LinearThompson(Policy):
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE, "regularization": RIDGE}
 
     def __init__(
-        self,
-        n_actions: int | None = None,
-        *,
-        scale: float = 0.3,
-        regularization: float = 1.0,
-        random_state: Any = None,
+        self, n_actions: int | None = None, *, scale: float = 0.3, regularization: float = 1.0, random_state: Any = None
     ) -> None:
         self._start(locals())
 

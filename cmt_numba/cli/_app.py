@@ -324,10 +324,7 @@ def query(
     k: Annotated[
         int | None,
         typer.Option(
-            "-k",
-            metavar="K",
-            min=1,
-            help="Number of labels per row (default: one class, or all predicted labels).",
+            "-k", metavar="K", min=1, help="Number of labels per row (default: one class, or all predicted labels)."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per row.")] = False,
@@ -513,12 +510,10 @@ def info(
 @app.command()
 def warmup(
     kinds: Annotated[
-        list[WarmupKind] | None,
-        typer.Argument(metavar="[KIND]...", help=f"{', '.join(WarmupKind)} (default: all)."),
+        list[WarmupKind] | None, typer.Argument(metavar="[KIND]...", help=f"{', '.join(WarmupKind)} (default: all).")
     ] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", metavar="N", min=1, help="Number of processes (default: one per processor)."),
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Number of processes (default: one per processor).")
     ] = None,
     progress: given.Progress = None,
 ) -> None:

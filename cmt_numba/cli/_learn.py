@@ -62,7 +62,4 @@ def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: flo
     if "constant_accuracy" in found:
         found["constant_accuracy"] = 1.0 - found["constant_accuracy"]  # as an error, like the model's result
     names = [name for name in _SHOWN if name in found]
-    return [
-        ("held-out rows", y_held.shape[0]),
-        *((_SHOWN[name], f"{found[name]:.4f}") for name in names),
-    ]
+    return [("held-out rows", y_held.shape[0]), *((_SHOWN[name], f"{found[name]:.4f}") for name in names)]

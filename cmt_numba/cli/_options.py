@@ -95,8 +95,7 @@ Features = Annotated[
     _reading("--features", metavar="N", min=1, help="Number of features of sparse data. Saves a pass over the file."),
 ]
 Bits = Annotated[
-    int,
-    _reading("--bits", metavar="BITS", min=1, max=30, help="Hash words and feature names into 2**BITS features."),
+    int, _reading("--bits", metavar="BITS", min=1, max=30, help="Hash words and feature names into 2**BITS features.")
 ]
 Label = Annotated[
     str | None,

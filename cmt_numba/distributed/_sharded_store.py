@@ -157,12 +157,7 @@ class ShardedStore:
     # Queries
 
     def query(
-        self,
-        X: Any = None,
-        k: int = 10,
-        where: Any = None,
-        target_recall: float | None = None,
-        texts: Any = None,
+        self, X: Any = None, k: int = 10, where: Any = None, target_recall: float | None = None, texts: Any = None
     ) -> ShardedResults:
         """Return the best memories for each row; see :meth:`cmt_numba.MemoryStore.query`.
 

@@ -249,8 +249,7 @@ class ParquetSource(TableSource):
         for path, file in files:
             if set(file.schema_arrow.names) != set(names):
                 raise FormatError(
-                    path,
-                    f"must have the same columns as {files[0][0].name}, got {_listed(file.schema_arrow.names)}",
+                    path, f"must have the same columns as {files[0][0].name}, got {_listed(file.schema_arrow.names)}"
                 )
         self.extent = sum(file.metadata.num_rows for _, file in files)
         return list(names)

@@ -39,9 +39,7 @@ def _enter_returned(tree: ContextualMemoryTree, ids: np.ndarray) -> None:
 OPERATIONS: dict[tuple[str, int], Operation] = {
     ("insert", 1): Operation("insert", {"keys": "X"}),
     ("update", 1): Operation(
-        "update",
-        {"keys": "X", "hits": "hits", "rewards": "rewards", "rate": "key_learning_rate"},
-        {"rate": 0.0},
+        "update", {"keys": "X", "hits": "hits", "rewards": "rewards", "rate": "key_learning_rate"}, {"rate": 0.0}
     ),
     ("teach", 1): Operation("teach", {"keys": "X", "ids": "ids", "passes": "n_passes", "afresh": "afresh"}),
     ("remove", 1): Operation("remove", {"ids": "ids"}),
@@ -56,14 +54,7 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
 
 _OF_OWNER = frozenset({"lock", "_lock", "journal", "has_warned"})  # attributes of a forest that a restored one keeps
 # counters that differ if the trees differ
-_COMPARED = [
-    forests.ROOT,
-    forests.COUNT,
-    forests.NODES_END,
-    forests.FREE_NODE,
-    forests.LEAVES_END,
-    forests.FREE_LEAF,
-]
+_COMPARED = [forests.ROOT, forests.COUNT, forests.NODES_END, forests.FREE_NODE, forests.LEAVES_END, forests.FREE_LEAF]
 
 
 def fingerprint(tree: ContextualMemoryTree) -> dict[str, int]:

@@ -17,10 +17,7 @@ S = TypeVar("S", bound="Saved")
 
 
 def write_object(
-    path: str | os.PathLike[str],
-    gather: Callable[[], Contents],
-    made_of: Callable[[Contents], Any],
-    mode: int = 0o666,
+    path: str | os.PathLike[str], gather: Callable[[], Contents], made_of: Callable[[Contents], Any], mode: int = 0o666
 ) -> None:
     """Write a tree or an estimator to a file, after checking that its contents can be loaded.
 

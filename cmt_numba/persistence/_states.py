@@ -21,11 +21,7 @@ VALUES = frozenset({"keys.values", "routers.weights"})
 
 _STREAMS = "streams"
 
-AT_REST = {
-    forests.CELLS_WANTED: 0,
-    forests.MOVING_PLACE: forests.NONE,
-    forests.MOVED_FROM: forests.NONE,
-}
+AT_REST = {forests.CELLS_WANTED: 0, forests.MOVING_PLACE: forests.NONE, forests.MOVED_FROM: forests.NONE}
 """The counters that are used only during a step, with their values in files."""
 
 

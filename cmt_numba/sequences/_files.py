@@ -47,12 +47,7 @@ def _costs(n_axes: int) -> files.ArrayField:
 
 
 COSTS = files.TupleField(
-    Costs,
-    pairs=_costs(2),
-    swaps=_costs(2),
-    openings=_costs(1),
-    ends=_costs(1),
-    normalized=files.FlagField(),
+    Costs, pairs=_costs(2), swaps=_costs(2), openings=_costs(1), ends=_costs(1), normalized=files.FlagField()
 )
 SEQUENCES = files.TupleField(Sequences, symbols=files.ArrayField(np.int32), offsets=files.ArrayField(np.int64))
 

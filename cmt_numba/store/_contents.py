@@ -94,12 +94,7 @@ class StoreContents(DurableForm):
     _database: MemoryDatabase | None
     journal: Journal | None
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None,
-        given: dict[str, Any],
-        durability: Durability,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None, given: dict[str, Any], durability: Durability) -> None:
         options = StoreOptions.of(given)
         self._begin(StoreState(options))
         self._given = given

@@ -227,12 +227,7 @@ class MemoryStore:
 
     @keeps_interpreter
     def query(
-        self,
-        X: Any = None,
-        k: int = 10,
-        where: Any = None,
-        target_recall: float | None = None,
-        texts: Any = None,
+        self, X: Any = None, k: int = 10, where: Any = None, target_recall: float | None = None, texts: Any = None
     ) -> Results:
         """Return the best memories for each row, by vectors, by the words of texts, or by both.
 

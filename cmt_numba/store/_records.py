@@ -385,11 +385,7 @@ class Records:
     # Changes, in a transaction
 
     def insert(
-        self,
-        ids: np.ndarray,
-        keys: Sequence[Key],
-        payloads: Sequence[str | None],
-        texts: Sequence[str | None],
+        self, ids: np.ndarray, keys: Sequence[Key], payloads: Sequence[str | None], texts: Sequence[str | None]
     ) -> None:
         """Write new records."""
         rows = zip(ids.tolist(), keys, payloads, texts, strict=True)

@@ -59,12 +59,7 @@ class Estimate:
         return float(self.weights.sum()) ** 2 / squares if squares > 0.0 else 0.0
 
     def interval(
-        self,
-        method: str = "bernstein",
-        *,
-        confidence: float = 0.95,
-        n_resamples: int = 1000,
-        random_state: Any = 0,
+        self, method: str = "bernstein", *, confidence: float = 0.95, n_resamples: int = 1000, random_state: Any = 0
     ) -> tuple[float, float]:
         """Return a confidence interval for the value.
 
