@@ -95,8 +95,7 @@ class SparseIndex:
     def ids(self) -> np.ndarray:
         """The ids of all vectors, in no particular order."""
         ids = self._ids[: self._n_slots]
-        stored: np.ndarray = ids[ids != NONE]
-        return stored
+        return ids[ids != NONE]
 
     @property
     def nbytes(self) -> int:

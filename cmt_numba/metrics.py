@@ -105,11 +105,6 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     inverse_propensities : array-like, shape (n_labels,), optional
         The weight of each label, see :func:`inverse_propensities`. The result is then the propensity-scored precision
         of Jain et al. (2016), divided by that of the best possible rankings.
-
-    Returns
-    -------
-    float
-        The precision, in [0, 1].
     """
     return _gain_at(Y, ranked, np.ones(check_wanted("k", k, 0)), inverse_propensities, by_row=False)
 
@@ -154,11 +149,6 @@ def inverse_propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
     a, b : float
         Parameters of the data set. The authors use 0.5 and 0.4 for Wikipedia, 0.6 and 2.6 for Amazon, and 0.55 and 1.5
         for most other data.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_labels,)
-        The inverse propensities, which are at least 1.
     """
     a, b = check_real("a", a, 0.0, 1e6), check_real("b", b, 0.0, 1e6, above=True)
     Y = indicators("Y", Y)
@@ -175,11 +165,6 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
         Ids for each row from the evaluated search and from an exact search, best first, padded with -1.
     k : int
         Number of ids of each row to evaluate, at most 1,000,000.
-
-    Returns
-    -------
-    float
-        The recall, in [0, 1].
     """
     k = check_wanted("k", k, 0)
     found, exact = _first_columns("found", found, k), _first_columns("exact", exact, k)
@@ -227,8 +212,7 @@ def _first_columns(name: str, ids: Any, k: int) -> np.ndarray:
         raise TypeError(f"{name} must be integers, got {ids.dtype}")
     if ids.ndim != 2 or ids.shape[1] < k:
         raise ValueError(f"{name} must have two dimensions and at least {k} columns, got shape {ids.shape}")
-    first: np.ndarray = ids[:, :k]
-    return first
+    return ids[:, :k]
 
 
 def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row: bool) -> float:
@@ -266,8 +250,7 @@ def _contains(Y: scipy.sparse.csr_array, labels: np.ndarray) -> np.ndarray:
     width = np.int64(Y.shape[1])
     own = np.repeat(np.arange(Y.shape[0], dtype=np.int64), np.diff(Y.indptr)) * width + Y.indices
     asked = np.arange(Y.shape[0], dtype=np.int64)[:, None] * width + labels
-    found: np.ndarray = np.isin(asked, own) & (labels != NONE)
-    return found
+    return np.isin(asked, own) & (labels != NONE)
 
 
 def _best_gains(Y: scipy.sparse.csr_array, worth_of: np.ndarray, discounts: np.ndarray) -> np.ndarray:
@@ -278,5 +261,4 @@ def _best_gains(Y: scipy.sparse.csr_array, worth_of: np.ndarray, discounts: np.n
     place = np.arange(row.size) - np.repeat(Y.indptr[:-1], np.diff(Y.indptr))
     counted = place < discounts.size
     gains = worth[counted] * discounts[place[counted]]
-    best: np.ndarray = np.bincount(row[counted], weights=gains, minlength=Y.shape[0])
-    return best
+    return np.bincount(row[counted], weights=gains, minlength=Y.shape[0])

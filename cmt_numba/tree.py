@@ -180,13 +180,7 @@ class ContextualMemoryTree:
         return bool(forest.lock.read(lambda: forest.slots_of(np.array([memory_id], np.int64)))[0] >= 0)
 
     def leaves(self) -> Leaves:
-        """Return the tree, the depth and the size of every leaf. An empty tree is a single leaf.
-
-        Returns
-        -------
-        Leaves
-            The arrays ``tree``, ``depth`` and ``size``: int64, with one entry for each leaf.
-        """
+        """Return the ``tree``, ``depth`` and ``size`` of every leaf. An empty tree is a single leaf."""
         return self._forest.leaves()
 
     def plot(self) -> Any:
@@ -195,11 +189,6 @@ class ContextualMemoryTree:
         The panels show the depths of all leaves, the sizes of all leaves, and the accuracy of the routers at each
         depth. The accuracy is the fraction of inserted memories that routers, after training on them, sent to the side
         that they were trained to choose.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The figure. Notebooks display it, and ``figure.savefig("tree.svg")`` writes it to a file.
         """
         return engine.plot_forest(self._forest)
 

@@ -287,13 +287,11 @@ class FeedbackModel:
     def chances(self, scores: np.ndarray) -> np.ndarray:
         """Return the probability of a reward of 1 for scores of :meth:`rank`."""
         odds = scores * self._state.weights[SIMILAR] + self._state.weights[CONSTANT]
-        chances: np.ndarray = 1.0 / (1.0 + np.exp(-np.clip(odds, -30.0, 30.0)))
-        return chances
+        return 1.0 / (1.0 + np.exp(-np.clip(odds, -30.0, 30.0)))
 
     def counts(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of rewards of each memory."""
-        counts: np.ndarray = np.append(self._state.figures[: self._n, SHOWN], 0.0)[self._find(ids)]
-        return counts
+        return np.append(self._state.figures[: self._n, SHOWN], 0.0)[self._find(ids)]
 
     def has_any(self, ids: np.ndarray) -> bool:
         """Return whether one of the memories has rewards."""

@@ -54,8 +54,7 @@ class LearnedSearch:
         Candidates are those of :meth:`candidates`.
         """
         if not self.model.is_used:
-            found: tuple[np.ndarray, np.ndarray] = index.search(Q, k, target_recall, among, n_threads)
-            return found
+            return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)
         mapped, transformed = self.model.map(queries)
         candidates = self._candidates(index, Q, queries, transformed, k, target_recall, among, n_threads)
@@ -91,8 +90,7 @@ class LearnedSearch:
     def candidates(self, index: Any, Q: Any, k: int) -> np.ndarray:
         """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
         if not self.model.is_used:
-            ids: np.ndarray = index.search(Q, k, 1.0)[0]
-            return ids
+            return index.search(Q, k, 1.0)[0]
         queries = self.model.prepare(Q)
         return self._candidates(index, Q, queries, self.model.map(queries)[1], k, 1.0, None, 1)
 
@@ -306,8 +304,7 @@ def _lengths(Q: Any) -> np.ndarray:
     else:
         rows = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
         lengths = np.sqrt(np.bincount(rows, np.square(Q.data.astype(np.float64)), Q.shape[0]))
-    at_least: np.ndarray = np.maximum(lengths, 1e-30)
-    return at_least
+    return np.maximum(lengths, 1e-30)
 
 
 def _scores(metric: str, Q: np.ndarray, vectors: np.ndarray) -> np.ndarray:

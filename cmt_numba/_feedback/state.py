@@ -85,8 +85,7 @@ class Learned(NamedTuple):
 
 def first_precision() -> np.ndarray:
     """Return the precision of the first weights."""
-    precision: np.ndarray = np.diag(_RIDGE / np.maximum(np.abs(FIRST_WEIGHTS[:N_REGRESSED]), 1.0) ** 2)
-    return precision
+    return np.diag(_RIDGE / np.maximum(np.abs(FIRST_WEIGHTS[:N_REGRESSED]), 1.0) ** 2)
 
 
 def new_state(width: int) -> Learned:

@@ -54,10 +54,7 @@ def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
 
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
-    """Return a state with room for ``n_rows`` more memories, or the same state if it has room.
-
-    Sparse keys have ``n_cells`` cells in total.
-    """
+    """Return a state with room for ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells."""
     leaf_of, members = state.leaf_of, state.members
     keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells)
     capacity = keys.ids.size
@@ -161,10 +158,7 @@ def with_more(state: State, status: int, n_memories: int) -> State:
 
 
 def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
-    """Return a state whose large arrays usually have room for a change of ``n_rows`` memories.
-
-    The capacity is chosen for a forest that will soon hold ``n_memories``.
-    """
+    """Return a state with room for ``n_rows`` in its large arrays, for a forest of ``n_memories`` soon."""
     of_places = state.nodes.nbytes + state.routers.weights.nbytes + state.members.nbytes
     of_tables = state.routers.table.nbytes
     if max(of_places, of_tables) < WORTH_GROWING_BEFORE:
@@ -233,10 +227,7 @@ def with_tables(state: Any, size: int) -> Any:
 
 @kernel
 def copy_tables(models, source):
-    """Copy the tables of ``models`` from ``source`` to contiguous cells of ``models.table``, which must have room.
-
-    Also writes the table starts in the nodes, and the table counters.
-    """
+    """Copy tables, their starts and their counters to contiguous cells of ``models``, which must have room."""
     models = by_reference(models)
     for t in range(models.counters.shape[0]):
         end = np.int64(0)

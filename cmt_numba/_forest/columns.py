@@ -40,11 +40,6 @@ class GrowingColumns:
 
     An object never changes its length: :meth:`appended` returns a longer object that shares its memory. Reader threads
     therefore do not notice an append in another thread, and a failed change has no effect.
-
-    Parameters
-    ----------
-    *columns : ndarray
-        The columns. They may be modified in place.
     """
 
     __slots__ = ("_room", "columns")
@@ -58,10 +53,7 @@ class GrowingColumns:
         return len(self.columns[0])
 
     def appended(self, *further: np.ndarray) -> Self:
-        """Return these columns followed by additional entries.
-
-        The columns are copied if they have no spare capacity or if other entries have already been appended to them.
-        """
+        """Return these columns and more entries, in the same memory unless that is full or used already."""
         n, (n_used, arrays) = len(self), self._room
         stop = n + len(further[0])
         room = self._room

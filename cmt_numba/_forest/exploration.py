@@ -28,10 +28,7 @@ def explores(query, row):
 
 @inner
 def path(trees, routers, t, place, n_steps, x):
-    """Follow the routers from ``place`` to a leaf, but pass at most ``n_steps`` nodes (PATH, Algorithm 1).
-
-    Returns the place reached and the number of nodes passed.
-    """
+    """Follow routers from ``place`` past up to ``n_steps`` nodes (PATH); return the place and the number."""
     passed = 0
     while place >= 0 and passed < n_steps:
         margin = margin_of(routers, t, place, x)

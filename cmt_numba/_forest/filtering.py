@@ -118,10 +118,7 @@ def _score_slots(trees, keys, scorer, best, probe, rows, row, slots):
 
 @kernel
 def score_slots(view, query, slots, ids, scores):
-    """Find the best memories in ``slots`` for the rows ``first:stop`` by scoring all of them.
-
-    Writes these rows of ``ids`` and ``scores``, int64 and float32 of shape (n, k).
-    """
+    """Write the best of the memories in ``slots`` for the rows ``first:stop``, by scoring all of them."""
     forest = by_reference(view)
     trees, keys, scorer = forest.trees, forest.keys, forest.scorer
     probe = new_probe(query.rows, query.first, query.stop)

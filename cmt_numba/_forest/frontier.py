@@ -39,10 +39,7 @@ ENTRY = np.dtype([("cost", np.float32), ("tree", np.int32), ("place", np.int32)]
 
 
 class Frontier(NamedTuple):
-    """A binary heap of places, the cheapest first, and the current path.
-
-    For several simultaneous searches, both arrays have an additional first axis.
-    """
+    """A binary heap of places, the cheapest first, and the current path; with an axis for several searches."""
 
     heap: np.ndarray  # ENTRY (places,)
     here: np.ndarray  # HERE (1,)

@@ -31,10 +31,7 @@ def hash_number(number, size):
 
 @inner
 def find_feature(cells, start, bits, feature):
-    """Return the cell of a feature or, if it is missing, the complement of the empty cell to insert it into.
-
-    The table is ``cells[start : start + 2**bits]``. ``feature`` must not be NONE.
-    """
+    """Return the cell of a feature in ``cells[start : start + 2**bits]``, or the complement of its empty cell."""
     mask = (1 << bits) - 1
     cell = hash_feature(feature, bits)
     while True:
@@ -48,10 +45,7 @@ def find_feature(cells, start, bits, feature):
 
 @inner
 def find_place(table, entered, wanted, home):
-    """Return the cell whose place ``p`` has ``entered[p] == wanted``.
-
-    If no cell has such a place, return the complement of the empty cell to insert the place into.
-    """
+    """Return the cell whose place ``p`` has ``entered[p] == wanted``, or the complement of the empty cell for it."""
     mask = table.size - 1
     cell = home
     while table[cell] != NONE:

@@ -34,72 +34,49 @@ class Query(NamedTuple):
 
 
 class Exploration(NamedTuple):
-    """The exploration of a query, with one entry for each row. ``update`` trains routers on it.
-
-    Attributes
-    ----------
-    tree : ndarray of int32, shape (n,)
-        The explored tree, or -1 if the row did not explore.
-    node : ndarray of int32, shape (n,)
-        The internal node at which a side was drawn, or -1 if the row did not explore or drew memories from a leaf.
-    generation : ndarray of int32, shape (n,)
-        A counter that distinguishes the node from later nodes with the same number.
-    side : ndarray of int8, shape (n,)
-        The side drawn: 0 for left, 1 for right, -1 for none.
-    probability : ndarray of float32, shape (n,)
-        The probability of the side drawn, or NaN if none was drawn.
-    """
+    """The exploration of a query, with one entry for each row. ``update`` trains routers on it."""
 
     tree: np.ndarray
+    """The explored tree, or -1 if the row did not explore (int32, shape (n,))."""
     node: np.ndarray
+    """The internal node at which a side was drawn, or -1 if the row did not explore or drew memories from a leaf
+    (int32, shape (n,))."""
     generation: np.ndarray
+    """A counter that distinguishes the node from later nodes with the same number (int32, shape (n,))."""
     side: np.ndarray
+    """The side drawn: 0 for left, 1 for right, -1 for none (int8, shape (n,))."""
     probability: np.ndarray
+    """The probability of the side drawn, or NaN if none was drawn (float32, shape (n,))."""
 
 
 Exploration.__module__ = _PUBLIC_MODULE
 
 
 class Explored(NamedTuple):
-    """The exploration of one row.
-
-    Attributes
-    ----------
-    tree : int
-        The explored tree.
-    node : int or None
-        The internal node at which a side was drawn, or None if memories were drawn from a leaf.
-    side : {"left", "right"} or None
-        The side drawn, or None if memories were drawn from a leaf.
-    probability : float or None
-        The probability of the side drawn, or None if memories were drawn from a leaf.
-    """
+    """The exploration of one row."""
 
     tree: int
+    """The explored tree."""
     node: int | None
+    """The internal node at which a side was drawn, or None if memories were drawn from a leaf."""
     side: Literal["left", "right"] | None
+    """The side drawn, or None if memories were drawn from a leaf ({"left", "right"} or None)."""
     probability: float | None
+    """The probability of the side drawn, or None if memories were drawn from a leaf."""
 
 
 Explored.__module__ = _PUBLIC_MODULE
 
 
 class Hits(NamedTuple):
-    """The answers to a query.
-
-    Attributes
-    ----------
-    ids : ndarray of int64, shape (n, k)
-        Memory ids, best first. Rows with fewer than ``k`` memories are padded with -1.
-    scores : ndarray of float32, shape (n, k)
-        The scores of the memories, padded with ``-inf``.
-    exploration : Exploration
-        The exploration, for :meth:`ContextualMemoryTree.update`.
-    """
+    """The answers to a query."""
 
     ids: NDArray[np.int64]
+    """Memory ids, best first. Rows with fewer than ``k`` memories are padded with -1. (Int64, shape (n, k).)"""
     scores: NDArray[np.float32]
+    """The scores of the memories, padded with ``-inf`` (float32, shape (n, k))."""
     exploration: Exploration
+    """The exploration, for :meth:`ContextualMemoryTree.update`."""
 
     def explored(self, row: int) -> Explored | None:
         """Return the exploration of a row, or None if the row did not explore."""
@@ -234,10 +211,7 @@ def certain(ids: np.ndarray) -> np.ndarray:
 
 
 def are_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return whether each of ``ids`` is in the same row of ``others``; False for NONE.
-
-    The shapes are (n, k) and (n, m), and the result has shape (n, k).
-    """
+    """Return whether each of ``ids`` (n, k) is in the same row of ``others`` (n, m); False for NONE."""
     span = max(ids.max(initial=0), others.max(initial=0)) + 1
     rows = np.arange(ids.shape[0], dtype=np.int64)[:, None] * span
     codes = (others + rows)[others != NONE]

@@ -90,10 +90,7 @@ def _teach(parameters, trees, routers, t, node, x, work):
 
 @inner_called
 def _split(view, t, leaf, work):
-    """Replace a full leaf by an internal node above two leaves (Algorithm 5, lines 3 to 7).
-
-    Returns DONE, or the status of a full array without changing anything.
-    """
+    """Replace a full leaf by a node above two leaves (Algorithm 5, lines 3 to 7); return DONE or the full array."""
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
     if not has_node(trees, t):
@@ -337,10 +334,7 @@ def begin_reroutes(counters: np.ndarray, n: int) -> None:
 
 @kernel
 def undo_moves(view):
-    """Undo the current move in each tree: put a rerouted memory back into its leaf, and drop a new memory.
-
-    Writes the shape of the trees.
-    """
+    """Undo each tree's move: put a rerouted memory back into its leaf, and drop a new memory."""
     trees = by_reference(view).trees
     for t in range(trees.counters.shape[0]):
         _undo_move(trees, t)
@@ -393,10 +387,7 @@ def _remove_slot(trees, routers, keys, t, slot, last):
 
 @kernel
 def withdraw_slots(view, first):
-    """Remove the newest memories, in slots ``first`` and above, from the trees and the key store, and free their ids.
-
-    Writes the trees and the keys.
-    """
+    """Remove the newest memories, in slots ``first`` and above, from trees and keys, and free their ids."""
     forest = by_reference(view)
     trees, keys = forest.trees, forest.keys
     for t in range(trees.counters.shape[0]):
@@ -410,10 +401,7 @@ def withdraw_slots(view, first):
 
 @kernel
 def remove_memories(view, recency, ids):
-    """Remove the memories ``ids`` from every tree, from the key store and from ``recency``.
-
-    Writes all arrays except ``ids``.
-    """
+    """Remove the memories ``ids`` from every tree, from the key store and from ``recency``."""
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
     for i in range(ids.size):

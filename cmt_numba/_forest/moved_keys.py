@@ -29,26 +29,7 @@ _TINY = np.float32(1e-6)  # a moved key shorter than this has cancelled out, and
 def moved_keys(
     state: State, rows: Rows, slots: np.ndarray, rewards: np.ndarray, rate: float
 ) -> tuple[np.ndarray, Rows]:
-    """Return the memories whose keys move, and their new unit-length keys.
-
-    Parameters
-    ----------
-    state : State
-        The state of a forest with dense keys.
-    rows : Rows
-        The rows of the query.
-    slots : ndarray of int64, shape (n, k)
-        The slots of the memories found for each row, padded with NONE.
-    rewards : ndarray of float32, shape (n, k)
-        The reward of each memory.
-    rate : float
-        The maximum length of a step.
-
-    Returns
-    -------
-    tuple of (ndarray of int64, Rows)
-        The slots of the moved memories in ascending order, and the new keys.
-    """
+    """Return the slots of memories that rewards move by up to ``rate``, ascending, and their new unit-length keys."""
     there = slots != NONE
     most = np.where(there, rewards, 0.0).max(axis=1, initial=0.0)
     least = np.where(there, rewards, 1.0).min(axis=1, initial=1.0)
@@ -72,8 +53,7 @@ def moved_keys(
 
 def _lengths(rows: np.ndarray) -> np.ndarray:
     """Return the Euclidean lengths of rows, shape (n, 1)."""
-    lengths: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
-    return lengths
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
 
 
 def _scores(state: State, asked: np.ndarray, keys: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -89,5 +69,4 @@ def _chances(scores: np.ndarray, there: np.ndarray) -> np.ndarray:
     """Return the softmax of each row of ``scores`` where ``there`` is true, and 0 elsewhere."""
     logits = np.where(there, _STEEPNESS * scores, -np.inf)
     chances = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.finfo(np.float64).max))
-    shares: np.ndarray = chances / np.maximum(chances.sum(axis=1, keepdims=True), _LEAST_CHANCE)
-    return shares
+    return chances / np.maximum(chances.sum(axis=1, keepdims=True), _LEAST_CHANCE)

@@ -58,10 +58,7 @@ def _add_row(trees, routers, keys, scorer, best, probe, query, row, ids, shown):
 
 @kernel
 def add_explored(view, query, ids, shown):
-    """Increase ``shown[i, j]`` by the probability that exploration shows the memory ``ids[i, j]`` to row ``i``.
-
-    Writes the rows ``first:stop`` of ``shown``, float64 of shape (n, k).
-    """
+    """Add to ``shown[i, j]`` the probability that exploration shows row ``i`` the memory ``ids[i, j]``."""
     forest = by_reference(view)
     trees, routers, keys, scorer = forest.trees, forest.routers, forest.keys, forest.scorer
     probe = new_probe(query.rows, query.first, query.stop)

@@ -52,10 +52,7 @@ def _score_memories(keys, scorer, probe, rows, row, hits, comparison):
 
 @inner
 def _find_right(comparison, rewards, row):
-    """Return the position of the memory with the highest reward, or NONE if all memories were removed.
-
-    Among equal rewards the highest score wins.
-    """
+    """Return the position of the memory with the highest reward, then score, or NONE if all were removed."""
     right = NONE
     for i in range(comparison.slots.size):
         if comparison.slots[i] == NONE:

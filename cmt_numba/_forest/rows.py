@@ -200,10 +200,7 @@ def _largest(values, n):
 
 @kernel
 def keep_heaviest(rows, n, values, indices, offsets):
-    """Copy each sparse row's ``n`` cells with the largest absolute values; return the number of copied cells.
-
-    Writes ``values``, ``indices`` and ``offsets``, which must have room. Cells keep their order.
-    """
+    """Copy each sparse row's ``n`` largest cells in order of position; return the number of copied cells."""
     end = 0
     weights = empty(longest_row(rows, 0, rows.offsets.size - 1), np.float32)
     for row in range(rows.offsets.size - 1):

@@ -69,10 +69,7 @@ def room_for_probe(rows: Rows) -> np.ndarray:
 
 @inner_allocating
 def new_probes(rows, first, stop, n, room):
-    """Return ``n`` probes for the rows ``first:stop``, in arrays with an additional first axis.
-
-    Direct probes use ``room`` for their values if it has ``n`` rows.
-    """
+    """Return ``n`` probes for the rows ``first:stop`` along a first axis, in ``room`` if it has ``n`` rows."""
     d = rows.n_features
     aimed = zeros((n, 3), np.int64)
     if not rows.sparse or d <= _WIDEST_DIRECT:
@@ -192,10 +189,7 @@ def score(keys, probe, slot):
 
 @inner
 def train_scorer(parameters, keys, scorer, probe, slot, reward):
-    """Take an AdaGrad step on the squared difference between a memory's score and its reward.
-
-    ``probe`` is the unweighted query.
-    """
+    """Take an AdaGrad step from a memory's score to its reward; ``probe`` is the unweighted query."""
     z, theta, squares = key_of(keys, slot), scorer.theta, scorer.squares
     sparse, rate = keys.sparse, np.float32(parameters.scorer_learning_rate)
     value = np.float32(0.0)

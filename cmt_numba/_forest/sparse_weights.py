@@ -164,10 +164,7 @@ def _count_heavy_cells(table, t, start, size, lightest):
 
 @inner
 def copy_heavy_cells(target, source, t, node, share):
-    """Copy the large weights of a node's table from ``source`` to a new table in ``target``, which must have room.
-
-    A weight is large if its absolute value is at least ``share`` times the table's maximum.
-    """
+    """Copy weights of at least ``share`` of the maximum from a node's table to a new one in ``target``."""
     record, old = target.nodes[t, node], source.table
     start, size = table_start(source, t, node), 1 << np.int64(source.nodes[t, node]["table_bits"])
     heaviest = np.float32(0.0)

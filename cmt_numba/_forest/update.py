@@ -64,10 +64,7 @@ def _train_on_each(parameters, keys, scorer, probe, feedback, row):
 
 @inner
 def _route_better(parameters, trees, routers, t, feedback, row, work):
-    """Train the router of the node that a row explored (Algorithm 3, lines 4 to 6).
-
-    Returns DONE, or TABLES_FULL without changing anything.
-    """
+    """Train the router of the node that a row explored (Algorithm 3, lines 4 to 6); return DONE or TABLES_FULL."""
     hits, rewards, alpha = feedback.hits, feedback.rewards, parameters.alpha
     exploration = hits.exploration
     node = np.int64(exploration.node[row])

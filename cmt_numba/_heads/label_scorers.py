@@ -252,8 +252,7 @@ def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.spar
     """Return the scorers of some labels, without biases, as rows of a matrix, which is sparse for a sparse head."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
-        weights: np.ndarray = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[labels, :d]
-        return weights
+        return head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[labels, :d]
     digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
     return scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))[labels]
 

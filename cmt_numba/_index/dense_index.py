@@ -124,8 +124,7 @@ class DenseIndex:
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""
-        known: np.ndarray = self._slots_of(ids) != NONE
-        return known
+        return self._slots_of(ids) != NONE
 
     def _slots_of(self, ids: np.ndarray) -> np.ndarray:
         slots = np.empty(len(ids), np.int64)

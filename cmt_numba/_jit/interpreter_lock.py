@@ -53,15 +53,7 @@ _unchanged: AbstractContextManager[None] = nullcontext()
 
 
 def keeping_interpreter(n_rows: int, microseconds: float = _EACH) -> AbstractContextManager[None]:
-    """Return a context in which kernels keep the interpreter lock if they take at most about a millisecond.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows.
-    microseconds : float, default 100
-        Estimated time of the kernels per row.
-    """
+    """Return a context in which kernels keep the lock if ``n_rows`` take at most about a millisecond."""
     if n_rows * microseconds <= _LONGEST:
         return _unchanged if _keeper.value == get_ident() else _keeping
     if _keeper.value == get_ident():  # a large batch inside the context of a small one

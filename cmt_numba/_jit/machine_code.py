@@ -100,15 +100,7 @@ class _CacheEntries(FunctionCache._impl_class):  # type: ignore[misc, valid-type
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]
-    """The machine code of one kernel on disk.
-
-    The disk is not accessed before the first call of the kernel.
-
-    Parameters
-    ----------
-    function : function
-        The Python function of the kernel.
-    """
+    """The machine code of one kernel on disk, which is not accessed before the kernel's first call."""
 
     _impl_class = _CacheEntries
     _cache_path = property(lambda self: self._impl.locator.get_cache_path())

@@ -14,15 +14,7 @@ logger = logging.getLogger("cmt_numba")
 
 
 class Notice:
-    """Logs a warning at most once if a ``with`` block takes long.
-
-    Parameters
-    ----------
-    message : str
-        The text of the warning.
-    patience : float
-        Seconds before the warning is logged.
-    """
+    """Logs a warning at most once if a ``with`` block takes longer than ``patience`` seconds."""
 
     def __init__(self, message: str, patience: float) -> None:
         self.message, self.patience = message, patience

@@ -22,10 +22,6 @@ def load_policy(path: str | os.PathLike[str]) -> Policy | ArgmaxRegressor:
     ----------
     path : path-like
         A file written by ``save``.
-
-    Returns
-    -------
-    Policy or ArgmaxRegressor
     """
     classes: tuple[type[Policy | ArgmaxRegressor], ...] = (*_POLICIES, ArgmaxRegressor)
     return object_of(classes, path)

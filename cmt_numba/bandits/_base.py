@@ -214,11 +214,6 @@ class Policy(InFolder, Lockable, Saved, ABC):
             Allowed actions. By default, all known actions are allowed. The argument is an integer array of shape (k,)
             for all rows, an integer array of shape (n, k) padded with -1, a boolean mask of shape (n, k) over actions 0
             to k - 1, or a list of n sequences. Unknown actions are treated as actions without rewards.
-
-        Returns
-        -------
-        Chosen
-            The chosen actions and their exact propensities.
         """
         return self._act(contexts, actions)
 

@@ -153,10 +153,7 @@ def _predict_row(state, keys, known, rows, row, actions, n_further, room):
 
 @kernel
 def find_candidates(model, rows, exploration, sources, found):
-    """Write the candidates of all rows and their estimated rewards to ``found``. Return the number of candidates.
-
-    ``found`` must have room for all candidates.
-    """
+    """Write the candidates of all rows and their estimated rewards to ``found``, and return their number."""
     state = by_reference(model.learned)
     keys = by_reference(model.keys)
     known = by_reference(model.known)

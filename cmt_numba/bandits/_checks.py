@@ -39,8 +39,7 @@ class Choices(NamedTuple):
     @property
     def sizes(self) -> np.ndarray:
         """Number of allowed actions per row: int64, shape (rows,)."""
-        sizes: np.ndarray = self.offsets[1:] - self.offsets[:-1]
-        return sizes
+        return self.offsets[1:] - self.offsets[:-1]
 
     def part(self, first: int, stop: int) -> Choices:
         """Return the choices of rows ``first:stop``."""

@@ -213,19 +213,13 @@ class CMTBandit(Policy):
 
     @reads
     def learned(self) -> LearnedSummary | None:
-        """Return what the feedback model has learned, or None if it is not used.
-
-        Returns
-        -------
-        LearnedSummary or None
-            The weight of each part of the estimates, and the gain over the most similar key.
-        """
+        """Return the weights of the parts of estimates and the gain over the most similar key; None if not learned."""
         return None if self._feedback is None else self._feedback.model.learned()
 
     # Choosing
 
     def act(self, contexts: Any = None, actions: Any = None) -> Chosen:
-        """Choose an action in each context, and remember the decision until it is rewarded.
+        """Choose an action in each context, and remember the decision under an id until it is rewarded.
 
         Parameters
         ----------
@@ -233,11 +227,6 @@ class CMTBandit(Policy):
             Contexts. They are scaled to unit length.
         actions : array-like, optional
             Allowed actions, as in :meth:`Policy.act`. By default all known actions.
-
-        Returns
-        -------
-        Chosen
-            The chosen actions, their exact propensities, and decision ids for :meth:`reward`.
         """
         return super().act(contexts, actions)
 
@@ -321,10 +310,7 @@ class CMTBandit(Policy):
         self._state, self._feedback = self._fitted(rows)
 
     def _fitted(self, rows: Rows) -> tuple[models.RewardState, LearnedSearch | None]:
-        """Return the regression and the feedback model, allocated for the first contexts if necessary.
-
-        The second is None if the regression estimates rewards.
-        """
+        """Return the regression and the feedback model (None if unused), allocated for the first contexts."""
         state, feedback = self._state, self._feedback
         if len(self._keys) == 0 or state.map.size > 0 or feedback is not None:
             return state, feedback
@@ -429,8 +415,7 @@ class CMTBandit(Policy):
     def _in_turn(self, actions: np.ndarray) -> np.ndarray:
         """Return the actions that are tried in turn. There are none if every action has a key."""
         n = 0 if len(self._keys) == self._ids.size else self._options["n_tried"]
-        tried: np.ndarray = actions[(self._turn + np.arange(n)) % actions.size]
-        return tried
+        return actions[(self._turn + np.arange(n)) % actions.size]
 
     def _take_room(self, rows: Rows) -> np.ndarray:
         """Return reusable scratch memory for a single row, because clearing new memory takes longer than the search."""
@@ -673,8 +658,7 @@ def _share_features(rows: Rows, keys: Rows) -> bool:
 
 def codes_of(rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """Return integers that sort row-action pairs by row, then by action."""
-    codes: np.ndarray = (rows.astype(np.int64) << 32) | actions
-    return codes
+    return (rows.astype(np.int64) << 32) | actions
 
 
 def _unit_rewards(rewards: Any, n_rows: int) -> np.ndarray:

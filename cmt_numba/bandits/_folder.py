@@ -71,8 +71,7 @@ class PolicyFolder(journals.ObjectForm):
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
         """Return numbers that identify the state of ``made`` (default: the policy in use)."""
-        found: dict[str, int] = (self.owner if made is None else made)._fingerprint()
-        return found
+        return (self.owner if made is None else made)._fingerprint()
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
         """Return whether ``made`` has the fingerprint ``after``. Raise ValueError if decisions or rewards are lost."""

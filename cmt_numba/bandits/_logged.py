@@ -378,10 +378,6 @@ class ArgmaxRegressor(Saved):
             Contexts.
         actions : array-like of int, shape (n,)
             The action in each context.
-
-        Returns
-        -------
-        ndarray of float64, shape (n,)
         """
         rows, actions = self._checked(contexts), np.asarray(actions)
         choices = check_choices(actions[:, None], rows.shape[0])
@@ -398,11 +394,6 @@ class ArgmaxRegressor(Saved):
             Contexts.
         actions : array-like, optional
             Allowed actions, as in :meth:`Policy.act`. By default, the actions of the log.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, k)
-            Columns correspond to ``actions``, as in :meth:`Policy.probabilities`.
         """
         _, choices, probabilities = self._scored_choices(contexts, actions)
         answer = np.zeros(choices.shape)
@@ -416,18 +407,13 @@ class ArgmaxRegressor(Saved):
         ----------
         contexts, actions
             Contexts and allowed actions, as in :meth:`probabilities`.
-
-        Returns
-        -------
-        Chosen
-            The chosen actions and their exact propensities.
         """
         _, choices, probabilities = self._scored_choices(contexts, actions)
         drawn = draw(probabilities, choices.offsets, self._generator.random(choices.shape[0]))
         return Chosen(choices.actions[drawn], probabilities[drawn])
 
     def warm_start(self, policy: Any, contexts: Any) -> Any:
-        """Train another policy on the actions that this policy chooses.
+        """Train another policy on the actions that this policy chooses, and return it.
 
         The other policy learns expected rewards, clipped to [0, 1].
 
@@ -437,11 +423,6 @@ class ArgmaxRegressor(Saved):
             An object with ``learn(contexts, actions, rewards)``, such as :class:`CMTBandit`.
         contexts : array-like, shape (n, n_features)
             Contexts, for example those of the log.
-
-        Returns
-        -------
-        object
-            The trained ``policy``.
         """
         chosen = self.act(contexts).actions
         policy.learn(contexts, chosen, np.clip(self.expected(contexts, chosen), 0.0, 1.0))

@@ -145,10 +145,7 @@ class ActionKeys:
     def search(
         self, Q: Any, k: int, _target_recall: float = 1.0, among: np.ndarray | None = None, _n_threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` actions whose keys have the largest products with each context, and the products.
-
-        With ``among``, only these actions are searched. Missing results are -1. An inverted index finds sparse keys.
-        """
+        """Return the ``k`` actions, padded with -1, whose keys match each context best, and their products."""
         if among is not None:
             return _best(Q @ self.vectors(among).T, among, k)
         if not self.rows.sparse:
@@ -228,11 +225,7 @@ def _folded(X: Any, width: int) -> Any:
 
 
 class ContextMemory:
-    """Contexts in which actions were rewarded. New contexts are inserted into trees before the next search.
-
-    - ``tree``: empty trees for the contexts.
-    - ``most``: maximum number of contexts.
-    """
+    """Up to ``most`` contexts in which actions were rewarded, inserted into trees before the next search."""
 
     def __init__(self, tree: ContextualMemoryTree, most: int | None = None) -> None:
         self.tree, self._most = tree, most

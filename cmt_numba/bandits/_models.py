@@ -76,12 +76,7 @@ class Means:
 
 
 class RewardModels:
-    """Linear models of rewards. The formulas are in ``_kernels.py``.
-
-    - ``n_features``: number of context features. Each action has its own weights for them.
-    - ``n_shared``: number of shared features, whose weights are the same for all actions.
-    - ``regularization``: ridge penalty of all regressions.
-    """
+    """Linear models of rewards, with weights of each action and shared ones; see ``_kernels.py``."""
 
     def __init__(self, n_features: int, n_shared: int, regularization: float) -> None:
         d, k = n_features, n_shared
@@ -201,8 +196,7 @@ def _clear(linear: Linear, slots: slice, regularization: float) -> None:
 
 def _packed(matrices: np.ndarray) -> np.ndarray:
     """Return the lower triangles of symmetric matrices, row by row."""
-    packed: np.ndarray = matrices[..., *np.tril_indices(matrices.shape[-1])]
-    return packed
+    return matrices[..., *np.tril_indices(matrices.shape[-1])]
 
 
 def _unpacked(packed: np.ndarray) -> np.ndarray:

@@ -249,11 +249,7 @@ def expected(room, i):
 
 @inner
 def doubt(room, i, mean):
-    """Return the joint standard deviation of the linear model of values and the map for candidate ``i``.
-
-    If the candidate has a key, the result is multiplied by the standard deviation of a binary reward with this
-    ``mean``.
-    """
+    """Return the deviation of the value model and the map, times that of a binary reward if there is a key."""
     variance = room.value_variances[i] + room.map_variances[i]
     if room.keys[i] >= 0:
         likely = min(max(mean, _LEAST_MEAN), 1.0 - _LEAST_MEAN)

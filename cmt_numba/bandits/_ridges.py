@@ -53,11 +53,7 @@ class ActionRidges(NamedTuple):
 def fit_ridges(
     X: Any, actions: np.ndarray, n_actions: int, rewards: np.ndarray, weights: np.ndarray, regularization: float
 ) -> ActionRidges:
-    """Fit a ridge regression of rewards for each action.
-
-    Row weights are divided by their mean. The intercept is penalized too, so actions with few rows have expected
-    rewards near 0.
-    """
+    """Fit a ridge regression of rewards for each action. The intercept is penalized too."""
     sparse, roots = scipy.sparse.issparse(X), np.sqrt(weights / weights.mean())
     one = np.ones((X.shape[0], 1))
     X = scipy.sparse.csr_array(scipy.sparse.hstack([X, one])) if sparse else np.hstack([X, one])

@@ -44,8 +44,7 @@ def inverse_gaps(scores: np.ndarray, offsets: np.ndarray, gamma: float) -> np.nd
     best = np.maximum.reduceat(scores, offsets[:-1])[rows]
     probabilities = 1.0 / (np.diff(offsets)[rows] + gamma * (best - scores))
     rest = np.maximum(1.0 - np.add.reduceat(probabilities, offsets[:-1]), 0.0)
-    result: np.ndarray = probabilities + rest[rows] * greedy(scores, offsets)
-    return result
+    return probabilities + rest[rows] * greedy(scores, offsets)
 
 
 def mean_bounds(means: np.ndarray, variances: np.ndarray, scale: float, n_rewards: int) -> np.ndarray:

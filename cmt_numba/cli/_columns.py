@@ -56,10 +56,7 @@ def new_columns(kinds: Sequence[str]) -> Any:
 
 
 def keys_of_rows(X: Any, options: ReadOptions) -> tuple[Any, Any]:
-    """Fit a transformer to rows, and return the keys of the rows and the transformer.
-
-    Without column kinds, the rows are keys already, and the transformer is None.
-    """
+    """Fit a transformer to rows; return the keys and the transformer, or None if the rows are keys already."""
     if not options.kinds:
         return X, None
     columns = new_columns(options.kinds)

@@ -46,10 +46,7 @@ def learn_in_batches(estimator: Any, batches: Stream) -> Any:
 
 
 def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: float, seed: int) -> list[tuple[str, Any]]:
-    """Train a model on some rows and test it on the rest. Return the names and values of the metrics.
-
-    With too few test rows, skip the test and return an empty list.
-    """
+    """Train a model on some rows; return its metrics on the rest by name, or an empty list for too few rows."""
     n = rows.X.shape[0]
     if round(share * n) < _FEWEST_HELD_OUT:
         return []

@@ -198,10 +198,7 @@ class ReadingOptions:
     labels: Labels = None
 
     def options(self, *, with_kinds: bool, as_text: bool = False) -> ReadOptions:
-        """Return the options for a source. With ``with_kinds`` and without ``text``, columns have kinds.
-
-        With ``as_text``, text columns are read as texts instead of hashed words.
-        """
+        """Return the options for a source: with column kinds, or with texts instead of hashed words."""
         from ..formats import ReadOptions
 
         if self.kinds and self.text:

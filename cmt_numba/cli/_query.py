@@ -60,10 +60,7 @@ def learn_more(path: Path, data: Path, data_format: str | None, batch_size: int,
 
 
 def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
-    """Yield the prediction for each row, with the ``k`` best labels.
-
-    If ``k`` is None, a prediction has one class or, in the multilabel task, all predicted labels.
-    """
+    """Yield each row's prediction: its ``k`` best labels or, by default, its class or all predicted labels."""
     estimator, several = model.estimator, model.options.task == "multilabel"
     row = 0
     for batch in batches:
@@ -125,10 +122,7 @@ def _reasons(explanation: Any, names: np.ndarray | None) -> str:
 
 
 def write_lines(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a line for each row, with its labels and scores alternating and separated by tabs.
-
-    Escape control characters.
-    """
+    """Write a line for each row: its labels and scores, separated by tabs. Escape control characters."""
     for answer in found:
         pairs = zip(answer.labels, answer.scores, strict=True)
         file.write("\t".join(f"{printable(label)}\t{score:.6g}" for label, score in pairs) + "\n")

@@ -11,11 +11,7 @@ from ..formats import Batch, ReadOptions, Source
 
 
 class Stream:
-    """The batches of a file, with a progress bar.
-
-    - ``size``: the batch size; see :meth:`Source.batches`.
-    - ``bar``: the progress bar, which shows the position in the file.
-    """
+    """The batches of a file, with a progress bar that shows the position in the file."""
 
     def __init__(self, source: Source, size: int | Callable[[int], int], bar: Any) -> None:
         self._source, self._size, self._bar = source, size, bar
@@ -46,10 +42,7 @@ class Stream:
 
 @contextmanager
 def stream(source: Source, size: int | Callable[[int], int], name: str, progress: bool | None) -> Iterator[Stream]:
-    """Yield the batches of a file, with a progress bar.
-
-    If ``progress`` is None, show the progress bar only on a terminal.
-    """
+    """Yield the batches of a file, with a progress bar; by default only on a terminal."""
     with _bar(source, name, progress) as bar:
         yield Stream(source, size, bar)
 

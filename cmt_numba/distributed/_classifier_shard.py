@@ -94,11 +94,7 @@ class ClassifierShard:
             model.partial_fit(X[given.rows], y[given.rows], example_ids=ids, scales=scales)
 
     def rivals_of_means(self, X: Any, y: np.ndarray, given: ExampleShare) -> np.ndarray:
-        """Return the similarity of each example to the nearest class mean, except the mean of its own class.
-
-        The means are those of the given examples. The result is float32 of shape (n,), with minus infinity
-        if there is no other class.
-        """
+        """Return each example's similarity to the nearest other mean of the given examples, or -inf."""
         options = self._plan.options | {"n_head_passes": 0, "n_router_passes": 0, "max_examples": None}
         if isinstance(X, np.ndarray):
             options["feature_weights"] = "none"
@@ -162,15 +158,11 @@ class ClassifierShard:
 
 
 def _ids(given: ExampleShare, first_number: int) -> np.ndarray:
-    ids: np.ndarray = 2 * (first_number + given.rows) + ~given.are_own
-    return ids
+    return 2 * (first_number + given.rows) + ~given.are_own
 
 
 def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shard's ``k`` best own classes for each row, best first, and their scores.
-
-    If fewer than ``k`` are found, the remaining scores are minus infinity and the remaining classes are arbitrary.
-    """
+    """Return the shard's ``k`` best own classes of each row, and their scores (-inf if there are fewer)."""
     positions, scores = model.top_classes(X, k + RANKED)
     found = (positions != NONE) & are_own[positions]
     order = np.argsort(~found, axis=1, kind="stable")[:, :k]
@@ -181,5 +173,4 @@ def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> t
 
 def _best_other(classes: np.ndarray, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return each row's highest score among the classes that differ from ``y``."""
-    best: np.ndarray = np.where(classes == y[:, None], np.float32(-np.inf), scores).max(axis=1)
-    return best
+    return np.where(classes == y[:, None], np.float32(-np.inf), scores).max(axis=1)

@@ -162,10 +162,7 @@ class Client:
         return True
 
     def advance_topology(self, following: Callable[[Topology], Topology | None]) -> Topology:
-        """Propose topologies to the first shard until ``following`` returns None. Return the latest topology.
-
-        ``following`` takes the latest topology and returns the next proposal.
-        """
+        """Propose what ``following`` returns for the latest topology until it is None; return the latest."""
         while (topology := following(before := self.topology)) is not None:
             self.decide(before, topology)
         return self.topology
@@ -240,10 +237,7 @@ class Client:
         return self.complete(self.actors.ask(method, {shard: arguments}))[shard]
 
     def complete(self, answers: Replies) -> dict[str, Any]:
-        """Return the answers sorted by shard name, or raise the first error.
-
-        Raises NoAnswerError if a shard has not answered.
-        """
+        """Return the answers sorted by shard name, or raise the first error or NoAnswerError."""
         values = answers.all_values()
         if answers.missing:
             raise NoAnswerError(answers.missing, "try again, or open the store with a larger timeout")

@@ -46,11 +46,6 @@ def evaluate(
     **options
         Other parameters of :func:`~cmt_numba.evaluation.batch_evaluation`, such as ``folds`` and ``seeds``.
 
-    Returns
-    -------
-    dict of str to BatchResult
-        The result of each estimator, by name.
-
     Examples
     --------
     >>> settings = {str(c): CMTClassifier(aggressiveness=c) for c in (0.3, 1.0)}  # doctest: +SKIP

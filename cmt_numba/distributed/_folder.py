@@ -115,10 +115,7 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_classifier_list(folder: Path) -> tuple[int, bool] | None:
-    """Return a classifier's number of shards, and whether all have been created.
-
-    Return None if the folder is empty or does not exist.
-    """
+    """Return a classifier's number of shards, and whether all exist; None if the folder is empty or missing."""
     found = _CLASSIFIER_FILE.read(folder)
     if found is None:
         return None

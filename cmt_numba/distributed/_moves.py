@@ -65,10 +65,7 @@ class Moves:
         return MoveProgress(dict(self._given), received)
 
     def adopt(self, topology: Topology, after: int | None = None) -> None:
-        """Adopt a topology if it is later than the current one.
-
-        If ``after`` is given and is not the current version, do nothing.
-        """
+        """Adopt a later topology, unless ``after`` is given and is not the current version."""
 
         def adopt() -> None:
             if topology.version <= self.topology.version or after not in (None, self.topology.version):
@@ -88,16 +85,9 @@ class Moves:
     # Giving
 
     def give(self, move: int, keys: list[Key] | None) -> bool | None:
-        """Give memories to the shards that own their keys.
+        """Give the memories with ``keys``, or the next batch, to the shards that own them; return whether all were.
 
-        - ``move``: the number of the move.
-        - ``keys``: the keys of the memories to give. If None, give the next batch.
-
-        Returns
-        -------
-        bool or None
-            Whether all memories, or all memories with ``keys``, have been given. None if this shard has a topology with
-            another move.
+        Return None if this shard has a topology with another move.
         """
         with self._giving:
             if self.topology.move != move:

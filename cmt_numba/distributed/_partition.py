@@ -11,17 +11,7 @@ _ROUNDS = 10  # maximum number of k-means rounds
 
 
 def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.ndarray:
-    """Assign classes to shards by spherical k-means with a limit on the size of shards.
-
-    - ``means`` (numbers (n_classes, n_features)): the mean example of each class, scaled to unit length.
-    - ``n_shards``: the number of shards. Each gets at least one class if there are enough classes.
-    - ``generator``: the random number generator that draws the initial class of each shard.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_classes,)
-        The shard of each class.
-    """
+    """Divide classes into ``n_shards`` by spherical k-means of their unit-length means, with limited sizes."""
     n = means.shape[0]
     first = generator.permutation(n)[:n_shards]
     owners = np.full(n, -1)
@@ -41,17 +31,7 @@ def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.nda
 
 
 def assigned(means: Any, centers: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Assign each new class to the nearest shard that has room.
-
-    - ``means`` (numbers (n_classes, n_features)): the mean example of each new class, scaled to unit length.
-    - ``centers`` (float32 (n_shards, n_features)): the sum of the means of each shard's classes.
-    - ``sizes`` (int64 (n_shards,)): the number of classes that each shard already has.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_classes,)
-        The shard of each new class.
-    """
+    """Assign each new class to the nearest shard with room, given the shards' sums of means and sizes."""
     n, n_shards = means.shape[0], sizes.size
     room = np.maximum(int(np.ceil(_LARGEST * (n + sizes.sum()) / n_shards)) - sizes, 0)
     lengths = np.sqrt(np.einsum("ij,ij->i", centers, centers))

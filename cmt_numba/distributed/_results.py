@@ -42,10 +42,7 @@ class ShardedResults(Results):
 
 
 def merge_results(answers: Sequence[Results], k: int, *, are_distinct: bool = True) -> ShardedResults:
-    """Merge the results of several shards for the same queries, and return the ``k`` best results of each query.
-
-    If ``are_distinct`` is False, keep only the first result for a memory that several shards return.
-    """
+    """Return the ``k`` best results of all shards, each memory once even if not ``are_distinct``."""
     keys = np.concatenate([answer.keys for answer in answers], axis=1)  # int64 if all parts are int64, else object
     payloads = np.concatenate([answer._payloads for answer in answers], axis=1)
     texts = np.concatenate([answer._texts for answer in answers], axis=1)

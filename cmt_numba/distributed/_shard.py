@@ -183,10 +183,7 @@ class Requests:
         return _REQUEST + request in self._known
 
     def make(self, request: str, change: Callable[[], Any]) -> bool:
-        """Make a change and record its request, unless the request is on record. Return whether the change was made.
-
-        If the change raises an exception, the request is not recorded.
-        """
+        """Make a change and record its request, unless it is on record; return whether it was made."""
 
         def make() -> bool:
             if self.is_known(request):

@@ -262,10 +262,7 @@ class ShardedClassifier:
     def _rivals(
         self, shared: tuple[Any, Any], home: np.ndarray, scales: np.ndarray | None, *, from_means: bool
     ) -> np.ndarray:
-        """Return the score of each shard's best wrong class for each example: float32, shape (n, n_shards).
-
-        With ``from_means``, scores are similarities to class means.
-        """
+        """Return the score of each shard's best wrong class, or its similarity to class means."""
         if not from_means:
             return np.stack(self._ask_all("rivals", *shared, patient=True), axis=1)
         rivals = np.full((home.size, len(self._handles)), -np.inf, np.float32)
@@ -296,8 +293,7 @@ class ShardedClassifier:
     def predict(self, X: Any) -> np.ndarray:
         """Predict the class of each row; see :meth:`cmt_numba.CMTClassifier.predict`."""
         classes, scores = self._best(X, 1)
-        answers: np.ndarray = classes[np.arange(scores.shape[0]), scores.argmax(axis=1)]
-        return answers
+        return classes[np.arange(scores.shape[0]), scores.argmax(axis=1)]
 
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the best classes of each row; see :meth:`cmt_numba.CMTClassifier.top_classes`."""

@@ -120,9 +120,6 @@ def learn_from_all(
     known: tuple[list[Key], Any],
     statistics: WordStatistics | None,
 ) -> None:
-    """Learn from rewards of memories in all shards.
-
-    ``known`` are their distinct keys, and their vectors or, for queries without vectors, their texts.
-    """
+    """Learn from rewards of memories in all shards, whose keys and vectors or texts are ``known``."""
     contents, target_recall = store._contents, store._target_recall
     contents.change(lambda: contents.learn(X, words, keys, rewards, target_recall, known, statistics))

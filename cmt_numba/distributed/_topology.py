@@ -58,8 +58,7 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
     z = numbers + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = z ^ (z >> np.uint64(31))
-    return mixed
+    return z ^ (z >> np.uint64(31))
 
 
 class Topology(NamedTuple):
@@ -92,10 +91,7 @@ class Topology(NamedTuple):
         return self.before + tuple(name for name in self.after if name not in self.before)
 
     def next(self, after: Sequence[str]) -> Self:
-        """Return the next topology, in which memories move to the shards ``after``.
-
-        If these are the shards of the current move, the next topology ends the move.
-        """
+        """Return the topology that moves memories to the shards ``after`` or, if they are moving, ends the move."""
         return type(self)(self.version + 1, self.after, tuple(after), self.schema, self.version + 1)
 
     def reversed(self) -> Self:

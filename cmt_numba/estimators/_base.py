@@ -296,5 +296,4 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         """
         contents = read_object(path, (cls._kind,), mmap=mmap)
         with refusing(path):
-            estimator: Self = estimator_of(cls, contents, thorough=not mmap)
-            return estimator
+            return estimator_of(cls, contents, thorough=not mmap)

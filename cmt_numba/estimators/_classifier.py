@@ -505,8 +505,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if np.isin(rejected, classes).any():
             raise ValueError(f"reject_label must not be a class, but {reject_label!r} is a class")
         best = np.where(proba.max(axis=1) < lowest, classes.size, proba.argmax(axis=1))
-        answers: np.ndarray = np.concatenate([classes, rejected])[best]
-        return answers
+        return np.concatenate([classes, rejected])[best]
 
     @keeps_interpreter
     @reads

@@ -614,8 +614,7 @@ class LabelIndex(files.WithFields):
             return heads.best_of_all(direct, *unscaled, rank_tied)
         if scorers is not None:
             return self._best_prepared(scorers, X)
-        best: np.ndarray = self.best_labels(self.prepared_matrix(X), 1, options).labels[:, 0]
-        return best
+        return self.best_labels(self.prepared_matrix(X), 1, options).labels[:, 0]
 
     def _best_prepared(self, scorers: heads.AllScorers, X: Any, at: np.ndarray | None = None) -> np.ndarray:
         """Return the best label of the rows at some positions, by default all, after preparing them."""

@@ -155,8 +155,7 @@ def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return whether each label is in the sorted array of known labels."""
     if known.size == 0:
         return np.zeros(labels.size, np.bool_)
-    found: np.ndarray = known[np.minimum(np.searchsorted(known, labels), known.size - 1)] == labels
-    return found
+    return known[np.minimum(np.searchsorted(known, labels), known.size - 1)] == labels
 
 
 def check_expected(y: np.ndarray, expected: np.ndarray) -> None:

@@ -16,24 +16,16 @@ _MOST_CELLS = 2**24  # maximum size of a block of probabilities
 
 
 class Confusion(NamedTuple):
-    """A pair of classes that an estimator confused.
-
-    Attributes
-    ----------
-    label : object
-        The true class.
-    predicted : object
-        The predicted class.
-    n : int
-        Number of examples of class ``label`` that were predicted as ``predicted``.
-    examples : list of int or str
-        Some of these examples, as texts if texts were passed and otherwise as positions.
-    """
+    """A pair of classes that an estimator confused."""
 
     label: Any
+    """The true class."""
     predicted: Any
+    """The predicted class."""
     n: int
+    """Number of examples of class ``label`` that were predicted as ``predicted``."""
     examples: list[Any]
+    """Some of these examples, as texts if texts were passed and otherwise as positions."""
 
 
 def most_confused(y: Any, answers: Any, positions: np.ndarray, texts: Sequence[str] | None) -> list[Confusion]:

@@ -22,54 +22,40 @@ _PROBES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class BatchResult(NamedTuple):
-    """Result of :func:`batch_evaluation`.
-
-    Attributes
-    ----------
-    task : {"multiclass", "multilabel", "retrieval"}
-        The task of the estimator.
-    n_train, n_test : int
-        Number of training examples, and number of test examples.
-    metrics : dict of str to (float, float)
-        Mean and standard deviation of each measure over all runs. There is one run for each seed or, with ``folds``,
-        for each seed and fold.
-    per_seed : list of dict of str to float
-        Measures of each run.
-    seconds_fit : float
-        Median training time of the runs, in seconds.
-    us_per_query : float
-        Median time per prediction, in microseconds.
-    by_probes : dict of str to list
-        Quality and time for different numbers of leaves: ``"n_probes"``, the mean of the main measure (``"error"``,
-        ``"hamming"`` or ``"reward"``), and the median ``"us_per_query"``. Empty for estimators without ``n_probes``.
-    profile : TreeProfile or None
-        Shape of the trees of the last run, or None if the estimator has no trees.
-    rivals : list of Rival
-        Results of the estimator and its rivals on the examples of the last run. Empty unless ``rivals`` are requested.
-    confused : list of Confusion
-        The most frequent confusions of the last run. Empty unless ``details`` are requested.
-    calibration : dict of str to list
-        Mean ``"probability"``, ``"accuracy"`` and ``"n_examples"`` of the last run in ten bins of probability. Empty
-        unless ``details`` are requested and the estimator has ``predict_proba``.
-    """
+    """Result of :func:`batch_evaluation`."""
 
     task: str
+    """The task of the estimator ({"multiclass", "multilabel", "retrieval"})."""
     n_train: int
+    """Number of training examples."""
     n_test: int
+    """Number of test examples."""
     metrics: dict[str, tuple[float, float]]
+    """Mean and standard deviation of each measure over all runs. There is one run for each seed or, with ``folds``, for
+    each seed and fold."""
     per_seed: list[dict[str, float]]
+    """Measures of each run."""
     seconds_fit: float
+    """Median training time of the runs, in seconds."""
     us_per_query: float
+    """Median time per prediction, in microseconds."""
     by_probes: dict[str, list[float]]
+    """Quality and time for different numbers of leaves: ``"n_probes"``, the mean of the main measure (``"error"``,
+    ``"hamming"`` or ``"reward"``), and the median ``"us_per_query"``. Empty for estimators without ``n_probes``."""
     profile: TreeProfile | None
+    """Shape of the trees of the last run, or None if the estimator has no trees."""
     rivals: list[Rival] = []  # noqa: RUF012 (the default is never modified)
+    """Results of the estimator and its rivals on the examples of the last run. Empty unless ``rivals`` are
+    requested."""
     confused: list[Confusion] = []  # noqa: RUF012
+    """The most frequent confusions of the last run. Empty unless ``details`` are requested."""
     calibration: dict[str, list[float]] = {}  # noqa: RUF012
+    """Mean ``"probability"``, ``"accuracy"`` and ``"n_examples"`` of the last run in ten bins of probability. Empty
+    unless ``details`` are requested and the estimator has ``predict_proba``."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as JSON-compatible Python objects. Numbers that are not finite become None."""
-        plain: dict[str, Any] = to_json(self)
-        return plain
+        return to_json(self)
 
 
 def batch_evaluation(

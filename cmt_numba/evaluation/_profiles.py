@@ -9,37 +9,27 @@ from ._json import to_json
 
 
 class TreeProfile(NamedTuple):
-    """The shape of a forest.
-
-    Attributes
-    ----------
-    n_memories, n_trees : int
-        Number of memories, and number of trees.
-    depth : int
-        Maximum number of internal nodes between a root and a leaf.
-    balance : float
-        ``log2(leaves) / mean depth of a leaf``, averaged over trees. It is 1 for perfectly balanced trees and single
-        leaves, and close to 0 for degenerate trees.
-    nbytes : int
-        Allocated memory in bytes.
-    leaf_depths : ndarray of int64, shape (depth + 1,)
-        Number of leaves at each depth, over all trees.
-    leaf_sizes : ndarray of int64, shape (largest leaf + 1,)
-        Number of leaves with each number of memories, over all trees.
-    """
+    """The shape of a forest."""
 
     n_memories: int
+    """Number of memories."""
     n_trees: int
+    """Number of trees."""
     depth: int
+    """Maximum number of internal nodes between a root and a leaf."""
     balance: float
+    """``log2(leaves) / mean depth of a leaf``, averaged over trees. It is 1 for perfectly balanced trees and single
+    leaves, and close to 0 for degenerate trees."""
     nbytes: int
+    """Allocated memory in bytes."""
     leaf_depths: np.ndarray
+    """Number of leaves at each depth, over all trees (int64, shape (depth + 1,))."""
     leaf_sizes: np.ndarray
+    """Number of leaves with each number of memories, over all trees (int64, shape (largest leaf + 1,))."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the profile as JSON-compatible Python objects."""
-        plain: dict[str, Any] = to_json(self)
-        return plain
+        return to_json(self)
 
 
 def profile(tree: Any) -> TreeProfile:

@@ -37,11 +37,6 @@ def growing_batches(X: Any, y: Any, *, share: float = 0.01, most: int = 1000) ->
         Maximum batch size as a fraction of the preceding examples. A batch has at least one example.
     most : int, default 1000
         Maximum batch size.
-
-    Yields
-    ------
-    X_batch, y_batch
-        Batches of the same types as ``X`` and ``y``.
     """
     share, most = check_real("share", share, 0.0, 1.0), check_integer("most", most, 1)
     n = n_rows_of(X)
@@ -59,41 +54,29 @@ def _batches(X: Any, y: Any, n: int, share: float, most: int) -> Iterator[tuple[
 
 
 class ProgressiveResult(NamedTuple):
-    """Result of :func:`progressive_validation`.
-
-    Attributes
-    ----------
-    task : {"multiclass", "multilabel", "retrieval"}
-        The task of the estimator.
-    n_examples : int
-        Number of examples.
-    metrics : dict of str to float
-        Measures over all examples.
-    curve : dict of str to list
-        Learning curves: ``"n_examples"`` and two lists for each measure. ``"<name>"`` contains the measure over all
-        examples so far, and ``"<name>_recent"`` the measure over the examples since the last point. Points are about
-        evenly spaced on a logarithmic scale.
-    seconds : dict of str to float
-        Total time to ``"predict"`` and to ``"learn"``, in seconds, including compilation.
-    us_per_query : float
-        Microseconds per prediction, without the first two batches, which may compile kernels.
-    by_shots : dict of str to list
-        For classes only: mean ``"error"`` and ``"n_examples"`` for each number of earlier examples of the class
-        (``"n_shots"``).
-    """
+    """Result of :func:`progressive_validation`."""
 
     task: str
+    """The task of the estimator ({"multiclass", "multilabel", "retrieval"})."""
     n_examples: int
+    """Number of examples."""
     metrics: dict[str, float]
+    """Measures over all examples."""
     curve: dict[str, list[float]]
+    """Learning curves: ``"n_examples"`` and two lists for each measure. ``"<name>"`` contains the measure over all
+    examples so far, and ``"<name>_recent"`` the measure over the examples since the last point. Points are about evenly
+    spaced on a logarithmic scale."""
     seconds: dict[str, float]
+    """Total time to ``"predict"`` and to ``"learn"``, in seconds, including compilation."""
     us_per_query: float
+    """Microseconds per prediction, without the first two batches, which may compile kernels."""
     by_shots: dict[str, list[float]]
+    """For classes only: mean ``"error"`` and ``"n_examples"`` for each number of earlier examples of the class
+    (``"n_shots"``)."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as JSON-compatible Python objects. Numbers that are not finite become None."""
-        plain: dict[str, Any] = to_json(self)
-        return plain
+        return to_json(self)
 
 
 def progressive_validation(

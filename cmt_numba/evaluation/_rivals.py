@@ -22,48 +22,35 @@ _CELLS = 2**20  # maximum size of a block of scores
 
 
 class Limits(NamedTuple):
-    """Limits on the work of rivals.
-
-    Attributes
-    ----------
-    products : int
-        Maximum number of products of a query and a stored row. If necessary, fewer queries are measured, but at least
-        100.
-    linear_work : int
-        Maximum product of the number of values in the training rows and the number of labels. The linear model takes
-        about 30 seconds at this limit, and is skipped beyond this limit.
-    """
+    """Limits on the work of rivals."""
 
     products: int = 2**30
+    """Maximum number of products of a query and a stored row. If necessary, fewer queries are measured, but at least
+    100."""
     linear_work: int = 5 * 10**8
+    """Maximum product of the number of values in the training rows and the number of labels. The linear model takes
+    about 30 seconds at this limit, and is skipped beyond this limit."""
 
 
 LIMITS = Limits()
 
 
 class Rival(NamedTuple):
-    """Result of a rival on the test examples of the last run. If examples are texts, rivals use their tf-idf.
-
-    Attributes
-    ----------
-    name : str
-        One of ``"majority"`` (the most frequent class, or the labels of more than half of the rows), ``"exact"`` (the
-        nearest training example by cosine), ``"means"`` (the nearest class mean by cosine), ``"linear"``
-        (scikit-learn's LinearSVC, with one model per label for label sets), ``"bm25"`` (the training text with the
-        highest BM25 score), or ``"estimator"`` for the estimator itself.
-    value : float or None
-        Main measure of the task, ``"error"`` or ``"hamming"``, or None if the rival was skipped.
-    seconds_fit, us_per_query : float or None
-        Training time in seconds, and time per prediction in microseconds.
-    note : str
-        Reason for skipping the rival, or the number of measured examples if some were not measured.
-    """
+    """Result of a rival on the test examples of the last run. If examples are texts, rivals use their tf-idf."""
 
     name: str
+    """One of ``"majority"`` (the most frequent class, or the labels of more than half of the rows), ``"exact"`` (the
+    nearest training example by cosine), ``"means"`` (the nearest class mean by cosine), ``"linear"`` (scikit-learn's
+    LinearSVC, with one model per label for label sets), ``"bm25"`` (the training text with the highest BM25 score), or
+    ``"estimator"`` for the estimator itself."""
     value: float | None
+    """Main measure of the task, ``"error"`` or ``"hamming"``, or None if the rival was skipped."""
     seconds_fit: float | None = None
+    """Training time in seconds."""
     us_per_query: float | None = None
+    """Time per prediction, in microseconds."""
     note: str = ""
+    """Reason for skipping the rival, or the number of measured examples if some were not measured."""
 
 
 class Split(NamedTuple):

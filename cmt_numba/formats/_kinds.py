@@ -102,5 +102,4 @@ def as_numbers(column: Any) -> np.ndarray:
             column = to_numeric(column)
         except OverflowError:  # an integer is too large for float64; as text it converts to infinity
             column = to_numeric(column.map(str))
-    numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
-    return numbers
+    return column.to_numpy(np.float64, na_value=np.nan)

@@ -16,78 +16,56 @@ TASKS = ("multiclass", "multilabel")
 
 
 class Batch(NamedTuple):
-    """Consecutive rows of a file.
-
-    Attributes
-    ----------
-    X : ndarray or scipy.sparse.csr_array of float32, shape (n, n_features)
-        The features of the rows. With the option ``as_text``, an array of str objects, shape (n,). With ``kinds``, a
-        pandas data frame.
-    y : ndarray of shape (n,), scipy.sparse.csr_array of int8, shape (n, n_labels), or None
-        The classes (int64 or text), or an indicator matrix of labels. Later batches may have a larger ``n_labels``.
-        None if labels are not read.
-    position : int
-        The position in the file after these rows, in the unit of ``Source.extent``.
-    """
+    """Consecutive rows of a file."""
 
     X: Any
+    """The features of the rows. With the option ``as_text``, an array of str objects, shape (n,). With ``kinds``, a
+    pandas data frame. Type: ndarray or scipy.sparse.csr_array of float32, shape (n, n_features)."""
     y: Any
+    """The classes (int64 or text), or an indicator matrix of labels. Later batches may have a larger ``n_labels``. None
+    if labels are not read. Type: ndarray of shape (n,), scipy.sparse.csr_array of int8, shape (n, n_labels), or
+    None."""
     position: int
+    """The position in the file after these rows, in the unit of ``Source.extent``."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options for reading a file.
-
-    Attributes
-    ----------
-    format : str, optional
-        A key of :data:`cmt_numba.formats.FORMATS`. By default, detected from the file's suffix or first line.
-    task : {"multiclass", "multilabel"}, optional
-        Whether each row has one class or any number of labels. By default, detected from the labels.
-    n_features : int, optional
-        The number of features of sparse rows. By default, read from the file's header or counted in a pass over the
-        file.
-    named_labels : bool, optional
-        Whether classes are text rather than integers. By default, detected from the labels.
-    n_bits : int, default 18
-        Words and feature names are hashed into ``2**n_bits`` features.
-    label : str or None, default "label"
-        The label column of a table. If None, the column "label" or, if the table has no such column, the last one.
-    text : tuple of str, default ()
-        Columns of a table whose words are the features. If empty, all columns except ``label`` and ``ignore`` are
-        features.
-    ignore : tuple of str, default ()
-        Columns of a table to ignore.
-    columns : tuple of str, optional
-        The feature columns of a table, in order. By default, all columns except ``label`` and ``ignore``.
-    kinds : tuple of str, optional
-        Kinds of a table's columns, such as ``("age=number", "city=category", "body=text")``. The kinds of other
-        columns are detected from their values, and identifiers of rows are ignored. Rows are then read as data frames,
-        with NaN for missing numbers and an empty string for missing categories and texts. By default, and in tables
-        with lists of numbers, rows are read as arrays of numbers.
-    labels_file : str, optional
-        A second file, with the labels of a SciPy sparse matrix.
-    with_labels : bool, default True
-        Whether to read labels.
-    as_text : bool, default False
-        Whether to return the text of the columns ``text``, as an array of str objects of shape (n,), instead of
-        features.
-    """
+    """Options for reading a file."""
 
     format: str | None = None
+    """A key of :data:`cmt_numba.formats.FORMATS`. By default, detected from the file's suffix or first line."""
     task: str | None = None
+    """Whether each row has one class or any number of labels. By default, detected from the labels. Type:
+    {"multiclass", "multilabel"}, optional."""
     n_features: int | None = None
+    """The number of features of sparse rows. By default, read from the file's header or counted in a pass over the
+    file."""
     named_labels: bool | None = None
+    """Whether classes are text rather than integers. By default, detected from the labels."""
     n_bits: int = 18
+    """Words and feature names are hashed into ``2**n_bits`` features."""
     label: str | None = "label"
+    """The label column of a table. If None, the column "label" or, if the table has no such column, the last one."""
     text: tuple[str, ...] = ()
+    """Columns of a table whose words are the features. If empty, all columns except ``label`` and ``ignore`` are
+    features."""
     ignore: tuple[str, ...] = ()
+    """Columns of a table to ignore."""
     columns: tuple[str, ...] | None = None
+    """The feature columns of a table, in order. By default, all columns except ``label`` and ``ignore``."""
     kinds: tuple[str, ...] | None = None
+    """Kinds of a table's columns, such as ``("age=number", "city=category", "body=text")``. The kinds of other columns
+    are detected from their values, and identifiers of rows are ignored. Rows are then read as data frames, with NaN for
+    missing numbers and an empty string for missing categories and texts. By default, and in tables with lists of
+    numbers, rows are read as arrays of numbers."""
     labels_file: str | None = None
+    """A second file, with the labels of a SciPy sparse matrix."""
     with_labels: bool = True
+    """Whether to read labels."""
     as_text: bool = False
+    """Whether to return the text of the columns ``text``, as an array of str objects of shape (n,), instead of
+    features."""
 
 
 def features_of(options: ReadOptions) -> str:
@@ -108,31 +86,15 @@ def form_of(options: ReadOptions) -> str:
 
 
 class Source(ABC):
-    """A data file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    options : ReadOptions
-        Options for reading the file.
-
-    Attributes
-    ----------
-    extent : int
-        The size of the file in ``unit``, for progress bars.
-    unit : {"B", "row"}
-        The unit of ``extent`` and ``Batch.position``: bytes or rows.
-    block_bytes : int
-        The approximate size in bytes of the blocks in which text files are parsed.
-    rows_in_a_chunk : int
-        The maximum number of rows of a table or an array to read at once.
-    """
+    """A data file, and the options for reading it. ``extent`` is its size in ``unit``, for progress bars."""
 
     format: ClassVar[str]
     unit: str = "B"
+    """The unit of ``extent`` and ``Batch.position``: "B" for bytes, or "row"."""
     block_bytes: int = BLOCK_BYTES
+    """The approximate size in bytes of the blocks in which text files are parsed."""
     rows_in_a_chunk: int = 4096
+    """The maximum number of rows of a table or an array to read at once."""
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.path = path
@@ -144,12 +106,8 @@ class Source(ABC):
     def resolved(self, watch: Callable[[int], Any] | None = None) -> ReadOptions:
         """Return the options, completed with values detected from the file. The first call may read the whole file.
 
-        With the completed options, another file yields rows compatible with the rows of this file.
-
-        Parameters
-        ----------
-        watch : callable, optional
-            A function that is called repeatedly with the position in the file, in the unit of ``extent``.
+        With the completed options, another file yields rows compatible with the rows of this file. ``watch`` is called
+        repeatedly with the position in the file, in the unit of ``extent``.
         """
         if self._resolved is None:
             if watch is not None:
@@ -168,19 +126,8 @@ class Source(ABC):
     def batches(self, size: int | Callable[[int], int] = 1000) -> Iterator[Batch]:
         """Yield the rows in order. At most one batch and one chunk are in memory.
 
-        Parameters
-        ----------
-        size : int or callable, default 1000
-            The number of rows per batch, or a function that returns it from the number of rows yielded so far.
-
-        Yields
-        ------
-        Batch
-
-        Raises
-        ------
-        FormatError
-            If the file cannot be read. Batches before the error are yielded first.
+        ``size`` is the number of rows per batch, or a function that returns it from the number of rows yielded so far.
+        If the file cannot be read, batches before the error are yielded first.
         """
         size_of = size if callable(size) else lambda seen: size
         seen = 0
@@ -191,13 +138,7 @@ class Source(ABC):
             raise FormatError(self.path, "has no rows")
 
     def read(self, watch: Callable[[int], Any] | None = None) -> Batch:
-        """Return all rows of the file.
-
-        Parameters
-        ----------
-        watch : callable, optional
-            A function that is called repeatedly with the position in the file, in the unit of ``extent``.
-        """
+        """Return all rows of the file. ``watch`` is called as by :meth:`resolved`."""
         chunks = []
         for chunk in self._chunks(self.resolved()):
             if chunk.X.shape[0] > 0:
@@ -237,10 +178,7 @@ def widened(Y: scipy.sparse.csr_array, n_labels: int) -> scipy.sparse.csr_array:
 
 
 def _rows(batch: Batch, first: int, stop: int, start: int) -> Batch:
-    """Return the rows ``first:stop`` of a batch with an interpolated position.
-
-    ``start`` is the position in the file before the batch.
-    """
+    """Return the rows ``first:stop`` of a batch that begins at ``start``, with an interpolated position."""
     n_rows = batch.X.shape[0]
     if first == 0 and stop == n_rows:
         return batch

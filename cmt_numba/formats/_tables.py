@@ -76,10 +76,7 @@ class TableSource(Source):
 
     @abstractmethod
     def _frames(self, columns: list[str], n_rows: int, unparsed: Collection[str]) -> Iterator[tuple[Any, int]]:
-        """Yield data frames of up to ``n_rows`` rows of the given columns, each with the position in the file.
-
-        Values of the columns ``unparsed`` are not converted from text to numbers.
-        """
+        """Yield frames of up to ``n_rows`` rows with their positions. Columns ``unparsed`` stay text."""
 
     def _feature_columns(self, names: list[str], label: str) -> tuple[str, ...]:
         options = self.options

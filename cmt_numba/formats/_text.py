@@ -109,10 +109,7 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBloc
 
 
 def first_line(path: Path, *, comments: bool = False) -> bytes:
-    """Return the first non-blank line of a file, truncated to the size of a block.
-
-    With ``comments``, skip lines that start with ``#``.
-    """
+    """Return the first non-blank line of a file, up to a block; with ``comments``, skip lines that start with #."""
     with open_text(path) as file:
         while line := file.lines.readline(BLOCK_BYTES):
             if line.strip() and not (comments and line.lstrip().startswith(b"#")):

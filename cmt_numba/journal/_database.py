@@ -167,7 +167,7 @@ class EntryDatabase:
         _writers.add(self)
         return self
 
-    def run(self, statement: str, values: SchemaRow = ()) -> object:
+    def run(self, statement: str, values: SchemaRow = ()) -> Any:
         """Execute a statement and return the first column of the first row, or None."""
         rows = self.execute(statement, values)
         return rows[0][0] if rows else None
@@ -245,13 +245,11 @@ class EntryDatabase:
 
     def first_entry(self) -> int | None:
         """Return the number of the first entry, or None if there is none."""
-        found: Any = self.run("SELECT min(sequence) FROM entries")
-        return found  # type: ignore[no-any-return]
+        return self.run("SELECT min(sequence) FROM entries")
 
     def last_entry(self) -> int | None:
         """Return the number of the last entry, or None if there is none."""
-        found: Any = self.run("SELECT max(sequence) FROM entries")
-        return found  # type: ignore[no-any-return]
+        return self.run("SELECT max(sequence) FROM entries")
 
     # Changes
 
@@ -294,10 +292,7 @@ class EntryDatabase:
             self._is_on_disk = True
 
     def begin_change(self) -> bool:
-        """Begin a change that :meth:`undo_change` can undo.
-
-        Return whether the active transaction contains earlier writes, which :meth:`undo_change` must keep.
-        """
+        """Begin a change that :meth:`undo_change` can undo; return whether there are earlier writes to keep."""
         if not self.connection.in_transaction:
             self.execute("BEGIN")
             return False

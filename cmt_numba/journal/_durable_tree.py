@@ -72,11 +72,7 @@ def fingerprint(tree: ContextualMemoryTree) -> dict[str, int]:
 
 
 class _TreeForm(DurableForm):
-    """The :class:`DurableForm` of a tree.
-
-    - ``owner``: the user's tree. It shares the forest of ``tree``, the current tree.
-    - ``options``: the options given by the user.
-    """
+    """The :class:`DurableForm` of a tree. The user's tree ``owner`` shares the forest of ``tree``."""
 
     kind = "ContextualMemoryTree"
     unread = VALUES
@@ -113,8 +109,7 @@ class _TreeForm(DurableForm):
 
     def draw_word(self) -> int:
         """Return 64 random bits from the stream for queries. A crash may undo the draw, which is harmless."""
-        word: int = self.change("draw", {}, counts=False)
-        return word
+        return self.change("draw", {}, counts=False)
 
     def note_returned(self, ids: np.ndarray) -> None:
         """Journal the ids of memories that a query has returned, now or with the next change."""
@@ -284,8 +279,7 @@ class DurableTree(ContextualMemoryTree):
     @property
     def synced_sequence(self) -> int:
         """The number of changes that are known to be on disk."""
-        synced: int = self._journal.folder.synced
-        return synced
+        return self._journal.folder.synced
 
     def refresh(self) -> bool:
         """Bring a read-only tree to the last change of its writer. Return whether it has changed."""
@@ -330,8 +324,7 @@ class DurableTree(ContextualMemoryTree):
 
     def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
         """Insert memories and return their ids; see :meth:`ContextualMemoryTree.insert`."""
-        ids: np.ndarray = self._form.change("insert", {"X": X}, progress=progress)
-        return ids
+        return self._form.change("insert", {"X": X}, progress=progress)
 
     def update(
         self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False

@@ -129,11 +129,7 @@ class Folder:
     # New folders
 
     def create(self, save: Save, pack: Callable[[], bytes]) -> None:
-        """Create the first snapshot and its entry in a new folder.
-
-        - ``save``: a function that writes the snapshot to a path and syncs it to disk.
-        - ``pack``: a function that returns the entry.
-        """
+        """Create the first snapshot by ``save``, which syncs it to disk, and its entry by ``pack``."""
         assert self.database is not None
         self._acknowledged.begin(secrets.token_hex(16))
         self._check_that_it_is_no_link(0)

@@ -33,8 +33,7 @@ class ObjectForm(DurableForm):
 
     def contents(self) -> Contents:
         """Return the contents for a snapshot."""
-        contents: Contents = self.owner._contents()
-        return contents
+        return self.owner._contents()
 
     def made_of(self, contents: Contents, *, values: bool) -> Any:
         """Return the object in a snapshot."""
@@ -107,11 +106,6 @@ class InFolder:
             an effect after the first fit replace the stored ones, as ``set_params`` does. An ``encoder`` of texts other
             than "use" must always be passed. ``random_state`` and ``action_features`` of an existing policy are
             ignored.
-
-        Returns
-        -------
-        object
-            The open object.
 
         Examples
         --------

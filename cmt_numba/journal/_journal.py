@@ -194,14 +194,12 @@ class Journal:
     @property
     def path(self) -> Path:
         """The folder."""
-        path: Path = self.folder.path
-        return path
+        return self.folder.path
 
     @property
     def identity(self) -> str:
         """The identity of the journal."""
-        identity: str = self.folder.identity
-        return identity
+        return self.folder.identity
 
     @property
     def is_writable(self) -> bool:

@@ -115,12 +115,10 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         voters = row, self._classes_of[positions[row, rank]]
         votes = np.zeros((positions.shape[0], self.classes_.size))
         np.add.at(votes, voters, 1.0 if self.weights == "uniform" else weights_of(self.metric, values[row, rank]))
-        shares: np.ndarray = votes / votes.sum(axis=1, keepdims=True)
-        return shares
+        return votes / votes.sum(axis=1, keepdims=True)
 
     @keeps_interpreter
     def predict(self, X: Any) -> np.ndarray:
         """Return the class with the most votes for each row. Ties go to the class that comes first in ``classes_``."""
         shares = self.predict_proba(X)
-        classes: np.ndarray = self.classes_[shares.argmax(axis=1)]
-        return classes
+        return self.classes_[shares.argmax(axis=1)]

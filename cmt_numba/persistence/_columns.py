@@ -31,11 +31,7 @@ def read_document(arrays: Arrays, name: str) -> Any:
 
 
 def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
-    """Return the name of an array's encoding, and the encoded array as a dictionary with the key ``name``.
-
-    - ``name``: the name of the encoded array.
-    - ``values``: a one- or two-dimensional array.
-    """
+    """Return the name of an array's encoding, and the encoded array (1-D or 2-D) under the key ``name``."""
     what = name.rpartition(".")[-1]
     if values.dtype.kind == "O":
         for i, value in enumerate(values):

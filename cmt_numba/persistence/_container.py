@@ -92,11 +92,7 @@ class _Entry(NamedTuple):
 
 
 def write_contents(path: str | os.PathLike[str], contents: Contents, mode: int = 0o666) -> None:
-    """Write a file. An existing file is replaced atomically.
-
-    - ``contents``: the contents. Fields must be JSON values.
-    - ``mode``: the permissions of a new file, before the umask.
-    """
+    """Write a file with permissions ``mode`` before the umask. An existing file is replaced atomically."""
     with _replacing(file_to_write(path), mode) as file:
         _write(file, contents)
 
@@ -247,11 +243,7 @@ def is_empty_space(file: BinaryIO, size: int, large: int = _LARGE) -> bool:
 
 
 def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes) -> Contents:
-    """Return the contents that :func:`pack_contents` has packed.
-
-    - ``path``: the file that contains the bytes, for error messages.
-    - ``packed``: the result of :func:`pack_contents`.
-    """
+    """Return the contents that :func:`pack_contents` has packed; ``path`` is named in errors."""
     try:
         return _read(BytesIO(packed), len(packed), lambda _: False)
     except _DamagedError as error:

@@ -165,13 +165,7 @@ class FlagField:
 
 
 class ArrayField:
-    """An array.
-
-    - ``dtype``: the type.
-    - ``trim``: a function that drops spare capacity.
-    - ``n_axes``: the number of axes.
-    - ``bounds``: the smallest and the largest valid entry.
-    """
+    """An array with entries within ``bounds``. The function ``trim`` drops spare capacity."""
 
     def __init__(
         self,
@@ -196,11 +190,7 @@ class ArrayField:
 
 
 class SparseArrayField:
-    """An array with few entries above 0.
-
-    - ``dtype``: the type.
-    - ``most``: the maximum length.
-    """
+    """An array of at most ``most`` entries, few of them above 0."""
 
     def __init__(self, dtype: Any, most: int) -> None:
         self._dtype, self._length = dtype, NumberField(0, most)
@@ -223,11 +213,7 @@ class SparseArrayField:
 
 
 class TupleField:
-    """A named tuple.
-
-    - ``kind``: a named tuple.
-    - ``**fields``: the kind of each field.
-    """
+    """A named tuple of type ``kind``, with a kind of field for each of its fields."""
 
     def __init__(self, kind: Any, **fields: Field) -> None:
         self._kind, self._table = kind, FieldTable(**fields)
@@ -303,11 +289,7 @@ class LabelsField:
 
 
 class StructureField:
-    """A named tuple of arrays, whose contents the owner checks.
-
-    - ``kind``: a named tuple.
-    - ``trim``: a function that drops spare capacity.
-    """
+    """A named tuple of arrays whose contents the owner checks. ``trim`` drops spare capacity."""
 
     def __init__(self, kind: Any, trim: Callable[[Any], Any]) -> None:
         self._kind, self._trim = kind, trim

@@ -36,10 +36,7 @@ def write_object(
 def read_object(
     path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool, unread: Collection[str] = ()
 ) -> Contents:
-    """Return the contents of a file with an object of one of ``kinds``.
-
-    The arrays named in ``unread`` are mapped without verifying their checksums.
-    """
+    """Return the contents of an object of one of ``kinds``; arrays ``unread`` are mapped without verification."""
     contents = read_contents(path, mmap=mmap, unread=unread)
     if contents.kind not in kinds:
         raise FileFormatError(path, f"must contain an object of type {' or '.join(kinds)}, got {contents.kind!r}")

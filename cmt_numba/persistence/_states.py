@@ -28,13 +28,7 @@ AT_REST = {forests.CELLS_WANTED: 0, forests.MOVING_PLACE: forests.NONE, forests.
 def tree_contents(
     options: dict[str, Any], n_threads: int | None, streams: np.ndarray, state: forests.State | None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the fields and the arrays of a tree for a file.
-
-    - ``options``: the constructor's options.
-    - ``n_threads``: the constructor's parameter ``n_threads``.
-    - ``streams`` (uint64 (n_trees + 1,)): the initial states of the tree's random streams.
-    - ``state``: the state of the tree, or None before the first insert.
-    """
+    """Return the fields and the arrays of a tree for a file, with the initial states of its random streams."""
     fields = {"options": options, "n_threads": n_threads, "n_features": None, "sparse": None}
     if state is None:
         return fields, {_STREAMS: streams}
@@ -45,13 +39,7 @@ def tree_contents(
 def state_of(
     fields: dict[str, Any], arrays: dict[str, np.ndarray], options: dict[str, Any]
 ) -> tuple[np.ndarray, forests.State | None]:
-    """Return the random streams and the state of a saved tree. The caller must validate the state.
-
-    The state is None if the tree was saved before its first insert.
-
-    - ``fields``, ``arrays``: the contents of a file.
-    - ``options``: the tree's options, as kernels take them.
-    """
+    """Return a saved tree's random streams and unchecked state, which is None before the first insert."""
     n_features = take(fields, "n_features", int, type(None))
     if n_features is None:
         streams = arrays.get(_STREAMS)

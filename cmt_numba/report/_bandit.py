@@ -14,19 +14,9 @@ from ._page import require_libraries, write_page
 def intervals_of(
     result: Evaluation, method: str = "bootstrap", confidence: float = 0.95, random_state: Any = 0
 ) -> list[dict[str, Any]]:
-    """Return the estimates of an evaluation with confidence intervals.
+    """Return the ``estimator``, ``value``, ``low`` and ``high`` bound, and type of ``interval`` of each estimate.
 
-    - ``method`` ("betting", "bernstein", "chernoff", "bootstrap", "normal"): the type of interval; see
-      :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`. Estimators that do not support it get a bootstrap
-      interval.
-    - ``confidence``: the confidence level of the intervals.
-    - ``random_state``: the seed of the bootstrap.
-
-    Returns
-    -------
-    list of dict
-        A dictionary for each estimator with the keys ``estimator``, ``value``, ``low``, ``high`` and ``interval`` (the
-        type of interval used).
+    Estimators that do not support ``method`` get a bootstrap interval.
     """
     rows = []
     for name, found in result.estimates.items():

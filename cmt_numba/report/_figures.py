@@ -87,10 +87,7 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
 
 
 def error_by_time(result: BatchResult) -> Drawing:
-    """Plot the main metric against the time per query, for several numbers of leaves and for the rivals.
-
-    A line connects the points that no other point beats in both metric and time.
-    """
+    """Plot the main metric against the time per query, by number of leaves and for the rivals."""
     name = next(name for name in result.by_probes if name not in ("n_probes", "us_per_query"))
     probes, values, us = (np.array(result.by_probes[key]) for key in ("n_probes", name, "us_per_query"))
     measure = MEASURES.get(name, name)
@@ -136,8 +133,7 @@ def frontier(us: np.ndarray, values: np.ndarray, *, higher_is_better: bool = Fal
     losses = -values if higher_is_better else values
     order = np.lexsort((losses, us))
     least = np.minimum.accumulate(losses[order])
-    kept: np.ndarray = order[np.r_[True, least[1:] < least[:-1]]]
-    return kept
+    return order[np.r_[True, least[1:] < least[:-1]]]
 
 
 def calibration(found: dict[str, list[float]]) -> Drawing:
@@ -203,8 +199,7 @@ def _logarithmic_if_wide(axes: Any, values: np.ndarray) -> None:
 def _places(axes: Any, values: np.ndarray) -> np.ndarray:
     """Return the positions of values along the horizontal axis, as fractions of its length."""
     points = axes.transData.transform(np.column_stack([values, np.ones(values.size)]))
-    places: np.ndarray = axes.transAxes.inverted().transform(points)[:, 0]
-    return places
+    return axes.transAxes.inverted().transform(points)[:, 0]
 
 
 def _whole(value: float, _: int) -> str:

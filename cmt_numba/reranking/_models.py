@@ -47,10 +47,7 @@ def fitted_model(model: Any, log: RewardLog) -> Any:
 
 
 def improvement(model: Any, log: RewardLog, seed: int = 0) -> tuple[float, float]:
-    """Return the mean gain in the reward of first results by reranking, and its standard error.
-
-    The gain is estimated by cross-validation.
-    """
+    """Return the mean gain of reranking in the reward of first results, by cross-validation, and its error."""
     of_query = np.repeat(np.arange(log.sizes.size), log.sizes)
     firsts = np.cumsum(log.sizes) - log.sizes
     fold_of = np.random.default_rng(seed).permutation(log.sizes.size) % _FOLDS

@@ -346,10 +346,6 @@ class Reranker(BaseEstimator):
             All functions among the features, in their order.
         distance, random_state
             As in the constructor.
-
-        Returns
-        -------
-        Reranker
         """
         contents = read_object(path, (cls.__name__,), mmap=False)
         with refusing(path):

@@ -35,10 +35,7 @@ def set_bits(x, masks, n_words, there):
 
 @inner
 def edits_of_word(n, y, masks, n_words, swapped, limit):
-    """Return the number of edits between the sequence in ``masks`` and ``y``, or -1 if it is above ``limit``.
-
-    The sequence in ``masks`` must have 1 to 64 symbols.
-    """
+    """Return the edits between the 1 to 64 symbols in ``masks`` and ``y``, or -1 above ``limit``."""
     up, down, matched, before = _ALL, _NONE, _NONE, _NONE  # up, down: rows that cost 1 more or less than the row above
     last, edits = np.uint64(n - 1), np.int64(n)
     most = limit + y.size  # each remaining symbol can reduce ``edits`` by at most 1
@@ -169,11 +166,7 @@ def _number_of(bits):
 
 @inner_called
 def _compare(x, lanes, block, swapped, in_part, columns, n_edits):
-    """Write the number of edits between ``x`` and each sequence of a block.
-
-    With ``in_part``, write the number of edits between ``x`` and the nearest substring of each sequence. The function
-    is compiled for each word size.
-    """
+    """Write the edits between ``x`` and each sequence of a block or, with ``in_part``, its nearest substring."""
     word, n_classes = columns.dtype.type, lanes.masks.shape[1]
     one, none = word(1), word(0)
     first = none if in_part else ~none  # a substring may start anywhere at no cost
@@ -214,10 +207,7 @@ def _compare(x, lanes, block, swapped, in_part, columns, n_edits):
 
 @inner
 def edits_of_block(x, blocks, block, swapped, in_part, room):
-    """Write the number of edits between ``x`` and each sequence of a block. Return the position of its first sequence.
-
-    With ``in_part``, compare ``x`` with the nearest substring of each sequence.
-    """
+    """Write the edits of the sequences of a block as in :func:`_compare`; return the position of the first."""
     n_narrow = blocks.narrow.inside.shape[0]
     if block < n_narrow:
         _compare(x, blocks.narrow, block, swapped, in_part, room.narrow, room.n_edits)

@@ -96,10 +96,7 @@ class Tally(NamedTuple):
 
 
 class Learner:
-    """AdaGrad optimizer of the logarithms of costs.
-
-    With ``features`` of the symbols and the gap, similar edits take the same step.
-    """
+    """AdaGrad optimizer of the logarithms of costs. With ``features``, similar edits take the same step."""
 
     def __init__(
         self, costs: Costs, symmetric: bool, learning_rate: float, prior: float, features: np.ndarray | None = None
@@ -155,10 +152,7 @@ def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:
 
 
 def features_of(symbols: tuple[Hashable, ...]) -> np.ndarray:
-    """Return the features of each symbol and, in the last row, of the gap: float32.
-
-    The features of the gap are smaller than the features of all symbols.
-    """
+    """Return the features of each symbol and, in the last row, the smaller ones of the gap: float32."""
     try:
         rows = np.array([symbol if isinstance(symbol, tuple) else (symbol,) for symbol in symbols])
     except ValueError:

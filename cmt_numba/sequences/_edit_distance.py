@@ -228,16 +228,12 @@ class EditDistance(files.Saved, BaseEstimator):
         self._costs = Costs.of(pairs, *costs[1:-1])
 
     def pairwise(self, queries: Any, targets: Any) -> np.ndarray:
-        """Return the distance between each query and each target.
+        """Return the distances between queries and targets: float32, shape (n_queries, n_targets).
 
         Parameters
         ----------
         queries, targets : list of sequences
             Sequences over the alphabet.
-
-        Returns
-        -------
-        ndarray of float32, shape (n_queries, n_targets)
         """
         query_points, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
         distances = np.empty((query_points.offsets.size - 1, stored.offsets.size - 1), np.float32)
@@ -245,16 +241,12 @@ class EditDistance(files.Saved, BaseEstimator):
         return distances
 
     def paired(self, queries: Any, targets: Any) -> np.ndarray:
-        """Return the distance between each query and the target at the same position.
+        """Return the distance between each query and the target at the same position: float32.
 
         Parameters
         ----------
         queries, targets : list of sequences
             Two lists of sequences with the same length.
-
-        Returns
-        -------
-        ndarray of float32, shape (n_queries,)
         """
         listed, others = as_list("queries", queries), as_list("targets", targets)
         checks.check_entries("targets", len(others), len(listed), "queries")

@@ -39,10 +39,7 @@ class Edits(NamedTuple):
 
 @inner
 def band_of(m, n, least_gap, bound):
-    """Return the maximum number of deletions and of insertions between ``m`` and ``n`` symbols at a cost of ``bound``.
-
-    Both are -1 if the difference in length alone costs more.
-    """
+    """Return the most deletions and insertions between ``m`` and ``n`` symbols at a cost of ``bound``, or -1."""
     n_gaps = np.float64(bound) / np.float64(least_gap) * _ROUNDING + 1e-9
     most = np.int64(n_gaps) if n_gaps < m + n else np.int64(m + n)
     if abs(m - n) > most:
@@ -62,10 +59,7 @@ def _start(y_gaps, n_inserted, opening, row):
 
 @inner
 def _plain_row(y, y_gaps, of_symbol, deletion, diagonal, left, row):
-    """Write a table row and return its smallest cost.
-
-    ``diagonal`` and ``left`` are the upper left and left neighbours of the first cell.
-    """
+    """Write a table row, given the neighbours of its first cell, and return its smallest cost."""
     least = left
     for j in range(y.size):
         substituted = diagonal + of_symbol[y[j]]

@@ -66,11 +66,6 @@ def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
     durations : array-like of shape (n,)
         Durations in any unit, above 0.
 
-    Returns
-    -------
-    list of (int, int)
-        A symbol for each note after the first.
-
     Examples
     --------
     >>> encode_notes([60, 62, 64, 60], [1, 1, 2, 0.5])
@@ -97,11 +92,6 @@ def encode_frames(frames: Any, n_bins: int, low: float, high: float) -> list[int
         alphabets have at most 4,096.
     low, high : float
         Range of the bins. Values outside this range are in the first or last bin.
-
-    Returns
-    -------
-    list of int, or of tuple of int, length n
-        The bin of each value, as a tuple if there are several features.
 
     Examples
     --------

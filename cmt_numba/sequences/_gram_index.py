@@ -13,10 +13,7 @@ _SHIFT = np.uint64(64)
 
 
 class GramIndex:
-    """A retriever over the hashed n-grams of sequences.
-
-    ``ids[i]`` is the sequence id of memory ``i`` of the retriever, or -1 if an insertion failed.
-    """
+    """A retriever over hashed n-grams. ``ids[i]`` is the sequence of memory ``i``, or -1 after a failed insert."""
 
     def __init__(self, retriever: CMTRetriever, longest_run: int, n_bits: int, ids: Any = ()) -> None:
         self.retriever, self.ids = retriever, np.asarray(ids, np.int64)
@@ -57,11 +54,7 @@ def ngram_keys(sequences: Sequences, longest: int, n_bits: int) -> scipy.sparse.
     """Return the weighted counts of n-grams of up to ``longest`` symbols.
 
     An n-gram of ``n`` symbols has weight ``sqrt(n)``. Special symbols mark the ends of sequences. N-grams are hashed to
-    ``2**n_bits`` columns.
-
-    Returns
-    -------
-    scipy.sparse.csr_array of float32, shape (n, 2**n_bits)
+    ``2**n_bits`` columns of a CSR array.
     """
     lengths = np.diff(sequences.offsets) + 2
     offsets = np.concatenate([[0], np.cumsum(lengths)])

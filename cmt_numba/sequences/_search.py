@@ -82,10 +82,7 @@ def _offer_form(owner, length, points, lengths):
 
 @inner
 def _nearest_block(blocks, m, low, high, in_part):
-    """Return the next block, up to ``low`` or from ``high`` on, and the smallest difference of its lengths from ``m``.
-
-    Return block -1 if no block is left.
-    """
+    """Return the next block, up to ``low`` or from ``high`` on, or -1, and its least difference in length."""
     n_blocks = blocks.narrow.inside.shape[0] + blocks.wide.inside.shape[0]
     below = above = np.int64(2**62)
     if low >= 0:

@@ -109,17 +109,12 @@ class SequenceMemory(files.Saved):
     # Changes
 
     def insert(self, X: Any) -> np.ndarray:
-        """Insert sequences.
+        """Insert sequences and return their new ids, which ascend and are never reused.
 
         Parameters
         ----------
         X : list of sequences
             Sequences over the alphabet of ``distance``.
-
-        Returns
-        -------
-        ndarray of int64, shape (n,)
-            New ids in ascending order. Ids are never reused.
         """
         sequences = self._encoded("X", X)
         ids = np.arange(self._stored.size, self._stored.size + sequences.n)
@@ -182,7 +177,7 @@ class SequenceMemory(files.Saved):
     # Queries
 
     def query(self, X: Any, k: int = 1) -> Neighbors:
-        """Return the nearest sequences of each query.
+        """Return the ids and distances of the nearest sequences of each query, and numbers of computed distances.
 
         Parameters
         ----------
@@ -190,11 +185,6 @@ class SequenceMemory(files.Saved):
             Queries.
         k : int, default 1
             Number of sequences per query, at most ``n_candidates``.
-
-        Returns
-        -------
-        Neighbors
-            Ids, distances of the nearest forms, and numbers of computed distances.
         """
         queries, k = self._encoded("X", X), checks.check_wanted("k", k, self.n_candidates)
         if k > self.n_candidates:

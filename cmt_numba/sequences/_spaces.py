@@ -107,10 +107,7 @@ def divisor(queries, m, n):
 
 @inner
 def distance(queries, i, stored, j, bound, room):
-    """Return the distance of two points, or infinity if it is above ``bound``.
-
-    Call ``prepare`` for point ``i`` first.
-    """
+    """Return the distance of two points, ``i`` being prepared, or infinity if it is above ``bound``."""
     if queries.kind != _EDIT:
         length = np.sqrt(_squared(queries.rows[i], stored.rows[j]))
         if queries.kind == _ANGULAR:
@@ -134,10 +131,7 @@ def distance(queries, i, stored, j, bound, room):
 
 @kernel
 def distances_of_pairs(queries, stored, of_queries, of_stored, bounds, distances):
-    """Write the distance of each pair of points, or infinity if it is above the pair's bound: float64.
-
-    ``of_queries`` and ``of_stored``, int64 of shape (pairs,), contain the positions of the points.
-    """
+    """Write the distance of each pair of points, or infinity if it is above the pair's bound."""
     room = new_room(queries, stored)
     before = np.int64(-1)
     for pair in range(distances.size):

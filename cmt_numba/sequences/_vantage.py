@@ -72,10 +72,7 @@ def power_for(space: Space, tolerance: float, random: np.random.Generator) -> fl
 
 
 def greatest_power(sides: np.ndarray, tolerance: float) -> float:
-    """Return the largest power with which at most a fraction ``tolerance`` of triangles violates the inequality.
-
-    ``sides``, float64 of shape (3, n), must be positive. The result lies between ``_LEAST`` and ``_MOST``.
-    """
+    """Return the largest power with which at most a fraction ``tolerance`` of triangles violates the inequality."""
     if sides.shape[1] == 0:
         return 1.0
     sides = np.sort(sides, axis=0)

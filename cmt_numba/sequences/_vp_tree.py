@@ -136,17 +136,12 @@ class VPTree(files.Saved):
     # Changes
 
     def insert(self, X: Any) -> np.ndarray:
-        """Insert points.
+        """Insert points and return their new ids, which ascend and are never reused.
 
         Parameters
         ----------
         X : list of sequences, or array-like of shape (n, n_features)
             Points that the metric can compare.
-
-        Returns
-        -------
-        ndarray of int64, shape (n,)
-            New ids in ascending order. Ids are never reused.
         """
         added = self._as_points("X", X, STORED)
         n_new, first = number_of_points(added), self._ids.size
@@ -217,11 +212,6 @@ class VPTree(files.Saved):
             Queries that the metric can compare with the points.
         k : int, default 1
             Number of points to return for each query.
-
-        Returns
-        -------
-        Neighbors
-            Ids, distances, and numbers of computed distances.
         """
         queries = self._as_points("X", X, QUERIED)
         n, k = number_of_points(queries), check_wanted("k", k, len(self))

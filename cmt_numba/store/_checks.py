@@ -19,15 +19,7 @@ _OTHER_METRICS = {"ip": "inner_product", "l2": "euclidean"}
 
 
 def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
-    """Return keys as a list of str or a list of int.
-
-    Parameters
-    ----------
-    keys : str, int or iterable of them
-        A single key counts as a list of one.
-    distinct : bool, default True
-        Whether to refuse repeated keys.
-    """
+    """Return one or more keys as a list of str or a list of int; refuse repeated keys if ``distinct``."""
     if type(keys) is int:
         keys = [keys]
     if type(keys) is list and set(map(type, keys)) == {int} and min(keys) >= _LEAST and max(keys) <= _MOST:
@@ -206,8 +198,7 @@ def check_answers(keys: Any, n_rows: int) -> np.ndarray:
 
 def are_none(keys: np.ndarray) -> np.ndarray:
     """Return a mask of the entries that are None."""
-    missing: np.ndarray = np.equal(keys, np.array(None))
-    return missing
+    return np.equal(keys, np.array(None))
 
 
 class DuplicateKeyError(KeyError, ValueError):

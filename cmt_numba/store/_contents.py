@@ -61,32 +61,9 @@ class MemoryContent(NamedTuple):
 class StoreContents(DurableForm):
     """The contents of a store. Each change is one transaction.
 
-    In a folder, a journal records and repeats the operations of the state.
-
-    Parameters
-    ----------
-    path : path-like or None
-        The folder, or None for a store in memory.
-    given : dict of str to object
-        The options that the user has given.
-    durability : Durability
-        When to wait for the disk and when to take snapshots.
-
-    Attributes
-    ----------
-    state : StoreState
-        The vectors and what the store has learned.
-    records : Records
-        The keys and payloads.
-    lock : ReadWriteLock
-        The lock. A thread that holds it for reading sees vectors and records that belong together.
-    stamp : object or None
-        An object that stands for the current state of the store; None during a change. Data computed from the store is
-        valid while ``stamp`` is the same object.
-    unread_columns : UnreadColumns
-        The payloads and texts of results that must be read before the next change.
-    journal : Journal or None
-        The journal of the folder.
+    In a folder, a journal records and repeats the operations of the state. A thread that holds ``lock`` for reading
+    sees vectors and records that belong together. Data computed from the store is valid while ``stamp``, which is None
+    during a change, is the same object.
     """
 
     kind = "MemoryStore"

@@ -19,8 +19,7 @@ def check_encoder(encoder: Any) -> Any:
 
 
 def _function_of(encoder: Any, name: str) -> Callable[[list[str]], Any]:
-    function: Callable[[list[str]], Any] = getattr(encoder, name, None) or getattr(encoder, "encode", encoder)
-    return function
+    return getattr(encoder, name, None) or getattr(encoder, "encode", encoder)
 
 
 def read_queries(X: Any, texts: Any, encoder: Any) -> tuple[Any, list[Counter[int]] | None]:

@@ -42,10 +42,7 @@ class PreparedFilter:
 
 
 class FilteredIds:
-    """The memories that a filter has selected.
-
-    - ``stamp``: the stamp of the contents before the filter was evaluated.
-    """
+    """The memories that a filter has selected from the contents with the stamp ``stamp``."""
 
     def __init__(self, ids: np.ndarray, stamp: object | None) -> None:
         self.ids, self.stamp = ids, stamp

@@ -84,8 +84,7 @@ def _parts(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarr
 
 def _relative_weights(state: StoreState) -> np.ndarray:
     """Return the weight of each part of a score, relative to the cosine."""
-    weights: np.ndarray = state.part_weights[0] / state.part_weights[0, 0]
-    return weights
+    return state.part_weights[0] / state.part_weights[0, 0]
 
 
 def find_competitors(

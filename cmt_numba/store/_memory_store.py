@@ -371,11 +371,6 @@ class MemoryStore:
         ----------
         keys : str, int or list of them, length n
             The keys. A single key counts as a list of one.
-
-        Returns
-        -------
-        Items
-            Keys, vectors of shape (n, n_features), payloads and texts.
         """
         checked, contents = checks.check_keys(keys, distinct=False), self._contents
         contents.check_open()
@@ -427,13 +422,7 @@ class MemoryStore:
         contents.change(partial(contents.learn, X, words, keys, rewards, self._target_recall))
 
     def learned(self) -> LearnedSummary | None:
-        """Return what the store has learned from rewards, or None if there were none.
-
-        Returns
-        -------
-        LearnedSummary
-            The weight of each part of a score, and the gain in reward over ranking by similarity, with an interval.
-        """
+        """Return the weights of the parts of scores and the gain over ranking by similarity; None without rewards."""
         self._contents.check_open()
         state = self._contents.state
         feedback = state.feedback or state.text_feedback

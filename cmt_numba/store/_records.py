@@ -52,10 +52,7 @@ TABLES = ExtraTables((_RECORDS, _FACTS), _are_ours)
 
 
 class MemoryDatabase:
-    """A database in memory.
-
-    - ``contents``: bytes from :meth:`Records.packed`; empty tables by default.
-    """
+    """A database in memory, with bytes from :meth:`Records.packed` or empty tables."""
 
     def __init__(self, contents: bytes | None = None) -> None:
         options: Any = {"isolation_level": None, "check_same_thread": False}
@@ -122,8 +119,7 @@ class NamedMemories(NamedTuple):
     @property
     def are_there(self) -> np.ndarray:
         """Whether each id has a record."""
-        there: np.ndarray = (self.ids_found == self.ids) & (self.kinds != GONE)
-        return there
+        return (self.ids_found == self.ids) & (self.kinds != GONE)
 
     # Each query calls the next two methods. For short arrays, comparing bytes is several times faster than comparing
     # arrays.
@@ -220,10 +216,7 @@ class Record(NamedTuple):
 
 
 class Records:
-    """The records of a store, by memory id.
-
-    - ``database``: the database with the tables.
-    """
+    """The records of a store by memory id, in the tables of ``database``."""
 
     def __init__(self, database: Any) -> None:
         self._database = database

@@ -14,45 +14,30 @@ from ._checks import Key, are_none
 
 
 class Result(NamedTuple):
-    """One memory that a query found.
-
-    Attributes
-    ----------
-    key : str or int
-        The key.
-    score : float
-        The score; larger is better.
-    payload : object
-        The payload; None if there is none.
-    text : str or None
-        The text; None if there is none.
-    """
+    """One memory that a query found."""
 
     key: Key
+    """The key."""
     score: float
+    """The score; larger is better."""
     payload: Any
+    """The payload; None if there is none."""
     text: str | None = None
+    """The text; None if there is none."""
 
 
 class Items(NamedTuple):
-    """Memories of a store.
-
-    Attributes
-    ----------
-    keys : list of str or int, length n
-        The keys.
-    vectors : ndarray or csr_array of float32, shape (n, n_features), or None
-        The vectors as they were added, with NaN (zeros, if sparse) for memories without one; None if there are none.
-    payloads : list, length n
-        The payloads; None for memories without one.
-    texts : list of str, length n
-        The texts; None for memories without one.
-    """
+    """Memories of a store."""
 
     keys: list[Key]
+    """The keys."""
     vectors: Any
+    """The vectors as they were added, with NaN (zeros, if sparse) for memories without one; None if there are none
+    (ndarray or csr_array of float32, shape (n, n_features), or None)."""
     payloads: list[Any]
+    """The payloads; None for memories without one."""
     texts: list[str | None]
+    """The texts; None for memories without one."""
 
     def first(self) -> Item:
         """Return the first memory."""
@@ -63,24 +48,16 @@ class Items(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One memory of a store.
-
-    Attributes
-    ----------
-    key : str or int
-        The key.
-    vector : ndarray of float32, shape (n_features,), or csr_array, shape (1, n_features)
-        The vector.
-    payload : object
-        The payload; None if there is none.
-    text : str or None
-        The text; None if there is none.
-    """
+    """One memory of a store."""
 
     key: Key
+    """The key."""
     vector: Any
+    """The vector (ndarray of float32, shape (n_features,), or csr_array, shape (1, n_features))."""
     payload: Any
+    """The payload; None if there is none."""
     text: str | None
+    """The text; None if there is none."""
 
 
 class Results:
@@ -126,8 +103,7 @@ class Results:
     @property
     def texts(self) -> list[list[str | None]]:
         """A list of ``k`` texts for each row, with None where there is no text or no memory."""
-        texts: list[list[str | None]] = self._texts.tolist()
-        return texts
+        return self._texts.tolist()
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -106,13 +106,11 @@ class StoreState:
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""
-        there: np.ndarray = self.have_vectors(ids) | self.texts.contains(ids)
-        return there
+        return self.have_vectors(ids) | self.texts.contains(ids)
 
     def have_vectors(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored with a vector."""
-        there: np.ndarray = np.zeros(ids.shape, np.bool_) if self.index is None else self.index.contains(ids)
-        return there
+        return np.zeros(ids.shape, np.bool_) if self.index is None else self.index.contains(ids)
 
     @property
     def form(self) -> str | None:
@@ -147,8 +145,7 @@ class StoreState:
         """Return the ids and scores of the best ``k`` memories for each query, by what the store has learned."""
         learned = self.feedback
         if learned is None:
-            found: tuple[np.ndarray, np.ndarray] = self.index.search(Q, k, target_recall, among, n_threads)
-            return found
+            return self.index.search(Q, k, target_recall, among, n_threads)
         return learned.search(self.index, Q, k, target_recall, among, n_threads)
 
     def search_texts(

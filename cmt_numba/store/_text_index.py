@@ -75,13 +75,11 @@ class TextIndex:
     def ids(self) -> np.ndarray:
         """The ids of all texts, in no particular order."""
         ids = self._stored.ids[: self._n_slots]
-        stored: np.ndarray = ids[ids != NONE]
-        return stored
+        return ids[ids != NONE]
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id has a text."""
-        there: np.ndarray = self._slots_of(ids) != NONE
-        return there
+        return self._slots_of(ids) != NONE
 
     def _slots_of(self, ids: np.ndarray) -> np.ndarray:
         if self._slots.size == 0:
@@ -181,8 +179,7 @@ class TextIndex:
     def allows(self, among: AllowedTexts, ids: np.ndarray) -> np.ndarray:
         """Return whether a search may return each id. Ids without a text are not allowed."""
         slots = self._slots_of(ids)
-        allowed: np.ndarray = (slots != NONE) & among.mask[slots]
-        return allowed
+        return (slots != NONE) & among.mask[slots]
 
     @property
     def statistics(self) -> WordStatistics:

@@ -275,10 +275,6 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         ----------
         input_features : None
             Ignored.
-
-        Returns
-        -------
-        ndarray of object, shape (n_columns,)
         """
         check_is_fitted(self, "document_frequency_")
         if self.vocabulary_ is None:
@@ -463,10 +459,7 @@ class NewColumns(dict[str, int]):
 
 
 def count_terms(texts: list[Any], analyze: Callable[[Any], Iterable[str]], columns: dict[str, int]) -> Any:
-    """Return the term counts of texts: CSR of float32 with sorted indices.
-
-    A term that ``columns`` does not contain is ignored, unless ``columns`` adds it.
-    """
+    """Return the counts of the terms in ``columns``, which may add terms: CSR of float32, sorted."""
     complete = hasattr(columns, "__missing__")
     indices: list[int] = []
     ends = np.zeros(len(texts) + 1, np.int64)

@@ -23,13 +23,7 @@ class Encoder:
         self._encode: Callable[[list[str]], Any] | None = None
 
     def adopt(self, stored: Any) -> bool:
-        """Cache the vectors of :class:`StoredTexts` if this encoder returns them for a few of the texts.
-
-        Returns
-        -------
-        bool
-            Whether the encoder returns these vectors.
-        """
+        """Cache the vectors of :class:`StoredTexts` if this encoder returns them for a few texts; return whether."""
         texts, vectors = stored.texts, stored.encoded
         few = np.linspace(0, len(texts) - 1, min(len(texts), _N_COMPARED)).astype(int)
         found, expected = self.encode([texts[i] for i in few]), vectors[few]

@@ -200,8 +200,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
             An element of ``classes_`` for each text.
         """
         best, _ = self.top_classes(texts, 1)
-        classes: np.ndarray = self.classes_[best[:, 0]]
-        return classes
+        return self.classes_[best[:, 0]]
 
     def top_classes(self, texts: Iterable[str], k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` most probable classes of each text.
@@ -257,8 +256,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         """
         model, corpus = self._fitted()._model, Corpus()
         corpus.add(self._words_of_all(texts))
-        hidden: np.ndarray = model.weighted(model.features.counts(corpus)) @ model.vectors.inputs
-        return hidden
+        return model.weighted(model.features.counts(corpus)) @ model.vectors.inputs
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the components."""

@@ -94,8 +94,7 @@ def _log_odds(logits: np.ndarray, unknown: float) -> np.ndarray:
     """Return the log-odds of the best class against all other classes and an unknown one with the logit ``unknown``."""
     best = logits.max(axis=1)
     others = np.exp(logits - best[:, None]).sum(axis=1) - 1.0 + np.exp(np.minimum(unknown - best, 500.0))
-    odds: np.ndarray = -np.log(np.maximum(others, _LEAST))
-    return odds
+    return -np.log(np.maximum(others, _LEAST))
 
 
 def learn_confidence(logits: np.ndarray, labels: np.ndarray, weight: float) -> np.ndarray:
@@ -149,8 +148,7 @@ def known_probability(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
 
 
 def _sigmoid(odds: np.ndarray) -> np.ndarray:
-    chances: np.ndarray = 1.0 / (1.0 + np.exp(-np.clip(odds, -500.0, 500.0)))
-    return chances
+    return 1.0 / (1.0 + np.exp(-np.clip(odds, -500.0, 500.0)))
 
 
 def probabilities_of(logits: np.ndarray, confidence: np.ndarray, n_texts: int) -> np.ndarray:
@@ -180,8 +178,7 @@ SHARES = np.linspace(0.0, 1.0, 6)
 
 def faded(weights: np.ndarray, share: float) -> np.ndarray:
     """Move weight from learned vectors to class sums. ``share`` is the fraction that vectors keep."""
-    moved: np.ndarray = np.concatenate([weights[:2] * (2.0 - share, share), weights[2:]])
-    return moved
+    return np.concatenate([weights[:2] * (2.0 - share, share), weights[2:]])
 
 
 def leads_of_shares(sums: list[np.ndarray], others: list[np.ndarray], weights: np.ndarray) -> np.ndarray:

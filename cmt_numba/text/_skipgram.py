@@ -29,10 +29,7 @@ class FeatureVectors(NamedTuple):
 
 
 class Words(NamedTuple):
-    """The parts of words, and an alias table that draws random words.
-
-    The parts of word ``i`` are ``parts[starts[i]:starts[i + 1]]``.
-    """
+    """Parts ``parts[starts[i]:starts[i + 1]]`` of each word ``i``, and an alias table that draws random words."""
 
     starts: np.ndarray  # int64 (n_words + 1,)
     parts: np.ndarray  # int32, rows of the input vectors

@@ -183,13 +183,11 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     @property
     def counts_(self) -> np.ndarray:
         """The number of occurrences of each word."""
-        counts: np.ndarray = self._fitted().vocabulary.counts.copy()
-        return counts
+        return self._fitted().vocabulary.counts.copy()
 
     def _fitted(self) -> WordModel:
         check_is_fitted(self, "n_features_out_")
-        model: WordModel = self._model
-        return model
+        return self._model
 
     def __contains__(self, word: object) -> bool:
         return word in self._fitted().vocabulary.id_of
@@ -211,7 +209,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return model.vectors_of(check_texts("words", words, or_none=True))
 
     def nearest_words(self, word: str | Any, k: int = 10) -> list[tuple[str, float]]:
-        """Return the words whose vectors have the largest cosine with a word or vector.
+        """Return the words whose vectors have the largest cosine with a word or vector, and these cosines.
 
         Parameters
         ----------
@@ -219,11 +217,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             A known or unknown word, or a vector. The word itself is excluded from the result.
         k : int, default 10
             Number of words.
-
-        Returns
-        -------
-        list of tuple of str and float
-            Words and their cosines, largest first.
         """
         if isinstance(word, str):
             return self._near(self.word_vectors([word])[0], k, {word})
@@ -233,7 +226,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return self._near(vector, k, set())
 
     def analogies(self, a: str, b: str, c: str, k: int = 10, *, method: str = "add") -> list[tuple[str, float]]:
-        """Return the words that relate to ``c`` as ``b`` relates to ``a``.
+        """Return the words that relate to ``c`` as ``b`` relates to ``a``, and their scores, best first.
 
         Parameters
         ----------
@@ -245,11 +238,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             "add" scores a word by its cosine with ``b - a + c``. "mul" multiplies its cosines with ``b`` and ``c``, and
             divides by its cosine with ``a``, after shifting all cosines to [0, 1] (Levy and Goldberg, Linguistic
             regularities in sparse and explicit word representations, 2014). All vectors are scaled to length 1 first.
-
-        Returns
-        -------
-        list of tuple of str and float
-            Words and their scores, best first.
         """
         checks.OneOf(("add", "mul")).check("method", method)
         vectors = unit(self.word_vectors([a, b, c]))

@@ -32,25 +32,17 @@ _MOST_SIMILARITIES = 1 << 22  # similarities of texts that are computed together
 
 
 class TextExplanation(NamedTuple):
-    """The explanation of a predicted class.
-
-    Attributes
-    ----------
-    label : object
-        The class.
-    probability : float
-        The probability of the class.
-    runner_up : object
-        The second most probable class; None if there is only one class.
-    words : list of tuple of str and float
-        Words of the text and their effects, the largest first. An effect is the decrease of the class's log-odds
-        without the word.
-    """
+    """The explanation of a predicted class."""
 
     label: Any
+    """The class."""
     probability: float
+    """The probability of the class."""
     runner_up: Any
+    """The second most probable class; None if there is only one class."""
     words: list[tuple[str, float]]
+    """Words of the text and their effects, the largest first. An effect is the decrease of the class's log-odds without
+    the word."""
 
     def __str__(self) -> str:
         words = ", ".join(f"{word} {weight:+.2f}" for word, weight in self.words)

@@ -169,10 +169,7 @@ class Corpus:
         return self._blocks[0]
 
     def encoded(self, id_of: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the word ids in another numbering, without unknown words, and the start of each text.
-
-        The starts end with the total number of tokens.
-        """
+        """Return the word ids in another numbering, without unknown words, and the bounds of the texts."""
         new = np.array([id_of.get(word, -1) for word in self.id_of], np.int32)
         tokens = self._tokens()
         tokens = new[tokens] if tokens.size else tokens

@@ -25,10 +25,7 @@ _MOST_TEXTS = 20_000  # texts from which the common direction is computed
 
 
 class WordModel(files.WithFields):
-    """Vectors of words and character n-grams.
-
-    ``options`` is a :class:`~cmt_numba.text.SubwordVectors`, whose parameters the model reads.
-    """
+    """Vectors of words and character n-grams, with the parameters of a :class:`~cmt_numba.text.SubwordVectors`."""
 
     FIELDS = files.FieldTable(
         vocabulary=files.PartField(Vocabulary),
@@ -137,8 +134,7 @@ class WordModel(files.WithFields):
     def _weights(self) -> np.ndarray:
         """Return each word's smooth inverse frequency."""
         counts = self.vocabulary.counts
-        weights: np.ndarray = (_RARE / (_RARE + counts / max(1, counts.sum()))).astype(np.float32)
-        return weights
+        return (_RARE / (_RARE + counts / max(1, counts.sum()))).astype(np.float32)
 
     def _mean(self, tokens: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return the weighted mean of each text's word vectors."""
@@ -146,8 +142,7 @@ class WordModel(files.WithFields):
         shares = scipy.sparse.csr_array(
             (weights / np.repeat(np.maximum(sizes, 1), sizes), tokens, ends), (sizes.size, len(self.vocabulary))
         )
-        mean: np.ndarray = shares.astype(np.float32) @ self.own_vectors()
-        return mean
+        return shares.astype(np.float32) @ self.own_vectors()
 
     def own_vectors(self) -> np.ndarray:
         """Return the vector of each word: the mean of the vectors of the word itself and its n-grams."""
@@ -194,8 +189,7 @@ class WordModel(files.WithFields):
         shares = scipy.sparse.csr_array(
             (weights[numbers] / sizes[of_text], (of_text, numbers)), (len(texts), vectors.shape[0]), dtype=np.float32
         )
-        answer: np.ndarray = shares @ vectors
-        return answer
+        return shares @ vectors
 
     # Files
 
@@ -215,8 +209,7 @@ class WordModel(files.WithFields):
 def unit(vectors: np.ndarray) -> np.ndarray:
     """Scale vectors to length 1. Zero vectors stay zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: np.ndarray = vectors / np.where(lengths > 0.0, lengths, 1.0)
-    return scaled
+    return vectors / np.where(lengths > 0.0, lengths, 1.0)
 
 
 def steps(starts: np.ndarray, n_threads: int) -> Iterator[list[tuple[int, int]]]:

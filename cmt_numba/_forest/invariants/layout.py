@@ -12,10 +12,7 @@ from .errors import require
 
 
 def check_layout(structure: Any, lengths: dict[str, int] | None = None) -> None:
-    """Raise InvariantError unless all arrays of a structure match their annotations.
-
-    ``lengths`` gives the lengths of named axes that are already known.
-    """
+    """Raise InvariantError unless arrays match their annotations, with the known ``lengths`` of named axes."""
     kind: type[tuple[Any, ...]] = type(structure)
     layout = layout_of(kind)
     known = dict(lengths or {})
@@ -27,10 +24,7 @@ def check_layout(structure: Any, lengths: dict[str, int] | None = None) -> None:
 
 
 def _fault_of(array: np.ndarray, kind: ArrayKind, known: dict[str, int]) -> str | None:
-    """Return the end of an error message if an array does not match its annotation, else None.
-
-    Adds the lengths of new axes to ``known``.
-    """
+    """Return what is wrong with an array, or None, and add the lengths of new axes to ``known``."""
     if array.dtype != kind.dtype:
         return f"be of dtype {kind.dtype}, not {array.dtype}"
     if array.ndim != len(kind.axes):

@@ -15,17 +15,7 @@ home_of_number = as_python(hash_number)
 
 
 def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
-    """Raise InvariantError unless lookups in tables of equal size terminate and find every entry.
-
-    Parameters
-    ----------
-    occupied : ndarray of bool, shape (n_tables, size)
-        Whether each cell has an entry. The size is a power of two.
-    homes : ndarray of integers, shape (n_tables, size)
-        The home of the entry in each cell; arbitrary for empty cells.
-    what : str
-        The name of the tables in messages.
-    """
+    """Raise InvariantError unless lookups in tables (one per row) end and find every entry from its home."""
     size = occupied.shape[1]
     cells = np.arange(size, dtype=np.int32 if size < 2**31 else np.int64)
     last_empty = np.where(occupied, np.array(-1, cells.dtype), cells)
@@ -42,19 +32,7 @@ def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
 
 
 def check_number_table(table: np.ndarray, keys: np.ndarray, what: str, *, features: bool = False) -> None:
-    """Raise InvariantError unless a lookup in a table finds the place of every key.
-
-    Parameters
-    ----------
-    table : ndarray of int32
-        The place in each cell, or NONE if the cell is empty.
-    keys : ndarray of integers, shape (n,)
-        The key of each place.
-    what : str
-        The name of the table in messages.
-    features : bool, default False
-        Whether keys are hashed as features rather than as ids.
-    """
+    """Raise InvariantError unless lookups in ``table`` find the place of every key, hashed as id or feature."""
     n, size = keys.size, table.size
     require(size > 0 and size & (size - 1) == 0, f"the size of {what} is not a power of two")
     occupied = table != NONE

@@ -57,21 +57,14 @@ def depth(state: State) -> int:
 
 
 class Leaves(NamedTuple):
-    """All leaves of a forest, ordered by tree and depth.
-
-    Attributes
-    ----------
-    tree : ndarray of int64, shape (n_leaves,)
-        The tree of each leaf.
-    depth : ndarray of int64, shape (n_leaves,)
-        The number of internal nodes above each leaf.
-    size : ndarray of int64, shape (n_leaves,)
-        The number of memories in each leaf.
-    """
+    """All leaves of a forest, ordered by tree and depth."""
 
     tree: np.ndarray
+    """The tree of each leaf (int64, shape (n_leaves,))."""
     depth: np.ndarray
+    """The number of internal nodes above each leaf (int64, shape (n_leaves,))."""
     size: np.ndarray
+    """The number of memories in each leaf (int64, shape (n_leaves,))."""
 
 
 Leaves.__module__ = "cmt_numba"  # the module from which pickles import the class

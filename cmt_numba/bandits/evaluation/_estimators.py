@@ -19,30 +19,20 @@ _LEAST = 1e-100  # minimum propensity; smaller ones lead to weights whose square
 
 @dataclass(frozen=True, repr=False)
 class Estimate:
-    """An estimate of the mean reward of a policy.
-
-    Attributes
-    ----------
-    name : str
-        Name of the estimator.
-    value : float
-        The estimate, which is the mean of ``terms``.
-    terms : ndarray of float64, shape (n,)
-        The contribution of each row.
-    weights : ndarray of float64, shape (n,)
-        The importance weight of each row.
-    bounds : tuple of float, or None
-        The smallest and largest possible terms, or None if terms are not independent.
-    reward_range : tuple of float, or None
-        The smallest and largest possible rewards. Intervals are clipped to this range.
-    """
+    """An estimate of the mean reward of a policy."""
 
     name: str
+    """Name of the estimator."""
     value: float
+    """The estimate, which is the mean of ``terms``."""
     terms: np.ndarray
+    """The contribution of each row (float64, shape (n,))."""
     weights: np.ndarray
+    """The importance weight of each row (float64, shape (n,))."""
     bounds: tuple[float, float] | None
+    """The smallest and largest possible terms, or None if terms are not independent."""
     reward_range: tuple[float, float] | None = None
+    """The smallest and largest possible rewards. Intervals are clipped to this range."""
     _parts: tuple[np.ndarray, np.ndarray] | None = None  # numerators and denominators of a ratio of means
     _offsets: np.ndarray | None = None  # terms whose mean is added to the ratio
     # Two arrays of non-negative terms whose means estimate the fractions of the range below and above the value.
@@ -86,10 +76,6 @@ class Estimate:
             Number of bootstrap resamples.
         random_state : int or numpy.random.SeedSequence, default 0
             Random seed of the bootstrap.
-
-        Returns
-        -------
-        low, high : float
         """
         check_choice("method", method, METHODS)
         confidence = check_real("confidence", confidence, 0.0, 1.0, above=True)
@@ -113,7 +99,7 @@ class Estimate:
         return method in ("bootstrap", "normal") or (method != "betting" and self.bounds is not None)
 
     def confidence_sequence(self, confidence: float = 0.95) -> np.ndarray:
-        """Return betting intervals after each row, which are all valid simultaneously.
+        """Return the lower and upper betting bound after each row, which are all valid simultaneously.
 
         The intervals may be monitored while rows are collected, and collection may stop at any time.
 
@@ -121,11 +107,6 @@ class Estimate:
         ----------
         confidence : float between 0 and 1, default 0.95
             Probability that all intervals contain the value.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, 2)
-            Lower and upper bound after each row.
         """
         error = (1.0 - check_real("confidence", confidence, 0.0, 1.0, above=True)) / 2.0
         if error == 0.0:
@@ -172,8 +153,7 @@ class Estimate:
         above, below = self._parts
         scale = below.mean() or 1.0
         ratio = above.mean() / scale
-        result: np.ndarray = (0.0 if self._offsets is None else self._offsets) + ratio + (above - ratio * below) / scale
-        return result
+        return (0.0 if self._offsets is None else self._offsets) + ratio + (above - ratio * below) / scale
 
 
 def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.ndarray:
@@ -194,8 +174,7 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
         raise ValueError(
             f"propensities must be above {least}, got {propensities[row]:g} in row {row}: set tau to a value above 0"
         )
-    weights: np.ndarray = target / propensities
-    return weights
+    return target / propensities
 
 
 def inverse_propensity(
@@ -361,10 +340,7 @@ def switch(
 
 
 def tuned_threshold(weights: np.ndarray, errors: np.ndarray, base: np.ndarray) -> float:
-    """Return the threshold of :func:`switch` with the smallest estimated mean squared error.
-
-    The estimated bias is the mean of the omitted corrections.
-    """
+    """Return the threshold of :func:`switch` with the smallest estimated mean squared error."""
     corrections, some = weights * errors, weights[weights > 0.0]
     thresholds = [0.0, *np.quantile(some, np.linspace(0.05, 1.0, _THRESHOLDS)).tolist()] if some.size else [0.0]
     squares = []

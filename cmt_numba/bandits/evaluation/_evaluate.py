@@ -19,33 +19,22 @@ _SURE = 0.997  # confidence of a normal interval of three standard errors
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Estimates of the value of a policy.
-
-    Attributes
-    ----------
-    estimates : dict of str to Estimate
-        Estimates by name: "ips" and "snips", and with a reward model also "dm", "dr", "sndr" and "switch".
-    logged : float
-        Mean reward of the log.
-    n_rows : int
-        Number of rows in the log.
-    effective_sample_size : float
-        Effective sample size of the importance weights.
-    mean_weight : float
-        Mean importance weight. Its expectation is 1 if the log supports the policy.
-    clipped : float
-        Fraction of the rows with positive weight whose propensity is below ``tau``.
-    advice : list of str
-        Reasons not to trust the estimates. Empty if there are none.
-    """
+    """Estimates of the value of a policy."""
 
     estimates: dict[str, estimators.Estimate]
+    """Estimates by name: "ips" and "snips", and with a reward model also "dm", "dr", "sndr" and "switch"."""
     logged: float
+    """Mean reward of the log."""
     n_rows: int
+    """Number of rows in the log."""
     effective_sample_size: float
+    """Effective sample size of the importance weights."""
     mean_weight: float
+    """Mean importance weight. Its expectation is 1 if the log supports the policy."""
     clipped: float
+    """Fraction of the rows with positive weight whose propensity is below ``tau``."""
     advice: list[str]
+    """Reasons not to trust the estimates. Empty if there are none."""
 
     def to_pandas(self, method: str = "normal", *, confidence: float = 0.95) -> Any:
         """Return the estimates and their intervals as a data frame.
@@ -57,11 +46,6 @@ class Evaluation:
             for estimators that do not support them.
         confidence : float between 0 and 1, default 0.95
             Probability that an interval contains the value.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row per estimator. Column names follow Open Bandit Pipeline.
         """
         percent = f"{100.0 * confidence:g}% CI"
         rows = []
@@ -87,15 +71,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class PolicyComparison:
-    """Evaluations of several policies on one log.
-
-    Attributes
-    ----------
-    evaluations : dict of str to Evaluation
-        Evaluations by policy name.
-    """
+    """Evaluations of several policies on one log."""
 
     evaluations: dict[str, Evaluation]
+    """Evaluations by policy name."""
 
     def __getitem__(self, name: str) -> Evaluation:
         return self.evaluations[name]
@@ -107,10 +86,6 @@ class PolicyComparison:
         ----------
         method, confidence
             As in :meth:`Evaluation.to_pandas`.
-
-        Returns
-        -------
-        pandas.DataFrame
         """
         tables = {name: one.to_pandas(method, confidence=confidence) for name, one in self.evaluations.items()}
         return import_module("pandas").concat(tables, names=["policy", "estimator"])
@@ -130,10 +105,6 @@ class PolicyComparison:
             intervals.
         confidence : float between 0 and 1, default 0.95
             Probability that an interval contains the value.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
         """
         figure = import_module("matplotlib.figure").Figure(figsize=(8, 4), layout="constrained")
         axes, n = figure.subplots(), len(self.evaluations)
@@ -166,7 +137,7 @@ def _span(interval: tuple[float, float]) -> str:
 
 
 def target_probabilities(policy: Any, log: Log) -> np.ndarray:
-    """Return a policy's probability of each allowed action in each row of a log.
+    """Return a policy's probability of each of ``log.allowed`` in each row of a log: shape (n, k).
 
     Parameters
     ----------
@@ -176,11 +147,6 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
         column of ``log.allowed``, shape (n, k).
     log : Log
         The log.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, k)
-        Columns correspond to ``log.allowed``.
     """
     contexts = np.ones((len(log), 1)) if log.contexts is None else log.contexts
     choices = log.choices()
@@ -245,11 +211,6 @@ def evaluate(
         Weight threshold of :func:`switch`. By default, the threshold is tuned.
     reward_range : tuple of float, default (0.0, 1.0)
         The smallest and largest possible rewards.
-
-    Returns
-    -------
-    Evaluation or PolicyComparison
-        A comparison if ``policy`` is a dict.
     """
     if isinstance(policy, dict):
         if not policy:

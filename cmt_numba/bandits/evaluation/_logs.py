@@ -162,10 +162,6 @@ class Log:
             Names of numeric columns that form the contexts, or the name of one column of lists of numbers.
         allowed : str, optional
             Name of a column that contains a list of allowed actions in each row.
-
-        Returns
-        -------
-        Log
         """
         named = [action, reward, propensity, allowed, time, *([context] if isinstance(context, str) else context or [])]
         for name in named:

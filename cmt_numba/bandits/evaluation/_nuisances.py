@@ -77,8 +77,7 @@ def _ridge(X: Any, actions: np.ndarray, regularization: float) -> np.ndarray:
     sums = np.zeros((chosen.size, X.shape[1]))
     np.add.at(sums, numbers, X)  # sum of the contexts of each action
     weights = np.linalg.solve(X.T @ X + penalty, sums.T)
-    fitted: np.ndarray = np.einsum("nd,nd->n", X, weights.T[numbers])
-    return fitted
+    return np.einsum("nd,nd->n", X, weights.T[numbers])
 
 
 def _by_classifier(X: Any, actions: np.ndarray, method: str, regularization: float) -> np.ndarray:
@@ -96,8 +95,7 @@ def _by_classifier(X: Any, actions: np.ndarray, method: str, regularization: flo
     classifier.fit(X, actions)
     probabilities: np.ndarray = classifier.predict_proba(X)
     chosen = np.searchsorted(classifier.classes_, actions)
-    result: np.ndarray = probabilities[np.arange(actions.size), chosen]
-    return result
+    return probabilities[np.arange(actions.size), chosen]
 
 
 def estimate_rewards(
@@ -186,5 +184,4 @@ def _by_regressor(
         return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(of), indicators]))
 
     fitted = clone(regressor).fit(features(X, chosen), rewards)
-    found: np.ndarray = np.asarray(fitted.predict(features(contexts[rows], actions)), np.float64)
-    return found
+    return np.asarray(fitted.predict(features(contexts[rows], actions)), np.float64)

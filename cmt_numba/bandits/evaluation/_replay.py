@@ -15,21 +15,14 @@ _FARTHEST = 256  # maximum number of rows in a call of act
 
 @dataclass(frozen=True, repr=False)
 class Replay:
-    """Result of a replay: the rows of a log in which a policy chose the logged action.
-
-    Attributes
-    ----------
-    rows : ndarray of int64, shape (m,)
-        Indices of these rows.
-    rewards : ndarray of float64, shape (m,)
-        Rewards of these rows.
-    n_seen : int
-        Number of rows that were read.
-    """
+    """Result of a replay: the rows of a log in which a policy chose the logged action."""
 
     rows: np.ndarray
+    """Indices of these rows (int64, shape (m,))."""
     rewards: np.ndarray
+    """Rewards of these rows (float64, shape (m,))."""
     n_seen: int
+    """Number of rows that were read."""
 
     def __repr__(self) -> str:
         return f"Replay(value {self.value:.4g}, from {self.rows.size:,} of {self.n_seen:,} rows)"
@@ -94,5 +87,4 @@ def _usable(log: Log, rng: np.random.Generator) -> np.ndarray:
     """Return a random mask of rows in which all actions are equally frequent."""
     if log.propensities is None or np.ptp(log.propensities) <= 1e-12:
         return np.ones(len(log), np.bool_)
-    usable: np.ndarray = rng.random(len(log)) * log.propensities < log.propensities.min()
-    return usable
+    return rng.random(len(log)) * log.propensities < log.propensities.min()
