@@ -368,13 +368,13 @@ class SparseIndex:
         require(dtypes == [np.int64, np.int32, np.float32, np.int64], "the arrays must have their dtypes")
         n, next_id = ids.size, facts["next_id"]
         require(offsets.shape == (n + 1,) and offsets[0] == 0 and offsets[-1] == values.size, "offsets must fit")
-        require(bool((np.diff(offsets) >= 0).all()) and features.size == values.size, "offsets must ascend")
+        require((np.diff(offsets) >= 0).all() and features.size == values.size, "offsets must ascend")
         require(features.size == 0 or 0 <= features.min() <= features.max() < index.n_features, "features must exist")
         require(np.unique(ids).size == n and (n == 0 or 0 <= ids.min() <= ids.max() < next_id), "ids must be distinct")
         index.next_id = next_id
         index._slots = np.full(next_id, NONE)
         X = scipy.sparse.csr_array((values, features, offsets), (n, index.n_features))
-        require(bool(X.has_sorted_indices), "features must ascend")
+        require(X.has_sorted_indices, "features must ascend")
         index._append(ids, X)
         index.check_invariants()
         return index
@@ -386,9 +386,9 @@ class SparseIndex:
     def check_invariants(self) -> None:
         """Raise InvariantError if the arrays contradict each other."""
         stored = np.flatnonzero(self._ids[: self._n_slots] != NONE)
-        require(bool((self._slots[self._ids[stored]] == stored).all()), "each id must be stored once")
+        require((self._slots[self._ids[stored]] == stored).all(), "each id must be stored once")
         require(stored.size == len(self) == np.count_nonzero(self._slots != NONE), "counts must match")
-        require(bool(np.isfinite(self._squares[stored]).all()), "vectors must be finite")
+        require(np.isfinite(self._squares[stored]).all(), "vectors must be finite")
 
 
 def _with_room(array: np.ndarray, size: int) -> np.ndarray:

@@ -392,7 +392,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
         require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "the array of ids is missing")
         assert ids is not None
         require(
-            bool(np.all((ids >= 0) & (ids <= checks.MOST_ACTIONS))),
+            np.all((ids >= 0) & (ids <= checks.MOST_ACTIONS)),
             f"actions must be between 0 and {checks.MOST_ACTIONS}",
         )
         require(np.unique(ids).size == ids.size, "actions must be distinct")

@@ -615,7 +615,7 @@ class CMTBandit(Policy):
         cells = bandit._state.cells
         for i, name in enumerate(_OF_CELLS):
             cells[:, i] = arrays[f"table.{name}"]
-        require(bool(np.all(cells[:, 1::2] >= 0)), "squares must not be negative")
+        require(np.all(cells[:, 1::2] >= 0), "squares must not be negative")
         bandit._restore_keys(fields, arrays)
         return bandit
 
@@ -644,8 +644,8 @@ class CMTBandit(Policy):
             }
         )
         state = self._state
-        require(bool(np.all(state.map[1:] >= 0)), "squares must not be negative")
-        require(bool(np.all(state.scale >= 1.0)), "scale must be at least 1")
+        require(np.all(state.map[1:] >= 0), "squares must not be negative")
+        require(np.all(state.scale >= 1.0), "scale must be at least 1")
         check_definite("matrix", state.matrix[None] - 0.5 * models.STACK_RIDGE * np.eye(models.N_PREDICTIONS))
 
 

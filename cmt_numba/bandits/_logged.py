@@ -331,10 +331,8 @@ class ArgmaxRegressor(Saved):
         lengths, seen = (read_array(f"seen.{name}", arrays, np.int64) for name in ("lengths", "actions"))
         require(policy._known.size > 0, "actions must not be empty")
         for name, actions in (("actions", policy._known), ("seen.actions", seen)):
-            require(
-                bool(np.all((actions >= 0) & (actions <= MOST_ACTIONS))), f"{name} must be between 0 and {MOST_ACTIONS}"
-            )
-        require(bool(np.all(np.diff(policy._known) > 0)), "actions must be in ascending order")
+            require(np.all((actions >= 0) & (actions <= MOST_ACTIONS)), f"{name} must be between 0 and {MOST_ACTIONS}")
+        require(np.all(np.diff(policy._known) > 0), "actions must be in ascending order")
         rows = arrays.get("seen.contexts")
         require(rows is not None and rows.ndim == 2, "seen.contexts must be a matrix")
         assert rows is not None
@@ -342,9 +340,7 @@ class ArgmaxRegressor(Saved):
         require(1 <= policy._width < 2**31, "width must be at least 1")
         width = policy._width if lengths.size else rows.shape[1]
         rows = checked(arrays, "seen.contexts", (lengths.size, width), np.dtype(np.float64))
-        require(
-            bool(np.all(lengths > 0)) and int(lengths.sum()) == seen.size, "every context must have at least one action"
-        )
+        require(np.all(lengths > 0) and int(lengths.sum()) == seen.size, "every context must have at least one action")
         ridges = ActionRidges.read(of_part("model", arrays), policy._known.size, policy._width)
         classifier = None
         if "classifier" in fields:
@@ -354,7 +350,7 @@ class ArgmaxRegressor(Saved):
             classifier = estimator_of(CMTClassifier, part, thorough=True)
             classes = np.asarray(classifier.classes_)
             of_actions = classes.dtype.kind == "i" and classes.min() >= 0 and classes.max() < policy._known.size
-            require(bool(of_actions), "classes must be positions in actions")
+            require(of_actions, "classes must be positions in actions")
             require(
                 classifier.n_features_in_ == policy._width,
                 "the classifier must have the same number of features as contexts",

@@ -28,22 +28,20 @@ def rows_of_arrays(name: str, arrays: Arrays, n_features: int, sparse: bool) -> 
     lengths = read_array(f"{name}.lengths", arrays, np.int64)
     values = read_array(f"{name}.values", arrays, np.float32)
     indices = read_array(f"{name}.indices", arrays, np.int32)
-    require(
-        bool(np.all((lengths >= 0) & (lengths <= n_features))), f"lengths of {name} must be between 0 and {n_features}"
-    )
+    require(np.all((lengths >= 0) & (lengths <= n_features)), f"lengths of {name} must be between 0 and {n_features}")
     require(int(lengths.sum()) == values.size, f"lengths of {name} must match the number of values")
     ends = np.cumsum(lengths)
     if sparse:
         require(indices.size == values.size, f"indices and values of {name} must have the same length")
-        require(bool(np.all((indices >= 0) & (indices < n_features))), f"indices of {name} must be below {n_features}")
+        require(np.all((indices >= 0) & (indices < n_features)), f"indices of {name} must be below {n_features}")
         rises = np.diff(indices.astype(np.int64), prepend=-1) > 0
         rises[(ends - lengths)[lengths > 0]] = True
-        require(bool(rises.all()), f"indices of {name} must be in ascending order in each row")
+        require(rises.all(), f"indices of {name} must be in ascending order in each row")
     else:
         require(n_features > 0 or lengths.size == 0, f"rows of {name} must have features")
-        require(bool(np.all(lengths == n_features)) and indices.size == 0, f"dense rows of {name} must have all values")
+        require(np.all(lengths == n_features) and indices.size == 0, f"dense rows of {name} must have all values")
     squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), ends - lengths) * (lengths > 0)
-    require(bool(np.all(squares < 1.01)), f"rows of {name} must have norm 1 or 0")
+    require(np.all(squares < 1.01), f"rows of {name} must have norm 1 or 0")
     return Rows(values, indices, np.concatenate([[0], ends]).astype(np.int64), n_features, sparse)
 
 
@@ -199,7 +197,7 @@ class ActionKeys:
         rows = rows_of_arrays("keys", arrays, n_features, sparse)
         require(rows.n_rows == actions.size, "every key must have an action")
         require(np.unique(actions).size == actions.size, "every action must have at most one key")
-        require(bool(np.all(np.isin(actions, known))), "the actions of keys must be known")
+        require(np.all(np.isin(actions, known)), "the actions of keys must be known")
         self._set(actions, rows)
 
 
@@ -319,8 +317,8 @@ class ContextMemory:
         require(ids.size == actions.size, f"{name} must have an action for each memory")
         ascending = bool(np.all(ids >= 0)) and bool(np.all(ids[1:] > ids[:-1]))
         require(ascending, f"the ids of {name} must be non-negative and in ascending order")
-        require(bool(np.all(np.isin(actions, known))), f"the actions of {name} must be known")
-        require(bool(np.all(np.isin(self.tree.ids, ids))), f"{name} must have an action for each memory of the tree")
+        require(np.all(np.isin(actions, known)), f"the actions of {name} must be known")
+        require(np.all(np.isin(self.tree.ids, ids)), f"{name} must have an action for each memory of the tree")
         self._set(ids, actions)
 
 
@@ -393,11 +391,11 @@ class Pending:
         rows = rows_of_arrays("pending", arrays, n_features, sparse)
         require(ids.size <= self._most, "there must be at most max_pending decisions")
         require(
-            bool(np.all(np.diff(ids) > 0)) and bool(np.all((ids >= 0) & (ids < next_id))),
+            np.all(np.diff(ids) > 0) and np.all((ids >= 0) & (ids < next_id)),
             "ids must be in ascending order",
         )
         require(rows.n_rows == ids.size == actions.size, "every decision must have a context")
-        require(bool(np.all((actions >= 0) & (actions <= MOST_ACTIONS))), "actions must be in range")
+        require(np.all((actions >= 0) & (actions <= MOST_ACTIONS)), "actions must be in range")
         for i, (decision, action) in enumerate(zip(ids.tolist(), actions.tolist(), strict=True)):
             self._decisions[decision] = _decision_of(rows, i, action)
         self.next_id = next_id

@@ -71,8 +71,8 @@ class Means:
         self.reserve(n_slots)
         for name, own in (("counts", self.counts), ("sums", self.sums)):
             own[:n_slots] = checked(arrays, name, (n_slots,), own.dtype)
-        require(bool(np.all((self.counts >= 0) & (self.counts < MOST_REWARDS))), "counts must not be negative")
-        require(bool(np.all((self.counts > 0) | (self.sums == 0.0))), "the sums of actions without rewards must be 0")
+        require(np.all((self.counts >= 0) & (self.counts < MOST_REWARDS)), "counts must not be negative")
+        require(np.all((self.counts > 0) | (self.sums == 0.0)), "the sums of actions without rewards must be 0")
 
 
 class RewardModels:
@@ -173,7 +173,7 @@ class RewardModels:
         for name, shape in shapes.items():  # check before memory is allocated
             dtype = np.dtype(np.int64 if name == "counts" else np.float64)
             checked(arrays, name, shape, dtype, limits.get(name, _LARGEST_SUM))
-        require(bool(np.all(arrays["counts"] >= 0)), "counts must not be negative")
+        require(np.all(arrays["counts"] >= 0), "counts must not be negative")
         for name in ("matrices", "shared_matrix"):
             check_definite(name, arrays[name] if name == "matrices" else arrays[name][None])
         models = cls(d, k, regularization)
@@ -226,10 +226,10 @@ def check_definite(name: str, matrices: np.ndarray) -> None:
     if matrices.size == 0:
         return
     diagonals = np.diagonal(matrices, axis1=1, axis2=2)
-    require(bool(np.all(diagonals > 0.0)), f"{name} must be positive on the diagonal")
+    require(np.all(diagonals > 0.0), f"{name} must be positive on the diagonal")
     rounding = _ROUNDING * diagonals.max(axis=1)[:, None, None]
     turned = matrices.transpose(0, 2, 1)
-    require(bool(np.all(np.abs(matrices - turned) <= rounding)), f"{name} must be symmetric")
+    require(np.all(np.abs(matrices - turned) <= rounding), f"{name} must be symmetric")
     try:
         np.linalg.cholesky(matrices + rounding * np.eye(matrices.shape[1]))
     except np.linalg.LinAlgError:
@@ -245,7 +245,7 @@ def checked(
     assert array is not None
     require(array.dtype == dtype and array.shape == shape, f"{name} must have dtype {dtype} and shape {shape}")
     sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # false for NaN
-    require(bool(sound), f"{name} must be finite and at most {largest:g} in absolute value")
+    require(sound, f"{name} must be finite and at most {largest:g} in absolute value")
     return array
 
 

@@ -28,12 +28,10 @@ class UCB1(Policy):
 
     Parameters
     ----------
-    n_actions : int, optional
-        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     scale : float, default 1.0
         Factor of the confidence bonus. The published algorithm uses 1.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed for breaking ties.
+    n_actions, random_state : optional
+        As for :class:`EpsilonGreedy`.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE}
@@ -113,14 +111,10 @@ class LinUCB(Policy):
 
     Parameters
     ----------
-    n_actions : int, optional
-        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     alpha : float, default 1.0
         Weight of the uncertainty.
-    regularization : float, default 1.0
-        Ridge penalty.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed for breaking ties.
+    n_actions, regularization, random_state : optional
+        As for :class:`EpsilonGreedy`.
 
     Examples
     --------
@@ -167,10 +161,8 @@ class HybridLinUCB(Policy):
     action_features : array-like, shape (n_actions, n_action_features), optional
         Features of the initial actions. Pass the features of other actions to :meth:`add_actions`. Without action
         features, ``z`` is the context.
-    regularization : float, default 1.0
-        Ridge penalty.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed for breaking ties.
+    regularization, random_state : optional
+        As for :class:`EpsilonGreedy`.
     """
 
     _is_contextual = True
@@ -249,14 +241,10 @@ class LinearThompson(Policy):
 
     Parameters
     ----------
-    n_actions : int, optional
-        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     scale : float, default 0.3
         Assumed standard deviation of rewards. Larger values explore more.
-    regularization : float, default 1.0
-        Ridge penalty.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed.
+    n_actions, regularization, random_state : optional
+        As for :class:`EpsilonGreedy`.
     """
 
     _is_contextual = True
@@ -281,16 +269,12 @@ class SquareCB(Policy):
 
     Parameters
     ----------
-    n_actions : int, optional
-        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     gamma : float, default 10.0
         The weight of gaps after ``t`` rewards is ``gamma * t ** exponent``.
     exponent : float in [0, 1], default 0.5
         Exponent in the weight of gaps.
-    regularization : float, default 1.0
-        Ridge penalty of the linear models.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed.
+    n_actions, regularization, random_state : optional
+        As for :class:`EpsilonGreedy`.
     """
 
     _is_contextual = True

@@ -41,12 +41,10 @@ class ActionRidges(NamedTuple):
         if "weights" in arrays:
             return cls(checked(arrays, "weights", shape, np.dtype(np.float64)))
         starts = checked(arrays, "indptr", (n_actions + 1,), np.dtype(np.int64), 2**62)
-        require(
-            starts[0] == 0 and bool(np.all(np.diff(starts) >= 0)), "indptr must start at 0 and be in ascending order"
-        )
+        require(starts[0] == 0 and np.all(np.diff(starts) >= 0), "indptr must start at 0 and be in ascending order")
         data = checked(arrays, "data", (int(starts[-1]),), np.dtype(np.float64))
         indices = checked(arrays, "indices", data.shape, np.dtype(np.int64), n_features)
-        require(bool(np.all(indices >= 0)), "indices must not be negative")
+        require(np.all(indices >= 0), "indices must not be negative")
         return cls(scipy.sparse.csr_array((data, indices, starts), shape))
 
 

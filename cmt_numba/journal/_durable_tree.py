@@ -210,25 +210,12 @@ class DurableTree(ContextualMemoryTree):
     path : path-like
         An empty folder, or a folder that contains a tree. A missing folder is created with access only for its owner;
         its parent must exist.
-    sync_every : int, default 1
-        The number of changes after which to wait for the disk. If it is above 1, a crash of the machine may lose the
-        last ``sync_every - 1`` changes. A crash of the process loses none. :meth:`sync` waits immediately.
-    snapshot_bytes : int, default 2**26
-        The size of the journal, in bytes, above which a snapshot replaces it, or the size of the last snapshot if that
-        is larger.
-    snapshot_seconds : float, default 10.0
-        The total duration of the changes in the journal, in seconds, above which a snapshot replaces it, or 4 times the
-        duration of the last snapshot if that is longer. Opening the folder repeats these changes and takes about as
-        long.
+    sync_every, snapshot_bytes, snapshot_seconds, refresh_every, timeout : optional
+        When to wait for the disk, when a snapshot replaces the journal, when a read-only tree follows its writer, and
+        how long to wait for another writer; see :meth:`~cmt_numba.CMTClassifier.open`.
     read_only : bool, default False
         Open an existing tree for queries, while this or another process may change it. Nothing is written, so the disk
-        may be full or not writable. Changes, and queries with an ``epsilon`` above 0, raise an error. :meth:`refresh`
-        makes later changes visible.
-    refresh_every : float, optional
-        With ``read_only``, the maximum age of the tree in seconds: a query refreshes an older one first. By default,
-        only :meth:`refresh` does.
-    timeout : float, default 0.0
-        The time to wait for another process that has the folder open for changes, in seconds.
+        may be full or not writable. Changes, and queries with an ``epsilon`` above 0, raise an error.
     **options
         Options of :class:`~cmt_numba.ContextualMemoryTree` for a new tree. An existing tree keeps its options, and
         different values raise an error, with two exceptions: ``n_threads`` replaces the stored value, and

@@ -185,7 +185,7 @@ class ArrayField:
         array = read_array(name, arrays, self._dtype, n_axes=self._n_axes)
         if self._bounds is not None and thorough:
             low, high = self._bounds
-            require(bool(np.all((array >= low) & (array <= high))), f"{name} must be between {low:g} and {high:g}")
+            require(np.all((array >= low) & (array <= high)), f"{name} must be between {low:g} and {high:g}")
         return array
 
 
@@ -205,8 +205,8 @@ class SparseArrayField:
         places = read_array(f"{name}.places", arrays, np.int64)
         values = read_array(f"{name}.values", arrays, self._dtype)
         require(places.shape == values.shape, f"each place of {name} must have a value")
-        require(bool(np.all((places >= 0) & (places < length))), f"places of {name} must be below {length}")
-        require(bool(np.all((values >= 0) & (values < np.inf))), f"{name} must be finite and not negative")
+        require(np.all((places >= 0) & (places < length)), f"places of {name} must be below {length}")
+        require(np.all((values >= 0) & (values < np.inf)), f"{name} must be finite and not negative")
         array = np.zeros(length, self._dtype)
         array[places] = values
         return array

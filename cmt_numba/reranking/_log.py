@@ -72,10 +72,10 @@ class RewardLog(NamedTuple):
         rewards, sizes = read_array("rewards", arrays, np.float32), read_array("sizes", arrays, np.int64)
         weights = read_array("weights", arrays, np.float64) if "weights" in arrays else None
         require(X.shape == (rewards.size, n_features), "X must have one row for each reward")
-        require(bool(np.isfinite(X.data if scipy.sparse.issparse(X) else X).all()), "features must be finite")
-        require(bool(np.all((rewards >= 0.0) & (rewards <= 1.0))), "rewards must be between 0 and 1")
+        require(np.isfinite(X.data if scipy.sparse.issparse(X) else X).all(), "features must be finite")
+        require(np.all((rewards >= 0.0) & (rewards <= 1.0)), "rewards must be between 0 and 1")
         require(
-            sizes.size > 0 and bool(np.all(sizes > 0)) and int(sizes.sum()) == rewards.size,
+            sizes.size > 0 and np.all(sizes > 0) and int(sizes.sum()) == rewards.size,
             "sizes must add up to the number of rewards",
         )
         if weights is not None:

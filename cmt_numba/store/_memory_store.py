@@ -60,17 +60,11 @@ class MemoryStore:
         Computes the vectors of texts: a function that takes a list of texts and returns an array of shape (n,
         n_features), or an object with the method ``encode``, or ``encode_document`` and ``encode_query``. Texts are
         then sufficient. It is not saved with the store.
-    sync_every : int, default 1
-        The number of changes after which to wait for the disk.
-    snapshot_bytes, snapshot_seconds : optional
-        The size and the replay time at which a snapshot replaces the journal; see :class:`~cmt_numba.DurableTree`.
+    sync_every, snapshot_bytes, snapshot_seconds, refresh_every, timeout : optional
+        When to wait for the disk, when a snapshot replaces the journal, when a read-only store follows its writer, and
+        how long to wait for another writer; see :meth:`~cmt_numba.CMTClassifier.open`.
     read_only : bool, default False
-        Open a folder for queries only, while this or another process may change it. :meth:`refresh` makes later changes
-        visible.
-    refresh_every : float, optional
-        With ``read_only``, the maximum age of the store in seconds: a query refreshes an older one first.
-    timeout : float, default 0.0
-        The time to wait for another process that has the folder open for changes, in seconds.
+        Open a folder for queries only, while this or another process may change it.
 
     Examples
     --------

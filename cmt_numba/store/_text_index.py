@@ -244,10 +244,10 @@ class TextIndex:
         require(all(array.ndim == 1 for array in arrays.values()), "the arrays of texts must have one dimension")
         require(offsets.shape == (ids.size + 1,) and words.size == counts.size, "there must be words for each text")
         require(offsets[0] == 0 and offsets[-1] == words.size, "offsets must fit")
-        require(bool((np.diff(offsets) > 0).all()), "each text must have words")
+        require((np.diff(offsets) > 0).all(), "each text must have words")
         words = words_of(offsets, words, counts)
         check_words(words, ids.size)
-        require(np.unique(ids).size == ids.size and bool((ids >= 0).all()), "ids must be distinct")
+        require(np.unique(ids).size == ids.size and (ids >= 0).all(), "ids must be distinct")
         index = cls()
         index.insert(ids, words)
         return index
@@ -255,7 +255,7 @@ class TextIndex:
     def check_invariants(self) -> None:
         """Raise InvariantError if the arrays contradict each other."""
         stored = np.flatnonzero(self._stored.ids[: self._n_slots] != NONE)
-        require(bool((self._slots[self._stored.ids[stored]] == stored).all()), "each id must be stored once")
+        require((self._slots[self._stored.ids[stored]] == stored).all(), "each id must be stored once")
         require(stored.size == self.n_texts == np.count_nonzero(self._slots != NONE), "counts must match")
         words = self._words(stored)
         require(

@@ -57,7 +57,7 @@ class ClassModel(files.WithFields):
         """Return the model with these values."""
         model = cls(**values)
         features, (inputs, outputs), idf = model.features, model.vectors, model.idf
-        require(bool(np.all(np.diff(features.grams) > 0)), "n-grams must be in ascending order")
+        require(np.all(np.diff(features.grams) > 0), "n-grams must be in ascending order")
         require(features.n_rows == len(inputs), "each feature must have a vector")
         require(idf is None or idf.shape == (len(inputs),), "each feature must have a weight")
         require(len(outputs) > 0 and outputs.shape[1] == inputs.shape[1], "each class must have a vector")

@@ -195,9 +195,9 @@ class ClassSums(files.WithFields):
         require(sound, "each listed feature must have labels")
         sums, corrections = values["sums"], values["corrections"]
         require(labels.shape == sums.shape == corrections.shape, "each entry must have a sum and a correction")
-        require(bool(np.all(labels < squares.size)), "each entry must have a label")
+        require(np.all(labels < squares.size), "each entry must have a label")
         of_entries = np.repeat(columns, sizes).astype(np.int64)
-        require(bool(np.all(np.diff(of_entries * squares.size + labels) > 0)), "entries must be in ascending order")
+        require(np.all(np.diff(of_entries * squares.size + labels) > 0), "entries must be in ascending order")
         totals = kernels.LabelTotals(squares, np.zeros(squares.size, np.int64))
         return cls(_postings_of(of_entries, labels, sums, corrections), totals, values["stored"])
 

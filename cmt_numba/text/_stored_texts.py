@@ -162,7 +162,7 @@ class StoredTexts(files.WithFields):
         slots, labels, importance, encoded = (values[name] for name in ("slots", "labels", "importance", "encoded"))
         arrays = [slots, labels, importance, *(() if encoded is None else (encoded,))]
         require(all(len(array) == n for array in arrays), "every text must have an entry in each array")
-        require(bool(np.all(np.diff(slots, append=made.next_slot) > 0)), "slots must be in ascending order")
+        require(np.all(np.diff(slots, append=made.next_slot) > 0), "slots must be in ascending order")
         made.slot_of = dict(zip(made.ids, slots.tolist(), strict=True))
         require(len(made.slot_of) == n, "ids must be distinct")
         made._set(slots, labels, importance, features_of(made.texts), encoded)

@@ -112,10 +112,10 @@ class Vocabulary(files.WithFields):
         n, starts, parts = len(vocabulary), vocabulary.starts, vocabulary.parts
         require(vocabulary.counts.shape == word_rows.shape == (n,), "each word must have a count and a row")
         sound = starts.shape == (n + 1,) and starts[0] == 0 and starts[-1] == parts.size
-        require(sound and bool(np.all(np.diff(starts) > 0)), "each word must have parts")
+        require(sound and np.all(np.diff(starts) > 0), "each word must have parts")
         require(buckets.size == bucket_rows.size == np.unique(buckets).size, "buckets must be distinct")
         for rows in (word_rows, bucket_rows, parts):
-            require(bool(np.all((rows >= 0) & (rows < vocabulary.n_parts))), "all parts must have vectors")
+            require(np.all((rows >= 0) & (rows < vocabulary.n_parts)), "all parts must have vectors")
         vocabulary.id_of = {word: i for i, word in enumerate(vocabulary.words)}
         vocabulary.row_of_bucket = dict(zip(buckets.tolist(), bucket_rows.tolist(), strict=True))
         vocabulary.word_rows = word_rows.tolist()

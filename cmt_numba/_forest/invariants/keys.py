@@ -56,14 +56,14 @@ def check_keys(parameters: Any, keys: KeyArrays, *, values: bool = True) -> None
 def _check_sparse(parameters: Any, keys: KeyArrays, n: int, with_values: bool) -> None:
     start, stop = keys.spans[:n, 0], keys.spans[:n, 1]
     end = int(keys.totals[VALUES_END])
-    require(bool(np.all(start <= stop)), "a key ends before it starts")
+    require(np.all(start <= stop), "a key ends before it starts")
     require(all_within(start, 0, end) and all_within(stop, 0, end), "a key lies outside the key store")
     lengths = stop - start
     require(int(lengths.sum()) == keys.totals[VALUES_LIVE], "the number of key cells is wrong")
     require(all_within(lengths, 0, int(keys.totals[LONGEST])), "a key has more cells than the recorded longest key")
     order = np.argsort(start[lengths > 0], kind="stable")
     start, stop = start[lengths > 0][order], stop[lengths > 0][order]
-    require(bool(np.all(stop[:-1] <= start[1:])), "two keys share a cell")
+    require(np.all(stop[:-1] <= start[1:]), "two keys share a cell")
     indices, values = keys.indices[:end], keys.values[:end]
     if int(lengths.sum()) < end:  # skip the cells of removed keys
         edges = np.zeros(end + 1, np.int8)
@@ -84,4 +84,4 @@ def check_scorer(parameters: Any, scorer: Any) -> None:
     )
     require(all_finite(scorer.theta), "the scorer has a weight that is not finite")
     squares = scorer.squares
-    require(all_finite(squares) and bool(np.all(squares >= 0)), "a sum of squares of the scorer is negative")
+    require(all_finite(squares) and np.all(squares >= 0), "a sum of squares of the scorer is negative")

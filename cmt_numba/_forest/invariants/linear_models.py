@@ -44,9 +44,7 @@ def check_models(state: Any, t: int, used: np.ndarray, what: str, *, sums: bool 
     nodes, d = state.nodes[t], state.parameters.n_features
     require(all_finite(nodes["bias"][used]), f"{what}: a model's bias is not finite")
     squares = nodes["bias_square"][used]
-    require(
-        all_finite(squares) and bool(np.all(squares >= 0)), f"{what}: a model's bias_square is negative or not finite"
-    )
+    require(all_finite(squares) and np.all(squares >= 0), f"{what}: a model's bias_square is negative or not finite")
     if state.parameters.sparse:
         _check_tables(state, t, used, what, sums)
         return
@@ -55,7 +53,7 @@ def check_models(state: Any, t: int, used: np.ndarray, what: str, *, sums: bool 
     for rows in np.array_split(used, max(1, used.size * 2 * d // _CELLS_AT_ONCE)):
         part = weights[rows]
         require(all_finite(part), f"{what}: a model's weight is not finite")
-        require(sums or bool(np.all(part[:, d:] >= 0)), f"{what}: a model's sum of squares is negative")
+        require(sums or np.all(part[:, d:] >= 0), f"{what}: a model's sum of squares is negative")
 
 
 def _check_tables(state: Any, t: int, used: np.ndarray, what: str, sums: bool) -> None:
@@ -114,7 +112,7 @@ def _check_cells(state: Any, t: int, starts: np.ndarray, size: int, owners: np.n
     require(
         np.array_equal(counts, state.nodes[t]["table_used"][owners]), f"{what}: the feature count of a table is wrong"
     )
-    require(bool(np.all(4 * counts <= 3 * size)), f"{what}: a table is too full")
+    require(np.all(4 * counts <= 3 * size), f"{what}: a table is too full")
     require(
         all_within(features[occupied], 0, state.parameters.n_features - 1),
         f"{what}: a table has a feature that does not exist",
@@ -127,4 +125,4 @@ def _check_cells(state: Any, t: int, starts: np.ndarray, size: int, owners: np.n
     require(not cells["weight"][~occupied].any(), f"{what}: an empty cell of a table has a weight")
     squares = cells["square"][occupied]
     require(all_finite(squares), f"{what}: a model's sum of squares is not finite")
-    require(sums or bool(np.all(squares >= 0)), f"{what}: a model's sum of squares is negative")
+    require(sums or np.all(squares >= 0), f"{what}: a model's sum of squares is negative")
