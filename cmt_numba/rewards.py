@@ -118,9 +118,7 @@ def _check_reach(rows: np.ndarray, ids: np.ndarray, n_rows: int, n_ids: int) -> 
     if rows.size and rows.max() >= n_rows:
         raise ValueError(f"of_rows must have an entry for row {rows.max()}, but has only {n_rows} entries")
     if ids.size and ids.max() >= n_ids:
-        raise ValueError(
-            f"of_memories must have an entry for the memory with id {ids.max()}, but has only {n_ids} entries"
-        )
+        raise ValueError(f"of_memories must have an entry for the memory {ids.max()}, but has {n_ids} entries")
 
 
 def _products(of_memories: Rows, of_rows: Rows, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:

@@ -278,9 +278,7 @@ class ContextualMemoryTree:
         n_leaves = None if n_probes is None else checks.check_integer("n_probes", n_probes, 1)
         epsilon = checks.check_real("epsilon", epsilon, 0.0, 1.0)
         if among is not None and epsilon > 0.0:
-            raise ValueError(
-                "epsilon must be 0 if among is given, because exploration ignores filters: pass epsilon=0.0"
-            )
+            raise ValueError("epsilon must be 0 if among is given, as exploration ignores filters: pass epsilon=0.0")
         candidates = None
         if among is not None:
             candidates = forest.filters.of(among, None, lambda: engine.Filter(*checks.check_among(among)))

@@ -119,9 +119,7 @@ class ShownHits(Hits):
             row = range(len(self))[rows]
             rows = slice(row, row + 1)
         elif isinstance(rows, tuple):
-            raise TypeError(
-                f"hits can be indexed only by row: use hits[rows] or hits.ids[rows, column], got {rows!r:.50}"
-            )
+            raise TypeError(f"hits are indexed by row: use hits[rows] or hits.ids[rows, column], got {rows!r:.50}")
         elif not isinstance(rows, slice):
             rows = np.asarray(rows)
             rows = rows.astype(np.int64) if rows.size == 0 else rows

@@ -129,9 +129,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
         array = checks.numbers("features", features, 2)
         if array.shape[0] != n_actions or array.shape[1] == 0 or width not in (0, array.shape[1]):
             columns = f"{width} columns" if width > 0 else "columns"
-            raise ValueError(
-                f"features must have {n_actions} rows, one for each action, and {columns}, got shape {array.shape}"
-            )
+            raise ValueError(f"features must have {n_actions} rows, one per action, and {columns}, got {array.shape}")
         return array
 
     def _may_start_features(self) -> bool:
@@ -403,9 +401,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
         shape = (ids.size if width > 0 else 0, width)
         policy._features = checked(arrays, "features", shape, np.dtype(np.float64), checks.LARGEST)
         n_features = take(fields, "n_features", int, type(None))
-        require(
-            n_features is None or policy._model is None, "n_features must be None for a policy that ignores contexts"
-        )
+        require(n_features is None or policy._model is None, "n_features must be None if contexts are ignored")
         if n_features is not None:
             require(1 <= n_features <= checks.MOST_FEATURES, f"n_features must be between 1 and {checks.MOST_FEATURES}")
             n_shared, regularization = policy._n_shared(n_features), float(policy._options["regularization"])

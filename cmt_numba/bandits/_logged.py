@@ -150,9 +150,7 @@ class ArgmaxRegressor(Saved):
         """
         given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
         if log.contexts is None or given is None:
-            raise ValueError(
-                "the log must have contexts and propensities: estimate missing propensities with estimate_propensities"
-            )
+            raise ValueError("the log must have contexts and propensities; estimate_propensities estimates these")
         importance_weights(given, np.ones(len(log)), 0.5 if self.tau is None else self.tau)  # validates propensities
         known, chosen = np.unique(log.actions, return_inverse=True)
         ways, values = self._ways(log, chosen, given), {}
@@ -353,7 +351,7 @@ class ArgmaxRegressor(Saved):
             require(of_actions, "classes must be positions in actions")
             require(
                 classifier.n_features_in_ == policy._width,
-                "the classifier must have the same number of features as contexts",
+                "the classifier must have the features of contexts",
             )
         method, policy.tau_ = take(fields, "chosen", list)
         check_choice("method", method, METHODS)

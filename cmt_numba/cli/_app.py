@@ -166,7 +166,7 @@ def fit(
     file_to_write(model)
     if keys is not None and streaming:
         raise ValueError(
-            "--keys cannot be combined with --streaming, because --keys needs all texts in memory; omit one of them"
+            "--keys cannot be combined with --streaming, as it needs all texts in memory; omit one of them"
         )
     if keys is not None and not reading.text:
         raise ValueError(f"--keys {keys} requires text columns; name them with --text")
@@ -279,9 +279,7 @@ def evaluate(
         if ray is not None:
             raise ValueError("--ray cannot be combined with --progressive, which learns row by row; omit one of them")
         if test is not None:
-            raise ValueError(
-                "--test cannot be combined with --progressive, which tests on the rows of DATA; omit one of them"
-            )
+            raise ValueError("--test cannot be combined with --progressive, which tests on DATA; omit one of them")
         sizes = partial(evaluation.next_batch_size, most=batch_size)
         with stream(source, sizes, "predicting and learning", progress) as batches:
             result = evaluation.progressive_validation(estimator, batches.pairs(), callback=batches.note)

@@ -259,9 +259,7 @@ class TrainingOptions:
         for setting in self.settings or []:
             name, equals, text = setting.partition("=")
             if name not in known or not equals:
-                raise ValueError(
-                    f"--set must be NAME=VALUE, got {setting!r}; NAME must be one of {', '.join(sorted(known))}"
-                )
+                raise ValueError(f"--set must be NAME=VALUE, got {setting!r}, NAME one of {', '.join(sorted(known))}")
             estimator.set_params(**{name: _value(text)})
         return estimator
 

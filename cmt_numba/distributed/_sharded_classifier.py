@@ -209,9 +209,7 @@ class ShardedClassifier:
                 known, y = in_one_type("y", known, y)
             classes, codes = np.unique(y, return_inverse=True)
             if afresh and classes.size < len(facts):
-                raise ValueError(
-                    f"y must contain at least {len(facts)} classes, one for each shard, got {classes.size}"
-                )
+                raise ValueError(f"y must contain at least {len(facts)} classes, one per shard, got {classes.size}")
             owners = self._owners(X, classes, codes, [] if known.size == 0 else facts)
             home = owners[codes]
             shared = running().put(X), running().put(y)
@@ -249,9 +247,7 @@ class ShardedClassifier:
         for shard, fact in enumerate(facts):
             if fact.classes is not None and fact.center is not None:
                 if fact.center.size != X.shape[1]:
-                    raise ValueError(
-                        f"X must have {fact.center.size} features, like the earlier examples, got {X.shape[1]}"
-                    )
+                    raise ValueError(f"X must have {fact.center.size} features, like earlier ones, got {X.shape[1]}")
                 owners[np.isin(classes, fact.classes)] = shard
                 sizes[shard], centers[shard] = fact.classes.size, fact.center
         new = np.flatnonzero(owners < 0)
@@ -373,9 +369,7 @@ def _check_options(options: dict[str, Any]) -> None:
         checks.check_integer("random_state", seed, 0, 2**32 - 1)
     CMTClassifier(**options)._check_parameters()
     if options.get("method", "head") != "head":
-        raise ValueError(
-            f"method must be 'head', because other scores cannot be compared between shards, got {options['method']!r}"
-        )
+        raise ValueError(f"method must be 'head', as shards cannot compare other scores, got {options['method']!r}")
     if not options.get("store_examples", True):
         raise ValueError("store_examples must be True: the stored examples determine which classes a shard owns")
 

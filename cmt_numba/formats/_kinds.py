@@ -23,9 +23,7 @@ def kinds_of(given: Sequence[str]) -> dict[str, str]:
     for entry in given:
         name, equals, kind = entry.rpartition("=")
         if not equals or kind not in KINDS:
-            raise ValueError(
-                f"a column kind must be COLUMN=KIND, where KIND is one of {', '.join(KINDS)}, got {entry!r}"
-            )
+            raise ValueError(f"a column kind must be COLUMN=KIND, with one of {', '.join(KINDS)}, got {entry!r}")
         kinds[name] = kind
     return kinds
 

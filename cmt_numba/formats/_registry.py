@@ -74,9 +74,7 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
         check_file(file)
     source = FORMATS[options.format or format_of(path)](path, options)
     if options.as_text and (not isinstance(source, TableSource) or not options.text):
-        raise ValueError(
-            f"as_text requires a table and the names of its text columns (text), got {path} with text={options.text}"
-        )
+        raise ValueError(f"as_text requires a table and its text columns (text), got {path} with text={options.text}")
     if options.kinds and not isinstance(source, TableSource):
         raise ValueError(f"kinds can be given only for tables, but {path} has the format {source.format}; omit kinds")
     if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:

@@ -158,9 +158,7 @@ def features_of(symbols: tuple[Hashable, ...]) -> np.ndarray:
     except ValueError:
         rows = np.empty(0, object)
     if rows.ndim != 2 or rows.dtype.kind not in "biuf" or not np.isfinite(rows).all():
-        raise ValueError(
-            "with featured=True, symbols must be finite numbers, or tuples of finite numbers of the same length"
-        )
+        raise ValueError("with featured=True, symbols must be finite numbers, or equally long tuples of them")
     rows = rows.astype(np.float32)
     least = rows.min(axis=0)
     return np.vstack([rows, least - 2.0 * (rows.max(axis=0) - least) - 1.0])

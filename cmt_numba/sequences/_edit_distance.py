@@ -333,7 +333,7 @@ class EditDistance(files.Saved, BaseEstimator):
             raise ValueError("insertion and deletion must cost the same with symmetric=True")
         if self.symmetric and self.local is not None:
             raise ValueError(
-                "local requires symmetric=False, because it skips parts of targets at no cost, but not parts of queries"
+                "local requires symmetric=False, because it skips parts of targets, but not of queries, at no cost"
             )
         return None if self.alphabet is None else Alphabet(self.alphabet)
 

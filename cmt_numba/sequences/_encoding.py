@@ -50,9 +50,7 @@ def check_sequences(name: str, sequences: Any) -> list[Symbols]:
 def as_list(name: str, sequences: Any) -> list[Any]:
     """Convert sequences to a list without validating its entries."""
     if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
-        raise TypeError(
-            f"{name} must be a list of sequences, got {type(sequences).__name__}; put a single sequence in a list"
-        )
+        raise TypeError(f"{name} must be a list of sequences, got {type(sequences).__name__}; pass [sequence] for one")
     listed = list(sequences)
     if not listed:
         raise ValueError(f"{name} must contain at least one sequence")

@@ -399,9 +399,7 @@ class StoreContents(DurableForm):
         before = [read_payload(found.get(memory_id, "{}")) for memory_id in ids.tolist()]
         for key, payload in zip(keys, before, strict=True):
             if not isinstance(payload, dict):
-                raise TypeError(
-                    f"the payload of {key!r:.50} must be a dict before its fields can be updated, got {payload!r:.50}"
-                )
+                raise TypeError(f"the payload of {key!r:.50} must be a dict to update its fields, got {payload!r:.50}")
         after = check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
         self.lock.step(lambda: self.records.set_payloads(ids, after))
 

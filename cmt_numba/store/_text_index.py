@@ -258,9 +258,7 @@ class TextIndex:
         require((self._slots[self._stored.ids[stored]] == stored).all(), "each id must be stored once")
         require(stored.size == self.n_texts == np.count_nonzero(self._slots != NONE), "counts must match")
         words = self._words(stored)
-        require(
-            dict(Counter(words.indices.tolist())) == self._frequencies, "the frequencies must be those of the texts"
-        )
+        require(dict(Counter(words.indices.tolist())) == self._frequencies, "frequencies must be those of texts")
         require(abs(self._length - words.data.sum(dtype=np.float64)) < 0.5, "the length must be that of the texts")
 
 

@@ -54,9 +54,7 @@ def field_path(field: Any) -> str:
     steps = list(steps)
     for step in steps:
         if not step.isprintable() or '"' in step or "\\" in step or not step:
-            raise ValueError(
-                f"a field name must be printable and without quotation marks or backslashes: {field!r:.50}"
-            )
+            raise ValueError(f"a field name must be printable, without quotation marks and backslashes: {field!r:.50}")
     if not steps:
         raise ValueError("a field name must not be empty")
     path = "$" + "".join(f'."{step}"' for step in steps)

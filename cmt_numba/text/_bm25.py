@@ -250,9 +250,7 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         asked = self.transform(queries)
         keys = scipy.sparse.csr_array(keys)
         if keys.shape[1] != asked.shape[1]:
-            raise ValueError(
-                f"keys must have {asked.shape[1]} columns like the output of this vectorizer, got {keys.shape[1]}"
-            )
+            raise ValueError(f"keys must have {asked.shape[1]} columns, like this vectorizer's, got {keys.shape[1]}")
         ids = np.asarray(unmasked("ids", ids))
         if ids.dtype.kind not in "iu" or ids.ndim != 2 or ids.shape[0] != asked.shape[0]:
             raise ValueError(

@@ -79,9 +79,7 @@ def _check_sparse(parameters: Any, keys: KeyArrays, n: int, with_values: bool) -
 
 def check_scorer(parameters: Any, scorer: Any) -> None:
     """Raise InvariantError if a scorer is invalid."""
-    require(
-        scorer.theta.size in (0, parameters.n_features), "the scorer must have one weight per feature, or no weights"
-    )
+    require(scorer.theta.size in (0, parameters.n_features), "the scorer must have one weight per feature or none")
     require(all_finite(scorer.theta), "the scorer has a weight that is not finite")
     squares = scorer.squares
     require(all_finite(squares) and np.all(squares >= 0), "a sum of squares of the scorer is negative")

@@ -221,9 +221,7 @@ def evaluate(
     tau = check_real("tau", tau, 0.0, 1.0)
     given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
     if given is None:
-        raise ValueError(
-            "propensities must be given, because the log has none: use estimate_propensities to estimate them"
-        )
+        raise ValueError("propensities must be given, because the log has none: call estimate_propensities")
     choices = log.choices()
     acts = hasattr(policy, "probabilities") or callable(policy)
     probabilities = target_probabilities(policy, log) if acts else numbers("policy", policy, 2)

@@ -69,9 +69,7 @@ class Log:
         if self.contexts is not None:
             columns["contexts"] = check_log_contexts(self.contexts)
             if columns["contexts"].shape[0] != n:
-                raise ValueError(
-                    f"contexts must have {n} rows, one for each action, got {columns['contexts'].shape[0]}"
-                )
+                raise ValueError(f"contexts must have {n} rows, one per action, got {columns['contexts'].shape[0]}")
         if self.propensities is not None:
             columns["propensities"] = checks.check_propensities(self.propensities, n)
         if self.times is not None:
@@ -87,9 +85,7 @@ class Log:
         found[rows[choices.actions == actions[rows]]] = True
         if not np.all(found):
             row = int(np.argmin(found))
-            raise ValueError(
-                f"allowed must contain the logged action of each row, but row {row} does not allow {actions[row]}"
-            )
+            raise ValueError(f"allowed must contain the logged actions, but row {row} does not allow {actions[row]}")
 
     def __len__(self) -> int:
         return int(self.actions.size)
@@ -166,9 +162,7 @@ class Log:
         named = [action, reward, propensity, allowed, time, *([context] if isinstance(context, str) else context or [])]
         for name in named:
             if name is not None and name not in frame.columns:
-                raise KeyError(
-                    f"frame must have the column {name!r}; its columns are {', '.join(map(repr, frame.columns))}"
-                )
+                raise KeyError(f"frame must have the column {name!r}, but has {', '.join(map(repr, frame.columns))}")
 
         def column(name: str | None) -> Any:
             return None if name is None else np.asarray(frame[name])
