@@ -23,7 +23,7 @@ from .bisection import lower_bound
 from .columns import GrowingColumns, resized, with_room
 from .compaction import compacted
 from .eviction import EVICTIONS, Eviction, new_eviction
-from .exploration import explore_rows
+from .exploration import add_explored, explore_rows
 from .filtering import UNRESTRICTED, Restriction, are_few, restriction_to, score_slots
 from .frontier import (
     Frontier,
@@ -56,7 +56,17 @@ from .hits import (
     with_runners_up,
     without_own,
 )
-from .insert_remove import Turn, begin_reroutes, finisher_of, insert_slots, remove_memories, undo_moves, withdraw_slots
+from .insert_remove import (
+    Turn,
+    begin_reroutes,
+    finisher_of,
+    insert_slots,
+    overwrite_keys,
+    reinsert_slots,
+    remove_memories,
+    undo_moves,
+    withdraw_slots,
+)
 from .invariants import (
     InvariantError,
     Leaves,
@@ -91,8 +101,6 @@ from .linear_model import (
 )
 from .moved_keys import moved_keys
 from .partition import with_tree, without_trees
-from .propensities import add_explored
-from .replacement import overwrite_keys, reinsert_slots
 from .rng import draw_word, mix, next_word, random_below, unit_of
 from .routers import RouterLoss
 from .rows import (
@@ -162,6 +170,5 @@ from .state import (
     new_state,
 )
 from .structures import arrays_of, kind_of, numbers_of, put_together, writeable
-from .teaching import RouterLesson, forget_routes, teach_trees
 from .top_k import keep_best, sort_best_first, top_k
-from .update import update_scorer, update_trees
+from .update import RouterLesson, forget_routes, teach_trees, update_scorer, update_trees

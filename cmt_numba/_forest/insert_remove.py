@@ -4,6 +4,9 @@ If an array is full while a kernel moves a memory down a tree, the kernel record
 counters (``MOVING_SLOT``, ``MOVING_PLACE``) and returns. After the array has grown, the next call resumes from there
 without repeating a step, so the tree does not depend on when arrays grow. If the allocation fails, :func:`undo_moves`
 undoes the move.
+
+To replace its key, a memory leaves its leaf as in REMOVE and moves down from the root as in INSERT. It keeps its id and
+slot. Callers write all keys first, so a failure leaves each memory in its old or its new leaf, both of which are valid.
 """
 
 from typing import Any, NamedTuple
@@ -11,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._jit import address_of, by_reference, call_at, inner, inner_called, inner_shared, kernel, prefetch, release
-from .key_store import drop_key, find_slot, key_of, longest_key, prefetch_key
+from .key_store import drop_key, find_slot, key_of, longest_key, overwrite_key, prefetch_key
 from .linear_model import (
     Workspace,
     locate_or_insert,
@@ -411,3 +414,41 @@ def remove_memories(view, recency, ids):
             _remove_slot(trees, routers, keys, t, slot, last)
         take_out_slot(recency, slot, last)
         drop_key(keys, slot)
+
+
+@kernel
+def overwrite_keys(view, slots, rows):
+    """Replace the keys in ``slots`` by unit-length rows. The key store must have room."""
+    keys = by_reference(view).keys
+    for row in range(slots.size):
+        overwrite_key(keys, slots[row], rows, row)
+
+
+@kernel
+def reinsert_slots(view, some, turn, slots):
+    """Move the memories in ``slots`` to the leaves of their new keys in the trees ``some``, with reroutes after each.
+
+    Returns DONE, or the status of a full array; the next call then resumes. Advances ``turn.at``, and writes the shape
+    and the routers of these trees.
+    """
+    forest = by_reference(view)
+    trees, routers, keys = forest.trees, forest.routers, forest.keys
+    counters, at, status = trees.counters, turn.at, DONE
+    work = new_workspace(longest_key(keys))
+    for t in range(some.first, some.stop):
+        while True:
+            status = finish_step(turn.finisher, view, t, work)
+            if status != DONE or at[t] == turn.stop:
+                break
+            slot = slots[at[t]]
+            at[t] += 1
+            leaf = np.int64(trees.leaf_of[t, slot])
+            take_member(trees, t, leaf, slot)
+            add_to_counts(trees, t, ~leaf, -1)
+            forget_above(trees, routers, keys, t, ~leaf)
+            begin_move(trees, keys, t, slot, leaf)
+            counters[t, REROUTES_LEFT] = forest.parameters.n_reroutes
+        if status != DONE:
+            break
+    release(work)
+    return status

@@ -12,11 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, inner_allocating, inner_fastmath, prefetch
-from .adagrad import descend
 from .hash_table import hash_feature
 from .rows import dot
 from .sparse_weights import find_cell, locate_or_insert_cells, release_table, reset_cells, table_start
 from .state import DONE, NONE
+
+_TINY = np.float32(1e-20)  # avoids 0 / 0 while all gradients are 0
+
+
+@inner
+def descend(square, gradient, rate):
+    """Return the AdaGrad step; ``square`` is the sum of squared gradients including this one."""
+    return rate * gradient / np.sqrt(square + _TINY)
+
 
 _CELLS_IN_A_LOOKUP = 24  # break-even point: one table lookup takes about as long as a scan of this many cells
 _WEIGHTS_IN_A_LINE = 16  # float32 weights in a cache line of 64 bytes

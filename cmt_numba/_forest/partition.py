@@ -33,7 +33,7 @@ from .state import (
     TreeRange,
     leaf_limit,
 )
-from .teaching import RouterLesson, teach_trees
+from .update import RouterLesson, teach_trees
 
 _PASSES = 5  # training passes of a router over the memories of its node
 _ROUNDS = 10  # maximum number of iterations of 2-means

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, inner_allocating
-from .adagrad import descend
 from .key_store import find_slot, key_of, longest_key
+from .linear_model import descend
 from .rows import row_of
 from .scorer import ScorerLoss, aim_probe, aim_weighted_probe, score, value_of
 from .state import NONE

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, inner_allocating, inner_fastmath, release, zeros
-from .adagrad import descend
 from .hash_table import find_feature
 from .hits import NO_ROOM
 from .key_store import key_of
+from .linear_model import descend
 from .rows import Rows, dot, longest_row
 from .state import NONE
 

@@ -1,7 +1,7 @@
 """Decorators that compile kernels, functions for use in kernels, and the settings of Numba."""
 
 from .addresses import address_of, call_at
-from .arrays import empty, release, zeros
+from .arrays import empty, prefetch, release, zeros
 from .bits import (
     BITS_OF_A_WORD,
     BLOCK,
@@ -27,7 +27,6 @@ from .decorators import (
     kernel,
 )
 from .held import held
+from .inlining import Known, known
 from .interpreter_lock import keeping_interpreter, keeps_interpreter, switching_soon
-from .prefetch import prefetch
-from .pruning import Known, known
 from .references import by_reference, by_value

@@ -1,4 +1,4 @@
-"""Temporary arrays in kernels.
+"""Temporary arrays in kernels, and prefetching of memory.
 
 Kernels do not count references, so a kernel must pass every array that it allocates to :func:`release` before it
 returns. If memory runs out, the kernel raises MemoryError and leaks the arrays allocated so far. Kernels therefore
@@ -11,10 +11,11 @@ and ``np.zeros`` for each dtype and number of dimensions.
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import config, types
 from numba.core import cgutils
 from numba.core.typing.npydecl import parse_dtype, parse_shape
-from numba.extending import intrinsic
+from numba.extending import intrinsic, lower_builtin, type_callable
 from numba.np.arrayobj import make_array, populate_array
 
 
@@ -87,3 +88,38 @@ zeros: Any = np.zeros if config.DISABLE_JIT else _zeros  # type: ignore[attr-def
 
 release: Any = _keep if config.DISABLE_JIT else _release  # type: ignore[attr-defined]
 """Free an array that the kernel has allocated, or all arrays in a nested tuple of such arrays."""
+
+
+_FOR_READING = 0
+_INTO_ALL_CACHES = 3
+_DATA = 1
+_BYTE_POINTER = ir.IntType(8).as_pointer()
+
+
+def prefetch(array: Any, i: Any) -> None:
+    """Prefetch the cache line of entry ``i`` of a one-dimensional array, without another effect.
+
+    A search knows the keys that it will read long before it reads them, but the processor sees only the next few
+    instructions. In plain Python this does nothing.
+    """
+
+
+@type_callable(prefetch)
+def _type_of_prefetch(context: Any) -> Any:
+    def returns(array: Any, i: Any) -> Any:
+        if isinstance(array, types.Array) and array.ndim == 1 and isinstance(i, types.Integer):
+            return types.void
+        return None
+
+    return returns
+
+
+@lower_builtin(prefetch, types.Array, types.Integer)
+def _lower_prefetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
+    address = builder.bitcast(builder.gep(array.data, [arguments[1]]), _BYTE_POINTER)
+    word = ir.IntType(32)
+    takes = ir.FunctionType(ir.VoidType(), [_BYTE_POINTER, word, word, word])
+    function = cgutils.get_or_insert_function(builder.module, takes, "llvm.prefetch.p0")
+    builder.call(function, [address, word(_FOR_READING), word(_INTO_ALL_CACHES), word(_DATA)])
+    return context.get_dummy_value()

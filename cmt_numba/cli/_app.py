@@ -484,8 +484,7 @@ def info(
     described: dict[str, dict[str, Any]]
     if is_model_file(path):
         from ..evaluation import to_json
-        from ._model_files import load_model
-        from ._show import describe_model, show_model
+        from ._model_files import describe_model, load_model, show_model
 
         model = load_model(path)
         if not as_json:

@@ -7,13 +7,18 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.console import Console
+
 from .. import persistence as files
+from .. import report
 from .._forest import require
 from .._version import __version__
-from ..estimators import estimator_of
+from ..estimators import estimator_of, trees_of
+from ..evaluation import profile
 from ..formats import ReadOptions
 from ..text import TextClassifier, contents_of, of_prefix, vectorizer_of, with_prefix
 from ._columns import columns_of, contents_of_columns, n_columns
+from ._tables import show_pairs, show_table
 
 _OPTIONS, _KEYS = "read_options", "keys"
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -103,3 +108,34 @@ def _options_of(given: Any) -> ReadOptions:
             raise ValueError(f"{name} of {_OPTIONS} must be text")
     known: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in given.items()}
     return ReadOptions(**known)
+
+
+def show_model(console: Console, name: str, model: Model) -> None:
+    """Print a description of a model, its non-default parameters and, for large trees, their shape."""
+    described = describe_model(model)
+    show_pairs(console, f"{name}: model", described["model"].items())
+    usual = type(model.estimator)().get_params()
+    changed = {name: value for name, value in described["parameters"].items() if value != usual.get(name)}
+    if changed:
+        show_pairs(console, "Non-default parameters", changed.items())
+    shape = report.shown_profile(None if trees_of(model.estimator) is None else profile(model.estimator))
+    if shape is not None:
+        show_table(console, report.profile_table(shape))
+
+
+def describe_model(model: Model) -> dict[str, dict[str, Any]]:
+    """Return a description of a model, its parameters, and the shape of its trees."""
+    estimator = model.estimator
+    return {
+        "model": {
+            "estimator": type(estimator).__name__,
+            "version": model.version,
+            "task": model.options.task,
+            "data format": model.options.format,
+            **({} if model.vectorizer is None else {"keys": type(model.vectorizer).__name__}),
+            **({"features": int(estimator.n_features_in_)} if hasattr(estimator, "n_features_in_") else {}),
+            "classes": int(estimator.classes_.size),
+        },
+        "parameters": estimator.get_params(),
+        "trees": {} if trees_of(estimator) is None else profile(estimator).as_dict(),
+    }

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ._arrays import ArraysSource
-from ._jsonl import JsonlSource
 from ._source import TASKS, ReadOptions, Source
 from ._svmlight import ExtremeSource, SvmlightSource
-from ._tables import CsvSource, ParquetSource, TableSource, parquet_files
+from ._tables import CsvSource, JsonlSource, ParquetSource, TableSource, parquet_files
 from ._text import FormatError, check_file, first_line
 from ._vowpal import VowpalSource
 

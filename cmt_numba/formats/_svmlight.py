@@ -13,9 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from ._labels import MOST_LABELS, complaint_about_labels, indicator, label_list
 from ._source import Batch, ReadOptions, Source
-from ._text import FormatError, LineBlock, first_line, read_blocks
+from ._text import (
+    MOST_LABELS,
+    FormatError,
+    LineBlock,
+    complaint_about_labels,
+    first_line,
+    indicator,
+    label_list,
+    read_blocks,
+)
 
 _MOST_FEATURES = 2**31 - 1  # the limit of kernels, repeated here because importing kernels imports Numba
 _FLOAT32_MOST = float(np.finfo(np.float32).max)

@@ -11,9 +11,17 @@ import numpy as np
 import scipy.sparse
 
 from .._arrays import label_array
-from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
-from ._text import FormatError, LineBlock, read_blocks
+from ._text import (
+    FormatError,
+    LineBlock,
+    complaint_about_labels,
+    indicator,
+    is_name,
+    label_list,
+    read_blocks,
+    whole_number,
+)
 
 
 class VowpalSource(Source):

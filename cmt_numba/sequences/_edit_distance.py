@@ -12,10 +12,9 @@ from sklearn.utils import check_random_state
 from .. import _validation as checks
 from .. import persistence as files
 from ._alignments import count_edits
-from ._costs import QUERIED, STORED, Costs, Learner, closed, features_of
+from ._costs import QUERIED, STORED, Costs, Learner, QueryExamples, closed, features_of, learn
 from ._encoding import Alphabet, Sequences, Symbols, as_list, check_sequences
 from ._files import COSTS, AlphabetField, checked_costs
-from ._learning import QueryExamples, learn
 from ._search import all_distances, blocks_of, nothing_found, search
 from ._spaces import Space
 from ._vantage import distances_between

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sized
 from contextlib import suppress
 from functools import partial
+from hashlib import blake2b
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -30,13 +31,33 @@ from ._checks import (
     check_values,
 )
 from ._hybrid_search import find_competitors, learn_weights
-from ._others import MemoriesOfOthers, other_ids
 from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
 from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
 from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
 from ._words import count_words, has_words
+
+
+class MemoriesOfOthers(NamedTuple):
+    """Memories of other shards."""
+
+    others: np.ndarray  # int64: their ids, below -1 and ascending
+    vectors: Any  # their vectors
+
+    @classmethod
+    def of(cls, keys: list[Key], vectors: Any) -> Self:
+        """Return memories with distinct keys."""
+        ids, first = np.unique(other_ids(keys), return_index=True)
+        return cls(ids, vectors[first])
+
+
+def other_ids(keys: list[Key]) -> np.ndarray:
+    """Return the ids of memories of other shards. They are derived from the keys."""
+    digests = [blake2b(repr(key).encode(), digest_size=8).digest() for key in keys]
+    numbers = np.array([int.from_bytes(digest, "little") >> 2 for digest in digests], np.int64)
+    return -2 - numbers
+
 
 T = TypeVar("T")
 

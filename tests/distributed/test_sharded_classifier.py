@@ -14,7 +14,7 @@ from cmt_numba.distributed import PartialChangeError, ShardedClassifier
 from cmt_numba.distributed._actors import Replies
 from cmt_numba.distributed._classifier_shard import ClassifierShard, ClassPlan, ExampleShare
 from cmt_numba.distributed._folder import read_classifier_list, write_classifier_list
-from cmt_numba.distributed._partition import assigned, divided, sums_of
+from cmt_numba.distributed._sharded_classifier import assigned, divided, sums_of
 from cmt_numba.estimators import scales_of_table
 
 

@@ -112,7 +112,7 @@ def test_a_stamp_covers_the_room_and_all_below(package: Path, monkeypatch: pytes
         before = stamps()
         heads.write_text("THRESHOLD = 2\n")
         assert {room for room, stamp in stamps().items() if stamp != before[room]} == {"_heads", "_index"}
-        (package / "_jit" / "pruning.py").write_text("")
+        (package / "_jit" / "inlining.py").write_text("")
         assert {room for room, stamp in stamps().items() if stamp != before[room]} == set(FOUNDATIONS)
     finally:
         machine_code._digest.cache_clear()
@@ -158,7 +158,7 @@ def test_machine_code_in_the_package_is_used(package: Path):
     empty = str(package.parent / "empty as well")
     # Not on a processor without what it needs, and not after a change of the sources.
     assert draw(package, NUMBA_CACHE_DIR=empty, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="") == first
-    shutil.copy(package / "_jit" / "pruning.py", package / "_jit" / "another.py")
+    shutil.copy(package / "_jit" / "inlining.py", package / "_jit" / "another.py")
     assert draw(package, NUMBA_CACHE_DIR=str(package.parent / "other")) == first
 
 

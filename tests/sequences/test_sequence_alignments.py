@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmt_numba.sequences import EditDistance, VPTree
-from cmt_numba.sequences._costs import QUERIED, STORED, Costs
+from cmt_numba.sequences._costs import QUERIED, STORED, Costs, Pulls, tally
 from cmt_numba.sequences._encoding import Alphabet
-from cmt_numba.sequences._learning import Pulls, tally
 from cmt_numba.sequences._vantage import distances_between
 
 LETTERS = "abcd"

@@ -7,7 +7,7 @@ from failures import failing
 
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree, _sequence_memory
 from cmt_numba.sequences._encoding import Alphabet
-from cmt_numba.sequences._gram_index import ngram_keys
+from cmt_numba.sequences._sequence_memory import ngram_keys
 
 LETTERS = "abcdef"
 EXHAUSTIVE = {"n_candidates": 200, "random_state": 0}

@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..state import LONGEST, MOST_FEATURES, MOST_MEMORIES, N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, KeyArrays
-from .errors import require
-from .numbers import all_finite, all_small, all_within, rise
-from .probing import check_number_table
+from .arrays import all_finite, all_small, all_within, check_number_table, require, rise
 
 _MOST_IDS = 2**62
 _LONGEST_VALUE = 1.001  # upper bound on the values of a unit-length key after rounding

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..state import FREE_TABLES, N_TABLE_SIZES, NODES_END, NONE, SMALLEST_TABLE_BITS, TABLES_END
-from .errors import require
-from .numbers import all_finite, all_within
-from .probing import check_runs, home_of_feature
+from .arrays import all_finite, all_within, check_runs, home_of_feature, require
 
 _CELLS_AT_ONCE = 1 << 17
 _LARGEST_TABLE_BITS = N_TABLE_SIZES - 1

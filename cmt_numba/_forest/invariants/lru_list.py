@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..lru_list import FIRST, LENGTH, Recency, list_first, new_recency
-from .errors import require
-from .layout import check_layout
-from .numbers import all_within
+from .arrays import all_within, check_layout, require
 
 
 def check_recency(recency: Recency, n: int) -> None:

@@ -19,11 +19,9 @@ from ..state import (
     State,
     leaf_limit,
 )
-from .errors import require
+from .arrays import all_within, check_layout, require
 from .keys import check_key_frame, check_keys, check_scorer
-from .layout import check_layout
 from .linear_models import check_model_frame, check_models
-from .numbers import all_within
 
 _leaf_limit = as_python(leaf_limit)
 
