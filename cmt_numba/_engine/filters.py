@@ -32,11 +32,7 @@ class Filter:
         self._marked: tuple[np.ndarray, Restriction] | None = None
 
     def slots(self, find: Callable[[np.ndarray], np.ndarray], n_steps: int) -> np.ndarray:
-        """Return the slots of the candidates in ascending order.
-
-        - ``find``: a function from ids to slots.
-        - ``n_steps``: the number of steps of the forest so far.
-        """
+        """Return the ascending slots that ``find`` gives for the candidates' ids, cached for ``n_steps``."""
         found = self._found
         if found is None or found[0] != n_steps:
             slots = find(self.ids)
@@ -77,12 +73,7 @@ class ArrayCache(Generic[T]):
         self._made: tuple[tuple[Any, np.ndarray, object, T], ...] = ()
 
     def of(self, given: Any, version: object, make: Callable[[], T]) -> T:
-        """Return the cached object for an array and a version, or make and cache it.
-
-        - ``given``: the array. If it is not a NumPy array, nothing is cached.
-        - ``version``: the version of everything else that the object depends on.
-        - ``make``: a function without arguments that makes the object.
-        """
+        """Return the object that ``make`` has made for an array and a version, cached if it is a NumPy array."""
         if type(given) is not np.ndarray or given.dtype == object:
             return make()
         for kept in self._made:

@@ -36,36 +36,14 @@ class Forest:
 
     The functions of this package expect unit-length rows that are dense or sparse like the stored keys, and as wide.
 
-    Parameters
-    ----------
-    options : dict of str to object
-        The validated options of a tree, except ``n_threads`` and ``random_state``.
-    n_threads : int or None
-        The number of threads for batches, or None to use Numba's number.
-    streams : ndarray of uint64, shape (n_trees + 1,)
-        The initial random streams: one for each tree, and one for queries.
-
-    Attributes
-    ----------
-    n_trees : int
-        The number of trees.
-    lock : ReadWriteLock
-        The lock for reads and steps.
-    state : State or None
-        All arrays, or None before the first insert, which determines the width of keys and whether they are sparse.
-        Replace it with :meth:`put`.
-    eviction : Eviction
-        The eviction policy.
-    filters : ArrayCache
-        The filters of recent queries.
-    pace : Pace
-        The number of rows in a step.
-    journal : QueryJournal or None
-        The journal; None unless the forest is in a folder.
-    last_evicted : ndarray of int64
-        The ids of the memories that the last insert evicted.
-    evicts : ndarray of int64, or None
-        During replay, the ids of the memories to evict. None if the policy chooses.
+    - ``options``: the validated options of a tree, except ``n_threads`` and ``random_state``.
+    - ``n_threads``: the number of threads for batches, or None to use Numba's number.
+    - ``streams`` (uint64 (n_trees + 1,)): the initial random streams: one for each tree, and one for queries.
+    - ``state``: all arrays, or None before the first insert, which determines the width of keys and whether they are
+      sparse. Replace it with :meth:`put`.
+    - ``journal``: the journal; None unless the forest is in a folder.
+    - ``last_evicted``: the ids of the memories that the last insert evicted.
+    - ``evicts``: during replay, the ids of the memories to evict. None if the policy chooses.
     """
 
     def __init__(self, options: dict[str, Any], n_threads: int | None, streams: np.ndarray) -> None:
@@ -222,10 +200,7 @@ class Forest:
         return self._finisher
 
     def copy(self) -> Forest:
-        """Return an independent copy, which gives the same results as this forest for the same calls.
-
-        No other thread may change the forest during the call.
-        """
+        """Return an independent copy with the same future results. No other thread may change the forest meanwhile."""
         with self.lock.instant:  # exclude queries that draw random numbers
             twin = Forest(self.options, self.n_threads, self.streams.copy())
             twin.state, twin.eviction = copy.deepcopy((self.state, self.eviction))
@@ -265,23 +240,7 @@ class Forest:
     def in_steps(
         self, n: int, unit: str, progress: bool, step: Callable[[Workers, int, int], None], n_new: int = 0
     ) -> None:
-        """Divide ``n`` rows into steps, and call ``step(run, start, stop)`` for each.
-
-        Other threads read between steps. Large arrays grow between steps too, because copying them takes long.
-
-        Parameters
-        ----------
-        n : int
-            Number of rows.
-        unit : str
-            The unit of the progress bar.
-        progress : bool
-            Show a progress bar.
-        step : callable
-            A function of the worker threads and the bounds of a step.
-        n_new : int, default 0
-            The number of memories that the change adds.
-        """
+        """Call ``step(run, start, stop)`` for steps of ``n`` rows, between which others read and large arrays grow."""
         n_memories = self.n_memories + n_new
         if self.is_one_step(n, progress):
             self._make_spare_room(n, n_memories)

@@ -22,10 +22,7 @@ def insert_rows(
     progress: bool = False,
     n_reroutes: int | None = None,
 ) -> np.ndarray:
-    """Insert memories within a change, and return their ids. Evict others first if ``max_memories`` requires it.
-
-    ``n_reroutes`` overrides the option of the forest.
-    """
+    """Insert memories within a change, and evict others first if necessary; return the ids."""
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
     if most is None and n + n_rows > forests.MOST_MEMORIES:

@@ -48,10 +48,7 @@ def draw_seed(forest: Forest) -> int:
 
 
 def note_returned(forest: Forest, ids: np.ndarray) -> None:
-    """Notify the eviction policy of the memories that a query has returned. In a folder this is journaled.
-
-    ``ids`` has shape (n, k), best first in each row.
-    """
+    """Notify the eviction policy, and the journal, of ids that a query has returned: (n, k), best first."""
     if forest.journal is None:
         enter_returned(forest, ids)
     elif forest.eviction.minds_queries:

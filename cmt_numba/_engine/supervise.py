@@ -34,10 +34,7 @@ class Supervision(NamedTuple):
 
 
 def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.Generator, progress: bool) -> float:
-    """Learn from blocks of rows in random order; return the mean reward of the last pass.
-
-    Queries and updates call public methods of the tree, so each update is a separate change.
-    """
+    """Learn from blocks of rows by queries and updates of the tree; return the mean reward of the last pass."""
     own_ids = np.full(rows.n_rows, NONE, np.int64) if how.own_ids is None else how.own_ids
     matrix, n_wanted = as_matrix(rows), how.k + (how.own_ids is not None)
     total, pairs = 0.0, np.empty((0, 2), np.int64)
@@ -69,10 +66,7 @@ def _teach(tree: Any, queries: Any, taught: np.ndarray, best: np.ndarray) -> Non
 
 
 def _rebuild_if_worthwhile(tree: Any, ids: np.ndarray, groups: np.ndarray) -> None:
-    """Rebuild the trees if enough memories are in groups.
-
-    Groups of more than half of all memories do not count.
-    """
+    """Rebuild the trees if enough memories are in groups, not counting groups of more than half."""
     stored = np.isin(ids, tree.ids)
     ids, groups = ids[stored], groups[stored]
     _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)

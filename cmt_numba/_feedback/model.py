@@ -105,13 +105,6 @@ class FeedbackModel:
     """A model of rewards, which ranks the candidates of a query.
 
     The caller provides the lock and the candidates. Memories are given by ids that are never reused.
-
-    Parameters
-    ----------
-    n_features : int
-        The number of features of keys.
-    is_sparse : bool
-        Whether keys are sparse.
     """
 
     def __init__(self, n_features: int, is_sparse: bool) -> None:
@@ -160,10 +153,7 @@ class FeedbackModel:
         return float(min(max(gain / (_PROVEN * max(squares, 1.0) ** 0.5), _LEAST_TRUST), 1.0))
 
     def prepare(self, X: Any, *, in_place: bool = False) -> np.ndarray:
-        """Return rows scaled to unit length, hashed to the width of the model if needed (Weinberger et al., 2009).
-
-        With ``in_place``, the rows may be changed. They must be float32 if they are dense.
-        """
+        """Return rows of unit length, hashed to the model's width (Weinberger et al., 2009), in place if allowed."""
         if self.is_hashed:
             X, rows = scipy.sparse.csr_array(X), np.empty((X.shape[0], self.width), np.float32)
             hash_rows(X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False), rows)
@@ -183,10 +173,7 @@ class FeedbackModel:
         return mapped, transformed
 
     def find_moved(self, queries: np.ndarray, n: int) -> np.ndarray:
-        """Return the ids of about the ``n`` rewarded memories whose moved keys are most similar to each query, or -1.
-
-        Memories with negative ids are not found.
-        """
+        """Return the ids of about ``n`` memories whose moved keys are nearest to each query, or -1."""
         shape = len(queries), min(n, len(self))
         estimates, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
         if ids.size > 0:

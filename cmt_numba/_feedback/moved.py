@@ -97,10 +97,7 @@ def drop_code(learned, codes, row, last):
 
 @kernel
 def find_moved(learned, codes, queries, estimates, ids):
-    """Write the ids of the memories whose moved keys are estimated to be most similar to each query, or -1.
-
-    Ids below -1 are not found.
-    """
+    """Write the non-negative ids of the memories whose moved keys seem most similar to each query, or -1."""
     learned, codes = by_reference(learned), by_reference(codes)
     coded, upper = new_queries(1, queries.shape[1], codes.signs.shape[1]), empty(TILE, np.float32)
     for i in range(queries.shape[0]):

@@ -55,10 +55,7 @@ def hash_rows(values, features, offsets, rows):
 
 @kernel
 def drop_repeated(ids, first):
-    """Move the ids of each row together, without those from column ``first`` on that are repeated or -1.
-
-    Returns the largest number of ids in a row.
-    """
+    """Move distinct ids of each row together from column ``first`` on; return the largest number of ids in a row."""
     most = np.int64(first)
     for row in range(ids.shape[0]):
         own, n = ids[row], np.int64(first)

@@ -49,10 +49,7 @@ class LearnedSearch:
     def search(
         self, index: Any, Q: Any, k: int, target_recall: float, among: Any, n_threads: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids and the scores of the best ``k`` memories for each query.
-
-        Candidates are those of :meth:`candidates`.
-        """
+        """Return the ids and the scores of the best ``k`` of the :meth:`candidates` of each query."""
         if not self.model.is_used:
             return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)
@@ -244,17 +241,7 @@ def _scaled_like(Q: np.ndarray, queries: np.ndarray, index: Any) -> np.ndarray:
 
 
 class WithOthers:
-    """An index with further vectors, which have ids below -1. Searches do not return them.
-
-    Parameters
-    ----------
-    index : object
-        The index.
-    ids : ndarray of int64
-        The ids of the further vectors, in ascending order.
-    vectors : ndarray or CSR array
-        The vectors.
-    """
+    """An index with further ``vectors``, whose ``ids`` are below -1 and ascend. Searches do not return them."""
 
     def __init__(self, index: Any, ids: np.ndarray, vectors: Any) -> None:
         self.n_features, self.metric, self.search = index.n_features, index.metric, index.search

@@ -86,10 +86,7 @@ def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n
 
 
 def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
-    """Renumber the features of sparse rows by occurrence; return the rows and the original features (int32).
-
-    Features keep their numbers if there are no more features than cells.
-    """
+    """Renumber sparse features by occurrence, unless there are few; return rows and original features (int32)."""
     if not rows.sparse:
         return rows, np.empty(0, np.int32)
     if rows.n_features <= rows.indices.size:

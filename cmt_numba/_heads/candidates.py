@@ -79,10 +79,7 @@ def place_of(candidates, label):
 
 @inner
 def score_with_right(head, candidates, found, i, x, label):
-    """Score the candidates of an entry and its correct label; return the position of the correct label.
-
-    Writes the scores of ``found``.
-    """
+    """Write the scores of an entry's candidates and its correct label; return the position of the latter."""
     take_candidates(found, i, candidates)
     n_found = candidates.n_found[0]
     right = place_of(candidates, label)
@@ -163,10 +160,7 @@ def scored_candidates(
 def score_labels(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers
 ) -> None:
-    """Write the best labels of rows ``first:stop``, their scores, and the numbers of labels scored and found.
-
-    Writes only ``answers``.
-    """
+    """Write the best labels of rows ``first:stop``, their scores, and the numbers of labels scored and found."""
     for found in scored_candidates(trees, routers, head, questions, effort, answers):
         answers.n_scored[found.rows] = np.diff(found.ends, prepend=0)
         answers.n_met[found.rows] = found.n_met
@@ -175,10 +169,7 @@ def score_labels(
 def list_hard_negatives(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, labels: np.ndarray
 ) -> None:
-    """Write the candidate labels of rows ``first:stop`` without common labels, padded with NONE.
-
-    Writes only ``labels``, int32 of shape (rows, most).
-    """
+    """Write the candidate labels of rows ``first:stop`` without common ones: int32 (rows, most), padded with NONE."""
     order = np.arange(questions.first, questions.stop)
     for found in candidates_of(trees, routers, head, questions, order, effort):
         starts = np.concatenate([[0], found.ends[:-1]]) + found.n_common

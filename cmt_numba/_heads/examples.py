@@ -132,10 +132,7 @@ def with_example_ids(examples: StoredExamples, ids: np.ndarray, next_id: int) ->
 
 @kernel
 def append_examples(examples, rows, labels):
-    """Append rows to the store and to the lists of their labels. The store must have room.
-
-    Writes ``examples``.
-    """
+    """Append rows to the store, which must have room, and to the lists of their labels."""
     first = examples.keys.totals[N_MEMORIES]
     append_keys(examples.keys, rows)
     for i in range(labels.size):
@@ -146,10 +143,7 @@ def append_examples(examples, rows, labels):
 
 @kernel
 def give_ids(examples, ids, next_id):
-    """Replace the ids of the newest examples by new, distinct ids. ``next_id`` is the id of the next example.
-
-    Writes the keys.
-    """
+    """Give the newest examples new, distinct ids. ``next_id`` is the id of the next example."""
     keys = examples.keys
     n = keys.totals[N_MEMORIES]
     first = n - ids.size
@@ -163,10 +157,7 @@ def give_ids(examples, ids, next_id):
 
 @inner
 def _group_labels(examples, labels, n_old, newest):
-    """Move labels with examples before slot ``n_old`` to the front of the sorted ``labels``; return their number.
-
-    Writes the newest earlier example of each of these labels to ``newest``.
-    """
+    """Move labels with older examples to the front, and write their newest to ``newest``; return their number."""
     n_labels, last, slot = 0, NONE, NONE
     for i in range(labels.size):
         label = labels[i]
@@ -297,10 +288,7 @@ def _nearest_row(examples, rows, found, i, candidates, best, n_labels):
 
 @kernel
 def find_examples(examples, rows, found, n_labels, hits):
-    """Write each row's best examples, among those of its best ``n_labels`` labels, to ``hits``.
-
-    Further labels are scanned only if these labels have too few examples. Writes only ``hits``.
-    """
+    """Write each row's best examples among those of its best ``n_labels`` labels, or of more if these have too few."""
     candidates = new_candidates(rows, found.most, 0)
     best = new_best(hits.ids.shape[1], 0)
     for i in range(found.rows.size):

@@ -115,10 +115,7 @@ def pair_with_hard_negatives(
 
 @kernel
 def sort_by_label(candidates, order, ends, rows):
-    """Append each row to the rows of its candidate labels, from ``ends[label]`` on.
-
-    Writes ``ends`` and ``rows``.
-    """
+    """Append each row to the ``rows`` of its candidate labels, from ``ends[label]`` on."""
     for row in order:
         for i in range(candidates.shape[1]):
             label = candidates[row, i]

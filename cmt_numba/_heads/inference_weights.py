@@ -101,10 +101,7 @@ def no_digest() -> Digest:
 
 @kernel
 def list_cells(models, digest):
-    """Copy the cells of sparse models to a digest.
-
-    Writes the features and weights of ``digest``.
-    """
+    """Write the features and the weights of sparse models to a digest."""
     models = by_reference(models)
     table = models.table
     for label in range(digest.offsets.size - 1):
@@ -120,10 +117,7 @@ def list_cells(models, digest):
 
 @kernel
 def enter_lists(models, digest):
-    """Copy the weights of a digest to models that have no tables yet. The models must have room.
-
-    Writes the models.
-    """
+    """Write the weights of a digest to models that have room and no tables yet."""
     models = by_reference(models)
     longest = np.int64(0)
     for label in range(digest.offsets.size - 1):

@@ -22,10 +22,7 @@ _CELLS_AT_ONCE = 1 << 20  # number of cells compared in one batch
 
 
 class Postings(NamedTuple):
-    """Posting lists of sparse scorers: feature ``f`` has the entries ``offsets[f]:offsets[f + 1]``.
-
-    An index that is older than the scorers lacks new labels and weights.
-    """
+    """Posting lists of sparse scorers, as of some earlier time: feature ``f`` has ``offsets[f]:offsets[f + 1]``."""
 
     # a single entry if there is no index
     offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of the index")]
@@ -42,10 +39,7 @@ def no_postings() -> Postings:
 def heavy_cells(
     digest: Digest, lightest: float, excluded: np.ndarray, *, cells_at_once: int = _CELLS_AT_ONCE
 ) -> np.ndarray:
-    """Return a mask of nonzero cells whose weight is at least ``lightest`` times their label's largest weight.
-
-    The mask excludes all cells of the labels ``excluded``.
-    """
+    """Return a mask of cells of at least ``lightest`` times their label's largest weight, but not of ``excluded``."""
     heavy, left_out = np.zeros(digest.weights.size, np.bool_), np.zeros(digest.n_labels, np.bool_)
     left_out[excluded] = True
     labels_at_once = max(1, cells_at_once * digest.n_labels // max(1, digest.features.size))

@@ -180,10 +180,7 @@ def without_room(models: LinearModels) -> LinearModels:
 
 
 def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
-    """Add rows to the means in the scorers of their labels; return the head, or a larger head if tables were full.
-
-    The loss must be MIRA.
-    """
+    """Add rows to the means in their labels' MIRA scorers; return the head, or a larger one if tables were full."""
     at = np.zeros(1, np.int64)
     while move_means(head.models, rows, labels, at) != DONE:
         head = with_more_cells(head)
@@ -216,10 +213,7 @@ def without_negligible_weights(head: Head) -> Head:
 
 
 def with_only(head: Head, labels: np.ndarray) -> Head:
-    """Return a copy of a head that has only ``labels``, numbered in this order.
-
-    The copy shares no memory with the head, has no digest and no index, and can be trained.
-    """
+    """Return a trainable copy of a head that has only ``labels``, numbered in this order, and no digest or index."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     counters, routers = head.counters.copy(), head.routers
     counters[0, NODES_END] = labels.size
@@ -379,10 +373,7 @@ def score_common(head, x, scores):
 
 @kernel
 def copy_labels(target, source, shares):
-    """Copy all scorers without weights below ``shares[label]`` times the label's largest weight.
-
-    Reads ``source``. Writes the models of ``target``, which must have room.
-    """
+    """Copy scorers to ``target``, which must have room, without weights below ``shares[label]`` of the largest."""
     target = by_reference(target)
     source = by_reference(source)
     for label in range(source.counters[0, NODES_END]):
@@ -476,10 +467,7 @@ def move_means(models, rows, labels, at):
 
 @kernel
 def forget_labels(models, first):
-    """Reset the scorers of the labels from ``first`` on to 0, and free their tables.
-
-    Writes the models.
-    """
+    """Reset the scorers of the labels from ``first`` on to 0, and free their tables."""
     models = by_reference(models)
     for label in range(first, models.counters[0, NODES_END]):
         release_model(models, ONLY_TREE, label)

@@ -38,10 +38,7 @@ class HeadLesson(NamedTuple):
 def find_shortlists(
     search: CandidateSearch, head: Head, lesson: HeadLesson, rows: np.ndarray, run: Workers
 ) -> np.ndarray | None:
-    """Search for the candidates of some rows in several threads, and write the rows' shortlists.
-
-    Returns scores like :func:`shorten`, or None if all labels were scored.
-    """
+    """Write the shortlists of rows in several threads; return scores like :func:`shorten`, or None for all labels."""
     if search.trees is None:
         _find_best_of_all(head, lesson, rows)
         return None

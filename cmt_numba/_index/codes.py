@@ -115,10 +115,7 @@ def largest_of(x):
 
 @inner
 def prepare(state, x, prepared):
-    """Write a vector as codes describe it: of unit length for the cosine, otherwise moved and scaled.
-
-    Returns whether the vector was too long and has been shortened.
-    """
+    """Write a vector as codes describe it, scaled or moved; return whether it was too long and was shortened."""
     length, scale = np.sqrt(_squares64(x, state.origin)), state.numbers[SCALE]
     is_far = length * scale > _LONGEST and state.totals[METRIC] != COSINE
     if state.totals[METRIC] == COSINE:
@@ -271,10 +268,7 @@ def code_query(state, x, queries, m, length):
 
 @inner
 def error_of(apart, step, width, epsilon):
-    """Return ``epsilon`` standard errors of estimates in a list, before the factor of each vector.
-
-    ``apart`` is the squared distance of the query and the center.
-    """
+    """Return ``epsilon`` standard errors of estimates at squared distance ``apart``, before each vector's factor."""
     return epsilon * np.sqrt(_SPREAD * apart + step * step * np.float32(width) / np.float32(12.0))
 
 

@@ -64,16 +64,8 @@ class Allowed:
 class DenseIndex:
     """An index of dense vectors, which can be added, replaced and removed at any time.
 
-    The caller provides the lock: changes need exclusive access, and searches may run concurrently.
-
-    Parameters
-    ----------
-    n_features : int
-        Number of features of each vector.
-    metric : {"cosine", "inner_product", "euclidean"}
-        The score of a vector for a query: the cosine, the inner product, or the negative Euclidean distance.
-    random_state : int
-        Seed of all random choices.
+    The score by the ``metric`` is the cosine, the inner product, or the negative Euclidean distance. The caller
+    provides the lock: changes need exclusive access, and searches may run concurrently.
     """
 
     def __init__(self, n_features: int, metric: str = "cosine", random_state: int = 0) -> None:
@@ -145,14 +137,9 @@ class DenseIndex:
         return cosines
 
     def insert(self, X: np.ndarray, ids: np.ndarray | None = None) -> np.ndarray:
-        """Store vectors and return their ids.
+        """Store finite vectors, C-contiguous and for the cosine not zero, and return their ids.
 
-        Parameters
-        ----------
-        X : ndarray of float32, shape (n, n_features)
-            Finite vectors, C-contiguous; for the cosine, not zero.
-        ids : ndarray of int64, shape (n,), optional
-            Distinct ids that are not stored. By default they are consecutive and were not used before.
+        Given ``ids`` must not be stored. By default they are consecutive and were not used before.
         """
         n = len(X)
         ids = np.arange(self.next_id, self.next_id + n) if ids is None else ids
@@ -265,27 +252,10 @@ class DenseIndex:
         among: Allowed | None = None,
         n_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids and the scores of the ``k`` best vectors for each query.
+        """Return the ids and the float64 scores of the ``k`` best vectors for each query, padded with -1 and -inf.
 
-        Parameters
-        ----------
-        Q : ndarray of float32, shape (n_queries, n_features)
-            Queries; for the cosine, not zero.
-        k : int
-            Number of results for each query.
-        target_recall : float, default 0.95
-            The fraction of the true ``k`` best vectors to find. At 1, the search is exact.
-        among : Allowed, optional
-            The result of :meth:`allow`. Only these vectors are returned.
-        n_threads : int, default 1
-            Maximum number of threads.
-
-        Returns
-        -------
-        ids : ndarray of int64, shape (n_queries, k)
-            Best first, equal scores by id. -1 if there are fewer vectors.
-        scores : ndarray of float64, shape (n_queries, k)
-            The scores; minus infinity if there are fewer vectors.
+        Equal scores are sorted by id. With a ``target_recall`` of 1, the search is exact. ``among`` is the result of
+        :meth:`allow`: only these vectors are returned.
         """
         n_rows, n = len(Q), len(self)
         ids, scores = np.empty((n_rows, k), np.int64), np.empty((n_rows, k))

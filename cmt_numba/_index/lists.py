@@ -197,10 +197,7 @@ def _add(x, y, weight):
 
 @inner
 def _set_added(state, j):
-    """Compute the number added to the nearness of a list and a query.
-
-    For inner products, lists are compared as if another feature gave all vectors the same length.
-    """
+    """Compute what inner products add to the nearness of list ``j``, as if all vectors were equally long."""
     clusters = state.clusters
     if state.totals[METRIC] == INNER_PRODUCT and clusters.sizes[j] > 0:
         clusters.added[j] = clusters.masses[j] / np.float32(clusters.sizes[j])
@@ -380,10 +377,7 @@ def _mark_lowest(margins, n, count, side):
 
 @inner
 def _divide(work, n):
-    """Divide members into two sides by 2-means, and write the mean of each side.
-
-    The first centers are the member farthest from the mean, and the member farthest from that one.
-    """
+    """Divide members by 2-means from two far members, and write the mean of each side."""
     for i in range(n):
         work.side[i] = 0
     _mean_of_side(work, n, 0, work.center)

@@ -121,10 +121,7 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
         """Raise ValueError if parameters contradict each other."""
 
     def _checked_matrix(self, X: Any) -> Any:
-        """Validate ``X`` for a fitted estimator, and return it as an argument for ``check_rows``.
-
-        Also check the parameters, which may have changed since the fit.
-        """
+        """Validate ``X``, and the parameters, of a fitted estimator; return ``X`` for ``check_rows``."""
         if "_model" not in self.__dict__:
             check_is_fitted(self)
         X = self._validated(X)

@@ -40,10 +40,7 @@ _LARGEST_THRESHOLD = 1e6
 def held_out(
     n_examples: int, seed: int, never: np.ndarray | None = None, share: float = _SHARE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of held-out examples and of training examples, both sorted.
-
-    Hold out a fraction ``share`` of the examples, at most 2,000, and none of the positions in ``never``.
-    """
+    """Hold out a ``share`` of examples, at most 2,000 and none in ``never``; return their positions and the rest."""
     positions = np.arange(n_examples)
     possible = positions if never is None else np.delete(positions, never)
     n = min(_MOST, int(share * n_examples), possible.size)
@@ -116,11 +113,7 @@ class Threshold(NamedTuple):
 def best_threshold(
     classifier: Any, X: Any, answers: scipy.sparse.csr_array, weights: np.ndarray | None, seed: int
 ) -> float:
-    """Return the threshold with the highest mean F1 on held-out examples.
-
-    A clone of the classifier, trained on the remaining examples, scores them. If there are too few examples or no
-    labels, return 0.
-    """
+    """Return the threshold with the highest mean F1 on examples held out from a clone, or 0 for too few."""
     apart, seen = held_out(X.shape[0], seed)
     if apart.size < _FEWEST_FOR_THRESHOLD or answers.nnz == 0:
         return 0.0

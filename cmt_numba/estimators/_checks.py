@@ -19,10 +19,7 @@ _MOST_ROWS = 2**53  # maximum number of rows in a stream
 
 
 def check_model(estimator: Any, *, thorough: bool) -> None:
-    """Raise InvariantError if a model is inconsistent.
-
-    Trees have their own checks. Large arrays are read only if ``thorough``.
-    """
+    """Raise InvariantError if a model is inconsistent. Large arrays are read only if ``thorough``."""
     names, d = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
     require(names is None or names.size == d, "every feature must have a name")
     _CHECKS[estimator._kind](estimator._model, d, thorough)

@@ -111,10 +111,7 @@ def held_out_errors(
 
 
 def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the training slots and the held-out slots of several random splits.
-
-    Each split uses at most 10,000 examples, or one per label if that is more.
-    """
+    """Yield training slots and held-out slots of random splits of 10,000 examples, or one per label if more."""
     needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
     order = np.random.default_rng(0).permutation(labels.size)
     some = np.union1d(needed, order[: max(0, _MOST_EXAMPLES - needed.size)])

@@ -18,12 +18,7 @@ class ClassPlaces(NamedTuple):
 def place_classes(
     known: np.ndarray | None, y: np.ndarray, expected: np.ndarray | None
 ) -> tuple[ClassPlaces, np.ndarray]:
-    """Return the positions of a batch's classes, and each row's index into ``ClassPlaces.of_batch``.
-
-    - ``known``: the known classes, sorted.
-    - ``y``: the class of each row.
-    - ``expected``: the ``classes`` argument of ``partial_fit``, if given.
-    """
+    """Return the positions of a batch's classes, and each row's index into ``ClassPlaces.of_batch``."""
     found, of_rows = distinct_classes(y)
     if found.size == 1 and expected is None and known is not None and found.dtype == known.dtype:
         place = np.searchsorted(known, found)

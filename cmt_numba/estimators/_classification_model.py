@@ -63,51 +63,28 @@ logger = logging.getLogger("cmt_numba")
 
 
 class ClassificationModel(files.WithFields):
-    """Classes, an index of their labels, and the stored examples.
-
-    Attributes
-    ----------
-    index : LabelIndex
-        The forest and the scorers. Labels are numbered in insertion order, whereas classes are sorted.
-    classes : ndarray
-        All classes.
-    label_of_class : ndarray of int64
-        The label of each class; NONE for a class without examples.
-    class_of_label : ndarray of int64
-        The position in ``classes`` of each label's class.
-    example_weights : ndarray of float32 or None
-        Weight of each stored example, by slot, with spare capacity; None if all are 1.
-    duals : StoredDuals or None
-        Dual variables of the stored examples; None until some are trained with MIRA.
-    n_measured : int
-        Number of examples when the weight of earlier gap measurements was last halved.
-    n_relearned : int
-        Number of examples at the last retraining.
-    calibration : ndarray of float64, shape (1,)
-        Logits per margin; NaN until the first query that needs it.
-    choice : Choice or None
-        Values of "auto" parameters; None in a model from an older file until it learns.
-    example_names : ExampleNames or None
-        The string ids of the stored examples; None if ids are integers.
-    has_warned : bool
-        Whether the model has warned that rows of new classes seem to lack features.
-    """
+    """Classes, an index of their labels, and the stored examples."""
 
     FIELDS = files.FieldTable(
+        # forest and the scorers. Labels are numbered in insertion order, whereas classes are sorted.
         index=files.PartField(LabelIndex),
-        classes=files.LabelsField(),
-        label_of_class=files.ArrayField(np.int64),
-        class_of_label=files.ArrayField(np.int64),
+        classes=files.LabelsField(),  # all classes
+        label_of_class=files.ArrayField(np.int64),  # label of each class; NONE for a class without examples
+        class_of_label=files.ArrayField(np.int64),  # position in ``classes`` of each label's class
+        # weight of each stored example, by slot, with spare capacity; None if all are 1
         example_weights=files.OptionalField(files.ArrayField(np.float32, trim_weights)),
+        # dual variables of the stored examples; None until some are trained with MIRA
         duals=files.OptionalField(files.StructureField(heads.StoredDuals, heads.trim_duals)),
+        # number of examples when the weight of earlier gap measurements was last halved
         n_measured=files.NumberField(),
-        n_relearned=files.NumberField(),
-        calibration=CalibrationField(),
+        n_relearned=files.NumberField(),  # number of examples at the last retraining
+        calibration=CalibrationField(),  # logits per margin; NaN until the first query that needs it
+        # values of "auto" parameters; None in a model from an older file until it learns
         choice=files.OptionalField(ChoiceField()),
         names_of_examples=files.OptionalField(files.LabelsField()),
     )
-    has_warned = False
-    example_names: ExampleNames | None = None
+    has_warned = False  # whether the model has warned that rows of new classes seem to lack features
+    example_names: ExampleNames | None = None  # string ids of the stored examples; None if ids are integers
     _neighbors: tuple[heads.StoredExamples, NeighborSearch] | None = None
 
     def __init__(
@@ -125,10 +102,7 @@ class ClassificationModel(files.WithFields):
     def new(
         cls, options: ClassificationOptions, batch: ExampleBatch, n_classes: int, scales: Any = None
     ) -> ClassificationModel:
-        """Return an empty model for a first batch and about ``n_classes`` classes.
-
-        ``scales`` are given means and standard deviations of the features, or None to measure them.
-        """
+        """Return an empty model for a first batch and about ``n_classes``, with measured or given ``scales``."""
         rows, loss, learning_rate = batch.rows, heads.HEAD_LOSSES[options.loss], float(options.learning_rate)
         index = LabelIndex.new(options, rows, n_classes, loss, learning_rate, of_sets=False)
         if options.store_examples:
@@ -309,10 +283,7 @@ class ClassificationModel(files.WithFields):
     def _add_classes(
         self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, options: ClassificationOptions
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Add classes; return each row's label, and whether the label existed before.
-
-        Classes without a label are inserted in random order, each with the mean of its rows.
-        """
+        """Insert new classes, as means of their rows; return each row's label, and whether it is old."""
         (rows, y, _, weights, *_), (classes, added, found), index = batch, places, self.index
         label_of_class, class_of_label = self.label_of_class, self.class_of_label
         if added.size > 0:
@@ -402,10 +373,7 @@ class ClassificationModel(files.WithFields):
         self.train_from_means(*self.index.prepared_examples(), taken(self.example_weights, slots), options, slots)
 
     def _spreads_work(self, n_rows: int) -> bool:
-        """Return whether to learn more stored examples in each call instead of retraining on all of them.
-
-        This keeps calls with small batches short.
-        """
+        """Return whether to learn more stored examples in each call, which keeps small calls short."""
         is_long = self.n_stored > _MOST_AT_ONCE and n_rows * _LARGE_BATCH < self.n_stored
         return is_long and self.index.scores_all and self._has_means()
 
@@ -425,10 +393,7 @@ class ClassificationModel(files.WithFields):
         options: ClassificationOptions,
         slots: np.ndarray | None = None,
     ) -> None:
-        """Train a new head on examples, starting from their means.
-
-        ``slots`` are the slots of the rows if they are stored examples. In that case, train the routers as well.
-        """
+        """Train a head from the means of rows, and the routers too if the rows are in ``slots``."""
         index = self.index
         means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1, weights)
         index.head = heads.with_labels(
@@ -678,10 +643,7 @@ class ClassificationModel(files.WithFields):
         return scores
 
     def probabilities(self, scores: np.ndarray, options: ClassificationOptions) -> np.ndarray:
-        """Return probabilities from ``scores``, which are overwritten. Each row must have a finite score.
-
-        The first call learns the calibration.
-        """
+        """Return calibrated probabilities from ``scores``, which have a finite entry per row and are overwritten."""
         if np.isnan(self.calibration[0]):
             self.calibration[0] = self.learned_logits(options)
         scores -= scores.max(axis=1, keepdims=True)
@@ -712,10 +674,7 @@ class ClassificationModel(files.WithFields):
     def nearest_slots(
         self, rows: Rows, lengths: np.ndarray, k: int, options: ClassificationOptions
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the slots of the ``k`` stored examples nearest to each row, and their distances.
-
-        ``lengths`` are the lengths of the rows before scaling.
-        """
+        """Return the slots and the distances of the ``k`` stored examples nearest to each row."""
         choice, examples = resolved(options, self.choice), self.stored()
         if choice.method != "scored_neighbors":
             n_threads = self.index.forest.threads_for(rows.n_rows)
@@ -737,10 +696,7 @@ class ClassificationModel(files.WithFields):
         return kept[1]
 
     def _scored_examples(self, rows: Rows, lengths: np.ndarray, k: int, options: ClassificationOptions) -> Hits:
-        """Return the ``k`` best stored examples for each row.
-
-        An example's score is the mean of its cosine and its label's score.
-        """
+        """Return the ``k`` best stored examples by the mean of cosine and label's score."""
         hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
         best = self.best_labels(rows, lengths, min(index.n_labels, k + _LABELS_SCANNED), options)
         index.in_threads(rows, partial(heads.rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))

@@ -11,11 +11,7 @@ from .._forest import NONE
 
 
 class ExampleNames:
-    """Mapping between the string ids and the integer ids of stored examples.
-
-    - ``names``: distinct strings.
-    - ``ids``: the integer id for each string.
-    """
+    """Mapping between the distinct string ids ``names`` and the integer ``ids`` of stored examples."""
 
     def __init__(self, names: Sequence[str] = (), ids: Sequence[int] = ()) -> None:
         self._ids = dict(zip(names, ids, strict=True))

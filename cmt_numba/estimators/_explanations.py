@@ -63,11 +63,7 @@ def explanations(
     n_examples: int,
     n_features: int,
 ) -> list[Explanation]:
-    """Explain each row with at most ``n_examples`` and ``n_features``.
-
-    ``lengths`` are the lengths of the rows before scaling, or None if scorers do not depend on them. ``names`` holds
-    feature names or is None.
-    """
+    """Explain each row with at most ``n_examples`` and ``n_features``, which may have ``names``."""
     length = max(1, _VALUES_AT_ONCE // max(model.classes.size, 1 if rows.sparse else rows.n_features))
     blocks = [np.arange(*span) for span in spans(rows.n_rows, length)]
     return [

@@ -81,10 +81,7 @@ def fixed_scales(scales: Any, n_features: int) -> FeatureScales:
 
 
 def scales_of_table(X: np.ndarray, n_classes: int, kind: str) -> np.ndarray | None:
-    """Return the means and standard deviations of the features of a dense table, or None if it stays as it is.
-
-    ``kind`` is the parameter ``feature_weights`` of a classifier.
-    """
+    """Return means and deviations of the features of a dense table, or None if ``kind`` leaves it as it is."""
     rows, lengths = check_rows(X), lengths_unless_unit(X)
     if lengths is None or not (kind == "scale" or (kind == "auto" and is_table(rows, n_classes))):
         return None

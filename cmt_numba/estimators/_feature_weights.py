@@ -82,10 +82,7 @@ def weigh(weights: FeatureWeights | None, rows: Rows) -> Rows:
 
 
 def seem_cut_off(weights: FeatureWeights, rows: Rows) -> bool:
-    """Return whether rows of new classes seem to lack features that a fixed vocabulary does not contain.
-
-    They do if they have no new features and fewer features than earlier rows.
-    """
+    """Return whether rows of new classes have only known features, and fewer than earlier rows."""
     if rows.n_rows < _FEWEST_ROWS or (weights.counts[rows.indices] == 0.0).any():
         return False
     usual = float(weights.counts.sum(dtype=np.float64)) / weights.n_rows

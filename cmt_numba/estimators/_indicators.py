@@ -12,10 +12,7 @@ from ._labels import check_labels, in_one_type
 
 
 def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
-    """Return a list of names for each row if ``Y`` holds lists, tuples or sets of strings; otherwise None.
-
-    If all lists are empty, they count as lists of names only if ``expected`` is True.
-    """
+    """Return the names in each row if ``Y`` has lists, tuples or sets of strings (all empty only if ``expected``)."""
     if scipy.sparse.issparse(Y) or (hasattr(Y, "dtype") and (Y.dtype != object or Y.ndim != 1)):
         return None
     try:
@@ -37,10 +34,7 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
 
 
 def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray, scipy.sparse.csr_array]:
-    """Return the names of all labels, and the indicator matrix of the lists.
-
-    New names follow the known names in sorted order.
-    """
+    """Return known and then new names in sorted order, and the indicator matrix of the lists."""
     listed = [name for names in lists for name in names]
     found = label_array("Y", listed) if listed else np.empty(0, str)
     names = np.concatenate([known, np.setdiff1d(found, known)])

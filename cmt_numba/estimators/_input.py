@@ -31,10 +31,7 @@ class ExampleBatch(NamedTuple):
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
-    """Check the weights of ``n_rows`` examples. Return them as float32, or None if all are 1.
-
-    Positive weights below 1e-9 become 1e-9.
-    """
+    """Return weights as float32 of at least 1e-9 where positive, or None if all are 1."""
     if sample_weight is None:
         return None
     unmasked("sample_weight", sample_weight)
@@ -201,10 +198,7 @@ def _check_kind(name: str, ids: np.ndarray, names: ExampleNames | None) -> None:
 
 
 def known_slots(examples: StoredExamples, ids: Any, names: ExampleNames | None) -> np.ndarray:
-    """Return the sorted slots of stored examples.
-
-    ``names`` holds the string ids of the examples, or is None if their ids are integers.
-    """
+    """Return the sorted slots of stored examples by integer id, or by string id if there are ``names``."""
     given = _checked_names("ids", ids)
     if given is None:
         given = check_ids(ids)

@@ -115,59 +115,34 @@ class LabelIndex(files.WithFields):
     """Linear scorers of labels, with trees and indexes that find labels to score.
 
     Labels are numbered in the order of their insertion. Label ``l`` is memory ``l`` of the trees.
-
-    Attributes
-    ----------
-    tree : ContextualMemoryTree
-        The trees over the labels.
-    head : Head
-        The scorers.
-    seed : int
-        The seed of the forest and of ``orders``.
-    orders : numpy.random.Generator
-        Generator of the order in which labels are inserted and rows are learned.
-    of_sets : bool
-        Whether a row has a set of labels instead of one.
-    without_trees : bool
-        Whether all labels are in one leaf, and only the inverted index finds candidates.
-    scores_all : bool
-        Whether all labels are scored for answers and hard negatives. The trees are then empty.
-    n_of_label : ndarray of int64
-        The number of examples of each label.
-    weight_of_label : ndarray of float64 or None
-        The total weight of each label's examples; None if all weights are 1.
-    n_rows, weight_of_rows : int, float or None
-        The number of rows learned with label sets, and their total weight; None if all weights are 1.
-    n_cells_pruned, n_unlisted : int
-        The number of cells of the head after the last pruning, and the number of rows learned since the inverted index
-        was last updated.
-    examples : StoredExamples or None
-        The stored examples of the labels.
-    example_lengths : ndarray of float32 or None
-        Length of each stored example before scaling, by slot, with spare capacity; None if all were 1.
-    feature_weights : FeatureWeights or None
-        The weights of features of sparse rows.
-    scales : FeatureScales or None
-        The scales of features of dense rows. Methods that take ``Rows`` expect the result of :meth:`prepared`.
     """
 
     FIELDS = files.FieldTable(
-        tree=TreeField(),
-        head=files.StructureField(heads.Head, files.trim_head),
-        seed=files.NumberField(),
-        orders=files.GeneratorField(),
-        of_sets=files.FlagField(),
+        tree=TreeField(),  # trees over the labels
+        head=files.StructureField(heads.Head, files.trim_head),  # scorers
+        seed=files.NumberField(),  # seed of the forest and of ``orders``
+        orders=files.GeneratorField(),  # generator of the order in which labels are inserted and rows are learned
+        of_sets=files.FlagField(),  # whether a row has a set of labels instead of one
+        # whether all labels are in one leaf, and only the inverted index finds candidates
         without_trees=files.FlagField(),
+        # whether all labels are scored for answers and hard negatives. The trees are then empty.
         scores_all=files.FlagField(),
-        n_of_label=files.ArrayField(np.int64),
+        n_of_label=files.ArrayField(np.int64),  # number of examples of each label
+        # total weight of each label's examples; None if all weights are 1
         weight_of_label=files.OptionalField(files.ArrayField(np.float64)),
+        # number of rows learned with label sets, and their total weight; None if all weights are 1
         n_rows=files.NumberField(),
         weight_of_rows=files.OptionalField(files.RealField()),
+        # number of cells of the head after the last pruning, and the number of rows learned since the inverted index
+        # was last updated
         n_cells_pruned=files.NumberField(),
         n_unlisted=files.NumberField(),
+        # stored examples of the labels
         examples=files.OptionalField(files.StructureField(heads.StoredExamples, files.trim_examples)),
+        # length of each stored example before scaling, by slot, with spare capacity; None if all were 1
         example_lengths=files.OptionalField(files.ArrayField(np.float32, trim_weights)),
-        feature_weights=files.OptionalField(FEATURE_WEIGHTS),
+        feature_weights=files.OptionalField(FEATURE_WEIGHTS),  # weights of features of sparse rows
+        # scales of features of dense rows. Methods that take ``Rows`` expect the result of :meth:`prepared`.
         scales=files.OptionalField(files.StructureField(FeatureScales, FeatureScales._make)),
     )
     _layout: tuple[heads.Digest, heads.AllScorers | DenseIndex | None] | None = None
@@ -266,10 +241,7 @@ class LabelIndex(files.WithFields):
         return self.scales is not None and self.scales.is_used
 
     def prepared(self, rows: Rows, lengths: np.ndarray | None) -> Rows:
-        """Return rows with weighted or standardised features, as scorers and trees expect them.
-
-        ``lengths`` are the lengths of the rows before they were scaled to unit length, or None if all were 1.
-        """
+        """Return rows with weighted or standardised features; ``lengths`` are those before scaling, or None for 1."""
         if self.scales is not None and self.scales.is_used:
             return standardize(self.scales, rows, filled(lengths, rows.n_rows))
         return weigh(self.feature_weights, rows)
@@ -335,10 +307,7 @@ class LabelIndex(files.WithFields):
         return head, insert_rows(self.forest, rescaled(routed(means)), options.verbose, n_reroutes)
 
     def learns_in_lists(self) -> bool:
-        """Return whether new scorers are trained in lists instead of tables.
-
-        This applies only to the first scorers of sparse label sets.
-        """
+        """Return whether new scorers learn in lists, as the first ones of sparse label sets do."""
         return self.of_sets and self.is_sparse and self.n_labels == 0
 
     def roll_back(self, n_labels: int) -> None:
@@ -520,10 +489,7 @@ class LabelIndex(files.WithFields):
         return kept[1]
 
     def grown_tree(self, options: LabelOptions) -> ContextualMemoryTree:
-        """Return the trees over the labels. If the index has none, grow trees and cache them until it learns again.
-
-        Cached trees are not part of the model, so readers may grow them.
-        """
+        """Return the trees, grown and cached until the index learns again if it has none."""
         if not (self.scores_all or self.without_trees):
             return self.tree
         if self._grown is None or self._grown[0] is not self.head.digest:
@@ -602,10 +568,7 @@ class LabelIndex(files.WithFields):
         share_rows(work, rows.n_rows, self.forest.threads_for(rows.n_rows))
 
     def best_label(self, X: Any, options: LabelOptions) -> np.ndarray:
-        """Return the best label of each row of a matrix, or NONE if no label was reached.
-
-        ``X`` is an argument for :func:`check_rows`; its features are not weighted.
-        """
+        """Return the best label of each row of a matrix for :func:`check_rows`, or NONE if none was reached."""
         scorers = self.all_scorers(options, X.shape[0])
         direct = self._for_unprepared(scorers, X.shape[0]) if scorers is not None else None
         unscaled = None if direct is None else heads.unscaled_rows(direct, X)
@@ -744,10 +707,7 @@ def routed(rows: Rows) -> Rows:
 def means_of(
     rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_labels: int, weights: np.ndarray | None = None
 ) -> tuple[Rows, np.ndarray]:
-    """Return each label's weighted mean row, scaled to unit length, and the length of its weighted sum: float32.
-
-    Row ``of_rows[i]`` belongs to label ``of_labels[i]``.
-    """
+    """Return each label's weighted mean of rows, of unit length, and the length of its weighted sum: float32."""
     shares = np.ones(of_rows.size, np.float32) if weights is None else weights[of_rows]
     members = scipy.sparse.csr_array((shares, (of_labels, of_rows)), (n_labels, rows.n_rows))
     sums = members @ as_matrix(rows)

@@ -59,10 +59,7 @@ class Memories:
 
     @property
     def entries(self) -> np.ndarray:
-        """The forest id of each memory's key: int64, shape (n_memories,).
-
-        In a search by value, it is the forest id of the memory's value, which several memories may share.
-        """
+        """The forest id of each memory's key or, in a search by value, of its value, which may be shared."""
         return self.memories.columns[2]
 
     @property
@@ -125,10 +122,7 @@ class Memories:
         return replace(self, in_forest=self.in_forest.appended(keys, owners))
 
     def without(self, ids: np.ndarray, *, shared: bool) -> Memories:
-        """Return tables without some memories, and without keys that only these memories own.
-
-        If memories may share entries (``shared``), an entry stays while another memory has it.
-        """
+        """Return tables without memories, and without entries that only they own if memories may share entries."""
         gone = np.zeros(self.ids.size, np.bool_)
         gone[self.rows_of(ids)] = True
         less = self._with(ids=self.ids[~gone], places=self.places[~gone], entries=self.entries[~gone])

@@ -59,37 +59,19 @@ class LabelledRows(NamedTuple):
 
 
 class MultilabelModel(files.WithFields):
-    """Label columns, an index of the labels with examples, and trees of the stored examples.
-
-    Attributes
-    ----------
-    index : LabelIndex
-        The forest and the scorers. Labels are numbered in insertion order.
-    examples : ContextualMemoryTree or None
-        Trees over the examples.
-    n_columns : int
-        The number of columns of label matrices.
-    label_of_column, column_of_label : ndarray of int64
-        The label of each column, NONE if no row has the label, and the column of each label.
-    names : ndarray or None
-        The label names by column; None if labels have no names.
-    pair : ndarray or None
-        The classes of a vector ``Y``; None for other formats of ``Y``.
-    is_output_sparse : bool
-        Whether labels were given in a sparse matrix.
-    threshold : float or None
-        The score above which labels are predicted, or None if it was not learned.
-    """
+    """Label columns, an index of the labels with examples, and trees of the stored examples."""
 
     FIELDS = files.FieldTable(
-        index=files.PartField(LabelIndex),
-        examples=files.OptionalField(TreeField()),
-        n_columns=files.NumberField(),
+        index=files.PartField(LabelIndex),  # forest and the scorers. Labels are numbered in insertion order.
+        examples=files.OptionalField(TreeField()),  # trees over the examples
+        n_columns=files.NumberField(),  # number of columns of label matrices
+        # label of each column, NONE if no row has the label, and the column of each label
         label_of_column=files.ArrayField(np.int64),
         column_of_label=files.ArrayField(np.int64),
-        names=files.OptionalField(files.LabelsField()),
-        pair=files.OptionalField(files.LabelsField()),
-        is_output_sparse=files.FlagField(),
+        names=files.OptionalField(files.LabelsField()),  # label names by column; None if labels have no names
+        pair=files.OptionalField(files.LabelsField()),  # classes of a vector ``Y``; None for other formats of ``Y``
+        is_output_sparse=files.FlagField(),  # whether labels were given in a sparse matrix
+        # score above which labels are predicted, or None if it was not learned
         threshold=files.OptionalField(files.RealField()),
     )
 
@@ -196,10 +178,7 @@ class MultilabelModel(files.WithFields):
     def _add_labels(
         self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None, options: MultilabelOptions
     ) -> np.ndarray:
-        """Add columns, and count the labels of rows; return the label of each entry of ``answers``.
-
-        New labels are inserted in random order, each with the mean of its rows.
-        """
+        """Add columns, insert new labels as means of rows, count, and return the label of each answer."""
         (rows, answers, weights, _), index = labelled, self.index
         n_columns, column_of_label, head = answers.shape[1], self.column_of_label, index.head
         n_new = n_columns - self.n_columns
@@ -322,10 +301,7 @@ class MultilabelModel(files.WithFields):
     def labels_above(
         self, rows: Rows, lowest: float, options: MultilabelOptions, n_listed: int = _LABELS_LISTED
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rows, columns and scores of all labels with a score above ``lowest``.
-
-        Buffers have capacity for ``n_listed`` labels, and grow if a single row has more.
-        """
+        """Return rows, columns and scores of all labels above ``lowest``, in buffers for ``n_listed``."""
         index = self.index
         if index.n_labels == 0:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
@@ -374,22 +350,9 @@ def _noting(blocks: Iterable[heads.LabelBlock], counted: list[heads.ExamplePairs
 
 
 def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np.ndarray:
-    """Return the common labels, the most frequent first.
+    """Return the common labels, the most frequent first, by numbers or weights of rows.
 
-    Parameters
-    ----------
-    n_of_label : ndarray of int64 or float64, shape (n_labels,)
-        The number of rows with each label, or their total weight.
-    n_rows : float
-        The number of rows so far, or their total weight.
-    former : ndarray of int64
-        Labels that have been common so far. They need only half as many rows to stay common, so that the index is
-        seldom rebuilt.
-
-    Returns
-    -------
-    ndarray of int64
-        The common labels.
+    Labels that have been common so far need only half as many rows, so that the index is seldom rebuilt.
     """
     if n_of_label.size <= _MOST_COMMON:
         return np.argsort(-n_of_label, kind="stable")

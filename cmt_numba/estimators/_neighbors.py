@@ -93,19 +93,8 @@ def _transformed(keys: Any, center: np.ndarray | None, factors: np.ndarray | Non
 def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of the ``k`` nearest examples of each row, and their distances, nearest first.
 
-    Ties are ordered by position.
-
-    - ``table``: the examples.
-    - ``rows``: rows of unit length.
-    - ``lengths`` (float32 (n_rows,)): lengths of the rows before scaling.
-    - ``k``: number of examples wanted.
-
-    Returns
-    -------
-    positions : ndarray of int64, shape (n_rows, k)
-        NONE if there are fewer examples.
-    distances : ndarray of float64, shape (n_rows, k)
-        Euclidean distances, or 1 minus the cosine; infinity for a missing example.
+    Ties are ordered by position. Rows have unit length, and had ``lengths`` before scaling. Missing examples have the
+    position NONE and an infinite distance: Euclidean, or 1 minus the cosine.
     """
     n_rows, n_found = rows.n_rows, min(k, table.squares.size)
     positions, distances = np.full((n_rows, k), NONE), np.full((n_rows, k), np.inf)
@@ -125,10 +114,7 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
 
 
 class NeighborSearch:
-    """The nearest examples of rows: exact, but after comparisons of many pairs 99 % of them, through an index.
-
-    - ``stored``, ``lengths``, ``metric``: as for :func:`new_table`.
-    """
+    """The nearest examples of rows: exact, or 99 % of them through an index after comparisons of many pairs."""
 
     def __init__(self, stored: Rows, lengths: np.ndarray | None, metric: str) -> None:
         self.metric, self.n_examples = metric, stored.n_rows
@@ -168,10 +154,7 @@ def _scaled(matrix: Any, lengths: np.ndarray | None) -> Any:
 
 
 def _blocks(table: NeighborTable, queries: Any) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the first row of each block of rows, and the block's scores of all examples.
-
-    Nearer examples score higher.
-    """
+    """Yield the first row of each block, and the scores of all examples, higher for nearer ones."""
     length = max(1, _SCORES_AT_ONCE // max(1, table.squares.size))
     for first in range(0, queries.shape[0], length):
         with np.errstate(over="ignore", invalid="ignore"):  # squares of very long rows overflow

@@ -52,11 +52,7 @@ class RetrievalOptions(Protocol):
 
 
 class ValueExpectation(files.WithFields):
-    """A linear map from keys to the components of values, learned by ridge regression.
-
-    - ``components``: the basis of values.
-    - ``map``: the map from a key to its expected value.
-    """
+    """A linear map from keys to ``components`` of values, learned by ridge regression."""
 
     FIELDS = files.FieldTable(
         components=ComponentsField(), map=files.StructureField(Expectation, files.trim_expectation)
@@ -238,10 +234,7 @@ class RetrievalModel(files.WithFields):
             self.index.insert(keys[start:stop], entries[start:stop])
 
     def _insert_distinct(self, vectors: np.ndarray, verbose: bool = False) -> np.ndarray:
-        """Insert the values that are new, and return the entries of all values.
-
-        New entries become permanent when the tables refer to them.
-        """
+        """Insert new values; return the entries of all, which the tables make permanent."""
         first = int(self.memories.keys.max(initial=NONE)) + 1
         entries = self.distinct.number(digests_of(vectors), first)
         new, of_rows = np.unique(entries, return_index=True)

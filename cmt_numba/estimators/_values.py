@@ -18,10 +18,7 @@ from ._labels import are_kept, exactly
 
 
 def as_values(y: Any, n_rows: int, *, objects: bool = False) -> Any:
-    """Convert ``n_rows`` values to a matrix if they are vectors, otherwise to an array of objects.
-
-    If ``objects`` is True, sequences of equal length are objects, not vectors.
-    """
+    """Convert ``n_rows`` values to a matrix if they are vectors and not ``objects``, else to an array of objects."""
     unmasked("y", y)
     values = scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else _as_array(y, objects)
     if values.shape[:1] != (n_rows,):
@@ -171,10 +168,7 @@ class Components:
 
     @classmethod
     def of(cls, basis: np.ndarray | None, n_components: int) -> Components:
-        """Return components with an existing basis.
-
-        The basis is float32 of shape (width, n_components). None stands for the identity.
-        """
+        """Return components with an existing basis: float32 (width, n_components), or None for the identity."""
         components = cls.__new__(cls)
         components.basis, components.n_components = basis, n_components
         return components

@@ -23,21 +23,7 @@ def next_batch_size(n_seen: int, *, share: float = 0.01, most: int = 1000) -> in
 
 
 def growing_batches(X: Any, y: Any, *, share: float = 0.01, most: int = 1000) -> Iterator[tuple[Any, Any]]:
-    """Split examples into batches whose size is a small fraction of the preceding examples.
-
-    An online learner learns nearly as much from such batches as from single examples, and is much faster.
-
-    Parameters
-    ----------
-    X : array-like, sparse matrix or data frame, shape (n, n_features)
-        Examples in chronological order.
-    y : array-like, sparse matrix or data frame, of ``n`` rows
-        Classes, labels or values of the examples.
-    share : float, default 0.01
-        Maximum batch size as a fraction of the preceding examples. A batch has at least one example.
-    most : int, default 1000
-        Maximum batch size.
-    """
+    """Yield batches of up to ``most`` examples, each a small ``share`` of the examples before it."""
     share, most = check_real("share", share, 0.0, 1.0), check_integer("most", most, 1)
     n = n_rows_of(X)
     check_entries("y", n_rows_of(y), n)

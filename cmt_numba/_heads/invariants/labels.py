@@ -24,10 +24,7 @@ from ..stored_duals import StoredDuals
 
 
 def check_head_frame(head: Head, n_labels: int) -> None:
-    """Raise InvariantError unless a head's arrays have the expected dtypes and sizes for ``n_labels`` labels.
-
-    Reads only ``counters`` and a few entries of other arrays.
-    """
+    """Raise InvariantError unless a head's arrays fit ``n_labels``; read only ``counters`` and a few entries."""
     d, sparse = head.parameters.n_features, head.parameters.sparse
     require(head.parameters.loss in HEAD_LOSSES.values(), "the loss of the head is unknown")
     require(0.0 < head.parameters.learning_rate <= 1e6, "the head's learning rate is out of range")
