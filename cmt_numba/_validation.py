@@ -20,9 +20,7 @@ MOST_WANTED = 1_000_000
 MOST_REROUTES = 10_000
 """Maximum number of reroutes after each insert. All of them run in one step, for which readers wait."""
 
-MOST_PASSES = 10_000
-"""Maximum number of passes over examples."""
-
+MOST_PASSES = 10_000  # maximum number of passes over examples
 MOST_COMPONENTS = 2**16
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

@@ -17,13 +17,8 @@ from .persistence import Contents, read_object, refusing, take, write_object
 from .rewards import Reward
 
 __all__ = ["KIND", "OPTIONS", "ContextualMemoryTree"]
-
-OPTIONS = engine.OPTIONS
-"""The options of a tree with their default values."""
-
-KIND = "ContextualMemoryTree"
-"""The kind of object in files of trees."""
-
+OPTIONS = engine.OPTIONS  # options of a tree with their default values
+KIND = "ContextualMemoryTree"  # kind of object in files of trees
 _LEAVES_OF_EACH = 4  # default number of leaves that ``learn`` searches in each tree
 
 

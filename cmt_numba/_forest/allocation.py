@@ -34,9 +34,7 @@ from .state import (
     linear_models,
 )
 
-SPARE = 1.1
-"""Maximum ratio of allocated to expected size of an array after a large insert."""
-
+SPARE = 1.1  # maximum ratio of allocated to expected size of an array after a large insert
 WORTH_GROWING_BEFORE = 1 << 22
 """Arrays of at least this many bytes grow before they are full, because copying one takes milliseconds."""
 

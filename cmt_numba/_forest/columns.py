@@ -4,11 +4,8 @@ from typing import Any, Self
 
 import numpy as np
 
-SMALLEST = 16
-"""The smallest capacity."""
-
-GROWTH = 1.25
-"""The minimum growth factor of a capacity. With a constant factor, an append takes amortised constant time."""
+SMALLEST = 16  # smallest capacity
+GROWTH = 1.25  # minimum growth factor of a capacity. With a constant factor, an append takes amortised constant time.
 
 
 def resized(array: np.ndarray, size: int, axis: int = 0, fill: Any = None) -> np.ndarray:

@@ -18,8 +18,7 @@ from .state import LEFT, NONE, RIGHT, State
 from .topology import child_of, parent_of
 
 _KEYS_AHEAD = 8  # distance between the key that is prefetched and the key that is scored
-WORTH_A_LEAF = 128
-"""Break-even point: reaching and scanning a leaf takes about as long as scoring this many memories."""
+WORTH_A_LEAF = 128  # break-even point: reaching and scanning a leaf takes about as long as scoring this many memories
 
 
 class Restriction(NamedTuple):

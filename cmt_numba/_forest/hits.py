@@ -13,12 +13,8 @@ from .state import NONE, RIGHT
 
 WORTH_KEEPING = 0.5  # minimum reward at which a query is stored as an additional key
 WORTH_FINDING = 1.0  # minimum reward at which routers learn the path to a memory
-
-NO_ROOM = np.empty((0, 0), np.float32)
-"""Placeholder for ``Query.room``: searches allocate their probes."""
-
-_PUBLIC_MODULE = "cmt_numba"
-"""The module from which pickles import the classes."""
+NO_ROOM = np.empty((0, 0), np.float32)  # placeholder for ``Query.room``: searches allocate their probes
+_PUBLIC_MODULE = "cmt_numba"  # module from which pickles import the classes
 
 
 class Query(NamedTuple):

@@ -279,8 +279,7 @@ def _finish_step(view, t, work):
             return DONE
 
 
-_addresses: dict[Any, Any] = {}
-"""Addresses of the compiled versions of :func:`_finish_step`, by argument types."""
+_addresses: dict[Any, Any] = {}  # addresses of the compiled versions of :func:`_finish_step`, by argument types
 
 
 def finisher_of(parameters: Parameters, view: Any) -> Any:

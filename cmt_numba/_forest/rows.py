@@ -7,8 +7,7 @@ import scipy.sparse
 
 from .._jit import empty, inner, inner_fastmath, kernel, release
 
-UNSCALED = np.float32(1.0)
-"""The scale of a row that is not a code."""
+UNSCALED = np.float32(1.0)  # scale of a row that is not a code
 
 
 class Rows(NamedTuple):

@@ -16,20 +16,12 @@ from .._jit import Known, held, inner_exported, known
 from .structures import kind_of
 
 # NumPy integers, because Numba compiles a function again for every Python integer literal that it is called with.
-NONE = np.int64(-1)
-"""No node, leaf or memory. Also terminates lists."""
-
+NONE = np.int64(-1)  # no node, leaf or memory. Also terminates lists.
 LEFT = np.int64(0)
 RIGHT = np.int64(1)
-
-ONLY_TREE = np.int64(0)
-"""The tree number of a head, which stores labels like the nodes of a forest with one tree."""
-
-MOST_FEATURES = 2**31 - 1
-"""Maximum number of features. Feature indices are int32."""
-
-MOST_MEMORIES = 2**31 - 1
-"""Maximum number of memories. Slots are int32."""
+ONLY_TREE = np.int64(0)  # tree number of a head, which stores labels like the nodes of a forest with one tree
+MOST_FEATURES = 2**31 - 1  # maximum number of features. Feature indices are int32.
+MOST_MEMORIES = 2**31 - 1  # maximum number of memories. Slots are int32.
 
 # Columns of ``State.counters``, which has a row for each tree.
 ROOT = 0  # place of the root
@@ -116,9 +108,7 @@ NODE = np.dtype(
 )
 """An internal node except for its router's weights. A record has 64 bytes, the size of a cache line."""
 
-LEAF = np.dtype([("size", np.int32), ("parent", np.int32)])
-"""A leaf without its members."""
-
+LEAF = np.dtype([("size", np.int32), ("parent", np.int32)])  # leaf without its members
 WEIGHT_CELL = np.dtype([("feature", np.int32), ("weight", np.float32), ("square", np.float32)])
 """A cell of a sparse router's table: a feature, its weight, and the weight's AdaGrad accumulator."""
 

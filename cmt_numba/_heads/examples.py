@@ -34,8 +34,7 @@ from .._jit import empty, inner, kernel, release, zeros
 from .candidates import LabelAnswers, best_of, drop_candidate, new_candidates, take_candidates
 from .search import FoundLabels
 
-MOST_DRAWN_FROM = 256
-"""Number of a label's newest examples from which :func:`draw_replayed` draws, to limit its time."""
+MOST_DRAWN_FROM = 256  # number of a label's newest examples from which :func:`draw_replayed` draws, to limit its time
 
 
 class ExampleParameters(NamedTuple):

@@ -75,9 +75,7 @@ class HeadLoss(IntEnum):
     MIRA = 3
 
 
-NEGLIGIBLE = 0.04
-"""Weights of a rare label below this fraction of its largest weight are dropped."""
-
+NEGLIGIBLE = 0.04  # weights of a rare label below this fraction of its largest weight are dropped
 _SHORTEST = np.float32(1e-6)  # relative squared length below which a sum of examples is only rounding error
 _CELLS_IN_A_LOOKUP = 12  # break-even point: one table lookup takes about as long as reading this many cells of a digest
 

@@ -50,10 +50,7 @@ _MANY_EXAMPLES = 50.0  # examples per label above which the margin grows and C s
 _SWEEPS = 3  # rounds of closed-form steps per example
 _CLOSE_ENOUGH = 0.001  # steps below this fraction of the margin are skipped
 _LARGEST_GAP = 0.01  # duality gap, as a fraction of the margin times all dual variables, at which training stops
-
-N_COMPETITORS = 8
-"""Maximum number of an example's competitors that have dual variables."""
-
+N_COMPETITORS = 8  # maximum number of an example's competitors that have dual variables
 _MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # maximum number of scorers that a row changes
 _RIGHT = np.int64(0)  # position of the correct label in a shortlist
 _ROWS_AT_ONCE = 1024  # number of rows scored before training on any of them

@@ -13,8 +13,7 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-_known: set[Any] = set()
-"""Tuples of argument types that :func:`address_of` has compiled."""
+_known: set[Any] = set()  # tuples of argument types that :func:`address_of` has compiled
 
 
 def address_of(function: Any, *arguments: Any) -> Any:

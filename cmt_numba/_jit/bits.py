@@ -12,21 +12,11 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-TILE = 32
-"""Number of codes in a tile."""
-
-LARGEST_CODE = 127
-"""The largest 8-bit code. The smallest is -127."""
-
-BITS_OF_A_WORD = 64
-"""Number of signs in a word of a 1-bit code."""
-
-PLANES = 4
-"""Number of bit planes of a query: its values are 4-bit numbers in two's complement."""
-
-BLOCK = 16
-"""Number of values that ``transform_block`` and ``add_and_subtract`` change."""
-
+TILE = 32  # number of codes in a tile
+LARGEST_CODE = 127  # largest 8-bit code. The smallest is -127.
+BITS_OF_A_WORD = 64  # number of signs in a word of a 1-bit code
+PLANES = 4  # number of bit planes of a query: its values are 4-bit numbers in two's complement
+BLOCK = 16  # number of values that ``transform_block`` and ``add_and_subtract`` change
 _LANES = 8
 _WEIGHTS = (1, 2, 4, -8)
 _BYTE, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()

@@ -95,8 +95,7 @@ class PruneKnown(DeadBranchPrune):
 _NOT_AS_EXPECTED = (ImportError, AttributeError, TypeError, KeyError, ValueError)
 """Exceptions that indicate a change in an undocumented part of Numba."""
 
-_ALLOCATES = "NopythonRewrites"
-"""The pass that turns array expressions into loops that allocate their results."""
+_ALLOCATES = "NopythonRewrites"  # pass that turns array expressions into loops that allocate their results
 
 
 class _KernelLower(Lower):

@@ -22,13 +22,8 @@ from numba.core.callwrapper import PyCallWrapper
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _EACH = 100.0  # default estimate of the microseconds that kernels take per row
-
-_LONGEST = 1000.0
-"""Maximum estimated microseconds of work for which a thread keeps the lock."""
-
-_SOON = 2e-5
-"""Interpreter switch interval, in seconds, within ``switching_soon``."""
-
+_LONGEST = 1000.0  # maximum estimated microseconds of work for which a thread keeps the lock
+_SOON = 2e-5  # interpreter switch interval, in seconds, within ``switching_soon``
 _SYMBOL = "cmt_numba_interpreter_keeper"
 
 _keeper = ctypes.c_ulong(0)

@@ -26,13 +26,8 @@ from numba import config
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 PACKAGE = Path(__file__).parents[1]
-
-SHIPPED = PACKAGE / "_compiled"
-"""The folder of machine code in a platform wheel."""
-
-NUMBA_VERSION = "numba_version.txt"
-"""The file in ``SHIPPED`` with the version of Numba that compiled the machine code."""
-
+SHIPPED = PACKAGE / "_compiled"  # folder of machine code in a platform wheel
+NUMBA_VERSION = "numba_version.txt"  # file in ``SHIPPED`` with the version of Numba that compiled the machine code
 _USES_SHIPPED = os.environ.get("CMT_NUMBA_SHIPPED", "1") != "0" and SHIPPED.is_dir()
 
 logger = logging.getLogger("cmt_numba")

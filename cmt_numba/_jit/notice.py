@@ -5,9 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_PATIENCE = 1.0
-"""Seconds of compilation before the warning is logged."""
-
+_PATIENCE = 1.0  # seconds of compilation before the warning is logged
 _MESSAGE = "compiling kernels for first use, about 15 s; see cmt_numba.warmup"
 
 logger = logging.getLogger("cmt_numba")

@@ -26,9 +26,7 @@ OF_ALL: dict[str, Constraint] = {
 }
 """Constraints on the options that all policies share."""
 
-_MICROSECONDS_OF_A_PAIR = 1.0
-"""Estimated time to score one action in one context."""
-
+_MICROSECONDS_OF_A_PAIR = 1.0  # estimated time to score one action in one context
 _NO_FEATURES = np.empty((0, 0))
 
 

@@ -9,9 +9,7 @@ import scipy.sparse
 
 from .._validation import check_entries, check_seed, unmasked
 
-LARGEST = 1e30
-"""Maximum absolute value of contexts, features and rewards. Squares of such values are finite."""
-
+LARGEST = 1e30  # maximum absolute value of contexts, features and rewards. Squares of such values are finite.
 MOST_ACTIONS = 2**31 - 1
 
 MOST_FEATURES = 10_000

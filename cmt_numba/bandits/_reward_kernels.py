@@ -29,15 +29,10 @@ VALUE, VALUE_SQUARES, CHOICE, CHOICE_SQUARES = range(4)
 
 N_PREDICTIONS = 6
 PROBABILITY, EXPECTED_VALUE, MEAN, NOVELTY, CONSTANT, MAPPED = range(N_PREDICTIONS)
-PRIOR = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 1.0])
-"""Weights of the predictions before the first reward."""
-
+PRIOR = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 1.0])  # weights of the predictions before the first reward
 STACK_RIDGE = 50.0
-MAP_WIDTH = 256
-"""Maximum number of rows and columns of the map. Feature indices are taken modulo these numbers."""
-
-FIRST_SCALE = 4.0
-"""Initial factor of the mapped reward in the logits."""
+MAP_WIDTH = 256  # maximum number of rows and columns of the map. Feature indices are taken modulo these numbers.
+FIRST_SCALE = 4.0  # initial factor of the mapped reward in the logits
 
 _MOST_FEATURES, _LEAST_SHARE = 12.0, 0.4
 """The ridge of the linear models is divided by ``n / _MOST_FEATURES`` for contexts with more than ``_MOST_FEATURES``

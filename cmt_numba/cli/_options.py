@@ -68,9 +68,7 @@ class RivalName(StrEnum):
     bm25 = "bm25"
 
 
-WORDS = "cmt_numba.words"
-"""The key of the command-line arguments in a command's context."""
-
+WORDS = "cmt_numba.words"  # key of the command-line arguments in a command's context
 _reading = partial(typer.Option, rich_help_panel="Reading options")
 _learning = partial(typer.Option, rich_help_panel="Training options")
 

@@ -13,9 +13,7 @@ from ..persistence import FileFormatError
 from ._shard import open_when_free
 
 _SECONDS_TO_OPEN = 10.0  # time to wait for a previous process to release the lock of the folder
-
-RANKED = 15
-"""Number of additional classes that a shard ranks, because other shards' classes may outrank its own."""
+RANKED = 15  # number of additional classes that a shard ranks, because other shards' classes may outrank its own
 
 
 class ClassPlan(NamedTuple):

@@ -395,9 +395,7 @@ def _number_of_shards(wanted: int | None, listed: int | None) -> int:
     return number
 
 
-_LARGEST = 1.1
-"""Maximum ratio of a shard's number of classes to the mean number."""
-
+_LARGEST = 1.1  # maximum ratio of a shard's number of classes to the mean number
 _ROUNDS = 10  # maximum number of k-means rounds
 
 

@@ -11,9 +11,7 @@ import numpy as np
 from ..store import Key
 from ._schema import Schema
 
-_POINTS = 512
-"""Number of points per shard on the ring. The shares of shards differ by about ``1 / sqrt(512)``, or 4 %."""
-
+_POINTS = 512  # number of points per shard on the ring. The shares of shards differ by about ``1 / sqrt(512)``, or 4 %.
 _IN_A_DIGEST = 8  # number of points from a digest of 64 bytes
 
 

@@ -16,14 +16,11 @@ from .._forest import NONE
 from .._validation import check_real
 from ._input import taken
 
-LOGITS_PER_MARGIN = 4.0
-"""Default scale: a lead of one margin means odds of 55 to 1."""
-
+LOGITS_PER_MARGIN = 4.0  # default scale: a lead of one margin means odds of 55 to 1
 MOST_RANKED = 256
 """Number of best classes per row used in calibration. The remaining classes have almost no probability."""
 
-FEWEST_HELD_OUT = 20
-"""Minimum number of held-out examples for calibration."""
+FEWEST_HELD_OUT = 20  # minimum number of held-out examples for calibration
 
 
 F1 = "f1"

@@ -45,9 +45,7 @@ from ._neighbors import NeighborSearch
 from ._replay import is_due, n_times_grown, replayed
 from ._votes import count_votes, weights_of_votes
 
-PASSES_ONLINE = 2
-"""Passes over a batch and its replayed examples. More passes would overfit."""
-
+PASSES_ONLINE = 2  # passes over a batch and its replayed examples. More passes would overfit.
 _FEW_ROWS = 64  # batches of at most this size are learned in a single kernel call
 _MOST_AT_ONCE = 200  # with more examples, a few steps between retrainings would leave the others far from their optimum
 _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/16 of all examples

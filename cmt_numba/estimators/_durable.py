@@ -38,12 +38,8 @@ from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._values import as_values
 
-FOLDER = "_folder"
-"""The attribute of a durable estimator that holds its :class:`EstimatorFolder`."""
-
-CHECKED = "_checked_parameters"
-"""The attribute of an estimator that holds the values of its parameters at their last check."""
-
+FOLDER = "_folder"  # attribute of a durable estimator that holds its :class:`EstimatorFolder`
+CHECKED = "_checked_parameters"  # attribute of an estimator that holds the values of its parameters at their last check
 _CALIBRATION = "calibrate"
 _NAMES, _PARAMETERS, _VALUE = "feature_names", "parameters", "logits"
 _WEIGHTED = "weighted"  # whether the rows are marked as weighted already

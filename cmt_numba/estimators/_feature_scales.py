@@ -22,9 +22,7 @@ FEWEST_ROWS, FEWEST_OF_A_CLASS = 16, 5
 MOST_OF_A_TABLE = 100
 """Rows with more features are rather images or embeddings than tables, so standardisation has to prove better."""
 
-MOST_LABELS_OF_A_TABLE = 1024
-"""Rows of more classes are rather images or embeddings, too."""
-
+MOST_LABELS_OF_A_TABLE = 1024  # rows of more classes are rather images or embeddings, too
 _FIXED = 1e300  # number of rows that stands for given scales, which more rows never change
 _VALUES_AT_ONCE = 1 << 16  # values in a block of rows, which stays in the cache
 _GROWTH = 1.25  # growth of the number of rows after which measured scales are used

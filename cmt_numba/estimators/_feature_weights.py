@@ -13,12 +13,8 @@ import numpy as np
 
 from .._forest import Rows, rescaled
 
-FEATURE_WEIGHTS = ("auto", "idf", "scale", "none")
-"""Valid values of ``feature_weights``."""
-
-MOST_WEIGHTED = 1 << 24
-"""Maximum number of features for weighting. Their counts take 64 MB."""
-
+FEATURE_WEIGHTS = ("auto", "idf", "scale", "none")  # valid values of ``feature_weights``
+MOST_WEIGHTED = 1 << 24  # maximum number of features for weighting. Their counts take 64 MB.
 _FEWEST_ROWS = 16  # number of rows needed to decide whether rows are already weighted
 _ROWS_LOOKED_AT = 2000
 _MOST_DENSE = 0.1  # maximum fraction of nonzero cells; denser rows are tables or images, not bags of words

@@ -41,9 +41,7 @@ from ._fields import FEATURE_WEIGHTS, TreeField
 from ._input import filled, trim_weights
 from ._neighbors import row_lengths
 
-MOST_SCORED = 8192
-"""Up to this number of labels, all are scored for each dense row."""
-
+MOST_SCORED = 8192  # up to this number of labels, all are scored for each dense row
 MOST_SCORED_SPARSE = 1024
 """Up to this number of labels, all are scored for each sparse row. With more, a search is cheaper."""
 

@@ -5,9 +5,7 @@ import numpy as np
 from .._forest import NONE, Rows, as_matrix
 
 _KERNELS = ("gaussian", "laplacian")
-VOTES = ("uniform", "distance", "score", "cosine", *_KERNELS)
-"""Valid values of ``weights``."""
-
+VOTES = ("uniform", "distance", "score", "cosine", *_KERNELS)  # valid values of ``weights``
 _LEAST = 1e-6  # minimum weight of a vote, so that every neighbor counts
 _CELLS_AT_ONCE = 1 << 20
 

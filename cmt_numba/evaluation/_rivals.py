@@ -14,9 +14,7 @@ from sklearn.preprocessing import normalize
 from .. import metrics
 from ._tasks import MAIN_METRIC, alike
 
-RIVALS = ("majority", "exact", "means", "linear", "bm25")
-"""Names of the rivals."""
-
+RIVALS = ("majority", "exact", "means", "linear", "bm25")  # names of the rivals
 _LEAST_QUERIES = 100
 _CELLS = 2**20  # maximum size of a block of scores
 

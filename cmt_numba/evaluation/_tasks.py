@@ -9,9 +9,7 @@ from .. import metrics
 from .._forest import NONE
 from .._validation import label_array
 
-RANKED = (1, 3, 5)
-"""Numbers of top labels for which ranking measures are computed."""
-
+RANKED = (1, 3, 5)  # numbers of top labels for which ranking measures are computed
 MAIN_METRIC = {"multiclass": "error", "multilabel": "hamming", "retrieval": "reward"}
 
 

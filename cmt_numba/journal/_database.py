@@ -19,13 +19,8 @@ from ..persistence import FileFormatError
 from ._files import AlreadyOpenError, check_regular
 
 T = TypeVar("T")
-
-MOST_BYTES = 1 << 29
-"""Maximum size of an entry in bytes, well below SQLite's limit of about 2**30."""
-
-VERSION = 4
-"""The version of the database. Version 0.3 of the library started with version 4."""
-
+MOST_BYTES = 1 << 29  # maximum size of an entry in bytes, well below SQLite's limit of about 2**30
+VERSION = 4  # version of the database. Version 0.3 of the library started with version 4.
 _APPLICATION = 0x434D544A  # "CMTJ" in ASCII
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, entry BLOB NOT NULL)"
 _LONGEST_LOG = 1 << 22  # bytes to which a checkpoint truncates the log

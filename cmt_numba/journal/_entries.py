@@ -18,9 +18,7 @@ from .. import persistence as files
 from .._forest import Hits, arrays_of, no_hits, put_together
 from .._validation import check_hits, check_matrix
 
-CURRENT = 1
-"""The default version of operations in new entries."""
-
+CURRENT = 1  # default version of operations in new entries
 Arguments = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 

@@ -15,9 +15,7 @@ from ._database import EntryDatabase, ExtraTables, SharedConnection, check_files
 from ._database import read_at_one_moment as read_database
 from ._files import Acknowledged, check_regular, open_file
 
-IDENTITY = "journal"
-"""The snapshot field that contains the identity of the journal."""
-
+IDENTITY = "journal"  # snapshot field that contains the identity of the journal
 _JOURNAL = "journal.sqlite"
 _MARK = "acknowledged"
 _OF_SQLITE = {f"{_JOURNAL}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")}

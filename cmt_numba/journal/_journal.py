@@ -23,10 +23,7 @@ from ._files import AlreadyOpenError, JournalError, check_regular
 from ._folder import IDENTITY, Folder, FolderReader, JournalView, check_end
 
 T = TypeVar("T")
-
-SNAPSHOT = "snapshot"
-"""The name of a snapshot's entry. It is not an operation."""
-
+SNAPSHOT = "snapshot"  # name of a snapshot's entry. It is not an operation.
 _TABLES = "tables"  # the name of the entry of a change to additional tables alone
 
 CLOSED = "it is closed"

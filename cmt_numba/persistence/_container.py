@@ -21,9 +21,7 @@ import numpy as np
 from .._forest import LEAF, NODE, WEIGHT_CELL
 from .._version import MAGIC, __version__
 
-FORMAT_VERSION = 5
-"""The format version of files. Version 0.3 of the library started with version 5."""
-
+FORMAT_VERSION = 5  # format version of files. Version 0.3 of the library started with version 5.
 _PREAMBLE = struct.Struct("<16sIIQ")
 _LONGEST_HEADER = 1 << 16
 _IS_LITTLE = sys.byteorder == "little"
@@ -39,9 +37,7 @@ _NUMBERS = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
-NUMBERS = {name: np.dtype(name) for name in _NUMBERS}
-"""The dtypes of numeric arrays, by their names in files."""
-
+NUMBERS = {name: np.dtype(name) for name in _NUMBERS}  # dtypes of numeric arrays, by their names in files
 DTYPES = {**NUMBERS, "node": NODE, "leaf": LEAF, "weight cell": WEIGHT_CELL}
 """The dtypes of all arrays, by their names in files. A name never changes its meaning."""
 

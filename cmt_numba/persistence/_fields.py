@@ -13,11 +13,8 @@ from .._forest import N_COUNTERS, arrays_of, numbers_of, put_together, require
 from ._columns import Arrays, column, document, of_part, read_array, read_column, read_document, take
 from ._states import check_at_rest
 
-MOST = 2**53
-"""The largest integer of a field."""
-
-LARGEST = 1.7976931348623157e308
-"""The largest finite number."""
+MOST = 2**53  # largest integer of a field
+LARGEST = 1.7976931348623157e308  # largest finite number
 
 
 class PickledArrays(dict[str, Any]):

@@ -11,8 +11,7 @@ from .._forest import require
 from .._validation import unmasked
 from ..persistence import read_array, read_sparse_matrix, sparse_matrix
 
-LARGEST_WEIGHT = 1e30
-"""Maximum weight of a query. Sums of such weights are finite."""
+LARGEST_WEIGHT = 1e30  # maximum weight of a query. Sums of such weights are finite.
 
 
 class RewardLog(NamedTuple):

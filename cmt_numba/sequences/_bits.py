@@ -87,12 +87,8 @@ def edits_of_words(n, y, masks, n_words, swapped, limit, columns):
     return edits
 
 
-LANES = 64
-"""Number of sequences in a block."""
-
-NARROW = 16
-"""Word size of blocks of short sequences, in bits."""
-
+LANES = 64  # number of sequences in a block
+NARROW = 16  # word size of blocks of short sequences, in bits
 _SHIFTS = tuple(np.uint64(shift) for shift in (1, 2, 4, 8, 16, 32))
 _PAIRS, _FOURS, _EIGHTS = (np.uint64(bits) for bits in (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F))
 _SUM = np.uint64(127)

@@ -19,9 +19,7 @@ import numpy as np
 
 from .._jit import inner, inner_called
 
-N_ROWS = 3
-"""Number of table rows in the scratch memory of ``all_edits``."""
-
+N_ROWS = 3  # number of table rows in the scratch memory of ``all_edits``
 _ROUNDING = 1.0 + 1e-5  # tolerance for rounding errors in sums of costs
 
 

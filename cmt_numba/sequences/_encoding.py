@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MOST_SYMBOLS = 4096
-"""Maximum size of an alphabet. The costs of all pairs of symbols then take 64 MB."""
-
+MOST_SYMBOLS = 4096  # maximum size of an alphabet. The costs of all pairs of symbols then take 64 MB.
 Symbols = str | Sequence[Hashable]
 
 

@@ -21,15 +21,10 @@ from ._text_search import WeighedWords
 from ._word_vectors import WordVectors, full_scores, rows_of_words
 from ._words import N_WORDS, check_words, count_words
 
-ROWS_IN_A_STEP = 256
-"""Number of dense rows to write in a few milliseconds, for which queries wait."""
-
-ROWS_LEARNED_IN_PLACE = 16
-"""Number of rows with rewards to learn in a few milliseconds, for which queries wait."""
-
+ROWS_IN_A_STEP = 256  # number of dense rows to write in a few milliseconds, for which queries wait
+ROWS_LEARNED_IN_PLACE = 16  # number of rows with rewards to learn in a few milliseconds, for which queries wait
 _MOST_NOTES = 1 << 16  # number of queries whose results wait for the next change; the oldest are dropped
-KINDS: dict[str, Any] = {"dense": dense_index.DenseIndex, "sparse": SparseIndex}
-"""The indexes by the form of their vectors."""
+KINDS: dict[str, Any] = {"dense": dense_index.DenseIndex, "sparse": SparseIndex}  # indexes by the form of their vectors
 
 
 class StoreOptions(NamedTuple):

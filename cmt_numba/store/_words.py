@@ -16,9 +16,7 @@ _ALONE += "\U0001f000-\U0001faff\U00020000-\U0003ffff"  # emoji and characters o
 _WORD = re.compile(f"[{_ALONE}]|(?:[^\\W_{_ALONE}]|[\u0300-\u036f\u0900-\u0dff])+")
 
 _ASCII_WORD = re.compile("[a-z0-9]+")  # what _WORD finds in lower-case ASCII, three times as fast
-
-N_WORDS = 2**31 - 1
-"""The number of hashes."""
+N_WORDS = 2**31 - 1  # number of hashes
 
 
 def has_words(text: str) -> bool:

@@ -19,13 +19,11 @@ from ._skipgram import FeatureVectors
 _WORD = re.compile(r"\w+")
 _FUNCTIONS = ("analyzer", "tokenizer", "preprocessor")
 _TFIDF = TfidfVectorizer.__name__
-MOST = 1e15
-"""Maximum magnitude of a learned number, so that products and sums stay finite in float32."""
+MOST = 1e15  # maximum magnitude of a learned number, so that products and sums stay finite in float32
 
 
 _MATRIX = files.ArrayField(np.float32, n_axes=2, bounds=(-MOST, MOST))
-VECTORS = files.TupleField(FeatureVectors, inputs=_MATRIX, outputs=_MATRIX)
-"""The kind of a field of learned vectors."""
+VECTORS = files.TupleField(FeatureVectors, inputs=_MATRIX, outputs=_MATRIX)  # kind of a field of learned vectors
 
 
 def are_moderate(*arrays: np.ndarray) -> bool:

@@ -172,8 +172,7 @@ def probabilities_of(logits: np.ndarray, confidence: np.ndarray, n_texts: int) -
     return chances
 
 
-SHARES = np.linspace(0.0, 1.0, 6)
-"""The shares of learned vectors for which :func:`leads_of_shares` computes a lead."""
+SHARES = np.linspace(0.0, 1.0, 6)  # shares of learned vectors for which :func:`leads_of_shares` computes a lead
 
 
 def faded(weights: np.ndarray, share: float) -> np.ndarray:

@@ -13,8 +13,7 @@ from .._validation import check_entries
 from ._hashing import HashedTexts, features_of
 
 MOST_IDS = 2**53
-MOST_IMPORTANT = 1e6
-"""The largest sample weight."""
+MOST_IMPORTANT = 1e6  # largest sample weight
 _LARGEST = float(np.finfo(np.float32).max)
 
 
