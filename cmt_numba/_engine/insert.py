@@ -17,10 +17,7 @@ _NO_IDS = np.empty(0, np.int64)
 
 
 def insert_rows(
-    forest: Forest,
-    rows: forests.Rows,
-    progress: bool = False,
-    n_reroutes: int | None = None,
+    forest: Forest, rows: forests.Rows, progress: bool = False, n_reroutes: int | None = None
 ) -> np.ndarray:
     """Insert memories within a change, and evict others first if necessary; return the ids."""
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]

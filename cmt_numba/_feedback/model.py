@@ -185,12 +185,7 @@ class FeedbackModel:
         return Candidates(ids, np.empty(ids.shape, np.int64), similarities, keys.reshape(*ids.shape, -1))
 
     def rank(
-        self,
-        queries: np.ndarray,
-        ids: np.ndarray,
-        similarities: np.ndarray,
-        keys: np.ndarray,
-        mapped: np.ndarray,
+        self, queries: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray, mapped: np.ndarray
     ) -> np.ndarray:
         """Return the scores of candidates, shape (n, m); -inf for no candidate.
 

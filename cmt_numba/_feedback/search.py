@@ -182,14 +182,7 @@ class LearnedSearch:
         return _joined(ids.shape[1], ids, found, self.model.find_moved(queries, _N_COMPETITORS))
 
     def feedback(
-        self,
-        index: Any,
-        Q: Any,
-        ids: np.ndarray,
-        rewards: np.ndarray,
-        *,
-        is_shared: bool,
-        target_recall: float = 1.0,
+        self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool, target_recall: float = 1.0
     ) -> None:
         """Learn from rewards of shown memories, arrays of shape (n, k), compared with further candidates."""
         candidates = self.with_competitors(index, Q, ids, target_recall)

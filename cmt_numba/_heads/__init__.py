@@ -1,13 +1,7 @@
 """Linear models over labels, their stored examples, and searches for candidate labels."""
 
 from .binary_svm import new_duties
-from .candidates import (
-    LabelAnswers,
-    Listing,
-    list_hard_negatives,
-    list_labels,
-    score_labels,
-)
+from .candidates import LabelAnswers, Listing, list_hard_negatives, list_labels, score_labels
 from .examples import (
     ExampleParameters,
     StoredExamples,

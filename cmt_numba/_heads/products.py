@@ -14,17 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest import (
-    NODES_END,
-    NONE,
-    ONLY_TREE,
-    LinearModels,
-    Rows,
-    as_matrix,
-    find_cell,
-    row_of,
-    top_k,
-)
+from .._forest import NODES_END, NONE, ONLY_TREE, LinearModels, Rows, as_matrix, find_cell, row_of, top_k
 from .._jit import TILE, by_reference, first_of, inner, kernel, marks_of
 from .label_scorers import Head, is_in_lists, with_digest
 

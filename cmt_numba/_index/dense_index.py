@@ -245,12 +245,7 @@ class DenseIndex:
         return there
 
     def search(
-        self,
-        Q: np.ndarray,
-        k: int,
-        target_recall: float = 0.95,
-        among: Allowed | None = None,
-        n_threads: int = 1,
+        self, Q: np.ndarray, k: int, target_recall: float = 0.95, among: Allowed | None = None, n_threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and the float64 scores of the ``k`` best vectors for each query, padded with -1 and -inf.
 

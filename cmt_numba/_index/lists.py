@@ -10,17 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import NONE, keep_best
-from .._jit import (
-    BITS_OF_A_WORD,
-    TILE,
-    by_reference,
-    empty,
-    first_of,
-    inner,
-    inner_allocating,
-    inner_called,
-    marks_of,
-)
+from .._jit import BITS_OF_A_WORD, TILE, by_reference, empty, first_of, inner, inner_allocating, inner_called, marks_of
 from .codes import (
     Queries,
     code_rotated,
@@ -34,18 +24,7 @@ from .codes import (
     rotate,
     score_codes,
 )
-from .state import (
-    FREE_TILE,
-    INNER_PRODUCT,
-    LEAST_SIZE,
-    LIST_SIZE,
-    MASS,
-    METRIC,
-    N_FAR,
-    N_LISTS,
-    N_ROUTED,
-    N_TILES,
-)
+from .state import FREE_TILE, INNER_PRODUCT, LEAST_SIZE, LIST_SIZE, MASS, METRIC, N_FAR, N_LISTS, N_ROUTED, N_TILES
 
 _MOST_MEMBERS = 2 * LIST_SIZE
 _AROUND = 16  # number of lists that a refresh compares with members

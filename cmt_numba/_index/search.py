@@ -109,10 +109,7 @@ def _new_ranking(m, k):
 @inner_allocating
 def _new_reach(n_lists, n_routes):
     return ListReach(
-        empty(n_routes, np.float32),
-        empty(n_lists, np.int64),
-        empty(n_lists, np.float32),
-        empty(_STEPS, np.int64),
+        empty(n_routes, np.float32), empty(n_lists, np.int64), empty(n_lists, np.float32), empty(_STEPS, np.int64)
     )
 
 

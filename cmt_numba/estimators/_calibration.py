@@ -124,11 +124,7 @@ def best_threshold(
 
 
 def threshold_of(
-    row: np.ndarray,
-    scores: np.ndarray,
-    is_right: np.ndarray,
-    n_wanted: np.ndarray,
-    weights: np.ndarray | None = None,
+    row: np.ndarray, scores: np.ndarray, is_right: np.ndarray, n_wanted: np.ndarray, weights: np.ndarray | None = None
 ) -> float:
     """Return the threshold with the highest mean F1 of label sets. Ties go to the threshold nearest 0.
 

@@ -30,13 +30,7 @@ from ._choice import Choice, choose, held_out_errors, resolved
 from ._class_places import ClassPlaces
 from ._classification_options import ClassificationOptions, n_passes_of
 from ._example_names import ExampleNames
-from ._feature_scales import (
-    MOST_LABELS_OF_A_TABLE,
-    MOST_OF_A_TABLE,
-    fixed_scales,
-    is_table,
-    measure_scales,
-)
+from ._feature_scales import MOST_LABELS_OF_A_TABLE, MOST_OF_A_TABLE, fixed_scales, is_table, measure_scales
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
 from ._fields import CalibrationField, ChoiceField
 from ._input import ExampleBatch, filled, joined_weights, taken, total_weights, trim_weights, weighted

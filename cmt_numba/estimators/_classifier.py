@@ -11,11 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._arrays import WeightedRows
 from .._change import reads
 from .._forest import NEXT_ID, NONE, Rows
-from .._heads import (
-    HEAD_LOSSES,
-    StoredExamples,
-    all_examples,
-)
+from .._heads import HEAD_LOSSES, StoredExamples, all_examples
 from .._jit import keeps_interpreter
 from .._validation import (
     Checked,

@@ -23,15 +23,7 @@ import scipy.sparse
 
 from .._arrays import WeightedRows
 from .._validation import check_integer, label_array, unmasked
-from ..journal import (
-    Arguments,
-    Entry,
-    ObjectForm,
-    Operation,
-    find_operation,
-    fingerprint,
-    plain_arguments,
-)
+from ..journal import Arguments, Entry, ObjectForm, Operation, find_operation, fingerprint, plain_arguments
 from ..persistence import NUMBERS, Contents, generator_digest
 from ._files import LEARNED, _plain, estimator_of, read_parameters
 from ._indicators import lists_of_names

@@ -50,12 +50,7 @@ class ClassSums(files.WithFields):
         self.postings, self.totals, self.weights = postings, totals, GrowingColumns(stored)
 
     @classmethod
-    def learned(
-        cls,
-        texts: LabelledTexts,
-        generator: np.random.Generator,
-        later: np.ndarray = _NONE,
-    ) -> ClassSums:
+    def learned(cls, texts: LabelledTexts, generator: np.random.Generator, later: np.ndarray = _NONE) -> ClassSums:
         """Learn from all texts except those at the positions ``later``, which keep weight 0 until they are learned."""
         hashed, frequencies, labels, n_labels, importance = texts[:5]
         weighed = frequencies.weigh(hashed, _weighing(frequencies, n_labels))

@@ -34,11 +34,7 @@ class LearnedVectors(files.WithFields):
         self.vectors = vectors
 
     @classmethod
-    def learned(
-        cls,
-        texts: LabelledTexts,
-        generator: np.random.Generator,
-    ) -> LearnedVectors:
+    def learned(cls, texts: LabelledTexts, generator: np.random.Generator) -> LearnedVectors:
         """Learn vectors from texts."""
         hashed, frequencies, labels, n_classes = texts[:4]
         n_rows = int(np.clip(np.unique(hashed.columns).size, *_N_ROWS))

@@ -170,13 +170,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         self._lock.step(partial(setattr, self, "_model", model))
 
     def _fit(
-        self,
-        texts: Any,
-        labels: np.ndarray,
-        ids: Any,
-        vectors: np.ndarray | None,
-        seed: int,
-        weights: np.ndarray,
+        self, texts: Any, labels: np.ndarray, ids: Any, vectors: np.ndarray | None, seed: int, weights: np.ndarray
     ) -> None:
         stored, listed = StoredTexts(), texts.tolist()
         checked = stored.check_new(ids, len(listed))
@@ -185,13 +179,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         self._swap_in(TextModel.learned(stored, labels, generator))
 
     def _partial_fit(
-        self,
-        texts: Any,
-        labels: np.ndarray,
-        ids: Any,
-        vectors: np.ndarray | None,
-        seed: int,
-        weights: np.ndarray,
+        self, texts: Any, labels: np.ndarray, ids: Any, vectors: np.ndarray | None, seed: int, weights: np.ndarray
     ) -> None:
         model = self._model
         if model is None:
