@@ -129,8 +129,4 @@ def _bar(n: int | None, unit: str) -> Iterator[Callable[[int], Any]]:
         yield bar.update
 
 
-def _report_nothing(_amount: int) -> None:
-    pass
-
-
-_NO_BAR = nullcontext(_report_nothing)
+_NO_BAR = nullcontext(lambda _amount: None)

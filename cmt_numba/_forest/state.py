@@ -255,11 +255,6 @@ def new_keys() -> KeyArrays:
     )
 
 
-def new_scorer() -> Scorer:
-    """Return an untrained scorer, which computes the cosine similarity."""
-    return Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32))
-
-
 def new_state(parameters: Parameters, streams: np.ndarray) -> State:
     """Return the state of an empty forest, in which each tree is a single leaf."""
     trees = parameters.n_trees
@@ -275,7 +270,7 @@ def new_state(parameters: Parameters, streams: np.ndarray) -> State:
         members=np.empty((trees, 1, 1), np.int32),
         leaf_of=np.empty((trees, 0), np.int32),
         routers=Routers(weights=np.empty((trees, 0), np.float32), table=np.empty((trees, 0), WEIGHT_CELL)),
-        scorer=new_scorer(),
+        scorer=Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32)),
         counters=counters,
         streams=streams.copy(),
     )

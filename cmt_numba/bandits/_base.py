@@ -12,7 +12,7 @@ from .._forest import NONE, require
 from .._jit import keeping_interpreter, keeps_interpreter
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
 from ..journal import InFolder
-from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_generator, take
+from ..persistence import Contents, OptionsField, Saved, as_part, generator_fields, of_part, read_generator, take
 from . import _checks as checks
 from ._candidate_kernels import find_slots
 from ._folder import PolicyFolder, journaled
@@ -360,7 +360,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
         n = self._ids.size
         n_features = self.n_features
         fields = {
-            "options": self._plain_options(),
+            "options": OptionsField().put("options", self._options, {}),
             "generator": generator_fields(self._generator),
             "n_features": n_features,
             "n_rewards": self._n_rewards,
@@ -369,11 +369,6 @@ class Policy(InFolder, Lockable, Saved, ABC):
         if self._model is not None:
             arrays |= as_part("model", self._model.arrays(n))
         return Contents(type(self).__name__, fields, arrays)
-
-    def _plain_options(self) -> dict[str, Any]:
-        """Return the options as JSON-compatible Python values."""
-        kept = self._options.items()
-        return {name: value.item() if isinstance(value, np.generic) else value for name, value in kept}
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:

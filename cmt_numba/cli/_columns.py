@@ -127,7 +127,7 @@ def columns_of(contents: Contents) -> Any:
         vectorizer = text.vectorizer_of(text.of_prefix(f"text{place}", described, arrays), {})
         parts.append((f"text {name}", FrozenEstimator(vectorizer), name))
         row[name] = [""]
-    require(parts, "the columns are missing")
+    require(len(parts) > 0, "the columns are missing")
     made = ColumnTransformer(parts, sparse_threshold=1.0 if take(fields, "sparse", bool) else 0.0)
     return made.fit(import_module("pandas").DataFrame(row))
 

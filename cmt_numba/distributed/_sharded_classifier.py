@@ -215,7 +215,7 @@ class ShardedClassifier:
             if known.size > 0:
                 scales = next((fact.scales for fact in facts if fact.scales is not None), None)
             else:
-                scales = self._scales_of(X, classes.size)
+                scales = scales_of_table(X, classes.size, self._feature_weights) if isinstance(X, np.ndarray) else None
             rivals = self._rivals(shared, home, scales, from_means=known.size == 0)
             of_home = rivals[np.arange(codes.size), home].copy()
             rivals[np.arange(codes.size), home] = -np.inf
@@ -231,10 +231,6 @@ class ShardedClassifier:
             self._check_taught(classes, owners, answers)
             self._learn_facts()
         return self
-
-    def _scales_of(self, X: Any, n_classes: int) -> np.ndarray | None:
-        """Return the scales of the first examples, or None if their rows stay as they are."""
-        return scales_of_table(X, n_classes, self._feature_weights) if isinstance(X, np.ndarray) else None
 
     def _owners(self, X: Any, classes: np.ndarray, codes: np.ndarray, facts: list[ClassFacts]) -> np.ndarray:
         """Return the shard of each class. Known classes stay in their shards."""

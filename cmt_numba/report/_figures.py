@@ -100,7 +100,8 @@ def error_by_time(result: BatchResult) -> Drawing:
         others = np.setdiff1d(np.arange(us.size), best)
         axes.plot(us[others], values[others], color=FIRST, linestyle="none", marker="o", markersize=5, fillstyle="none")
         all_us = np.concatenate([us, [one.us_per_query for one in [*as_set, *rivals]]])
-        _logarithmic_if_wide(axes, all_us)
+        if all_us.min() > 0 and all_us.max() > _LOGARITHMIC_FROM * all_us.min():
+            axes.set_xscale("log")
         axes.set(xlabel="microseconds per query", ylabel=measure)
         axes.set_ylim(0.0, 1.15 * max([*values, *(one.value for one in shown)]) or 1.0)
         for one in as_set:
@@ -189,11 +190,6 @@ def _histogram(name: str, title: str, caption: str, counts: Any, xlabel: str) ->
         axes.grid(visible=False, axis="x")
 
     return drawing(name, title, caption, draw)
-
-
-def _logarithmic_if_wide(axes: Any, values: np.ndarray) -> None:
-    if values.min() > 0 and values.max() > _LOGARITHMIC_FROM * values.min():
-        axes.set_xscale("log")
 
 
 def _places(axes: Any, values: np.ndarray) -> np.ndarray:

@@ -58,10 +58,6 @@ class Costs(NamedTuple):
             return 0.0
         return float(unit) if (self.pairs[others] == unit).all() and (self.swaps == unit).all() else 0.0
 
-    def _least_gap(self) -> float:
-        """Return the smallest cost of an insertion or deletion."""
-        return float(np.minimum(self.pairs[-1, :-1], self.pairs[:-1, -1]).min())
-
     def _least(self, least_gap: float) -> float:
         """Return the smallest cost of an edit."""
         others = ~np.eye(self.pairs.shape[0] - 1, dtype=bool)
@@ -84,7 +80,7 @@ class Costs(NamedTuple):
         n_words = self.pairs.shape[0] * (longest // WORD + 1)
         if n_words > _MOST_WORDS or unit.as_integer_ratio()[0] * (longest + 1) > _EXACT:
             unit = 0.0
-        least_gap = self._least_gap()
+        least_gap = float(np.minimum(self.pairs[-1, :-1], self.pairs[:-1, -1]).min())  # of an insertion or deletion
         edits = Edits(self.pairs, self.swaps, self.openings, self.ends, least_gap, self._least(least_gap), unit)
         return Space(int(SpaceKind.EDIT), longest, *sequences, gaps, self.normalized, edits, rows)
 

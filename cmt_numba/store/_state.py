@@ -48,10 +48,6 @@ class StoreOptions(NamedTuple):
         return cls(**options, seed=int(check_seed(given.get("random_state")).generate_state(1)[0]))
 
 
-def _at_once(work: Callable[[], Any]) -> Any:
-    return work()
-
-
 class AllowedMemories(NamedTuple):
     """The memories that a search may return, until the next change."""
 
@@ -87,7 +83,7 @@ class StoreState:
         self.part_weights = np.stack([np.full(3, 10.0), np.zeros(3)])
         bounded = options.max_items is not None
         self.eviction = (POLICIES[options.eviction] if bounded else EvictionOrder)(options.seed)
-        self.step: Callable[[Callable[[], Any]], Any] = _at_once
+        self.step: Callable[[Callable[[], Any]], Any] = lambda work: work()
         self.results: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids returned by queries since the last change
 
     def __len__(self) -> int:

@@ -171,7 +171,7 @@ def _in_range(path: str, sign: str, bound: Any) -> Condition:
 def _one_of(path: str, values: Any) -> Condition:
     if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
         raise TypeError(f"'in' must be followed by a list of values, got {values!r:.50}")
-    wanted = list(map(_scalar_or_none, values))
+    wanted = [None if value is None else _scalar(value) for value in values]
     texts = [value for value in wanted if isinstance(value, str)]
     numbers = [value for value in wanted if isinstance(value, int | float) and not _is_large(value)]
     others = [value for value in wanted if isinstance(value, int | float) and _is_large(value)]
@@ -226,10 +226,6 @@ def _existing(path: str, value: Any) -> Condition:
     if not isinstance(value, bool):
         raise TypeError(f"'exists' must be followed by True or False, got {value!r:.50}")
     return Condition(f"(json_type(payload, {path}) IS {'NOT ' if value else ''}NULL)")
-
-
-def _scalar_or_none(value: Any) -> Any:
-    return None if value is None else _scalar(value)
 
 
 def _scalar(value: Any) -> str | int | float:
