@@ -3,8 +3,9 @@
 Kernels have no bounds checks, so every array must pass these functions first.
 """
 
+import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn, Protocol, get_origin
 
 import numpy as np
 import scipy.sparse
@@ -474,6 +475,20 @@ class Constraint(Protocol):
         """Return the value of the option ``name``. Raises TypeError or ValueError if it is invalid."""
 
 
+class Constrained:
+    """A class whose fields state their constraints, as in ``n: Annotated[int, Integer(1)] = 5``."""
+
+    _constraints: ClassVar[dict[str, Constraint]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        fields = inspect.get_annotations(cls, eval_str=True)
+        constrained = {name: field for name, field in fields.items() if get_origin(field) is Annotated}
+        cls._constraints = cls._constraints | {name: field.__metadata__[0] for name, field in constrained.items()}
+        # Signatures and help show the plain types.
+        cls.__annotations__ = fields | {name: field.__origin__ for name, field in constrained.items()}
+
+
 def check_parameters(owner: Any, constraints: dict[str, Constraint]) -> None:
     """Check the attributes of ``owner`` that have constraints. Raises TypeError or ValueError."""
     for name, constraint in constraints.items():
@@ -577,3 +592,7 @@ def check_seed(random_state: Any) -> np.random.SeedSequence:
     if random_state is None:
         return np.random.SeedSequence()
     return np.random.SeedSequence(check_integer("random_state", random_state, 0, 2**64 - 1))
+
+
+Jobs = Annotated[int | None, Checked(check_jobs, "int")]
+Seed = Annotated[int | np.random.SeedSequence | None, Checked(check_seed, "int or numpy.random.SeedSequence")]

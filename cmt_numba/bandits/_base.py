@@ -3,14 +3,15 @@
 import copy
 from abc import ABC, abstractmethod
 from collections import namedtuple
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from .._change import Lockable, reads
 from .._forest import NONE, require
 from .._jit import keeping_interpreter, keeps_interpreter
-from .._validation import Checked, Constraint, Integer, Optional, check_seed
+from .._validation import Constrained, Integer, Optional, Seed, check_parameters
 from ..journal import InFolder
 from ..persistence import Contents, OptionsField, Saved, as_part, generator_fields, of_part, read_generator, take
 from . import _checks as checks
@@ -19,12 +20,6 @@ from ._folder import PolicyFolder, journaled
 from ._kernels import ActionPairs
 from ._models import Estimates, Means, RewardModels, blocks, checked
 from ._rules import draw, rows_of, uniform_numbers
-
-OF_ALL: dict[str, Constraint] = {
-    "n_actions": Optional(Integer(1, checks.MOST_ACTIONS)),
-    "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
-}
-"""Constraints on the options that all policies share."""
 
 _MICROSECONDS_OF_A_PAIR = 1.0  # estimated time to score one action in one context
 _NO_FEATURES = np.empty((0, 0))
@@ -56,25 +51,25 @@ class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
         return Chosen, (self.actions, self.propensities, self.ids)
 
 
-class Policy(InFolder, Lockable, Saved, ABC):
+@dataclass(eq=False, repr=False)
+class Policy(InFolder, Lockable, Saved, Constrained, ABC):
     """Base class of policies, which choose actions with known probabilities and learn from rewards.
 
     Policies are thread-safe. Two policies with the same seed and the same calls make the same choices.
     """
 
     _form = PolicyFolder
-    _constraints: ClassVar[dict[str, Constraint]]
     _is_contextual: ClassVar[bool] = False
     _has_features: ClassVar[bool] = False  # whether actions may have features
 
-    _options: dict[str, Any]
+    n_actions: Annotated[int | None, Optional(Integer(1, checks.MOST_ACTIONS))] = None
+    _: KW_ONLY
+    random_state: Seed = None
 
-    def _start(self, arguments: dict[str, Any]) -> None:
-        """Check and store the options among the arguments of the constructor, and initialize the models."""
-        options = {name: arguments[name] for name in self._constraints}
-        for name, value in options.items():
-            self._constraints[name].check(name, value)
-            setattr(self, name, value)
+    def __post_init__(self) -> None:
+        """Check the options, and initialize the models."""
+        check_parameters(self, self._constraints)
+        options = {name: getattr(self, name) for name in self._constraints}
         self._options = {name: value for name, value in options.items() if name != "random_state"}
         self._generator = checks.generator_of(options["random_state"], "choices")
         self._set_ids(np.empty(0, np.int64))
@@ -377,7 +372,7 @@ class Policy(InFolder, Lockable, Saved, ABC):
         require(options.get("action_features") is None, "action_features must be stored as an array")
         policy = cls(**options | {"n_actions": None})
         policy._options["n_actions"] = policy.n_actions = fields["options"].get("n_actions")  # type: ignore[attr-defined]
-        OF_ALL["n_actions"].check("n_actions", policy._options["n_actions"])
+        cls._constraints["n_actions"].check("n_actions", policy._options["n_actions"])
         policy._generator = read_generator("the generator", fields.get("generator"))
         ids = arrays.get("ids")
         require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "the array of ids is missing")

@@ -1,7 +1,8 @@
 """A contextual bandit for any number of actions, with or without keys."""
 
 import zlib
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -9,12 +10,12 @@ from .._change import reads
 from .._feedback import LearnedSearch, LearnedSummary
 from .._forest import MOST_FEATURES, NO_ROOM, NONE, WORTH_KEEPING, Rows, as_matrix, require, room_for_probe
 from .._jit import keeps_interpreter
-from .._validation import Constraint, Integer, OneOf, Optional, Real, check_entries, check_range, check_rows
+from .._validation import Integer, OneOf, Optional, Real, check_entries, check_range, check_rows
 from ..persistence import Contents, as_part, of_part, take
 from ..tree import OPTIONS, ContextualMemoryTree
 from . import _candidate_kernels as kernels
 from . import _reward_kernels as models
-from ._base import OF_ALL, Chosen, Policy, distinct
+from ._base import Chosen, Policy, distinct
 from ._checks import Choices, check_actions, check_choices, check_propensities, check_rewards
 from ._folder import journaled
 from ._memory import ActionKeys, ContextMemory, Pending
@@ -33,6 +34,7 @@ _KNOWN = 0.95  # a context is not stored if a stored context of the same action 
 _OF_CELLS = ("weights", "squares", "choices", "curvatures")  # names of the table columns in files
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CMTBandit(Policy):
     """Contextual bandit for any number of actions.
 
@@ -109,41 +111,21 @@ class CMTBandit(Policy):
     1
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        **OF_ALL,
-        "n_candidates": Integer(1, 100_000),
-        "n_tried": Integer(0, 100_000),
-        "exploration": OneOf(("ucb", "thompson")),
-        "alpha": SCALE,
-        "beta": SCALE,
-        "epsilon": Real(0.0, 1.0),
-        "regularization": RIDGE,
-        "n_bits": Integer(4, 30),
-        "n_trees": OPTIONS["n_trees"],
-        "n_probes": Optional(Integer(1)),
-        "max_memories": Integer(1),
-        "max_pending": Integer(1),
-    }
+    n_candidates: Annotated[int, Integer(1, 100_000)] = 64
+    n_tried: Annotated[int, Integer(0, 100_000)] = 4
+    exploration: Annotated[str, OneOf(("ucb", "thompson"))] = "ucb"
+    alpha: Annotated[float, SCALE] = 0.1
+    beta: Annotated[float, SCALE] = 0.12
+    epsilon: Annotated[float, Real(0.0, 1.0)] = 0.0
+    regularization: Annotated[float, RIDGE] = 0.1
+    n_bits: Annotated[int, Integer(4, 30)] = 20
+    n_trees: Annotated[int, OPTIONS["n_trees"]] = 4
+    n_probes: Annotated[int | None, Optional(Integer(1))] = None
+    max_memories: Annotated[int, Integer(1)] = 100_000
+    max_pending: Annotated[int, Integer(1)] = 100_000
 
-    def __init__(
-        self,
-        n_actions: int | None = None,
-        *,
-        n_candidates: int = 64,
-        n_tried: int = 4,
-        exploration: str = "ucb",
-        alpha: float = 0.1,
-        beta: float = 0.12,
-        epsilon: float = 0.0,
-        regularization: float = 0.1,
-        n_bits: int = 20,
-        n_trees: int = 4,
-        n_probes: int | None = None,
-        max_memories: int = 100_000,
-        max_pending: int = 100_000,
-        random_state: Any = None,
-    ) -> None:
-        self._start(locals())
+    def __post_init__(self) -> None:
+        super().__post_init__()
         options = self._options
         self._means = Means()
         self._means.reserve(self._ids.size)

@@ -1,12 +1,13 @@
 """Policies that estimate the reward of every allowed action."""
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 
 from .._forest import NONE
-from .._validation import Checked, Constraint, Flag, Optional, Real
-from ._base import OF_ALL, Policy
+from .._validation import Checked, Flag, Real
+from ._base import Policy
 from ._checks import numbers
 from ._models import Estimates
 from ._rules import greedy, inverse_gaps, mean_bounds, mixed, thompson
@@ -19,6 +20,11 @@ SCALE = Real(0.0, _LARGEST)
 RIDGE = Real(1e-9, _LARGEST)
 
 
+def _check_features(features: Any) -> np.ndarray | None:
+    return None if features is None else numbers("action_features", features, 2)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class UCB1(Policy):
     """UCB1 policy, which ignores contexts (Auer, Cesa-Bianchi and Fischer, 2002).
 
@@ -34,15 +40,13 @@ class UCB1(Policy):
         As for :class:`EpsilonGreedy`.
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE}
-
-    def __init__(self, n_actions: int | None = None, *, scale: float = 1.0, random_state: Any = None) -> None:
-        self._start(locals())
+    scale: Annotated[float, SCALE] = 1.0
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         return greedy(mean_bounds(*estimates, self._options["scale"], self.n_rewards), offsets)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EpsilonGreedy(Policy):
     """Epsilon-greedy policy, which chooses the action with the best estimated reward or explores uniformly.
 
@@ -73,32 +77,21 @@ class EpsilonGreedy(Policy):
     [0.25]
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        **OF_ALL,
-        "epsilon": Real(0.0, 1.0),
-        "decay": SCALE,
-        "contextual": Flag(),
-        "regularization": RIDGE,
-    }
+    epsilon: Annotated[float, Real(0.0, 1.0)] = 0.1
+    decay: Annotated[float, SCALE] = 0.0
+    contextual: Annotated[bool, Flag()] = False
+    regularization: Annotated[float, RIDGE] = 1.0
 
-    def __init__(
-        self,
-        n_actions: int | None = None,
-        *,
-        epsilon: float = 0.1,
-        decay: float = 0.0,
-        contextual: bool = False,
-        regularization: float = 1.0,
-        random_state: Any = None,
-    ) -> None:
-        self._is_contextual = bool(contextual)  # type: ignore[misc]
-        self._start(locals())
+    def __post_init__(self) -> None:
+        self._is_contextual = bool(self.contextual)  # type: ignore[misc]
+        super().__post_init__()
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         epsilon: float = self._options["epsilon"] / (1.0 + self._options["decay"] * self.n_rewards)
         return mixed(greedy(estimates.means, offsets), offsets, epsilon)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LinUCB(Policy):
     """LinUCB policy with a linear reward model for each action (Li et al., 2010, Algorithm 1).
 
@@ -132,17 +125,14 @@ class LinUCB(Policy):
 
     _is_contextual = True
 
-    _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "alpha": SCALE, "regularization": RIDGE}
-
-    def __init__(
-        self, n_actions: int | None = None, *, alpha: float = 1.0, regularization: float = 1.0, random_state: Any = None
-    ) -> None:
-        self._start(locals())
+    alpha: Annotated[float, SCALE] = 1.0
+    regularization: Annotated[float, RIDGE] = 1.0
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         return greedy(estimates.means + self._options["alpha"] * np.sqrt(estimates.variances), offsets)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HybridLinUCB(Policy):
     """LinUCB policy with shared features (Li et al., 2010, Algorithm 2).
 
@@ -168,27 +158,17 @@ class HybridLinUCB(Policy):
     _is_contextual = True
     _has_features = True
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        **OF_ALL,
-        "alpha": SCALE,
-        "regularization": RIDGE,
-        "action_features": Optional(Checked(lambda value: numbers("action_features", value, 2), "array-like")),
-    }
+    alpha: Annotated[float, SCALE] = 1.0
+    action_features: Annotated[Any, Checked(_check_features, "array-like")] = None
+    regularization: Annotated[float, RIDGE] = 1.0
 
-    def __init__(
-        self,
-        n_actions: int | None = None,
-        *,
-        alpha: float = 1.0,
-        action_features: Any = None,
-        regularization: float = 1.0,
-        random_state: Any = None,
-    ) -> None:
-        self._start(locals() | {"action_features": None})
-        if action_features is not None:
-            features = numbers("action_features", action_features, 2)
-            if n_actions is not None and features.shape[0] != n_actions:
-                raise ValueError(f"action_features must have {n_actions} rows, got {features.shape[0]}")
+    def __post_init__(self) -> None:
+        features = _check_features(self.action_features)
+        self.action_features = None
+        super().__post_init__()
+        if features is not None:
+            if self.n_actions is not None and features.shape[0] != self.n_actions:
+                raise ValueError(f"action_features must have {self.n_actions} rows, got {features.shape[0]}")
             self._set_ids(np.empty(0, np.int64))  # discard initial actions without features
             self._enter(np.arange(features.shape[0]), features)
 
@@ -231,6 +211,7 @@ class HybridLinUCB(Policy):
         return greedy(estimates.means + self._options["alpha"] * np.sqrt(estimates.variances), offsets)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LinearThompson(Policy):
     """Thompson sampling with a Bayesian linear model for each action (Agrawal and Goyal, 2013).
 
@@ -249,18 +230,15 @@ class LinearThompson(Policy):
 
     _is_contextual = True
 
-    _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE, "regularization": RIDGE}
-
-    def __init__(
-        self, n_actions: int | None = None, *, scale: float = 0.3, regularization: float = 1.0, random_state: Any = None
-    ) -> None:
-        self._start(locals())
+    scale: Annotated[float, SCALE] = 0.3
+    regularization: Annotated[float, RIDGE] = 1.0
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         deviations: np.ndarray = self._options["scale"] * np.sqrt(estimates.variances)
         return thompson(estimates.means, deviations, offsets)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SquareCB(Policy):
     """SquareCB policy with a linear reward model for each action (Foster and Rakhlin, 2020).
 
@@ -279,23 +257,9 @@ class SquareCB(Policy):
 
     _is_contextual = True
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        **OF_ALL,
-        "gamma": SCALE,
-        "exponent": Real(0.0, 1.0),
-        "regularization": RIDGE,
-    }
-
-    def __init__(
-        self,
-        n_actions: int | None = None,
-        *,
-        gamma: float = 10.0,
-        exponent: float = 0.5,
-        regularization: float = 1.0,
-        random_state: Any = None,
-    ) -> None:
-        self._start(locals())
+    gamma: Annotated[float, SCALE] = 10.0
+    exponent: Annotated[float, Real(0.0, 1.0)] = 0.5
+    regularization: Annotated[float, RIDGE] = 1.0
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         gamma: float = self._options["gamma"] * float(self.n_rewards) ** self._options["exponent"]

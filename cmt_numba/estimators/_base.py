@@ -21,7 +21,7 @@ from .. import _validation as checks
 from .._change import Lockable, ReadWriteLock, changes, reads, uninterrupted
 from ..journal import InFolder
 from ..persistence import Contents, read_object, refusing, write_object
-from ..tree import OPTIONS, ContextualMemoryTree
+from ..tree import ContextualMemoryTree
 from ._checks import check_model
 from ._durable import CHECKED, FOLDER, EstimatorFolder, folder_of
 from ._files import LEARNED, estimator_contents, estimator_of, pickled_model, unpickled_model
@@ -41,20 +41,7 @@ _MOST_GROWTH = 1.5  # limit on the growth of a time estimate per call, because o
 
 PASSES = checks.Integer(0, checks.MOST_PASSES)
 
-OF_ALL: dict[str, checks.Constraint] = {
-    "n_jobs": checks.Checked(checks.check_jobs, "int"),
-    "random_state": checks.Checked(check_random_state, "int, numpy.random.RandomState or None"),
-    "verbose": checks.Flag(),
-}
-"""Constraints on the parameters that all estimators share."""
-
-OF_CLASSIFIERS: dict[str, checks.Constraint] = OF_ALL | {
-    "n_trees": checks.Optional(OPTIONS["n_trees"]),
-    "n_probes": checks.Optional(checks.Integer(1)),
-    "alpha": OPTIONS["alpha"],
-    "n_reroutes": OPTIONS["n_reroutes"],
-}
-"""Constraints on the parameters that classifiers share."""
+SEED = checks.Checked(check_random_state, "int, numpy.random.RandomState or None")
 
 FIT_ONLY = frozenset({"leaf_multiplier", "alpha", "n_reroutes", "n_jobs", "random_state"})
 """Parameters that take effect only when the forest is created."""
@@ -88,7 +75,7 @@ def trees_of(estimator: Any) -> ContextualMemoryTree | None:
     return trees if trees is not None and trees.n_memories > 0 else None
 
 
-class MemoryEstimator(Lockable, InFolder, BaseEstimator):
+class MemoryEstimator(Lockable, InFolder, checks.Constrained, BaseEstimator):
     """Base class of the estimators.
 
     An estimator is thread-safe. Changes run one at a time. A query during a change uses the model from before the
@@ -98,7 +85,6 @@ class MemoryEstimator(Lockable, InFolder, BaseEstimator):
 
     _form = EstimatorFolder
     _kind: ClassVar[str]  # name of the class in files
-    _constraints: ClassVar[dict[str, checks.Constraint]]
     _fit_only: ClassVar[frozenset[str]]  # parameters without effect once the forest exists
     _model: Any  # the learned state; absent before the first fit
     n_features_in_: int

@@ -1,8 +1,7 @@
 """Classifier with one class per example."""
 
-from __future__ import annotations
-
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -15,9 +14,9 @@ from .._heads import HEAD_LOSSES, StoredExamples, all_examples
 from .._jit import keeps_interpreter
 from .._validation import (
     Checked,
-    Constraint,
     Flag,
     Integer,
+    Jobs,
     OneOf,
     Optional,
     Real,
@@ -29,7 +28,7 @@ from .._validation import (
     label_array,
 )
 from ..tree import OPTIONS, ContextualMemoryTree
-from ._base import FIT_ONLY, OF_CLASSIFIERS, PASSES, MemoryEstimator, changes_model
+from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model
 from ._calibration import logits_per_margin
 from ._choice import AUTO, METHODS, Choice, check_n_neighbors, resolved
 from ._class_places import place_classes
@@ -51,7 +50,7 @@ from ._neighbors import NEIGHBOR_METRICS, lengths_unless_unit, row_lengths
 from ._votes import VOTES
 
 
-def fixed_scales_of(classifier: CMTClassifier) -> np.ndarray | None:
+def fixed_scales_of(classifier: "CMTClassifier") -> np.ndarray | None:
     """Return the given means and standard deviations that standardise rows, or None if none were given."""
     scales = classifier._model.index.scales
     return None if scales is None or not scales.is_fixed else np.stack([scales.center, np.sqrt(scales.squares)])
@@ -66,7 +65,7 @@ class ClassifiedExamples(NamedTuple):
     next_id: int
 
 
-def classified_examples(classifier: CMTClassifier) -> ClassifiedExamples | None:
+def classified_examples(classifier: "CMTClassifier") -> ClassifiedExamples | None:
     """Return views of the stored examples of a classifier, or None if it is not fitted."""
     model = vars(classifier).get("_model")
     if model is None:
@@ -75,6 +74,7 @@ def classified_examples(classifier: CMTClassifier) -> ClassifiedExamples | None:
     return ClassifiedExamples(rows, model.class_of_label[labels], keys.ids[: labels.size], int(keys.totals[NEXT_ID]))
 
 
+@dataclass(eq=False, repr=False)
 class CMTClassifier(ClassifierMixin, MemoryEstimator):
     """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
 
@@ -194,81 +194,36 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     _kind = "CMTClassifier"
     _fit_only = FIT_ONLY | {"n_trees"}
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        **OF_CLASSIFIERS,
-        "n_candidates": Optional(Integer(1)),
-        "n_router_passes": PASSES,
-        "n_head_passes": Optional(PASSES),
-        "aggressiveness": Real(0.0, 1e6, above=True),
-        "leaf_multiplier": Optional(OPTIONS["leaf_multiplier"]),
-        "store_examples": Flag(),
-        "feature_weights": OneOf(FEATURE_WEIGHTS),
-        "loss": OneOf(tuple(HEAD_LOSSES)),
-        "learning_rate": Real(0.0, 1e6, above=True),
-        "class_weight": Checked(check_class_weight, 'dict or "balanced"'),
-        "method": OneOf((AUTO, *METHODS)),
-        "n_neighbors": Checked(check_n_neighbors, 'int or "auto"'),
-        "metric": OneOf((AUTO, *NEIGHBOR_METRICS)),
-        "weights": OneOf(VOTES),
-        "max_examples": Optional(Integer(1)),
-    }
-    _model: ClassificationModel
+    _model: ClassificationModel = field(init=False)
 
-    def __init__(
-        self,
-        n_trees: int | None = None,
-        n_probes: int | None = None,
-        n_candidates: int | None = None,
-        *,
-        n_router_passes: int = 2,
-        n_head_passes: int | None = None,
-        feature_weights: str = "auto",
-        loss: str = "mira",
-        aggressiveness: float = 1.0,
-        learning_rate: float = 5.0,
-        method: str = "head",
-        n_neighbors: int | str = 5,
-        metric: str = "euclidean",
-        weights: str = "uniform",
-        leaf_multiplier: float | None = None,
-        alpha: float = 0.4,
-        n_reroutes: int = 5,
-        store_examples: bool = True,
-        max_examples: int | None = None,
-        class_weight: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_trees = n_trees
-        self.n_probes = n_probes
-        self.n_candidates = n_candidates
-        self.n_router_passes = n_router_passes
-        self.n_head_passes = n_head_passes
-        self.aggressiveness = aggressiveness
-        self.leaf_multiplier = leaf_multiplier
-        self.alpha = alpha
-        self.n_reroutes = n_reroutes
-        self.store_examples = store_examples
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.feature_weights = feature_weights
-        self.loss = loss
-        self.learning_rate = learning_rate
-        self.method = method
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.weights = weights
-        self.max_examples = max_examples
-        self.class_weight = class_weight
+    n_trees: Annotated[int | None, Optional(OPTIONS["n_trees"])] = None
+    n_probes: Annotated[int | None, Optional(Integer(1))] = None
+    n_candidates: Annotated[int | None, Optional(Integer(1))] = None
+    _: KW_ONLY
+    n_router_passes: Annotated[int, PASSES] = 2
+    n_head_passes: Annotated[int | None, Optional(PASSES)] = None
+    feature_weights: Annotated[str, OneOf(FEATURE_WEIGHTS)] = "auto"
+    loss: Annotated[str, OneOf(tuple(HEAD_LOSSES))] = "mira"
+    aggressiveness: Annotated[float, Real(0.0, 1e6, above=True)] = 1.0
+    learning_rate: Annotated[float, Real(0.0, 1e6, above=True)] = 5.0
+    method: Annotated[str, OneOf((AUTO, *METHODS))] = "head"
+    n_neighbors: Annotated[int | str, Checked(check_n_neighbors, 'int or "auto"')] = 5
+    metric: Annotated[str, OneOf((AUTO, *NEIGHBOR_METRICS))] = "euclidean"
+    weights: Annotated[str, OneOf(VOTES)] = "uniform"
+    leaf_multiplier: Annotated[float | None, Optional(OPTIONS["leaf_multiplier"])] = None
+    alpha: Annotated[float, OPTIONS["alpha"]] = 0.4
+    n_reroutes: Annotated[int, OPTIONS["n_reroutes"]] = 5
+    store_examples: Annotated[bool, Flag()] = True
+    max_examples: Annotated[int | None, Optional(Integer(1))] = None
+    class_weight: Annotated[Any, Checked(check_class_weight, 'dict or "balanced"')] = None
+    n_jobs: Jobs = None
+    random_state: Annotated[Any, SEED] = None
+    verbose: Annotated[bool, Flag()] = False
 
     # Learning
 
     @changes_model
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, example_ids: Any = None, scales: Any = None
-    ) -> CMTClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, example_ids: Any = None, scales: Any = None) -> Self:
         """Fit the classifier to examples, and discard earlier examples.
 
         Parameters
@@ -329,7 +284,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         *,
         example_ids: Any = None,
         scales: Any = None,
-    ) -> CMTClassifier:
+    ) -> Self:
         """Learn from more examples of known or new classes.
 
         Parameters

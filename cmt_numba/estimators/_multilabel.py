@@ -1,6 +1,7 @@
 """Multi-label classifier: any number of labels per example."""
 
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -10,9 +11,9 @@ from .._change import reads
 from .._forest import NONE, Rows
 from .._heads import exact_scores_of_all
 from .._jit import keeps_interpreter
-from .._validation import Constraint, Flag, Integer, Optional, Real, check_rows, check_wanted
+from .._validation import Flag, Integer, Jobs, Optional, Real, check_rows, check_wanted
 from ..tree import OPTIONS, ContextualMemoryTree
-from ._base import FIT_ONLY, OF_CLASSIFIERS, PASSES, MemoryEstimator, changes_model
+from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model
 from ._calibration import F1, LOGITS_PER_MARGIN, Threshold, best_threshold
 from ._indicators import first_labels, further_labels, label_sets, labels_of
 from ._input import check_sample_weight
@@ -20,6 +21,7 @@ from ._multilabel_model import LabelledRows, MultilabelModel
 from ._neighbors import lengths_unless_unit
 
 
+@dataclass(eq=False, repr=False)
 class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     """A multi-label classifier over very many labels, based on Contextual Memory Trees.
 
@@ -83,50 +85,23 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     _kind = "CMTMultilabelClassifier"
     _fit_only = FIT_ONLY | {"n_trees"}
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        **OF_CLASSIFIERS,
-        "n_candidates": Optional(Integer(1)),
-        "n_router_passes": PASSES,
-        "n_head_passes": PASSES,
-        "aggressiveness": Real(0.0, 1e6, above=True),
-        "leaf_multiplier": Optional(OPTIONS["leaf_multiplier"]),
-        "store_examples": Flag(),
-        "threshold": Threshold(),
-    }
-    _model: MultilabelModel
+    _model: MultilabelModel = field(init=False)
 
-    def __init__(
-        self,
-        n_trees: int | None = None,
-        n_probes: int | None = None,
-        n_candidates: int | None = None,
-        *,
-        n_router_passes: int = 1,
-        n_head_passes: int = 3,
-        aggressiveness: float = 1.0,
-        leaf_multiplier: float | None = None,
-        alpha: float = 0.4,
-        n_reroutes: int = 5,
-        store_examples: bool = True,
-        threshold: float | str = F1,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_trees = n_trees
-        self.n_probes = n_probes
-        self.n_candidates = n_candidates
-        self.n_router_passes = n_router_passes
-        self.n_head_passes = n_head_passes
-        self.aggressiveness = aggressiveness
-        self.leaf_multiplier = leaf_multiplier
-        self.alpha = alpha
-        self.n_reroutes = n_reroutes
-        self.store_examples = store_examples
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.threshold = threshold
+    n_trees: Annotated[int | None, Optional(OPTIONS["n_trees"])] = None
+    n_probes: Annotated[int | None, Optional(Integer(1))] = None
+    n_candidates: Annotated[int | None, Optional(Integer(1))] = None
+    _: KW_ONLY
+    n_router_passes: Annotated[int, PASSES] = 1
+    n_head_passes: Annotated[int, PASSES] = 3
+    aggressiveness: Annotated[float, Real(0.0, 1e6, above=True)] = 1.0
+    leaf_multiplier: Annotated[float | None, Optional(OPTIONS["leaf_multiplier"])] = None
+    alpha: Annotated[float, OPTIONS["alpha"]] = 0.4
+    n_reroutes: Annotated[int, OPTIONS["n_reroutes"]] = 5
+    store_examples: Annotated[bool, Flag()] = True
+    threshold: Annotated[float | str, Threshold()] = F1
+    n_jobs: Jobs = None
+    random_state: Annotated[Any, SEED] = None
+    verbose: Annotated[bool, Flag()] = False
 
     # Learning
 

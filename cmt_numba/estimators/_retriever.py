@@ -1,7 +1,8 @@
 """Retriever: a memory that maps keys to values of any type."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -11,12 +12,13 @@ from .._change import reads
 from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE, Hits, Rows
 from .._jit import keeps_interpreter
-from ._base import OF_ALL, PASSES, MemoryEstimator, changes_model
+from ._base import PASSES, SEED, MemoryEstimator, changes_model
 from ._input import check_sample_weight, present_values
 from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
 
 
+@dataclass(eq=False, repr=False)
 class CMTRetriever(MemoryEstimator):
     """A memory that maps keys to values: vectors, or objects of any type.
 
@@ -70,36 +72,17 @@ class CMTRetriever(MemoryEstimator):
 
     _kind = "CMTRetriever"
     _fit_only = frozenset({"n_components"})
-    _constraints: ClassVar[dict[str, checks.Constraint]] = {
-        **OF_ALL,
-        "search": checks.Optional(checks.OneOf(("key", "value"))),
-        "target_recall": checks.Real(0.0, 1.0, above=True),
-        "n_components": checks.Integer(1, checks.MOST_COMPONENTS),
-        "regularization": checks.Real(0.0, 1e9, above=True),
-        "n_value_passes": PASSES,
-    }
-    _model: RetrievalModel
+    _model: RetrievalModel = field(init=False)
 
-    def __init__(
-        self,
-        search: str | None = None,
-        *,
-        target_recall: float = 0.95,
-        n_components: int = 64,
-        regularization: float = 3.0,
-        n_value_passes: int = 10,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.search = search
-        self.target_recall = target_recall
-        self.n_components = n_components
-        self.regularization = regularization
-        self.n_value_passes = n_value_passes
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    search: Annotated[str | None, checks.Optional(checks.OneOf(("key", "value")))] = None
+    _: KW_ONLY
+    target_recall: Annotated[float, checks.Real(0.0, 1.0, above=True)] = 0.95
+    n_components: Annotated[int, checks.Integer(1, checks.MOST_COMPONENTS)] = 64
+    regularization: Annotated[float, checks.Real(0.0, 1e9, above=True)] = 3.0
+    n_value_passes: Annotated[int, PASSES] = 10
+    n_jobs: checks.Jobs = None
+    random_state: Annotated[Any, SEED] = None
+    verbose: Annotated[bool, checks.Flag()] = False
 
     # Learning
 

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -34,7 +34,7 @@ class Alignment(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class EditDistance(files.Saved, BaseEstimator):
+class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
     """Edit distance between sequences of symbols, with trainable costs.
 
     The distance is the smallest cost of turning one sequence into another by substitutions, insertions, deletions and
@@ -116,37 +116,21 @@ class EditDistance(files.Saved, BaseEstimator):
         costs=COSTS,
         errors=files.OptionalField(files.ArrayField(np.float64, bounds=(0, 1))),
     )
-    _constraints: ClassVar[dict[str, checks.Constraint]] = {
-        "substitution": _COST,
-        "insertion": _COST,
-        "deletion": _COST,
-        "transposition": checks.Optional(_COST),
-        "gap_opening": checks.Optional(_COST),
-        "local": checks.Optional(_COST),
-        "symmetric": checks.Flag(),
-        "normalized": checks.Flag(),
-        "featured": checks.Flag(),
-        "n_rounds": checks.Integer(0, 10_000),
-        "learning_rate": checks.Real(0.0, 10.0, above=True),
-        "n_examples": checks.Integer(1),
-        "verbose": checks.Flag(),
-    }
-
     alphabet: Iterable[Hashable] | None = None
     _: KW_ONLY
-    substitution: float = 1.0
-    insertion: float = 1.0
-    deletion: float = 1.0
-    transposition: float | None = 1.0
-    gap_opening: float | None = None
-    local: float | None = None
-    symmetric: bool = True
-    normalized: bool = False
-    featured: bool = False
-    n_rounds: int = 30
-    learning_rate: float = 0.2
-    n_examples: int = 2000
-    verbose: bool = False
+    substitution: Annotated[float, _COST] = 1.0
+    insertion: Annotated[float, _COST] = 1.0
+    deletion: Annotated[float, _COST] = 1.0
+    transposition: Annotated[float | None, checks.Optional(_COST)] = 1.0
+    gap_opening: Annotated[float | None, checks.Optional(_COST)] = None
+    local: Annotated[float | None, checks.Optional(_COST)] = None
+    symmetric: Annotated[bool, checks.Flag()] = True
+    normalized: Annotated[bool, checks.Flag()] = False
+    featured: Annotated[bool, checks.Flag()] = False
+    n_rounds: Annotated[int, checks.Integer(0, 10_000)] = 30
+    learning_rate: Annotated[float, checks.Real(0.0, 10.0, above=True)] = 0.2
+    n_examples: Annotated[int, checks.Integer(1)] = 2000
+    verbose: Annotated[bool, checks.Flag()] = False
     random_state: Any = None
 
     _alphabet: Alphabet = field(init=False)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import persistence as files
 from .._forest import require
-from .._validation import Constraint, check_parameters
+from .._validation import Constrained, check_parameters
 from ._skipgram import FeatureVectors
 
 _WORD = re.compile(r"\w+")
@@ -63,11 +63,10 @@ def _check_characters(name: str, text: str) -> str:
     return str(text)
 
 
-class SavableText(files.Saved, BaseEstimator):
+class SavableText(files.Saved, Constrained, BaseEstimator):
     """Text estimator that can be saved to a file."""
 
     _unsaved: ClassVar[tuple[str, ...]] = ("tokenizer", "random_state")
-    _constraints: ClassVar[dict[str, Constraint]]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learned values and the parameters to a file, except functions, seeds and other estimators.

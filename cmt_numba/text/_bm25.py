@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import repeat
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import persistence as files
 from .._arrays import WeightedRows
 from .._forest import require
-from .._validation import Constraint, Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
+from .._validation import Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
 from . import _base as base
 from ._term_weights import comparisons_of, learn_weights
 
@@ -113,15 +113,6 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     1
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "k1": Real(0.0, 1e6),
-        "b": Real(0.0, 1.0),
-        "k3": Real(0.0, 1e6),
-        "query_idf": Real(0.0, 1.0),
-        "norm": Optional(OneOf(("append", "l2"))),
-        "n_features": Optional(Integer(1, _MOST_COLUMNS)),
-    }
-
     FIELDS = files.FieldTable(
         _parameters=files.OptionsField(),
         vocabulary_=files.OptionalField(base.TermsField()),
@@ -134,11 +125,11 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     term_weights_: np.ndarray | None = field(default=None, init=False)
 
     _: KW_ONLY
-    k1: float = 1.5
-    b: float = 0.75
-    k3: float = 1.0
-    query_idf: float = 0.5
-    norm: str | None = "append"
+    k1: Annotated[float, Real(0.0, 1e6)] = 1.5
+    b: Annotated[float, Real(0.0, 1.0)] = 0.75
+    k3: Annotated[float, Real(0.0, 1e6)] = 1.0
+    query_idf: Annotated[float, Real(0.0, 1.0)] = 0.5
+    norm: Annotated[str | None, Optional(OneOf(("append", "l2")))] = "append"
     analyzer: str | Callable[[Any], Iterable[str]] = "word"
     ngram_range: tuple[int, int] = (1, 1)
     lowercase: bool = True
@@ -148,7 +139,7 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     stop_words: str | list[str] | None = None
     max_df: float = 1.0
     min_df: float = 1
-    n_features: int | None = None
+    n_features: Annotated[int | None, Optional(Integer(1, _MOST_COLUMNS))] = None
 
     # Documents
 

@@ -4,7 +4,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, TransformerMixin, clone
@@ -85,21 +85,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     'weather'
     """
 
-    _constraints: ClassVar[dict[str, checks.Constraint]] = {
-        "n_components": checks.Integer(1, 2**14),
-        "word_ngrams": checks.Integer(1, 100),
-        "min_n": checks.Integer(1, 100),
-        "max_n": checks.Integer(0, 100),
-        "n_buckets": checks.Integer(1, 2**31 - 1),
-        "weighting": checks.OneOf(("mean", "tfidf")),
-        "min_count": checks.Integer(1),
-        "learning_rate": checks.Real(0.0, 1e3, above=True),
-        "n_epochs": checks.Optional(checks.Integer(1, 100_000)),
-        "lowercase": checks.Flag(),
-        "n_jobs": checks.Checked(checks.check_jobs, "int"),
-        "progress": checks.Flag(),
-        "random_state": checks.Checked(checks.check_seed, "int or numpy.random.SeedSequence"),
-    }
     FIELDS = files.FieldTable(
         _parameters=files.OptionsField(), classes_=files.LabelsField(), _model=files.PartField(ClassModel)
     )
@@ -107,22 +92,22 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     _model: ClassModel = field(init=False)
 
-    n_components: int = 100
+    n_components: Annotated[int, checks.Integer(1, 2**14)] = 100
     _: KW_ONLY
-    word_ngrams: int = 2
-    min_n: int = 3
-    max_n: int = 5
-    n_buckets: int = 2_000_000
-    weighting: str = "tfidf"
-    min_count: int = 1
-    learning_rate: float = 0.2
-    n_epochs: int | None = None
+    word_ngrams: Annotated[int, checks.Integer(1, 100)] = 2
+    min_n: Annotated[int, checks.Integer(1, 100)] = 3
+    max_n: Annotated[int, checks.Integer(0, 100)] = 5
+    n_buckets: Annotated[int, checks.Integer(1, 2**31 - 1)] = 2_000_000
+    weighting: Annotated[str, checks.OneOf(("mean", "tfidf"))] = "tfidf"
+    min_count: Annotated[int, checks.Integer(1)] = 1
+    learning_rate: Annotated[float, checks.Real(0.0, 1e3, above=True)] = 0.2
+    n_epochs: Annotated[int | None, checks.Optional(checks.Integer(1, 100_000))] = None
     vectors: SubwordVectors | None = None
     tokenizer: Callable[[str], Iterable[str]] | None = None
-    lowercase: bool = True
-    n_jobs: int | None = None
-    progress: bool = False
-    random_state: int | np.random.SeedSequence | None = None
+    lowercase: Annotated[bool, checks.Flag()] = True
+    n_jobs: checks.Jobs = None
+    progress: Annotated[bool, checks.Flag()] = False
+    random_state: checks.Seed = None
 
     # Learning
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from sklearn.base import TransformerMixin
@@ -87,47 +87,26 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     (1, 10)
     """
 
-    _constraints: ClassVar[dict[str, checks.Constraint]] = {
-        "n_components": checks.Integer(1, 2**14),
-        "method": checks.OneOf(("skipgram", "cbow")),
-        "min_n": checks.Integer(1, 100),
-        "max_n": checks.Integer(0, 100),
-        "n_buckets": checks.Integer(1, 2**31 - 1),
-        "n_whole_words": checks.Integer(0),
-        "window": checks.Integer(1, 1000),
-        "n_negatives": checks.Integer(1, 1000),
-        "min_count": checks.Integer(1),
-        "subsample": checks.Real(0.0, 1.0),
-        "learning_rate": checks.Real(0.0, 1e3, above=True),
-        "n_epochs": checks.Integer(1, 10_000),
-        "n_expected_words": checks.Optional(checks.Integer(1, 2**62)),
-        "pooling": checks.OneOf(("mean", "sif")),
-        "lowercase": checks.Flag(),
-        "n_jobs": checks.Checked(checks.check_jobs, "int"),
-        "progress": checks.Flag(),
-        "random_state": checks.Checked(checks.check_seed, "int or numpy.random.SeedSequence"),
-    }
-
-    n_components: int = 100
+    n_components: Annotated[int, checks.Integer(1, 2**14)] = 100
     _: KW_ONLY
-    method: str = "skipgram"
-    min_n: int = 3
-    max_n: int = 6
-    n_buckets: int = 2_000_000
-    n_whole_words: int = 0
-    window: int = 5
-    n_negatives: int = 5
-    min_count: int = 5
-    subsample: float = 1e-4
-    learning_rate: float = 0.05
-    n_epochs: int = 5
-    n_expected_words: int | None = None
-    pooling: str = "mean"
+    method: Annotated[str, checks.OneOf(("skipgram", "cbow"))] = "skipgram"
+    min_n: Annotated[int, checks.Integer(1, 100)] = 3
+    max_n: Annotated[int, checks.Integer(0, 100)] = 6
+    n_buckets: Annotated[int, checks.Integer(1, 2**31 - 1)] = 2_000_000
+    n_whole_words: Annotated[int, checks.Integer(0)] = 0
+    window: Annotated[int, checks.Integer(1, 1000)] = 5
+    n_negatives: Annotated[int, checks.Integer(1, 1000)] = 5
+    min_count: Annotated[int, checks.Integer(1)] = 5
+    subsample: Annotated[float, checks.Real(0.0, 1.0)] = 1e-4
+    learning_rate: Annotated[float, checks.Real(0.0, 1e3, above=True)] = 0.05
+    n_epochs: Annotated[int, checks.Integer(1, 10_000)] = 5
+    n_expected_words: Annotated[int | None, checks.Optional(checks.Integer(1, 2**62))] = None
+    pooling: Annotated[str, checks.OneOf(("mean", "sif"))] = "mean"
     tokenizer: Callable[[str], Iterable[str]] | None = None
-    lowercase: bool = True
-    n_jobs: int | None = None
-    progress: bool = False
-    random_state: int | np.random.SeedSequence | None = None
+    lowercase: Annotated[bool, checks.Flag()] = True
+    n_jobs: checks.Jobs = None
+    progress: Annotated[bool, checks.Flag()] = False
+    random_state: checks.Seed = None
 
     # Learning
 
