@@ -5,7 +5,8 @@ A model file is an estimator's file with additional arrays, so the estimator's `
 
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin
 
 from rich.console import Console
 
@@ -21,17 +22,6 @@ from ._columns import columns_of, contents_of_columns, n_columns
 from ._tables import show_pairs, show_table
 
 _OPTIONS, _KEYS = "read_options", "keys"
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str | None": (str, type(None)),
-    "str": (str,),
-    "int | None": (int, type(None)),
-    "int": (int,),
-    "bool | None": (bool, type(None)),
-    "bool": (bool,),
-    "tuple[str, ...] | None": (list, type(None)),
-    "tuple[str, ...]": (list,),
-}
-"""The JSON types of the annotations of :class:`ReadOptions`."""
 
 
 class Model(NamedTuple):
@@ -97,10 +87,16 @@ def _vectorizer_of(contents: files.Contents, options: ReadOptions) -> Any:
     return vectorizer_of(kept, kinds)
 
 
+def _json_types(annotation: Any) -> tuple[Any, ...]:
+    """Return the JSON types of the values that an annotation of :class:`ReadOptions` allows."""
+    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    return tuple(list if get_origin(kind) is tuple else kind for kind in kinds)
+
+
 def _options_of(given: Any) -> ReadOptions:
     if type(given) is not dict:
         raise ValueError(f"{_OPTIONS} must be a mapping")
-    types = {field.name: _TYPES[str(field.type)] for field in fields(ReadOptions)}
+    types = {field.name: _json_types(field.type) for field in fields(ReadOptions)}
     for name, value in given.items():
         if name not in types or type(value) not in types[name]:
             raise ValueError(f"{_OPTIONS} has an invalid {name!r:.50}: {value!r:.50}")
