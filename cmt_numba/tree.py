@@ -90,11 +90,6 @@ class ContextualMemoryTree:
         with different vector instructions, sums are computed in a different order. Scores and weights may then differ
         in the last digits, and trees may differ where a router is nearly undecided.
 
-    Attributes
-    ----------
-    n_memories, n_features, depth, nbytes
-        See the properties with these names.
-
     Examples
     --------
     >>> import numpy as np

@@ -93,11 +93,6 @@ class CMTBandit(Policy):
     random_state : int or numpy.random.SeedSequence, optional
         Random seed.
 
-    Attributes
-    ----------
-    n_pending : int
-        Number of decisions that wait for a reward.
-
     Examples
     --------
     >>> from sklearn.feature_extraction.text import HashingVectorizer

@@ -184,12 +184,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        The known classes, sorted.
     n_features_in_ : int
         Width of the examples.
-    forest_ : ContextualMemoryTree
-        The trees over the classes.
     """
 
     _kind = "CMTClassifier"

@@ -69,18 +69,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     Attributes
     ----------
-    n_labels_ : int
-        Number of columns of the label matrices.
-    classes_ : ndarray of shape (n_labels,)
-        The column numbers or the label names.
     n_features_in_ : int
         Width of the examples.
-    forest_ : ContextualMemoryTree
-        The trees over the labels; a single leaf with all labels if no trees have been grown.
-    examples_ : ContextualMemoryTree or None
-        Trees over the examples.
-    threshold_ : float
-        The threshold chosen with ``threshold="f1"``.
     """
 
     _kind = "CMTMultilabelClassifier"

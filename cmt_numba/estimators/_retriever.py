@@ -57,10 +57,6 @@ class CMTRetriever(MemoryEstimator):
     ----------
     n_features_in_ : int
         Width of the keys.
-    n_memories_ : int
-        Number of stored memories.
-    search_ : str
-        How the retriever searches: "key" or "value".
 
     Examples
     --------

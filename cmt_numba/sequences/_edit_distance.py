@@ -93,11 +93,6 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
 
     Attributes
     ----------
-    symbols_ : tuple
-        The alphabet.
-    costs_ : ndarray of float32, shape (n_symbols + 1, n_symbols + 1)
-        ``costs_[i, j]`` is the cost of replacing symbol ``i`` by symbol ``j``. The last row contains insertion costs,
-        and the last column contains deletion costs.
     errors_ : list of float
         Error rate of each round of :meth:`fit`: the fraction of queries that were closer to a wrong target.
 
@@ -186,7 +181,7 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
 
     @property
     def costs_(self) -> np.ndarray:
-        """Costs of edits.
+        """Costs: ``costs_[i, j]`` replaces symbol ``i`` by ``j``. The last row inserts, the last column deletes.
 
         To set the costs, assign a matrix of finite, non-negative numbers with zeros on the diagonal. The matrix must be
         symmetric if the distance is symmetric. If a chain of replacements is cheaper than a direct replacement, the

@@ -36,15 +36,11 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     Parameters
     ----------
-    n_components : int, default 100
-        Length of the vectors.
     word_ngrams : int, default 2
         Maximum number of words in a word n-gram; 1 for no word n-grams.
     min_n, max_n : int, default 3 and 5
         Minimum and maximum length of a character n-gram. A mark before and after each word counts as a character. No
         character n-grams are used if ``max_n`` is 0.
-    n_buckets : int, default 2,000,000
-        Number of hash buckets for n-grams. Only buckets that occur take memory: 4 bytes per component.
     weighting : {"tfidf", "mean"}, default "tfidf"
         How feature vectors are combined: "tfidf" adds them with tf-idf weights, scaled to length 1. "mean" averages
         them, learns less from few texts, and needs larger steps.
@@ -57,17 +53,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     vectors : SubwordVectors, optional
         Initial vectors, which are copied. They must have ``n_components`` components. Character n-grams then use the
         ``min_n``, ``max_n`` and ``n_buckets`` of ``vectors``.
-    tokenizer : callable, optional
-        Function that returns the words of a text. By default, words are runs of letters, digits and underscores.
-    lowercase : bool, default True
-        Whether to convert texts to lower case.
-    n_jobs : int, optional
-        Number of threads: 1 by default, -1 for all processors. With one thread, the same seed gives the same vectors.
-        Several threads write to the same vectors without locks, so results differ slightly between runs.
-    progress : bool, default False
-        Whether to show a progress bar.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed.
+    n_components, n_buckets, tokenizer, lowercase, n_jobs, progress, random_state : optional
+        As for :class:`SubwordVectors`.
 
     Attributes
     ----------

@@ -72,10 +72,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
 
     Attributes
     ----------
-    words_ : list of str
-        Words that have their own vector.
-    counts_ : ndarray of int64, shape (n_words,)
-        The number of occurrences of each word.
     n_features_out_ : int
         Length of the vectors.
 

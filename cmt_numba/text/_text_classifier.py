@@ -69,15 +69,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     random_state : int or numpy.random.SeedSequence, optional
         Random seed.
 
-    Attributes
-    ----------
-    classes_ : ndarray, shape (n_classes,)
-        The classes in ascending order.
-    n_texts_ : int
-        Number of stored texts.
-    ids_ : list of str or int
-        Ids of the stored texts, in the order in which they were learned.
-
     Examples
     --------
     >>> from cmt_numba.text import TextClassifier
