@@ -11,15 +11,7 @@ class ClusterError(RuntimeError):
 
 
 class NoAnswerError(TimeoutError):
-    """Shards did not answer in time.
-
-    Parameters
-    ----------
-    shards : sequence of str
-        The names of the shards.
-    what : str
-        Advice for the caller.
-    """
+    """Shards did not answer in time. ``shards`` are their names."""
 
     def __init__(self, shards: Sequence[str], what: str) -> None:
         super().__init__(f"no answer in time from {', '.join(shards)}: {what}")
@@ -30,13 +22,7 @@ class NoAnswerError(TimeoutError):
 
 
 class ShardConflictError(RuntimeError):
-    """Shards contain incompatible memories, such as vectors of different widths.
-
-    Parameters
-    ----------
-    found : str
-        A description of the incompatible contents.
-    """
+    """Shards contain incompatible memories, such as vectors of different widths."""
 
     def __init__(self, found: str) -> None:
         super().__init__(
@@ -50,15 +36,7 @@ class ShardConflictError(RuntimeError):
 
 
 class MoveError(RuntimeError):
-    """A shard cannot move memories to another shard.
-
-    Parameters
-    ----------
-    giver, receiver : str
-        The names of the shards.
-    reason : str
-        Why the receiver rejects the memories.
-    """
+    """A shard cannot move memories to another shard, which rejects them."""
 
     def __init__(self, giver: str, receiver: str, reason: str) -> None:
         super().__init__(
@@ -74,16 +52,9 @@ class MoveError(RuntimeError):
 class PartialChangeError(RuntimeError):
     """A change was made in some shards, but possibly not in all.
 
-    Parameters
-    ----------
-    made : list of str or int
-        The keys for which the change was made.
-    not_made : list of str or int
-        The keys for which the change was not made.
-    unknown : list of str or int
-        The keys of shards that did not answer in time. Ray keeps trying, so the change may still be made.
-    reasons : dict of str to Exception
-        The errors by shard name.
+    The lists ``made`` and ``not_made`` contain the keys for which the change was made and was not, and ``unknown`` the
+    keys of shards that did not answer in time. Ray keeps trying, so it may still be made for these. ``reasons`` are the
+    errors by shard name.
     """
 
     def __init__(self, made: list[Key], not_made: list[Key], unknown: list[Key], reasons: dict[str, Exception]) -> None:

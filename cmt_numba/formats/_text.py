@@ -21,16 +21,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some programs write it at the start of UTF
 class FormatError(ValueError):
     """A data file cannot be read: it is missing, empty, truncated or malformed.
 
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    reason : str
-        The problem.
-    line : int, optional
-        The line number in a text file, from 1.
-    row : int, optional
-        The row number in a table, from 1, not counting the header.
+    ``line`` is the number of a line from 1, and ``row`` that of a row of a table, not counting the header.
     """
 
     def __init__(

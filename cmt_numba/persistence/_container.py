@@ -45,15 +45,7 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class FileFormatError(ValueError):
-    """A file cannot be loaded: it holds another type of object, is damaged or forged, or has a later format version.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    reason : str
-        The problem.
-    """
+    """A file cannot be loaded: it holds another type of object, is damaged or forged, or has a later format version."""
 
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
         super().__init__(f"{os.fspath(path)}: {reason}")
