@@ -17,25 +17,8 @@ if TYPE_CHECKING:
     from ..bandits import ArgmaxRegressor, Policy
     from ..bandits.evaluation import Log
 
-
-class Estimation(StrEnum):
-    """Methods of estimating propensities."""
-
-    ridge = "ridge"
-    logistic = "logistic"
-    classifier = "classifier"
-    frequency = "frequency"
-
-
-class Interval(StrEnum):
-    """Types of confidence intervals."""
-
-    betting = "betting"
-    bernstein = "bernstein"
-    chernoff = "chernoff"
-    bootstrap = "bootstrap"
-    normal = "normal"
-
+Estimation = StrEnum("Estimation", "ridge logistic classifier frequency")  # methods of estimating propensities
+Interval = StrEnum("Interval", "betting bernstein chernoff bootstrap normal")
 
 _COLUMNS = "Columns of the log"
 

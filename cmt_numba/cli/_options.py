@@ -16,57 +16,11 @@ import typer
 if TYPE_CHECKING:
     from ..formats import ReadOptions
 
-
-class Format(StrEnum):
-    """Formats of data files."""
-
-    svmlight = "svmlight"
-    xc = "xc"
-    vw = "vw"
-    csv = "csv"
-    jsonl = "jsonl"
-    parquet = "parquet"
-    npz = "npz"
-
-
-class WarmupKind(StrEnum):
-    """Types of objects whose kernels can be compiled in advance; see :func:`cmt_numba.warmup`."""
-
-    tree = "tree"
-    store = "store"
-    classifier = "classifier"
-    multilabel = "multilabel"
-    retriever = "retriever"
-    bandit = "bandit"
-    text = "text"
-    sequences = "sequences"
-
-
-class TaskName(StrEnum):
-    """Tasks: one class per row, or any number of labels per row."""
-
-    multiclass = "multiclass"
-    multilabel = "multilabel"
-
-
-class TextKeys(StrEnum):
-    """Types of keys for texts: tf-idf of ``words`` or ``characters``, or a vectorizer of :mod:`cmt_numba.text`."""
-
-    words = "words"
-    characters = "characters"
-    bm25 = "bm25"
-    subword = "subword"
-
-
-class RivalName(StrEnum):
-    """Models with which results are compared; see :class:`cmt_numba.evaluation.Rival`."""
-
-    majority = "majority"
-    exact = "exact"
-    means = "means"
-    linear = "linear"
-    bm25 = "bm25"
-
+Format = StrEnum("Format", "svmlight xc vw csv jsonl parquet npz")
+WarmupKind = StrEnum("WarmupKind", "tree store classifier multilabel retriever bandit text sequences")
+TaskName = StrEnum("TaskName", "multiclass multilabel")
+TextKeys = StrEnum("TextKeys", "words characters bm25 subword")  # tf-idf of words or characters, or another vectorizer
+RivalName = StrEnum("RivalName", "majority exact means linear bm25")  # see :class:`cmt_numba.evaluation.Rival`
 
 WORDS = "cmt_numba.words"  # key of the command-line arguments in a command's context
 _reading = partial(typer.Option, rich_help_panel="Reading options")
