@@ -1,13 +1,14 @@
 """A policy trained on a log."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
 
 from .._forest import require
-from .._validation import check_choice, check_real
+from .._validation import Constrained, OneOf, Optional, Real, Seed, check_choice, check_parameters
 from ..estimators import CMTClassifier, estimator_contents, estimator_of
 from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_array, read_generator, take
 from ._base import Chosen
@@ -54,7 +55,8 @@ def combine(method: str, rewards: np.ndarray, shares: np.ndarray) -> np.ndarray:
     return {"classification": shares, "product": products, "regression": rewards}[method]
 
 
-class ArgmaxRegressor(Saved):
+@dataclass(eq=False, repr=False)
+class ArgmaxRegressor(Saved, Constrained):
     """Greedy policy trained on a log.
 
     The policy chooses the action with the highest score among the actions that the log supports, because the log does
@@ -115,26 +117,22 @@ class ArgmaxRegressor(Saved):
     [0, 0, 1, 1]
     """
 
-    def __init__(
-        self,
-        regressor: Any = None,
-        *,
-        method: str = "auto",
-        tau: float | None = None,
-        support: str = "actions",
-        pair_features: Callable[[np.ndarray, np.ndarray], Any] | None = None,
-        regularization: float = 0.3,
-        random_state: Any = None,
-    ) -> None:
-        check_choice("support", support, SUPPORTS)
-        check_choice("method", method, ("auto", *METHODS))
-        if pair_features is not None and not callable(pair_features):
+    regressor: Any = None
+    _: KW_ONLY
+    method: Annotated[str, OneOf(("auto", *METHODS))] = "auto"
+    tau: Annotated[float | None, Optional(Real(0.0, 1.0))] = None
+    support: Annotated[str, OneOf(SUPPORTS)] = "actions"
+    pair_features: Callable[[np.ndarray, np.ndarray], Any] | None = None
+    regularization: Annotated[float, Real(1e-9, 1e9)] = 0.3
+    random_state: Seed = None
+
+    def __post_init__(self) -> None:
+        check_parameters(self, self._constraints)
+        if self.pair_features is not None and not callable(self.pair_features):
             raise TypeError("pair_features must be a callable of contexts and actions")
-        self.regressor, self.support, self.pair_features = regressor, support, pair_features
-        self.method = method
-        self.tau = None if tau is None else check_real("tau", tau, 0.0, 1.0)
-        self.regularization = check_real("regularization", regularization, 1e-9, 1e9)
-        self._generator = generator_of(random_state, "choices")
+        self.regularization = float(self.regularization)
+        self.tau = None if self.tau is None else float(self.tau)
+        self._generator = generator_of(self.random_state, "choices")
         self._model: LogModel | None = None
 
     def fit(self, log: Log, propensities: Any = None) -> Self:

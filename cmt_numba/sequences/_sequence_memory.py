@@ -1,7 +1,8 @@
 """A memory of sequences that is searched by edit distance and learns from feedback."""
 
+from dataclasses import KW_ONLY, dataclass
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -94,7 +95,8 @@ _TAIL = 256  # maximum number of forms that are not yet in blocks
 _OPTIONS = ("n_candidates", "longest_run", "n_bits", "random_state")
 
 
-class SequenceMemory(files.Saved):
+@dataclass(eq=False, repr=False)
+class SequenceMemory(files.Saved, checks.Constrained):
     """Memory of sequences that is searched by edit distance and learns from feedback.
 
     The candidates of a query are the sequences with the fewest edits, counted by bit-parallel kernels. A trainable edit
@@ -136,23 +138,17 @@ class SequenceMemory(files.Saved):
         stored=files.ArrayField(np.bool_),
     )
 
-    def __init__(
-        self,
-        distance: EditDistance,
-        *,
-        n_candidates: int = 64,
-        longest_run: int = 2,
-        n_bits: int = 16,
-        random_state: int | None = None,
-    ) -> None:
-        if not isinstance(distance, EditDistance):
-            raise TypeError(f"distance must be an EditDistance, got {type(distance).__name__}")
-        self.distance = distance
-        self.n_candidates = checks.check_integer("n_candidates", n_candidates, 1, 10**6)
-        self.longest_run = checks.check_integer("longest_run", longest_run, 1, 8)
-        self.n_bits = checks.check_integer("n_bits", n_bits, 8, 24)
-        checks.check_seed(random_state)
-        self.random_state = random_state
+    distance: EditDistance
+    _: KW_ONLY
+    n_candidates: Annotated[int, checks.Integer(1, 10**6)] = 64
+    longest_run: Annotated[int, checks.Integer(1, 8)] = 2
+    n_bits: Annotated[int, checks.Integer(8, 24)] = 16
+    random_state: checks.Seed = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.distance, EditDistance):
+            raise TypeError(f"distance must be an EditDistance, got {type(self.distance).__name__}")
+        checks.check_parameters(self, self._constraints)
         self._alphabet: Alphabet | None = None  # alphabet of the stored sequences
         self._forms: PointStore | None = None  # all forms of all sequences
         self._costs: Costs  # costs with which the forms are stored
