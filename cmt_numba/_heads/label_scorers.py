@@ -8,6 +8,8 @@ Sparse scorers learn in hash tables. Between trainings, the lists of the digest 
 thirds of the memory. Tables are rebuilt before the next training, but the sums of examples are lost.
 """
 
+from __future__ import annotations
+
 from enum import IntEnum
 from typing import Annotated, NamedTuple
 
@@ -75,7 +77,9 @@ class HeadLoss(IntEnum):
     MIRA = 3
 
 
-NEGLIGIBLE = 0.04  # weights of a rare label below this fraction of its largest weight are dropped
+NEGLIGIBLE = 0.04
+"""Weights of a rare label below this fraction of its largest weight are dropped."""
+
 _SHORTEST = np.float32(1e-6)  # relative squared length below which a sum of examples is only rounding error
 _CELLS_IN_A_LOOKUP = 12  # break-even point: one table lookup takes about as long as reading this many cells of a digest
 
@@ -178,7 +182,10 @@ def without_room(models: LinearModels) -> LinearModels:
 
 
 def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
-    """Add rows to the means in their labels' MIRA scorers; return the head, or a larger one if tables were full."""
+    """Add rows to the means in the scorers of their labels; return the head, or a larger head if tables were full.
+
+    The loss must be MIRA.
+    """
     at = np.zeros(1, np.int64)
     while move_means(head.models, rows, labels, at) != DONE:
         head = with_more_cells(head)
@@ -211,7 +218,10 @@ def without_negligible_weights(head: Head) -> Head:
 
 
 def with_only(head: Head, labels: np.ndarray) -> Head:
-    """Return a trainable copy of a head that has only ``labels``, numbered in this order, and no digest or index."""
+    """Return a copy of a head that has only ``labels``, numbered in this order.
+
+    The copy shares no memory with the head, has no digest and no index, and can be trained.
+    """
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     counters, routers = head.counters.copy(), head.routers
     counters[0, NODES_END] = labels.size
@@ -244,7 +254,8 @@ def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.spar
     """Return the scorers of some labels, without biases, as rows of a matrix, which is sparse for a sparse head."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
-        return head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[labels, :d]
+        weights: np.ndarray = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[labels, :d]
+        return weights
     digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
     return scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))[labels]
 
@@ -371,7 +382,10 @@ def score_common(head, x, scores):
 
 @kernel
 def copy_labels(target, source, shares):
-    """Copy scorers to ``target``, which must have room, without weights below ``shares[label]`` of the largest."""
+    """Copy all scorers without weights below ``shares[label]`` times the label's largest weight.
+
+    Reads ``source``. Writes the models of ``target``, which must have room.
+    """
     target = by_reference(target)
     source = by_reference(source)
     for label in range(source.counters[0, NODES_END]):
@@ -465,7 +479,10 @@ def move_means(models, rows, labels, at):
 
 @kernel
 def forget_labels(models, first):
-    """Reset the scorers of the labels from ``first`` on to 0, and free their tables."""
+    """Reset the scorers of the labels from ``first`` on to 0, and free their tables.
+
+    Writes the models.
+    """
     models = by_reference(models)
     for label in range(first, models.counters[0, NODES_END]):
         release_model(models, ONLY_TREE, label)

@@ -5,4 +5,13 @@ from .dense_index import Allowed, DenseIndex
 from .lists import new_queries
 from .state import width_of
 
-__all__ = ["Allowed", "DenseIndex", "code_rotated", "encode_signs", "new_queries", "rotate", "score_codes", "width_of"]
+__all__ = [
+    "Allowed",
+    "DenseIndex",
+    "code_rotated",
+    "encode_signs",
+    "new_queries",
+    "rotate",
+    "score_codes",
+    "width_of",
+]

@@ -86,7 +86,10 @@ def _keep_large(state, j, work):
 
 @kernel
 def insert_slots(arrays, n):
-    """List the vectors written up to slot ``n`` while arrays have room; return the number in the index."""
+    """Add the vectors in the slots up to ``n``, of which the vectors and ids are written, to the lists.
+
+    Stops early if an array is full. Returns the number of vectors in the index.
+    """
     state = by_reference(arrays)
     vectors, totals = state.vectors, state.totals
     work = new_work(vectors.more.shape[1], state.signs.shape[1], state.routes.factors.size)
@@ -102,7 +105,10 @@ def insert_slots(arrays, n):
 
 @kernel
 def remove_ids(arrays, ids, first):
-    """Remove ``ids[first:]``, moving last vectors into free slots, while arrays have room; return how many."""
+    """Remove the vectors with ``ids[first:]``; return the number of ids removed, or fewer if an array is full.
+
+    The last vector moves into the slot of each removed vector.
+    """
     state = by_reference(arrays)
     vectors, totals = state.vectors, state.totals
     work = new_work(vectors.more.shape[1], state.signs.shape[1], state.routes.factors.size)

@@ -1,5 +1,7 @@
 """The effort that a target recall needs, measured on stored vectors while the index grows."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
