@@ -40,16 +40,7 @@ _SCALED_ROWS_WORTH_A_THREAD = 4096  # scaling fewer rows takes less time than st
 def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = None, n_threads: int = 1) -> forest.Rows:
     """Convert keys or queries to unit-length float32 rows.
 
-    Parameters
-    ----------
-    X : array-like or scipy.sparse matrix or array, shape (n_rows, n_features)
-        Real numbers.
-    sparse : bool, optional
-        Whether to return sparse rows; by default, rows are sparse if ``X`` is.
-    n_features : int, optional
-        The required width.
-    n_threads : int, default 1
-        Maximum number of threads.
+    By default, rows are sparse if ``X`` is. ``n_features`` is the required width, and ``n_threads`` the most threads.
     """
     form = _form_of(X, n_features)
     if form != forest.INVALID_CELLS:

@@ -330,13 +330,7 @@ def _clearly_best(scorers: AllScorers, rows: Rows, length: float) -> int | None:
 
 
 def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ``k`` best labels of each row and their scores. Ties go to the lowest label.
-
-    Returns
-    -------
-    labels : ndarray of int64, shape (n_rows, k)
-    scores : ndarray of float32, shape (n_rows, k)
-    """
+    """Return the ``k`` best labels of each row (int64) and their scores (float32). Ties go to the lowest label."""
     labels, found = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
     for first, scores in blocks_of_scores(scorers, rows):
         for start in range(0, scores.shape[0], scorers.rows_at_once):

@@ -259,16 +259,9 @@ class Client:
     ) -> None:
         """Send a change to the shards that own its keys.
 
-        Calls to the same shard run in order. ``new`` is the schema of new memories.
-
-        Raises
-        ------
-        NoAnswerError
-            If no shard answered in time. The change may still be made.
-        PartialChangeError
-            If the change was made in some shards only.
-        Exception
-            The error of a shard, if the change was made in no shard.
+        Calls to the same shard run in order. ``new`` is the schema of new memories. Raise NoAnswerError if no shard
+        answered in time, and PartialChangeError if the change was made in some shards only; it may still be made. Raise
+        the error of a shard if the change was made in none.
         """
         outcome = _Outcome()
         left = np.arange(len(keys))

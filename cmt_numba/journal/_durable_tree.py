@@ -281,14 +281,9 @@ class DurableTree(ContextualMemoryTree):
         self._journal.snapshot()
 
     def close(self) -> None:
-        """Write all changes to disk and close the folder. The tree can still be queried, but not changed.
+        """Write all changes to disk and close the folder, even if a change cannot be written (JournalError).
 
-        If the journal takes long to replay, a snapshot replaces it.
-
-        Raises
-        ------
-        JournalError
-            If a change cannot be written. The folder is closed even then.
+        The tree can still be queried, but not changed. If the journal takes long to replay, a snapshot replaces it.
         """
         self._journal.close()
 
@@ -349,15 +344,7 @@ class DurableTree(ContextualMemoryTree):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Raise TypeError, because a durable tree cannot load a file.
-
-        Use ``ContextualMemoryTree.load`` to load a file, or ``DurableTree(path)`` to open a folder.
-
-        Raises
-        ------
-        TypeError
-            Always.
-        """
+        """Raise TypeError: use ``ContextualMemoryTree.load`` for a file, or ``DurableTree(path)`` for a folder."""
         raise TypeError(
             "DurableTree cannot load a file: use ContextualMemoryTree.load(path), or DurableTree(path) to open a folder"
         )

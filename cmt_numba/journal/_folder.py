@@ -30,18 +30,12 @@ class Folder:
     """The folder of a writer, locked until it is closed. A missing folder is created.
 
     - ``path``: an empty folder, or the folder of a durable object. Its parent must exist.
-    - ``tables``: additional tables of the journal's database.
+    - ``tables``: additional tables of the journal's ``database``.
     - ``waits``: whether each commit waits for the disk.
     - ``timeout``: the time to wait for another writer, in seconds.
-    - ``database``: the database of the journal.
     - ``is_new``: whether the folder is empty. If so, call :meth:`create` first; otherwise, iterate over :meth:`entries`
       first.
     - ``base``: the number of the snapshot.
-
-    Raises
-    ------
-    FileFormatError
-        If the folder is damaged, its journal is lost, or it contains other files.
     """
 
     def __init__(

@@ -449,15 +449,10 @@ class Journal:
                 self._take_snapshot()
 
     def close(self) -> None:
-        """Write all changes to disk and close the folder. The object can still be queried, but not changed.
+        """Write all changes to disk and close the folder, even if a change cannot be written (JournalError).
 
-        If the journal takes long to replay, a snapshot replaces it. If a failed change could not be undone, nothing is
-        written.
-
-        Raises
-        ------
-        JournalError
-            If a change cannot be written. The folder is closed even then.
+        The object can still be queried, but not changed. If the journal takes long to replay, a snapshot replaces it.
+        If a failed change could not be undone, nothing is written.
         """
         if self._is_a_fork():
             self._refusal = CLOSED

@@ -139,14 +139,8 @@ def _span(interval: tuple[float, float]) -> str:
 def target_probabilities(policy: Any, log: Log) -> np.ndarray:
     """Return a policy's probability of each of ``log.allowed`` in each row of a log: shape (n, k).
 
-    Parameters
-    ----------
-    policy : object or callable
-        An object with ``probabilities(contexts, actions)``, such as a policy of :mod:`cmt_numba.bandits`, or a function
-        of contexts. The function returns one action per context, as a number or a name, or a probability for each
-        column of ``log.allowed``, shape (n, k).
-    log : Log
-        The log.
+    ``policy`` is an object with ``probabilities(contexts, actions)``, or a function of contexts that returns one action
+    per context, as a number or a name, or a probability for each column of ``log.allowed``.
     """
     contexts = np.ones((len(log), 1)) if log.contexts is None else log.contexts
     choices = log.choices()
