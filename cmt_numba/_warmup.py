@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
+import numpy as np
+
 KINDS = ("tree", "store", "classifier", "multilabel", "retriever", "bandit", "text", "sequences")
 """Kinds of objects that :func:`warmup` can compile kernels for."""
 
@@ -98,7 +100,6 @@ def _run_part(part: str) -> None:
 
 def make_calls(part: str) -> None:
     """Call the methods of a part with dense and sparse rows of float32 and float64."""
-    import numpy as np
     import scipy.sparse
 
     rng = np.random.default_rng(0)
@@ -119,8 +120,6 @@ def _insert(X: Any) -> None:
 
 
 def _tree(X: Any) -> None:
-    import numpy as np
-
     from .tree import ContextualMemoryTree
 
     bounded = ContextualMemoryTree(max_memories=_FEW, random_state=0)
@@ -174,8 +173,6 @@ def _classifier(X: Any) -> None:
 
 
 def _multilabel(X: Any) -> None:
-    import numpy as np
-
     from .estimators import CMTMultilabelClassifier
 
     Y = np.random.default_rng(0).random((_FEW, 5)) < 0.4
@@ -186,8 +183,6 @@ def _multilabel(X: Any) -> None:
 
 
 def _retriever(X: Any) -> None:
-    import numpy as np
-
     from .estimators import CMTRetriever
 
     for values in (np.random.default_rng(0).normal(size=(_FEW, 4)), [str(i) for i in range(_FEW)]):
@@ -200,8 +195,6 @@ def _retriever(X: Any) -> None:
 
 
 def _bandit(X: Any) -> None:
-    import numpy as np
-
     from .bandits import CMTBandit, LinUCB
 
     for keys in (None, X):
