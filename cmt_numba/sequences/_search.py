@@ -36,18 +36,18 @@ def blocks_of(space: Space) -> Blocks:
     return blocks
 
 
-class NearestForms(NamedTuple):
-    """Nearest sequences of each query, sorted by distance."""
+class Nearest(NamedTuple):
+    """Nearest points of each query, sorted by distance."""
 
-    points: np.ndarray  # int64 (queries, k), owners of the sequences, padded with -1
-    lengths: np.ndarray  # float32 (queries, k), distances, padded with infinity
+    points: np.ndarray  # int64 (queries, k), points or owners of sequences, padded with -1
+    lengths: np.ndarray  # float32 or float64 (queries, k), distances, padded with infinity
     n_computed: np.ndarray  # int64 (queries,), number of computed distances
 
 
-def nothing_found(queries: Space, k: int) -> NearestForms:
+def nothing_found(queries: Space, k: int) -> Nearest:
     """Return empty results for the ``k`` nearest sequences of each query."""
     n = queries.offsets.size - 1
-    return NearestForms(np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32), np.zeros(n, np.int64))
+    return Nearest(np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32), np.zeros(n, np.int64))
 
 
 @inner

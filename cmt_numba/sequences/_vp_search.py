@@ -30,14 +30,6 @@ class Nodes(NamedTuple):
     power: float  # power of distances for which the triangle inequality holds
 
 
-class Nearest(NamedTuple):
-    """Nearest points of each query, sorted by distance."""
-
-    points: np.ndarray  # int64 (queries, k), padded with -1
-    lengths: np.ndarray  # float64 (queries, k), distances, padded with infinity
-    n_computed: np.ndarray  # int64 (queries,), number of computed distances
-
-
 @inner
 def _raised(length, power):
     """Return ``length ** power`` if ``length`` is positive, and otherwise ``length``."""

@@ -12,9 +12,10 @@ from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
 from ._files import COSTS, SEQUENCES, check_saved, checked_costs
 from ._point_store import PointStore, number_of_points, space_of_rows
+from ._search import Nearest
 from ._spaces import Space, SpaceKind
 from ._vantage import distances_from, part, power_for
-from ._vp_search import Nearest, Nodes, search_nodes
+from ._vp_search import Nodes, search_nodes
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SHARE_GONE = 0.5  # maximum fraction of removed points before the tree is rebuilt
