@@ -36,6 +36,9 @@ class ContextualMemoryTree:
     saved while other threads use it. After a fork, which waits for the current change, parent and child may both use
     the tree.
 
+    If memory runs out, a change raises MemoryError. The trees are then valid and contain every memory, but may not have
+    learned all rows.
+
     Parameters
     ----------
     n_trees : int, default 1
@@ -303,11 +306,6 @@ class ContextualMemoryTree:
             leaves until they are rerouted. Sparse keys never move.
         progress : bool, default False
             Show a progress bar.
-
-        Raises
-        ------
-        MemoryError
-            If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
         forest = self._forest
         rows = forest.check_rows(X)
@@ -338,11 +336,6 @@ class ContextualMemoryTree:
             Reset the routers first. Use this only if the rows cover all memories. Memories stay in their leaves.
         progress : bool, default False
             Show a progress bar.
-
-        Raises
-        ------
-        MemoryError
-            If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
         rows = self._forest.check_rows(X)
         ids = checks.check_memory_ids(ids, rows.n_rows)
@@ -407,8 +400,6 @@ class ContextualMemoryTree:
         ------
         TypeError, ValueError
             If an argument or a reward is invalid. The tree keeps the effects of earlier blocks.
-        MemoryError
-            If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
         rows = self._forest.check_rows(X)
         how = engine.Supervision(
@@ -505,12 +496,7 @@ class ContextualMemoryTree:
         """Reorder the storage of memories for faster queries. Answers do not change.
 
         Memories are stored in the order of the leaves of the first tree. Call this after many inserts and before many
-        queries. Later changes gradually disturb the order.
-
-        Raises
-        ------
-        MemoryError
-            If memory runs out. Nothing has changed then. Compaction needs memory for a second copy of the keys.
+        queries. Later changes gradually disturb the order. This needs memory for a second copy of the keys.
         """
         engine.compact_memories(self._forest)
 
