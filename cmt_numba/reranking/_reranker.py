@@ -15,8 +15,17 @@ from .._validation import Flag, check_wanted
 from ..persistence import Contents, read_object, refusing, take, write_object
 from ..sequences import EditDistance
 from ..text import BM25Vectorizer, of_prefix, with_prefix
-from ._log import RewardLog, check_known_rewards, check_weights
-from ._models import check_model, default_model, fitted_model, improvement, model_arrays, read_model
+from ._models import (
+    RewardLog,
+    check_known_rewards,
+    check_model,
+    check_weights,
+    default_model,
+    fitted_model,
+    improvement,
+    model_arrays,
+    read_model,
+)
 from ._pairs import (
     FEATURES,
     NEEDS_VECTORIZER,
