@@ -53,6 +53,8 @@ class CMTBandit(Policy):
     - a bilinear map from contexts to keys,
     - the mean reward of the action and the number of its rewards.
 
+    Contexts are scaled to unit length. :meth:`act` remembers each decision under an id until :meth:`reward`.
+
     The bandit chooses the candidate with the largest upper confidence bound, or uses Thompson sampling. With
     probability ``epsilon`` it chooses uniformly among all allowed actions instead. Candidates depend only on earlier
     calls, so propensities are exact.
@@ -194,18 +196,6 @@ class CMTBandit(Policy):
         return None if self._feedback is None else self._feedback.model.learned()
 
     # Choosing
-
-    def act(self, contexts: Any = None, actions: Any = None) -> Chosen:
-        """Choose an action in each context, and remember the decision under an id until it is rewarded.
-
-        Parameters
-        ----------
-        contexts : array-like or sparse matrix, shape (n, n_features)
-            Contexts. They are scaled to unit length.
-        actions : array-like, optional
-            Allowed actions, as in :meth:`Policy.act`. By default all known actions.
-        """
-        return super().act(contexts, actions)
 
     def _act(self, contexts: Any, actions: Any) -> Chosen:
         rows = self._rows(contexts)
