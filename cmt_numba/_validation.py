@@ -5,7 +5,7 @@ Kernels have no bounds checks, so every array must pass these functions first.
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn, Protocol, get_origin
+from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import scipy.sparse
@@ -474,7 +474,7 @@ class Constrained:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         fields = inspect.get_annotations(cls, eval_str=True)
-        constrained = {name: field for name, field in fields.items() if get_origin(field) is Annotated}
+        constrained = {name: field for name, field in fields.items() if hasattr(field, "__metadata__")}
         cls._constraints = cls._constraints | {name: field.__metadata__[0] for name, field in constrained.items()}
         # Signatures and help show the plain types.
         cls.__annotations__ = fields | {name: field.__origin__ for name, field in constrained.items()}
