@@ -115,7 +115,7 @@ class WordModel(files.WithFields):
                     done_before += n
                     report(n)
         if not are_moderate(*self.vectors):
-            raise ValueError(f"the vectors diverged with learning_rate={options.learning_rate}: reduce it")
+            raise ValueError(f"the vectors diverged with learning_rate={options.learning_rate}: use a smaller value")
         self.n_learned = done_before
         self._own = None
         self._find_common(tokens, starts)
