@@ -120,6 +120,15 @@ def test_one_process_reads_a_folder_twice(kind: Kind, tmp_path: Path):
     opened(kind, tmp_path / "model", 1).close()
     with kind.open(tmp_path / "model", read_only=True) as one, kind.open(tmp_path / "model", read_only=True) as two:
         assert count(one) == count(two) > 0
+        assert answers(one) == answers(two)
+        with pytest.raises(JournalError, match="read-only; open it without read_only"):
+            kind.change(one, 1)
+        with kind.open(tmp_path / "model") as writer:  # readers do not lock the folder
+            kind.change(writer, 1)
+            assert count(one) < count(writer)
+    for closed in (one, writer):
+        with pytest.raises(JournalError, match="is closed"):
+            kind.change(closed, 2)
 
 
 @every_kind
@@ -207,10 +216,11 @@ def test_a_second_writer_waits(kind: Kind, tmp_path: Path):
     one = opened(kind, tmp_path / "model", 1)
     with pytest.raises(AlreadyOpenError, match="is already open in this or another process"):
         kind.open(tmp_path / "model")
+    kind.change(one, 1)
     closing = threading.Timer(0.2, one.close)
     closing.start()
     with kind.open(tmp_path / "model", timeout=60.0) as two:
-        kind.change(two, 1)
+        kind.change(two, 2)
         assert count(two) > count(one)
     closing.join()
     with pytest.raises(ValueError, match="refresh_every requires read_only"):

@@ -153,7 +153,7 @@ def test_an_empty_tree_is_restored(folder: Path, opened: Opened):
 def test_a_copy_is_a_tree_like_any_other(opened: Opened):
     tree = opened(**OPTIONS)
     tree.insert(dense_rows(30, 4))
-    for one in (pickle.loads(pickle.dumps(tree)), copy.deepcopy(tree)):
+    for one in (pickle.loads(pickle.dumps(tree)), copy.copy(tree), copy.deepcopy(tree)):
         assert type(one) is ContextualMemoryTree
         assert same(one, tree)
         one.insert(dense_rows(3, 4))
@@ -284,20 +284,6 @@ def test_a_snapshot_on_request(folder: Path, opened: Opened):
 # Refused calls
 
 
-def test_a_folder_is_open_once(folder: Path, opened: Opened):
-    tree = opened(**OPTIONS)
-    tree.insert(np.eye(4))
-    with pytest.raises(AlreadyOpenError, match="already open"):
-        DurableTree(folder)
-    command = f"from cmt_numba.journal import DurableTree; DurableTree({str(folder)!r})"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, env=environment)
-    assert "AlreadyOpenError" in result.stderr
-    tree.insert(np.eye(4))
-    tree.close()
-    assert len(opened()) == 8
-
-
 def test_a_closed_tree_answers_but_does_not_change(folder: Path, opened: Opened):
     with opened(**OPTIONS) as tree:
         tree.insert(np.eye(4))
@@ -400,42 +386,6 @@ def test_options_of_an_existing_tree(folder: Path, opened: Opened):
 
 
 # Failures in the middle of a change
-
-
-def test_a_full_disk(folder: Path, opened: Opened):
-    tree, rows = opened(**OPTIONS), dense_rows(50, 8)
-    tree.insert(rows)
-    pages = tree._journal.folder.database.run("PRAGMA page_count")
-    tree._journal.folder.database.run(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(JournalError, match=r"cannot be written to the journal: .*disk is full"):
-        tree.insert(dense_rows(1000, 8))
-    assert len(tree.query(rows).ids) == len(tree) == 50
-    assert tree.synced_sequence == tree.sequence == 1
-    tree.remove(0)
-    tree.close()
-    again = opened()
-    assert (len(again), again.sequence) == (49, 2)
-
-
-def test_a_note_that_could_not_be_written_comes_with_the_next_change(opened: Opened, monkeypatch: pytest.MonkeyPatch):
-    bounded = {**OPTIONS, "max_memories": 20, "eviction": "least_recently_returned"}
-    tree, rows = opened(**bounded), dense_rows(25, 8)
-    tree.insert(rows[:20])
-    twin = ContextualMemoryTree(**bounded)
-    twin.insert(rows[:20])
-
-    def fail(*_: Any) -> None:
-        raise OSError("no space left")
-
-    database = tree._journal.folder.database
-    monkeypatch.setattr(database, "append", fail)
-    assert tree.query(rows[:5]).ids[:, 0].tolist() == twin.query(rows[:5]).ids[:, 0].tolist()
-    monkeypatch.undo()
-    tree.sync()
-    tree.close()
-    again = opened()
-    assert again.insert(rows[20:]).tolist() == twin.insert(rows[20:]).tolist()
-    assert sorted(again.ids) == sorted(twin.ids)  # the most recently returned ones are stored
 
 
 def test_an_interrupted_change(opened: Opened):

@@ -1,9 +1,7 @@
 """Folders of durable trees: ownership, read-only access, earlier versions, and returned memories."""
 
-import copy
 import errno
 import os
-import pickle
 import shutil
 import sqlite3
 import subprocess
@@ -39,20 +37,6 @@ def contents_of(folder: Path) -> dict[str, bytes]:
 
 
 # Reopening
-
-
-def test_a_replaced_memory_counts_as_returned(folder: Path):
-    rows, options = np.eye(6), {"max_memories": 3, "random_state": 0}
-    plain = ContextualMemoryTree(**options)
-    with DurableTree(folder, **options) as tree:
-        for each in (plain, tree):
-            each.insert(rows[:3])
-            each.replace([0], rows[3:4])
-            each.insert(rows[4:5])
-        assert sorted(tree.ids) == sorted(plain.ids) == [0, 2, 3]
-    with DurableTree(folder) as tree:
-        assert sorted(tree.ids) == [0, 2, 3]
-        assert same(tree, plain)
 
 
 @needs_jit
@@ -454,11 +438,3 @@ def test_names_of_operations_are_kept():
         ("draw", 1): set(),
         ("return", 1): {"ids"},
     }
-
-
-def test_a_copy_of_a_durable_tree_is_a_plain_one(folder: Path):
-    with DurableTree(folder, max_memories=3, random_state=0) as tree:
-        tree.insert(np.eye(3))
-        for one in (copy.copy(tree), copy.deepcopy(tree), pickle.loads(pickle.dumps(tree))):
-            assert type(one) is ContextualMemoryTree
-            assert same(one, tree)

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import pickletools
+import re
 import stat
 import subprocess
 import sys
@@ -269,9 +270,20 @@ def test_other_values_that_cannot_be_saved(tmp_path: Path):
 
 
 def test_pickles_hold_only_arrays_and_parameters(things: dict[str, Any]):
-    opcodes = pickletools.genops(pickle.dumps(things["sparse forest"], protocol=2))
-    names = {argument for opcode, argument, _ in opcodes if opcode.name == "GLOBAL"}
+    names = globals_of(pickle.dumps(things["sparse forest"], protocol=2))
     assert all(name.startswith(("numpy", "copyreg", "_codecs", "__builtin__", "cmt_numba.tree ")) for name in names)
+
+
+def globals_of(pickled: bytes) -> set[str]:
+    return {str(argument) for operation, argument, _ in pickletools.genops(pickled) if operation.name == "GLOBAL"}
+
+
+def test_pickles_refer_to_public_classes_only(things: dict[str, Any]):
+    tree = things["dense"]
+    for thing in (*things.values(), (tree.query(np.eye(5)), tree.leaves())):
+        ours = {name for name in globals_of(pickle.dumps(thing, protocol=2)) if name.startswith("cmt_numba")}
+        assert ours
+        assert not [name for name in ours if re.search(r"[. ]_", name)]
 
 
 @needs_jit

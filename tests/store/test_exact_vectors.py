@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from stores import true_scores
 
 from cmt_numba import MemoryStore
 from cmt_numba.store import METRICS
@@ -15,15 +16,6 @@ D = 6
 
 def drawn(n: int, seed: int = 0, magnitude: float = 1.0) -> np.ndarray:
     return (np.random.default_rng(seed).normal(size=(n, D)) * magnitude).astype(np.float32)
-
-
-def true_scores(metric: str, Q: np.ndarray, X: np.ndarray) -> np.ndarray:
-    Q, X = Q.astype(float), X.astype(float)
-    if metric == "euclidean":
-        return -np.sqrt(((Q[:, None] - X[None]) ** 2).sum(axis=2))
-    if metric == "cosine":
-        Q, X = (A / np.linalg.norm(A, axis=1, keepdims=True) for A in (Q, X))
-    return np.einsum("ij,kj->ik", Q, X)
 
 
 def check_answers(store: MemoryStore, metric: str, Q: np.ndarray, X: np.ndarray, k: int = 10) -> None:

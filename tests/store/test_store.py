@@ -14,39 +14,19 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stores import BAD_CALLS, X2, filled, true_scores, vectors
 
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import JournalError
-from cmt_numba.store import METRICS, DuplicateKeyError
+from cmt_numba.store import METRICS
 from cmt_numba.store._results import Unread
 from cmt_numba.store._state import StoreState
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
-D = 8
-
-
-def vectors(n: int, seed: int = 0) -> np.ndarray:
-    random = np.random.default_rng(seed)
-    return (random.normal(size=(n, D)) * random.uniform(0.2, 3, size=(n, 1))).astype(np.float32)
-
-
-def true_scores(metric: str, Q: np.ndarray, X: np.ndarray) -> np.ndarray:
-    Q, X = Q.astype(float), X.astype(float)
-    if metric == "euclidean":
-        return -np.linalg.norm(Q[:, None] - X[None], axis=2)
-    if metric == "cosine":
-        Q, X = (A / np.linalg.norm(A, axis=1, keepdims=True) for A in (Q, X))
-    return Q @ X.T
 
 
 def check(store: MemoryStore) -> None:
     store.check_invariants()
-
-
-def filled(n: int = 60, metric: str = "cosine", **options: Any) -> MemoryStore:
-    store = MemoryStore(metric=metric, random_state=0, **options)
-    store.add([f"k{i}" for i in range(n)], vectors(n), [{"n": i, "odd": i % 2 == 1} for i in range(n)])
-    return store
 
 
 @pytest.fixture
@@ -73,17 +53,6 @@ def test_scores_and_order_are_those_of_the_metric(metric: str, form: str):
     got = store.get([50, 3]).vectors
     np.testing.assert_allclose(got.toarray() if form == "sparse" else got, X[[50, 3]], rtol=1e-4, atol=1e-5)
     check(store)
-
-
-def test_distances_far_from_the_origin_are_exact():
-    X = vectors(50) + 1000
-    store = MemoryStore(metric="euclidean", random_state=0)
-    store.add(range(50), X)
-    answers = store.query(X[:5] + np.float32(0.01), 3)
-    assert answers.keys[:, 0].tolist() == [0, 1, 2, 3, 4]
-    np.testing.assert_allclose(
-        answers.scores[:, 0], true_scores("euclidean", X[:5] + np.float32(0.01), X[:5]).diagonal(), rtol=0.01
-    )
 
 
 def test_answers_are_filled_up_or_say_what_is_missing(store: MemoryStore):
@@ -201,41 +170,7 @@ def test_keys_are_held_once(store: MemoryStore):
     check(store)
 
 
-X2 = vectors(2)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        (lambda s: s.add(["a", "k1"], X2), DuplicateKeyError, "'k1' is; use upsert"),
-        (lambda s: s.add(["a", "k1"], X2), KeyError, "k1"),
-        (lambda s: s.add(["a", "k1"], X2), ValueError, "k1"),
-        (lambda s: s.add(["a", "a"], X2), ValueError, "occurs twice"),
-        (lambda s: s.upsert(["a", "a"], X2), ValueError, "occurs twice"),
-        (lambda s: s.add([1, 2], X2), TypeError, "strings like those in the store"),
-        (lambda s: s.add(["a"], X2), ValueError, "2 rows of X, got 1"),
-        (lambda s: s.add(["a", "b"], X2[:, :5]), ValueError, "8 features"),
-        (lambda s: s.add(["a", "b"], X2 * 0), ValueError, "zeros: row 0"),
-        (lambda s: s.add(["a", "b"], X2 * np.inf), ValueError, "finite"),
-        (lambda s: s.add(["a", "b"], X2, [{}]), ValueError, "2 keys"),
-        (lambda s: s.upsert(["k1", "b"], X2, [{}, {"a": {1}}]), TypeError, "position 1"),
-        (lambda s: s.delete(["k1", "b"]), KeyError, "but 'b' is not"),
-        (lambda s: s.delete(["k1", "k1"]), ValueError, "twice"),
-        (lambda s: s.delete([]), ValueError, "at least one"),
-        (lambda s: s.get(["k1", "b"]), KeyError, "but 'b' is not"),
-        (lambda s: s.get([True]), TypeError, "got True"),
-        (lambda s: s.query(X2 * 0), ValueError, "zeros"),
-        (lambda s: s.query(X2, 0), ValueError, "k must be"),
-        (lambda s: s.query(X2, target_recall=2), ValueError, "target_recall"),
-        (lambda s: s.query(X2, where=3.5), TypeError, "keys must be"),
-        (lambda s: s.query(X2, where={"a": {1: 2}}), ValueError, "unknown operator"),
-        (lambda s: s.create_index('a"'), ValueError, "quotation"),
-        (lambda s: s.feedback(X2, ["k1", "b"], [1, 1]), KeyError, "but 'b' is not"),
-        (lambda s: s.feedback(X2, ["k1"], [1]), ValueError, "keys must have shape"),
-        (lambda s: s.feedback(X2, ["k1", "k2"], [1, 2]), ValueError, "between 0 and 1"),
-        (lambda s: s.feedback(X2, ["k1", "k2"], [1]), ValueError, "rewards must have shape"),
-    ],
-)
+@BAD_CALLS
 def test_bad_input_is_refused_before_anything_changes(call: Any, error: type[Exception], words: str):
     store = filled()
     before = store.query(vectors(9, 5), 60)
@@ -310,32 +245,6 @@ CHANGES: dict[str, Any] = {
 def everything(store: MemoryStore) -> tuple[list[Any], bytes, list[Any]]:
     items = store.get(sorted(store))
     return items.keys, items.vectors.tobytes(), items.payloads
-
-
-@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("method", ["insert", "replace"])
-def test_a_failure_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, method: str, late: bool, error: type[BaseException]
-):
-    store = filled(metric="inner_product")
-    before, answers = everything(store), store.query(vectors(5, 1), 4)
-    original = getattr(StoreState, method)
-
-    def failing(*args: Any, **kwargs: Any) -> Any:
-        if late:
-            original(*args, **kwargs)
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(StoreState, method, failing)
-        with pytest.raises(error):
-            CHANGES[method](store)
-    check(store)
-    assert everything(store) == before
-    np.testing.assert_array_equal(store.query(vectors(5, 1), 4).keys, answers.keys)
-    store.add(["z"], vectors(1, 8))
-    assert store.query(vectors(1, 8), 1).keys.shape == (1, 1)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -575,26 +484,6 @@ def test_memories_are_counted(store: MemoryStore):
     assert store.count() == 60
     assert store.count({"odd": True}) == 30
     assert store.count(["k1", "k2"]) == 2
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
-def test_an_unusable_vector_changes_nothing(bad: float):
-    store = MemoryStore(random_state=0)
-    store.add(["a", "b"], np.eye(2))
-    with pytest.raises(ValueError, match="row 1"):
-        store.upsert(["a", "c"], [[1.0, 1.0], [bad, 0.0]])
-    assert sorted(store) == ["a", "b"]
-    np.testing.assert_array_equal(store.get(["a"]).vectors, [[1.0, 0.0]])
-
-
-def test_keys_of_another_type_are_refused():
-    store = MemoryStore(random_state=0)
-    store.add(["a", "b"], np.eye(2))
-    with pytest.raises(TypeError, match="keys must be strings like those in the store"):
-        store.upsert([1], np.eye(2)[:1])
-    store.delete(["a", "b"])
-    store.add([1], np.eye(2)[:1])
-    assert list(store) == [1]
 
 
 def test_a_new_store_in_memory_does_not_query_its_database(monkeypatch: pytest.MonkeyPatch):

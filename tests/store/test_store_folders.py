@@ -12,11 +12,10 @@ from failures import failing
 from journals import crashed, execute
 
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
-from cmt_numba.journal import AlreadyOpenError, Journal, JournalError
+from cmt_numba.journal import Journal, JournalError
 from cmt_numba.journal._database import EntryDatabase
 from cmt_numba.store import METRICS
 from cmt_numba.store._records import WITH
-from cmt_numba.store._state import StoreState
 
 D = 8
 
@@ -201,20 +200,6 @@ def test_a_store_that_cannot_be_opened_again_can_be_queried_and_recovers(
     assert "x" in store
 
 
-@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_a_failure_half_way_changes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, error: Any):
-    before = contents(store)
-    with monkeypatch.context() as patch:
-        insert = StoreState.insert
-        patch.setattr(StoreState, "insert", lambda self, X, words: (insert(self, X), (_ for _ in ()).throw(error)))
-        with pytest.raises(error):
-            store.upsert(["k1", "x"], vectors(2, 2))
-    assert contents(store) == before
-    store.upsert(["k1", "x"], vectors(2, 2))
-    with MemoryStore(crashed(Path(str(store.path)))) as again:
-        assert contents(again) == contents(store)
-
-
 def test_opening_a_store_does_not_read_all_keys(store: MemoryStore, folder: Path):
     n_before = len(store)
     store.add([f"more{i}" for i in range(200)], vectors(200, 6))
@@ -252,20 +237,6 @@ def test_check_invariants_finds_damage_that_opening_does_not_read(store: MemoryS
     execute(folder, "UPDATE records SET payload = '{' WHERE id = 3")
     with MemoryStore(folder) as again, pytest.raises(InvariantError, match="payloads that are not valid JSON"):
         again.check_invariants()
-
-
-def test_a_store_is_open_once(store: MemoryStore, folder: Path):
-    with pytest.raises(AlreadyOpenError, match="already open"):
-        MemoryStore(folder)
-    store.close()
-    with MemoryStore(folder, read_only=True) as reading:
-        assert reading.query(vectors(1), 1).keys[0, 0] == "k0"
-        assert reading.get("k1").payloads == [{"n": 1}]
-        with pytest.raises(JournalError, match="read-only"):
-            reading.add(["x"], vectors(1))
-        assert len(reading) == 30
-    with pytest.raises(JournalError, match="closed"):
-        reading.query(vectors(1))
 
 
 # Folders

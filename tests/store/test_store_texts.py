@@ -338,9 +338,10 @@ def test_folders_files_and_readers(tmp_path: Path):
 def test_a_failure_changes_nothing(
     error: Any, operation: str, in_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    with filled(path=tmp_path / "store" if in_folder else None) as store:
+    with filled(path=tmp_path / "store" if in_folder else None, metric="inner_product") as store:
         store.add("t", texts="only words")
         before, original = contents(store), getattr(StoreState, operation)
+        found = store.query(np.eye(5), 4).keys.tolist()
 
         def fail(*arguments: Any, **others: Any) -> None:
             original(*arguments, **others)
@@ -352,6 +353,7 @@ def test_a_failure_changes_nothing(
                 with pytest.raises(error):
                     store.upsert(["a", "t", "x"], X, texts=["red", "green", "blue"])
             assert contents(store) == before
+            assert store.query(np.eye(5), 4).keys.tolist() == found
             store.check_invariants()
         store.upsert(["a", "t", "x"], texts=["red", "green", "blue"])
         store.check_invariants()

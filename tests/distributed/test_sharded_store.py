@@ -1,0 +1,200 @@
+"""Sharded stores on a substitute for Ray without processes: contents, filters, texts, and invalid arguments."""
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from local_ray import use_local_ray
+from stores import BAD_CALLS, filled, vectors
+
+from cmt_numba import MemoryStore
+from cmt_numba.distributed import ClusterError, ShardedStore
+from cmt_numba.distributed._topology import Topology
+
+N = 10_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_processes() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        use_local_ray(patch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def one() -> MemoryStore:
+    """Return a store without shards, which no test changes."""
+    return filled(N)
+
+
+@pytest.fixture(scope="module")
+def sharded(without_processes: None, one: MemoryStore) -> Iterator[ShardedStore]:
+    """Return a sharded store with the same memories, which no test changes."""
+    with ShardedStore(3, random_state=0) as store:
+        store.add(list(one), one.get(list(one)).vectors, one.get(list(one)).payloads)
+        yield store
+
+
+def test_prepared_filters_find_what_one_store_finds(one: MemoryStore, sharded: ShardedStore):
+    Q = vectors(20, 3)
+    for given in ({"where": {"n": {"lt": 300}}}, {"keys": ["k5", "k77", "k9999"]}):
+        expected, found = (store.query(Q, 3, store.filter(**given), target_recall=1.0) for store in (one, sharded))
+        np.testing.assert_array_equal(found.keys, expected.keys)
+    prepared = sharded.filter(keys=["k5"])
+    assert [sharded.query(Q[:1], 1, prepared).keys[0, 0] for _ in range(2)] == ["k5", "k5"]
+    with pytest.raises(KeyError, match="'nobody'"):
+        sharded.filter(keys=["k5", "nobody"])
+    with pytest.raises(TypeError, match="either where or keys"):
+        sharded.filter()
+
+
+def test_shards_count_measure_and_check_themselves(one: MemoryStore, sharded: ShardedStore):
+    assert 0.9 <= sharded.recall(vectors(50, 3), 5) <= 1.0
+    for where in (None, {"n": {"lt": 300}}, ["k5", "k77"]):
+        assert sharded.count(where) == one.count(where)
+    assert sharded.max_items is None
+    sharded.check_invariants()
+
+
+def test_contents_of_a_sharded_store(one: MemoryStore, sharded: ShardedStore):
+    assert len(sharded) == N
+    assert set(sharded) == set(one)
+    assert "k3" in sharded
+    assert not any(key in sharded for key in ("k", 3, True, "\0", None))
+    keys = ["k9", "k1", "k9", "k5000"]
+    expected, found = one.get(keys), sharded.get(keys)
+    assert found.keys == keys
+    np.testing.assert_array_equal(found.vectors, expected.vectors)
+    assert found.payloads == expected.payloads
+    assert (sharded.n_features, sharded.metric, sharded.path) == (8, "cosine", None)
+    assert len(sharded.shards) == 3
+    sizes = [facts.n_memories for facts in sharded._client.survey().facts.values()]
+    assert min(sizes) > 0.8 * N / 3
+
+
+def test_recall_is_no_lower_by_default(one: MemoryStore, sharded: ShardedStore):
+    Q = vectors(100, 2)
+    true = one.query(Q, 10, target_recall=1.0).keys
+    recalls = [
+        np.mean([np.isin(row, right).mean() for row, right in zip(store.query(Q, 10).keys, true, strict=True)])
+        for store in (one, sharded)
+    ]
+    assert recalls[1] >= recalls[0] - 0.005
+
+
+def test_memories_are_deleted_by_a_filter():
+    with ShardedStore(2, random_state=0, max_items=1000) as store:
+        store.add(range(60), vectors(60), [{"n": i % 3} for i in range(60)])
+        assert store.delete(where={"n": 1}) == 20
+        assert store.delete(where={"n": 1}) == 0
+        assert store.delete([0, 2]) == 2
+        assert set(store) == {i for i in range(60) if i % 3 != 1} - {0, 2}
+        assert store.max_items == 1000
+        for given in ({}, {"keys": [3], "where": {"n": 0}}):
+            with pytest.raises(TypeError, match="either where or keys"):
+                store.delete(**given)
+
+
+@BAD_CALLS
+def test_bad_input_is_refused_before_anything_changes(
+    sharded: ShardedStore, call: Callable[[ShardedStore], Any], error: type[Exception], words: str
+):
+    with pytest.raises(error, match=words):
+        call(sharded)
+    assert len(sharded) == N
+    assert "a" not in sharded
+
+
+def test_a_copy_finds_entirely_new_shards():
+    with ShardedStore(1) as store:
+        store.add(["a", "b"], vectors(2))
+        copies = [pickle.loads(pickle.dumps(store)) for _ in range(3)]
+        store.add_shard()
+        store.remove_shard("shard-000")
+        nowhere = Topology(1, ("shard-009",), ("shard-009",))  # the copy has no handle of its actor
+        copies[1]._client.topology = nowhere
+        assert copies[0].query(vectors(2), 1).keys.ravel().tolist() == ["a", "b"]
+        assert copies[1].query(vectors(2), 1).keys.ravel().tolist() == ["a", "b"]
+        copies[2].upsert("c", vectors(1, 1))
+        assert [copy.shards for copy in copies] == [("shard-001",)] * 3
+        assert "c" in store
+        copies[1]._client.topology = nowhere._replace(version=store._client.topology.version)
+        with pytest.raises(ClusterError, match="shard-009 has no actor"):  # and there are no later shards
+            copies[1].query(vectors(1), 1)
+
+
+WORDS = ["red", "green", "blue", "apple", "pear", "car", "house", "door", "window", "E17"]
+
+
+def notes(n: int) -> list[str]:
+    rng = np.random.default_rng(5)
+    return [" ".join(rng.choice(WORDS, rng.integers(1, 7))) for _ in range(n)]
+
+
+def add_notes(store: Any) -> Any:
+    """Add memories with vectors and texts, with texts only, and with vectors only."""
+    texts, X = notes(60), vectors(60)
+    store.add([f"both{i}" for i in range(30)], X[:30], [{"n": i} for i in range(30)], texts[:30])
+    store.add([f"text{i}" for i in range(30)], texts=texts[30:])
+    store.upsert([f"vector{i}" for i in range(30)], X[30:])
+    return store
+
+
+def assert_same_answers(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+    scores = np.round(expected.scores, 4)
+    for row in range(len(expected)):  # memories with equal scores may be in any order
+        for score in np.unique(scores[row, :-1]):
+            same = scores[row] == score
+            if not same[-1]:
+                assert set(found.keys[row, same]) == set(expected.keys[row, same])
+
+
+def test_texts_in_shards_are_found_as_in_one_store(tmp_path: Path):
+    one, Q = add_notes(MemoryStore(random_state=0)), vectors(5, 2)
+    queries = ["red apple", "E17", "a house", "pear", "?"]
+    with ShardedStore(2, tmp_path / "notes", random_state=0) as store:
+        add_notes(store)
+        for shards in (2, 3):
+            for X, texts, where in ((None, queries, None), (Q, queries, None), (None, queries, {"n": {"lt": 20}})):
+                expected = one.query(X, 6, where, 1.0, texts)
+                found = store.query(X, 6, where, 1.0, texts)
+                assert_same_answers(found, expected)
+                given = {result.key: result.text for row in expected for result in row}
+                assert all(result.text == given.get(result.key, result.text) for row in found for result in row)
+            if shards == 2:
+                store.add_shard()  # moves texts and memories without vectors
+        assert_same_answers(store.query(Q, 6, target_recall=1.0), one.query(Q, 6, target_recall=1.0))
+        keys = ["text3", "both4", "vector5"]
+        found, expected = store.get(keys), one.get(keys)
+        np.testing.assert_array_equal(found.vectors, expected.vectors)
+        assert (found.texts, found.payloads) == (expected.texts, expected.payloads)
+        assert store.get(["text1"]).vectors is None
+        store.feedback(Q[:1], [["both1", "text1", None]], [[1.0, 0.0, np.nan]])
+        store.feedback(Q[:1], ["text1"], [1.0])  # learns nothing
+        store.feedback(None, [["text1", "both4", "vector5"]] * 2, [1.0, 1.0], texts=["unheard of", "unheard"])
+        assert set(store.query(texts="unheard", k=2).keys[0]) == {"text1", "both4"}
+        for call, words in (
+            (lambda: store.add(["x"]), "pass vectors X, texts, or both"),
+            (lambda: store.query(k=1), "pass vectors X, texts, or both"),
+            (lambda: store.add(["x"], texts=["!"]), "texts must contain words"),
+            (lambda: store.query(Q[:1], texts=["a", "b"]), "texts"),
+        ):
+            with pytest.raises((TypeError, ValueError), match=words):
+                call()
+
+
+def test_an_encoder_computes_the_vectors_of_shards():
+    def encode(texts: list[str]) -> np.ndarray:
+        return np.array([[len(text), text.count("e") + 1.0] for text in texts], np.float32)
+
+    texts = notes(12)
+    with ShardedStore(2, random_state=0, encoder=encode) as store:
+        store.add(range(12), texts=texts)
+        np.testing.assert_array_equal(store.get([7]).vectors, encode(texts[7:8]))
+        one = MemoryStore(encoder=encode, random_state=0)
+        one.add(range(12), texts=texts)
+        assert_same_answers(store.query(texts=texts[:4], k=3), one.query(texts=texts[:4], k=3))
