@@ -15,6 +15,7 @@ KINDS = ("tree", "store", "classifier", "multilabel", "retriever", "bandit", "te
 
 _FORMS = ("dense", "sparse")
 _FEW = 60  # number of rows, enough to split leaves and to train
+_MANY = 1_100  # number of rows, enough for a store to search only the nearest lists of its index
 _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -32,8 +33,8 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
     kinds : iterable of str, default all
         The kinds of objects to compile kernels for: "tree" (:class:`ContextualMemoryTree`), "store"
         (:class:`MemoryStore`), "classifier" (:class:`CMTClassifier`), "multilabel" (:class:`CMTMultilabelClassifier`),
-        "retriever" (:class:`CMTRetriever`), "bandit" (:mod:`cmt_numba.bandits`), "text" (:class:`SubwordVectors` and
-        :class:`FastTextClassifier`), "sequences" (:mod:`cmt_numba.sequences`).
+        "retriever" (:class:`CMTRetriever`), "bandit" (:mod:`cmt_numba.bandits`), "text" (:class:`TextClassifier`,
+        :class:`SubwordVectors` and :class:`FastTextClassifier`), "sequences" (:mod:`cmt_numba.sequences`).
     n_jobs : int, optional
         Number of parallel processes; by default the number of processors.
     progress : bool, optional
@@ -156,6 +157,10 @@ def _store(X: Any) -> None:
     store = MemoryStore(random_state=0)
     store.add(keys, X, texts=[f"text {i}" for i in keys])
     store.query(X[:1], 3, texts=["text 1"])
+    many = list(range(_MANY))
+    store = MemoryStore(random_state=0)
+    store.add(many, X[[i % _FEW for i in many]])
+    store.query(X, 3)
 
 
 def _classifier(X: Any) -> None:
@@ -209,12 +214,16 @@ def _bandit(X: Any) -> None:
 
 
 def _text(X: Any) -> None:
-    from .text import FastTextClassifier, SubwordVectors
+    from .text import FastTextClassifier, SubwordVectors, TextClassifier
 
     texts = [f"word{i % 7} word{i % 3}" for i in range(_FEW)]
     for method in ("skipgram", "cbow"):
         SubwordVectors(4, method=method, min_count=1, n_epochs=1, random_state=0).fit(texts)
     FastTextClassifier(4, n_epochs=1, random_state=0).fit(texts, [i % 5 for i in range(_FEW)]).predict(texts)
+    classifier = TextClassifier(random_state=0).fit(texts, [i % 5 for i in range(_FEW)])
+    classifier.partial_fit(texts[:1], [5])
+    classifier.predict(texts)
+    classifier.remove([0])
 
 
 def _sequences(X: Any) -> None:

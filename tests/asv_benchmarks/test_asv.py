@@ -33,12 +33,8 @@ def monkeypatch() -> Iterator[pytest.MonkeyPatch]:
 def benchmarks(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, ModuleType]]:
-    """Import the benchmarks once, for they have kernels, without the cache that they choose for Numba.
-
-    Leave them little to grow.
-    """
+    """Import the benchmarks once, for they have kernels, and leave them little to grow."""
     monkeypatch.setattr(sys, "path", [str(ROOT / "asv_benchmarks"), *sys.path])
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     monkeypatch.chdir(tmp_path_factory.mktemp("benchmarks"))  # where they keep trees for each other
     names = [path.stem for path in sorted((ROOT / "asv_benchmarks" / "benchmarks").glob("[!_]*.py"))]
     modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}

@@ -168,17 +168,6 @@ def test_inaccurate_inverses_are_recomputed(monkeypatch: pytest.MonkeyPatch):
 # Of all policies
 
 
-def test_propensities_are_those_of_the_actions_chosen(policy: Policy):
-    run(policy, 10)
-    X = contexts(30)
-    probabilities = policy.probabilities(X)
-    assert np.all(probabilities >= 0)
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-12)
-    actions, propensities = policy.act(X)
-    np.testing.assert_array_equal(propensities, probabilities[np.arange(30), actions])
-    assert np.all(propensities > 0)
-
-
 @settings(max_examples=30)
 @given(st.sampled_from(list(CASES)), st.integers(0, 2**32 - 1))
 def test_probabilities_sum_to_one_over_the_actions_allowed(name: str, seed: int):
@@ -189,11 +178,14 @@ def test_probabilities_sum_to_one_over_the_actions_allowed(name: str, seed: int)
         mask = rng.random((n, 5)) < 0.6
         mask[np.arange(n), rng.integers(0, 5, n)] = True
         X = rng.normal(size=(n, 3)) * 10.0 ** rng.integers(-4, 5)
+        mask = None if rng.random() < 0.3 else mask
         probabilities = policy.probabilities(X, mask)
+        assert np.all(probabilities >= 0)
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-12)
-        assert np.all(probabilities[~mask] == 0)
+        assert mask is None or np.all(probabilities[~mask] == 0)
         actions, propensities = policy.act(X, mask)
         np.testing.assert_array_equal(propensities, probabilities[np.arange(n), actions])
+        assert np.all(propensities > 0)
         policy.learn(X, actions, rng.random(n), propensities)
 
 

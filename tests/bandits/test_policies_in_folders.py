@@ -64,12 +64,7 @@ def test_a_policy_goes_on_after_a_crash(kind: Any, options: dict[str, Any], tmp_
     with kind.open(tmp_path / "two", n_actions=3, **options) as two:
         assert play(two, 6, 12) == play(twin, 6, 12)
         np.testing.assert_array_equal(two.probabilities(X), twin.probabilities(X))
-    with kind.open(tmp_path / "two", read_only=True) as reader:
-        with pytest.raises(JournalError, match="is read-only"):
-            reader.act(X[:1])
-        assert reader.n_rewards == 12
-    with pytest.raises(JournalError, match="is closed"):
-        two.act(X[:1])
+        assert two.n_rewards == 12
     with pytest.raises(FileFormatError, match="must contain an object of type"):
         (LinUCB if kind is not LinUCB else UCB1).open(tmp_path / "two")
     with pytest.raises(ValueError, match="n_actions must be 3"):

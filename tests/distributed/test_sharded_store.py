@@ -1,4 +1,4 @@
-"""Sharded stores on a substitute for Ray without processes: contents, filters, texts, and invalid arguments."""
+"""Sharded stores on a substitute for Ray without processes: contents, changes, texts, and invalid arguments."""
 
 import pickle
 from collections.abc import Callable, Iterator
@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from local_ray import use_local_ray
 from stores import BAD_CALLS, filled, vectors
 
 from cmt_numba import MemoryStore
 from cmt_numba.distributed import ClusterError, ShardedStore
 from cmt_numba.distributed._topology import Topology
+from cmt_numba.journal import AlreadyOpenError, JournalError
 
 N = 10_000
 
@@ -198,3 +200,74 @@ def test_an_encoder_computes_the_vectors_of_shards():
         one = MemoryStore(encoder=encode, random_state=0)
         one.add(range(12), texts=texts)
         assert_same_answers(store.query(texts=texts[:4], k=3), one.query(texts=texts[:4], k=3))
+
+
+def test_changes_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("cmt_numba.distributed._client._ROWS_AT_ONCE", 50)
+    path, X = tmp_path / "store", scipy.sparse.csr_array(np.maximum(vectors(300), 0))
+    options: dict[str, Any] = {"random_state": 0}
+    with (
+        ShardedStore(2, path, "inner_product", **options) as store,
+        MemoryStore(None, "inner_product", **options) as one,
+    ):
+        assert store.query(X[:2], 2).keys.tolist() == [[None, None]] * 2
+        for each in (store, one):
+            each.add(range(200), X[:200], [{"n": i} for i in range(200)])
+            each.create_index("n")
+            each.upsert(np.arange(190, 250), X[240:300])
+            each.delete(np.arange(30))
+            assert each.learned() is None
+            each.feedback(X[100:103], [[100, 101], [None, 102], [103, None]], np.ones((3, 2)))
+            learned = each.learned()
+            assert learned is not None
+            assert learned.n_rewards == pytest.approx(3.0, abs=0.1)
+            explained = [(result.key, result.score) for result in each.explain(X[[120]], 4)]
+            assert explained == [(result.key, result.score) for result in each.query(X[[120]], 4)[0]]
+        assert sorted(store) == sorted(one)
+        expected, found = one.get(range(30, 250)), store.get(range(30, 250))
+        np.testing.assert_allclose(found.vectors.toarray(), expected.vectors.toarray(), rtol=1e-4, atol=1e-5)
+        assert found.payloads == expected.payloads
+        assert store.query(X[:60], 3, {"n": {"lt": 60}}).keys.dtype == np.int64
+        store.save(tmp_path / "saved")
+        with pytest.raises(FileExistsError):
+            store.save(tmp_path / "saved")
+        with pytest.raises(AlreadyOpenError, match="already open"):
+            ShardedStore(path=path, timeout=1.0)
+        answers = store.query(X, 5, target_recall=1.0)
+    with pytest.raises(JournalError, match="closed"):
+        store.query(X)
+    with pytest.raises(ValueError, match="n_shards must be 2"):
+        ShardedStore(3, path)
+    for again in (ShardedStore(path=path), ShardedStore.load(tmp_path / "saved")):
+        with again:
+            assert len(again) == 220
+            same = again.query(X, 5, target_recall=1.0)
+            np.testing.assert_array_equal(same.keys, answers.keys)
+            np.testing.assert_array_equal(same.scores, answers.scores)
+
+
+def test_a_move_that_failed_is_finished_when_the_folder_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    keys, Q = [f"k{i}" for i in range(400)], vectors(5, 1)
+    store = ShardedStore(1, tmp_path / "store", random_state=0)
+    store.add(keys, vectors(400), [{"n": i} for i in range(400)])
+    store.create_index("n")
+    expected = store.query(Q, 400, target_recall=1.0)
+    ask = store._client.actors.ask
+
+    def fail(method: str, *arguments: Any) -> Any:
+        if method == "give":
+            raise ClusterError("ended")  # after the folder and the shards have recorded the move
+        return ask(method, *arguments)
+
+    monkeypatch.setattr(store._client.actors, "ask", fail)
+    with pytest.raises(ClusterError, match="ended"):
+        store.add_shard()
+    store.close()
+    with ShardedStore(path=tmp_path / "store") as store:
+        assert store.shards == ("shard-000", "shard-001")
+        assert sorted(store) == sorted(keys)
+        made_alike = store._client.actors.ask("options", dict.fromkeys(store.shards, ())).values
+        assert made_alike["shard-000"] == made_alike["shard-001"]
+        assert made_alike["shard-001"][1] == [("n",)]
+        np.testing.assert_array_equal(store.query(Q, 400, target_recall=1.0).keys, expected.keys)
+        assert min(facts.n_memories for facts in store._client.survey().facts.values()) > 50

@@ -188,6 +188,7 @@ RULES = (
 )
 
 
+@cache
 def violations() -> set[tuple[str, str]]:
     """Return the violations of the rules, each with its room."""
     return {found for rule in RULES for found in rule()}

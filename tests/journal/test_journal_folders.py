@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,7 @@ def test_other_processes_read_while_one_writes(folder: Path):
         reader = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         while reader.poll() is None:
             tree.insert(X)
+            time.sleep(0.005)
         lines, errors = reader.communicate()
     assert reader.returncode == 0, errors  # a slow reader also writes that it compiles
     seen = [tuple(map(int, line.split())) for line in lines.splitlines()]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structure import MODULES
+from structure import MODULES, parsed
 
 MOST_PARAMETERS = 8
 
@@ -14,7 +14,7 @@ MOST_PARAMETERS = 8
 def functions(kind: str) -> Iterator[tuple[Path, Any]]:
     """Yield the functions that a decorator has marked, each with its module."""
     for path in MODULES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             marks = node.decorator_list if isinstance(node, ast.FunctionDef) else []
             if any(isinstance(mark, ast.Name) and mark.id == kind for mark in marks):
                 yield path, node

@@ -2,8 +2,6 @@
 
 import math
 import pickle
-import re
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from plain_bm25 import bm25
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
@@ -30,27 +29,6 @@ DOCUMENTS = [
 QUERIES = ["the small light", "word word of the beginning", "nothing known here: unseen"]
 
 words = st.lists(st.sampled_from(list("abcdefg")), max_size=12).map(" ".join)
-
-
-def tokens(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
-
-
-def bm25(documents: list[str], queries: list[str], k1: float, b: float, k3: float) -> np.ndarray:
-    """Return the BM25 score of each document for each query, computed term by term."""
-    terms = [Counter(tokens(document)) for document in documents]
-    mean_length = sum(sum(counts.values()) for counts in terms) / len(documents)
-    scores = np.zeros((len(queries), len(documents)))
-    for row, query in enumerate(queries):
-        for term, n in Counter(tokens(query)).items():
-            n_with = sum(term in counts for counts in terms)
-            idf = math.log(1 + (len(documents) - n_with + 0.5) / (n_with + 0.5))
-            for column, counts in enumerate(terms):
-                if term in counts:
-                    tf, length = counts[term], sum(counts.values())
-                    saturated = tf / (tf + k1 * (1 - b + b * length / mean_length))
-                    scores[row, column] += idf * saturated * n * (k3 + 1) / (n + k3)
-    return scores
 
 
 def dense(matrix: Any) -> np.ndarray:

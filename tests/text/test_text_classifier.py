@@ -1,10 +1,6 @@
 """TextClassifier: learning, forgetting, probabilities, explanations, files and folders."""
 
-import os
 import pickle
-import signal
-import subprocess
-import sys
 import threading
 from functools import partial
 
@@ -512,25 +508,3 @@ def test_missing_classes_are_named():
     for missing in ([None], ["a", None], [None, 3]):
         with pytest.raises(ValueError, match="is None"):
             TextClassifier().fit(["a text", "another"][: len(missing)], missing)
-
-
-KILLED = """
-import os, signal, sys
-from cmt_numba.text import TextClassifier
-classifier = TextClassifier.open(sys.argv[1], random_state=0)
-classifier.fit(["rain and wind", "sun and clouds", "a song", "an album"], ["w", "w", "m", "m"])
-for i in range(3):
-    classifier.partial_fit([f"goal number {i}"], ["s"])
-    print(i, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path / "folder")], env=os.environ, capture_output=True, text=True
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    with TextClassifier.open(tmp_path / "folder") as classifier:
-        assert classifier.n_texts_ == 4 + len(done.stdout.split())
-        assert classifier.predict(["a goal"]).tolist() == ["s"]
