@@ -1,4 +1,4 @@
-"""Compare ``MemoryStore`` with other vector indexes; time changes and threads."""
+"""Compare ``MemoryStore`` with other vector indexes and reward learners; time changes and threads."""
 
 from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
@@ -35,6 +35,8 @@ from shared.vectors import (
 )
 from tabulate import tabulate
 from topics import hybrid as hybrid_searches
+from topics import rewards as rewards_of_streams
+from topics import vibe
 
 from cmt_numba import MemoryStore
 from cmt_numba.text import BM25Vectorizer
@@ -513,6 +515,8 @@ def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: Any) -> Any:
     return positions if isinstance(chosen, slice) else chosen[positions]
 
 
+commands.include(rewards_of_streams.commands)
+commands.include(vibe.commands)
 main = commands.main
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_every_subcommand_has_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     names = {path.stem for path in (ROOT / "asv_benchmarks").glob("*.py")}
-    assert names == {"bandits", "classifiers", "nearest", "rewards", "scale", "stores", "texts", "vibe"}
+    assert names == {"bandits", "classifiers", "nearest", "scale", "stores", "texts"}
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
     for name in names:
         script = load_script(f"asv_benchmarks/{name}.py")
@@ -194,7 +194,7 @@ def test_synthetic_sets(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_store_is_a_method_of_vibe(run: Callable[..., str], tmp_path: Path):
-    shown = run("vibe", "single", "--data", str(tmp_path), "--n", "1500", "--k", "20", "--sets", "scattered")
+    shown = run("stores", "singles", "--data", str(tmp_path), "--n", "1500", "--k", "20", "--sets", "scattered")
     recalls = [float(line.split()[2]) for line in shown.splitlines() if "CMTStore" in line]
     assert len(recalls) == 4
     assert min(recalls) > 0.7

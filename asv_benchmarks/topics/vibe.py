@@ -60,7 +60,7 @@ class CMTStore:
     argument("--k", type=int, default=100, help="results of each query"),
     argument("--sets", nargs="+", default=["clusters", "low rank", "scattered", "texts"]),
 )
-def single(options: argparse.Namespace) -> None:
+def singles(options: argparse.Namespace) -> None:
     """Print recall and queries per second of single queries in one thread, as VIBE measures them.
 
     Needs tabulate; hnswlib is optional.
@@ -96,9 +96,3 @@ def single(options: argparse.Namespace) -> None:
             graph.set_ef(ef)
             note(lambda row, graph=graph: graph.knn_query(row, k, num_threads=1)[0][0], f"hnswlib(ef={ef})")
     print(tabulate(rows, ["set", "method", f"recall at {k}", "queries/s"], floatfmt=("", "", ".3f", ",.0f")))
-
-
-main = commands.main
-
-if __name__ == "__main__":
-    main()

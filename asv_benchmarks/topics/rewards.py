@@ -110,9 +110,3 @@ def _compared(tasks: list[Task], k: int, noise: float, options: argparse.Namespa
         milliseconds = np.mean([one.milliseconds for one in outcomes])
         table.append([name, *np.mean([one.figures for one in outcomes], axis=0), loss, np.mean(lead), milliseconds])
     return table
-
-
-main = commands.main
-
-if __name__ == "__main__":
-    main()
