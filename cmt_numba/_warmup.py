@@ -13,6 +13,7 @@ import numpy as np
 KINDS = ("tree", "store", "classifier", "multilabel", "retriever", "bandit", "text", "sequences")
 """Kinds of objects that :func:`warmup` can compile kernels for."""
 
+_OTHERS = ("store", "text", "sequences")  # need hardly any kernels of trees
 _FORMS = ("dense", "sparse")
 _FEW = 60  # number of rows, enough to split leaves and to train
 _MANY = 1_100  # number of rows, enough for a store to search only the nearest lists of its index
@@ -65,7 +66,7 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
 
 
 def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:
-    """Run the first part, whose kernels all parts need, and then the other parts in parallel."""
+    """Run the parts in parallel: those that need the kernels of the first part after it, the others at once."""
     from tqdm import tqdm
 
     hidden = None if progress is None else not progress  # None: only on a terminal
@@ -73,15 +74,16 @@ def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:
         tqdm(total=len(parts), desc="compiling", disable=hidden, file=sys.stderr) as bar,
         ThreadPoolExecutor(n_jobs) as pool,
     ):
-        for together in (parts[:1], parts[1:]):
-            processes = [pool.submit(_run_part, part) for part in together]
-            try:
-                for process in as_completed(processes):
-                    process.result()
-                    bar.update()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        processes = [pool.submit(_run_part, part) for part in parts[:1] + [part for part in parts if part in _OTHERS]]
+        try:
+            processes[0].result()
+            processes += [pool.submit(_run_part, part) for part in parts[1:] if part not in _OTHERS]
+            for process in as_completed(processes):
+                process.result()
+                bar.update()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _run_part(part: str) -> None:

@@ -4,6 +4,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -71,6 +72,12 @@ def start_of(file: bytes, name: str) -> int:
     return places(parsed(file)[0], PREAMBLE.unpack_from(file)[-1])[name][0]
 
 
+@lru_cache(100)
+def sum_of(array: bytes) -> int:
+    """Return the checksum of an array, once for all files that contain it."""
+    return zlib.crc32(array)
+
+
 def sealed(described: Any, arrays: list[bytes], *, lie: bool = False, version: int = FORMAT_VERSION) -> bytes:
     """Return a file with this header and arrays, and correct checksums. ``lie`` keeps the checksums of the header."""
     entries = described.get("arrays") if isinstance(described, dict) else None
@@ -83,7 +90,7 @@ def sealed(described: Any, arrays: list[bytes], *, lie: bool = False, version: i
         places.append((end + 63) // ALIGNMENT * ALIGNMENT)
         end = places[-1] + len(array)
         if i < len(entries) and not lie:
-            entries[i] |= {"crc32": zlib.crc32(array)}
+            entries[i] |= {"crc32": sum_of(array)}
     header = json.dumps(described).encode("ascii").ljust(room)
     file = bytearray(PREAMBLE.pack(MAGIC, version, zlib.crc32(header), len(header)) + header)
     for place, array in zip(places, arrays, strict=True):

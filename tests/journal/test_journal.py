@@ -2,11 +2,8 @@
 
 import copy
 import inspect
-import os
 import pickle
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -293,46 +290,6 @@ def test_a_closed_tree_answers_but_does_not_change(folder: Path, opened: Opened)
         with pytest.raises(JournalError, match="closed; open it again"):
             act()
     assert len(tree) == 4
-
-
-FORKING = """
-import os, sys
-import numpy as np
-from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
-
-trees = []
-for end in ("close", "exit"):
-    folder = os.path.join(sys.argv[1], end)
-    tree = DurableTree(folder, random_state=0)
-    trees.append(tree)
-    tree.insert(np.eye(4))
-    process = os.fork()
-    if process == 0:
-        try:
-            tree.insert(np.eye(4))
-        except JournalError as error:
-            assert "opened by the parent" in str(error)
-            try:
-                DurableTree(folder)
-            except AlreadyOpenError:
-                if end == "close":
-                    tree.close()
-                sys.exit(7)  # this releases everything
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
-    tree.remove(1)
-os._exit(0)  # without closing
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_fork_leaves_the_tree_to_its_parent(folder: Path, opened: Opened):
-    """SQLite in the child would believe that it owns the journal."""
-    folder.mkdir()
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    subprocess.run([sys.executable, "-c", FORKING, str(folder)], check=True, env=environment)
-    for end in ("close", "exit"):
-        assert sorted(opened(folder / end).ids) == [0, 2, 3]
 
 
 def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened):

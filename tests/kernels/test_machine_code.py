@@ -12,6 +12,7 @@ from pathlib import Path
 import numba
 import pytest
 from conftest import ROOT, needs_jit
+from structure import MODULES, parsed
 
 from cmt_numba._jit import machine_code
 from cmt_numba._jit.machine_code import stamp_of
@@ -97,7 +98,7 @@ def compiled_functions(module: ast.Module) -> list[ast.FunctionDef]:
 
 def test_kernels_depend_on_their_own_room_and_the_foundations():
     # The stamp of a kernel covers these files only.
-    modules = {path: ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
+    modules = {path: parsed(path) for path in MODULES}
     elsewhere = []
     n_kernels = 0
     for path, module in modules.items():
