@@ -1,7 +1,5 @@
 """The Contextual Memory Tree: a learned, online key-value memory."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from typing import Any, Self
@@ -567,7 +565,7 @@ class ContextualMemoryTree:
         engine.restore_pickled(self._forest, state["fields"], state["arrays"])
 
     @changes  # read-only, but blocks changes meanwhile
-    def _twin(self) -> ContextualMemoryTree:
+    def _twin(self) -> "ContextualMemoryTree":
         """Return an independent copy, which gives the same results as this tree for the same calls."""
         twin = ContextualMemoryTree.__new__(ContextualMemoryTree)
         twin._forest = self._forest.copy()

@@ -1,7 +1,5 @@
 """``Forest``: a forest's state and lock, its random streams, and the division of work into steps and threads."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import partial
@@ -199,7 +197,7 @@ class Forest:
             self._finisher = forests.finisher_of(self.allocated().parameters, self.view())
         return self._finisher
 
-    def copy(self) -> Forest:
+    def copy(self) -> "Forest":
         """Return an independent copy with the same future results. No other thread may change the forest meanwhile."""
         with self.lock.instant:  # exclude queries that draw random numbers
             twin = Forest(self.options, self.n_threads, self.streams.copy())

@@ -1,7 +1,5 @@
 """Validation and conversion of contexts, actions, rewards and propensities."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +37,7 @@ class Choices(NamedTuple):
         """Number of allowed actions per row: int64, shape (rows,)."""
         return self.offsets[1:] - self.offsets[:-1]
 
-    def part(self, first: int, stop: int) -> Choices:
+    def part(self, first: int, stop: int) -> "Choices":
         """Return the choices of rows ``first:stop``."""
         offsets, pairs = self.between(first, stop)
         return Choices(offsets, self.actions[pairs], (stop - first, self.shape[1]), self.places[pairs])

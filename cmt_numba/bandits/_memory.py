@@ -1,7 +1,5 @@
 """The memory of a bandit: action keys, rewarded contexts, and decisions that wait for a reward."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ridge regressions of rewards on dense or sparse contexts, one for each action."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -35,7 +33,7 @@ class ActionRidges(NamedTuple):
         return {name: getattr(self.weights, name) for name in ("data", "indices", "indptr")}
 
     @classmethod
-    def read(cls, arrays: Arrays, n_actions: int, n_features: int) -> ActionRidges:
+    def read(cls, arrays: Arrays, n_actions: int, n_features: int) -> "ActionRidges":
         """Return saved weights. Raise InvariantError if they are invalid."""
         shape = n_actions, n_features + 1
         if "weights" in arrays:

@@ -1,7 +1,5 @@
 """Calls to the actors of shards, with a deadline and a limit on pending calls."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
@@ -41,8 +39,8 @@ class SentCalls(NamedTuple):
 
     method: str
     calls: Mapping[str, tuple[Any, ...]]  # calls[shard]: the arguments
-    peers: dict[str, list[Peer]]  # peers[shard]: the actors that have not been called yet
-    refs: dict[Any, tuple[str, Peer]]  # refs[reference]: the shard and the actor that a Ray reference belongs to
+    peers: "dict[str, list[Peer]]"  # peers[shard]: the actors that have not been called yet
+    refs: "dict[Any, tuple[str, Peer]]"  # refs[reference]: the shard and the actor that a Ray reference belongs to
     full: list[str]  # shards without room for another pending call before the deadline
     deadline: float
     kind: tuple[Any, ...]  # calls of the same kind need the same compiled kernels

@@ -1,7 +1,5 @@
 """The client of a sharded store, which sends calls to shards and repeats them if the topology has changed."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -281,7 +279,7 @@ class Client:
         outcome.raise_what_failed(keys)
 
     def _make(
-        self, topology: Topology, name: str, changes: list[ShardChange], kind: tuple[Any, ...], outcome: _Outcome
+        self, topology: Topology, name: str, changes: list[ShardChange], kind: tuple[Any, ...], outcome: "_Outcome"
     ) -> np.ndarray:
         """Send changes to shards. Return the positions of keys whose shards rejected the topology."""
         actors, rounds = self.actors, _in_rounds(changes)

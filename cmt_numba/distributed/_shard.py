@@ -1,7 +1,5 @@
 """The actor of a store's shard."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -33,7 +31,7 @@ class OpenShard(NamedTuple):
     """The store of an open shard, with its requests, moves and replicas."""
 
     store: MemoryStore
-    requests: Requests
+    requests: "Requests"
     moves: Moves
     followers: Followers
 

@@ -1,7 +1,5 @@
 """String ids of stored examples."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 
@@ -23,7 +21,7 @@ class ExampleNames:
         self._ids.update(zip(names, ids, strict=True))
         self._names.update(zip(ids, names, strict=True))
 
-    def copied(self) -> ExampleNames:
+    def copied(self) -> "ExampleNames":
         """Return a copy that can change without changing this object."""
         other = copy.copy(self)
         other._ids, other._names = dict(self._ids), dict(self._names)

@@ -5,8 +5,6 @@ rows, and a row could not say how large it was. Features are therefore centered 
 and a constant feature, whose weight is the intercept, is appended.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -57,7 +55,7 @@ class FeatureScales(NamedTuple):
         varies = deviations > _CONSTANT * np.abs(self.means)
         return np.divide(1.0, deviations, out=np.zeros_like(deviations), where=varies)
 
-    def refreshed(self) -> FeatureScales:
+    def refreshed(self) -> "FeatureScales":
         """Return scales that use the latest measurement."""
         return self._replace(center=self.means.copy(), inverse=self.inverse_measured(), n_used=self.n_rows)
 

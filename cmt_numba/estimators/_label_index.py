@@ -4,8 +4,6 @@ A query scores all labels by matrix products, the labels in the nearest cluster 
 inverted index. The choice depends on the number of labels and on parameters, never on the other rows of a batch.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import partial
@@ -167,7 +165,7 @@ class LabelIndex(files.WithFields):
     @classmethod
     def new(
         cls, options: LabelOptions, rows: Rows, n_labels: int, loss: int, learning_rate: float, *, of_sets: bool
-    ) -> LabelIndex:
+    ) -> "LabelIndex":
         """Return an empty index for rows like ``rows`` and about ``n_labels`` labels."""
         n_trees, leaf_multiplier = options.n_trees, options.leaf_multiplier
         if n_trees is None:
@@ -186,7 +184,7 @@ class LabelIndex(files.WithFields):
         index.scores_all = by_default and not of_sets and n_labels <= index.most_scored
         return index
 
-    def copied(self) -> LabelIndex:
+    def copied(self) -> "LabelIndex":
         """Return a copy that can learn without changing this index."""
         other = copy.copy(self)
         other.tree = self.tree._twin()
@@ -471,7 +469,7 @@ class LabelIndex(files.WithFields):
             self._bounds = digest, heads.label_bounds(self.head.postings, biases)
         return self._bounds[1]
 
-    def prepare_like(self, former: LabelIndex, options: LabelOptions) -> None:
+    def prepare_like(self, former: "LabelIndex", options: LabelOptions) -> None:
         """Fill the caches that ``former`` has filled, so that readers do not wait for them."""
         if former._layout is not None and self.n_labels > 0:
             self.all_scorers(options, _ROWS_WORTH_A_LAYOUT)

@@ -4,8 +4,6 @@ Each label has its own linear support vector machine (``_heads/binary_svm.py``).
 rarer labels from the rows for which they are candidates.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
@@ -100,7 +98,7 @@ class MultilabelModel(files.WithFields):
         pair: np.ndarray | None,
         *,
         is_output_sparse: bool,
-    ) -> MultilabelModel:
+    ) -> "MultilabelModel":
         """Return an empty model for a first batch and about ``n_labels`` labels. It standardises dense tables."""
         rows, _, weights, lengths = batch
         index, examples = LabelIndex.new(options, rows, n_labels, int(heads.HeadLoss.MIRA), 1.0, of_sets=True), None
@@ -126,7 +124,7 @@ class MultilabelModel(files.WithFields):
             return self.pair
         return np.arange(self.n_columns) if self.names is None else self.names
 
-    def copied(self) -> MultilabelModel:
+    def copied(self) -> "MultilabelModel":
         """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
         other.index = self.index.copied()
@@ -139,7 +137,7 @@ class MultilabelModel(files.WithFields):
             roll_back(self.examples._forest)
         self.index.roll_back(self.column_of_label.size)
 
-    def prepare_like(self, former: MultilabelModel, options: MultilabelOptions) -> None:
+    def prepare_like(self, former: "MultilabelModel", options: MultilabelOptions) -> None:
         """Fill the caches that ``former`` has filled, so that readers do not wait for them."""
         self.index.prepare_like(former.index, options)
 

@@ -4,8 +4,6 @@ In a search by key, the index holds the memories' keys. In a search by value, it
 searches for the value predicted from its key.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any, Protocol
 
@@ -61,7 +59,7 @@ class ValueExpectation(files.WithFields):
     def __init__(self, components: Components, learned: Expectation) -> None:
         self.components, self.map = components, learned
 
-    def copied(self) -> ValueExpectation:
+    def copied(self) -> "ValueExpectation":
         """Return a copy that can learn without changing this expectation."""
         return ValueExpectation(self.components, copy.deepcopy(self.map))
 
@@ -137,7 +135,7 @@ class RetrievalModel(files.WithFields):
         self.learned: LearnedSearch | None = None
 
     @classmethod
-    def new(cls, options: RetrievalOptions, rows: Rows, values: Any) -> RetrievalModel:
+    def new(cls, options: RetrievalOptions, rows: Rows, values: Any) -> "RetrievalModel":
         """Return an empty model for keys and values like these."""
         searches_values = options.search == "value" if options.search else values.ndim == 2
         seed = check_random_state(options.random_state).randint(2**31)
@@ -156,7 +154,7 @@ class RetrievalModel(files.WithFields):
         """Whether search is by "key" or by "value"."""
         return "key" if self.by_value is None else "value"
 
-    def copied(self) -> RetrievalModel:
+    def copied(self) -> "RetrievalModel":
         """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
         other.index, other.distinct, other.orders = (
@@ -173,7 +171,7 @@ class RetrievalModel(files.WithFields):
         self._forget_keys(np.setdiff1d(self.index.ids, self.memories.keys))
         self.distinct = self.distinct.only(self.memories.keys)
 
-    def prepare_like(self, _former: RetrievalModel, _options: RetrievalOptions) -> None:
+    def prepare_like(self, _former: "RetrievalModel", _options: RetrievalOptions) -> None:
         """Do nothing: queries need no caches."""
 
     def has_much_due(self, _n_rows: int, _options: RetrievalOptions) -> bool:

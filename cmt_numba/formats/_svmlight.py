@@ -1,7 +1,5 @@
 """Readers for svmlight (libsvm) files and for files of the Extreme Classification Repository."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -102,7 +100,7 @@ class ExtremeSource(Source):
             reason = f"has {n_seen} rows, but its header states {n_rows}; use a complete copy"
             raise FormatError(self.path, reason)
 
-    def _parsed(self, block: LineBlock, rules: _Rules) -> Batch:
+    def _parsed(self, block: LineBlock, rules: "_Rules") -> Batch:
         # scikit-learn skips blank lines, but in this format they are rows without labels and features.
         batch = _parsed(self.path, block._replace(data=_BLANK.sub(b"0:0", block.data)), rules)
         if batch.y is not None and batch.y.shape[1] > (rules.n_labels or 0):
@@ -159,7 +157,7 @@ def _parsed(path: Path, block: LineBlock, rules: _Rules) -> Batch:
     return Batch(X, _as_y(labels, rules), block.position)
 
 
-def _parsed_slowly(path: Path, block: LineBlock, rules: _Rules) -> Iterator[_Row]:
+def _parsed_slowly(path: Path, block: LineBlock, rules: _Rules) -> "Iterator[_Row]":
     for number, line in enumerate(block.data.splitlines(), block.first_line):
         try:
             row = _parsed_line(line, rules)
@@ -175,7 +173,7 @@ class _Shape(NamedTuple):
     n_features: int
     several_labels: bool
 
-    def of_block(self, source: Source, block: LineBlock) -> _Shape:
+    def of_block(self, source: Source, block: LineBlock) -> "_Shape":
         """Return the shape after reading a block. Malformed lines raise errors later, in :func:`_parsed`."""
         end, several = self.n_features, self.several_labels
         for number, line in enumerate(block.data.splitlines(), block.first_line):

@@ -1,7 +1,5 @@
 """Reader for Vowpal Wabbit text files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from math import isfinite
@@ -72,7 +70,7 @@ class VowpalSource(Source):
                 n_labels = y.shape[1]
             yield Batch(X, y, block.position)
 
-    def _parsed(self, block: LineBlock, options: ReadOptions) -> Iterator[_Line]:
+    def _parsed(self, block: LineBlock, options: ReadOptions) -> "Iterator[_Line]":
         for number, line in enumerate(block.data.splitlines(), block.first_line):
             if not line.strip():
                 continue

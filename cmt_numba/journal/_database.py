@@ -1,7 +1,5 @@
 """The SQLite database of a journal, which stores numbered entries as bytes."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
@@ -69,7 +67,7 @@ class SharedConnection(sqlite3.Connection):
 
 
 _connections: weakref.WeakSet[SharedConnection] = weakref.WeakSet()
-_writers: weakref.WeakSet[EntryDatabase] = weakref.WeakSet()
+_writers: "weakref.WeakSet[EntryDatabase]" = weakref.WeakSet()
 
 
 def _leave_to_the_parent() -> None:
@@ -147,7 +145,7 @@ class EntryDatabase:
         self._process = os.getpid()
 
     @classmethod
-    def of_writer(cls, path: Path, tables: ExtraTables | None, *, waits: bool) -> EntryDatabase:
+    def of_writer(cls, path: Path, tables: ExtraTables | None, *, waits: bool) -> "EntryDatabase":
         """Open the file of a journal, or an empty file, for changes."""
         if not os.access(path, os.R_OK | os.W_OK):
             message = f"{path} cannot be written; open the folder with read_only=True"

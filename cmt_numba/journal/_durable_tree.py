@@ -1,7 +1,5 @@
 """``DurableTree``, a tree that is stored in a folder."""
 
-from __future__ import annotations
-
 import os
 import zlib
 from collections import deque
@@ -77,7 +75,7 @@ class _TreeForm(DurableForm):
     kind = "ContextualMemoryTree"
     unread = VALUES
 
-    def __init__(self, owner: DurableTree, options: dict[str, Any]) -> None:
+    def __init__(self, owner: "DurableTree", options: dict[str, Any]) -> None:
         self._owner, self._options, self._given = owner, options, ContextualMemoryTree(**options)
         self.journal: Journal | None = None  # None until the folder is open
         self.returned: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids of returned memories, not yet journaled

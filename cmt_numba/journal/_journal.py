@@ -1,7 +1,5 @@
 """``Journal``, which records the changes of an object in a folder and restores the object."""
 
-from __future__ import annotations
-
 import os
 import threading
 import weakref
@@ -44,7 +42,7 @@ class Durability(NamedTuple):
     refresh_every: float | None = None
     timeout: float = 0.0
 
-    def checked(self) -> Durability:
+    def checked(self) -> "Durability":
         """Return the validated options. Raise TypeError or ValueError if an option is invalid."""
         if self.refresh_every is not None and not self.read_only:
             raise ValueError("refresh_every requires read_only=True")

@@ -1,7 +1,5 @@
 """The log of a reranker, models that learn from it, and the estimated improvement."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,13 +24,13 @@ class RewardLog(NamedTuple):
     weights: np.ndarray | None  # float64 (n_queries,), or None for equal weights
 
     @classmethod
-    def of(cls, X: Any, of_query: np.ndarray, rewards: np.ndarray, weights: np.ndarray | None) -> RewardLog:
+    def of(cls, X: Any, of_query: np.ndarray, rewards: np.ndarray, weights: np.ndarray | None) -> "RewardLog":
         """Return a log of the pairs whose reward is not NaN."""
         known = np.flatnonzero(~np.isnan(rewards))
         queries, sizes = np.unique(of_query[known], return_counts=True)
         return cls(X[known], rewards[known], sizes, None if weights is None else weights[queries])
 
-    def followed_by(self, more: RewardLog) -> RewardLog:
+    def followed_by(self, more: "RewardLog") -> "RewardLog":
         """Return this log followed by ``more``."""
         both = [self.X, more.X]
         if scipy.sparse.issparse(self.X):
@@ -45,7 +43,7 @@ class RewardLog(NamedTuple):
         rewards = np.concatenate([self.rewards, more.rewards])
         return RewardLog(X, rewards, np.concatenate([self.sizes, more.sizes]), weights)
 
-    def of_queries(self, kept: np.ndarray) -> RewardLog:
+    def of_queries(self, kept: np.ndarray) -> "RewardLog":
         """Return the log of the queries selected by a boolean mask."""
         pairs = np.flatnonzero(np.repeat(kept, self.sizes))
         weights = None if self.weights is None else self.weights[kept]
@@ -62,7 +60,7 @@ class RewardLog(NamedTuple):
         return shape, arrays | parts
 
     @classmethod
-    def read(cls, shape: Any, arrays: dict[str, np.ndarray], n_features: int) -> RewardLog:
+    def read(cls, shape: Any, arrays: dict[str, np.ndarray], n_features: int) -> "RewardLog":
         """Return the log saved in ``arrays``. Raise InvariantError or ValueError if it is invalid."""
         if shape is None:
             X: Any = read_array("X", arrays, np.float32, n_axes=2)

@@ -5,8 +5,6 @@ Fern and Tadepalli, Learning for efficient retrieval of structured data with noi
 loss of a margin is ``log(1 + exp(-margin / scale))``, and its gradient is a weighted count of edits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any, NamedTuple, Self
 
@@ -210,7 +208,7 @@ class QueryExamples(NamedTuple):
     queries: Sequences
     answers: np.ndarray  # int64 (queries,), positions of the targets
 
-    def take(self, positions: np.ndarray) -> QueryExamples:
+    def take(self, positions: np.ndarray) -> "QueryExamples":
         """Return the examples at the given positions."""
         return QueryExamples(self.queries.take(positions), self.answers[positions])
 

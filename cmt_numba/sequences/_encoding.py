@@ -1,7 +1,5 @@
 """Alphabets, and sequences encoded as integers in one array."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +20,7 @@ class Sequences(NamedTuple):
         """Number of sequences."""
         return self.offsets.size - 1
 
-    def take(self, positions: np.ndarray) -> Sequences:
+    def take(self, positions: np.ndarray) -> "Sequences":
         """Return the sequences at the given positions."""
         offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[positions])])
         return Sequences(self.symbols[self.entries(positions)], offsets)
@@ -71,7 +69,7 @@ class Alphabet:
         self._characters: np.ndarray | None = None  # code of each code point, or -1; the last entry is -1
 
     @classmethod
-    def of(cls, *lists: list[Symbols]) -> Alphabet:
+    def of(cls, *lists: list[Symbols]) -> "Alphabet":
         """Return the alphabet of all symbols in lists of sequences, in order of first appearance."""
         return cls(dict.fromkeys(symbol for sequences in lists for sequence in sequences for symbol in sequence))
 

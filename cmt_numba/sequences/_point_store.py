@@ -1,7 +1,5 @@
 """Growing storage for points."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -63,7 +61,7 @@ class PointStore:
             self._space = space._replace(longest=longest, offsets=offsets, edits=edits, **of_symbols)
         self.n += n_new
 
-    def taken(self, places: np.ndarray) -> PointStore:
+    def taken(self, places: np.ndarray) -> "PointStore":
         """Return a store of the points at the given positions."""
         space = self.view()
         if space.kind != SpaceKind.EDIT:
@@ -73,7 +71,7 @@ class PointStore:
         longest, gaps = int(np.diff(kept.offsets).max(initial=0)), space.gaps[entries]
         return PointStore(space._replace(longest=longest, gaps=gaps, symbols=kept.symbols, offsets=kept.offsets))
 
-    def with_costs(self, costs: Costs) -> PointStore:
+    def with_costs(self, costs: Costs) -> "PointStore":
         """Return a store of the same points with other edit costs."""
         space = self.view()
         return PointStore(costs.points(Sequences(space.symbols, space.offsets), STORED))

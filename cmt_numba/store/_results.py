@@ -1,7 +1,5 @@
 """Results of queries, and items read by key."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -39,7 +37,7 @@ class Items(NamedTuple):
     texts: list[str | None]
     """The texts; None for memories without one."""
 
-    def first(self) -> Item:
+    def first(self) -> "Item":
         """Return the first memory."""
         vector = self.vectors
         if vector is not None:
@@ -77,7 +75,7 @@ class Results:
         there is no memory. For queries with texts, see :meth:`MemoryStore.query`.
     """
 
-    def __init__(self, keys: np.ndarray, scores: np.ndarray, payloads: Column = None, texts: Column = None) -> None:
+    def __init__(self, keys: np.ndarray, scores: np.ndarray, payloads: "Column" = None, texts: "Column" = None) -> None:
         self.keys = keys
         self.scores = scores
         self._found, self._found_texts = payloads, texts  # payloads are JSON texts
@@ -112,9 +110,9 @@ class Results:
     def __getitem__(self, rows: int) -> list[Result]: ...
 
     @overload
-    def __getitem__(self, rows: Any) -> Results: ...
+    def __getitem__(self, rows: Any) -> "Results": ...
 
-    def __getitem__(self, rows: Any) -> list[Result] | Results:
+    def __getitem__(self, rows: Any) -> "list[Result] | Results":
         if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
             columns = self.keys[rows].tolist(), self.scores[rows].tolist(), self._payloads[rows], self._texts[rows]
             return [

@@ -5,8 +5,6 @@ of them to build the inverted index again. Removed texts are skipped, and droppe
 and the mean length are those of the stored texts at the time of the query.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -36,11 +34,11 @@ class WordStatistics(NamedTuple):
     length: float  # total number of words
     frequencies: Mapping[int, int]  # the number of texts with each word
 
-    def of(self, words: list[int]) -> WordStatistics:
+    def of(self, words: list[int]) -> "WordStatistics":
         """Return the statistics with the frequencies of these words only."""
         return self._replace(frequencies={word: self.frequencies.get(word, 0) for word in words})
 
-    def __or__(self, other: WordStatistics) -> WordStatistics:
+    def __or__(self, other: "WordStatistics") -> "WordStatistics":
         """Return the statistics of these texts and of other texts, for the same words."""
         frequencies = {word: n + other.frequencies[word] for word, n in self.frequencies.items()}
         return WordStatistics(self.n_texts + other.n_texts, self.length + other.length, frequencies)

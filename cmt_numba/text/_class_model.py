@@ -1,7 +1,5 @@
 """The model behind FastTextClassifier: features, vectors and classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +51,7 @@ class ClassModel(files.WithFields):
     # Files
 
     @classmethod
-    def _of_fields(cls, values: dict[str, Any]) -> ClassModel:
+    def _of_fields(cls, values: dict[str, Any]) -> "ClassModel":
         """Return the model with these values."""
         model = cls(**values)
         features, (inputs, outputs), idf = model.features, model.vectors, model.idf

@@ -1,7 +1,5 @@
 """Scores of classes by the features of their texts: class sums with corrections."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,7 +48,7 @@ class ClassSums(files.WithFields):
         self.postings, self.totals, self.weights = postings, totals, GrowingColumns(stored)
 
     @classmethod
-    def learned(cls, texts: LabelledTexts, generator: np.random.Generator, later: np.ndarray = _NONE) -> ClassSums:
+    def learned(cls, texts: LabelledTexts, generator: np.random.Generator, later: np.ndarray = _NONE) -> "ClassSums":
         """Learn from all texts except those at the positions ``later``, which keep weight 0 until they are learned."""
         hashed, frequencies, labels, n_labels, importance = texts[:5]
         weighed = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
@@ -68,7 +66,7 @@ class ClassSums(files.WithFields):
     @classmethod
     def of_weights(
         cls, hashed: HashedTexts, weights: np.ndarray, labels: np.ndarray, n_labels: int, former: Any = None
-    ) -> ClassSums:
+    ) -> "ClassSums":
         """Return the sums of the weights.
 
         ``former`` contains the corrections to keep: ascending codes ``column * n_labels + label``, and their values.
@@ -138,7 +136,7 @@ class ClassSums(files.WithFields):
         if total > 0.0:
             kernels.raise_corrections(self.postings, text.columns, (by / total * shares).astype(np.float32), label)
 
-    def without(self, hashed: HashedTexts, kept: np.ndarray, labels: np.ndarray, places: np.ndarray) -> ClassSums:
+    def without(self, hashed: HashedTexts, kept: np.ndarray, labels: np.ndarray, places: np.ndarray) -> "ClassSums":
         """Return the sums without the removed texts.
 
         ``hashed`` and ``labels`` describe the remaining texts, and ``kept`` masks their entries in ``stored``.
@@ -183,7 +181,7 @@ class ClassSums(files.WithFields):
         )
 
     @classmethod
-    def _of_fields(cls, values: dict[str, Any]) -> ClassSums:
+    def _of_fields(cls, values: dict[str, Any]) -> "ClassSums":
         """Return the sums with these values. The caller counts the texts of each label."""
         columns, sizes, labels, squares = (values[name] for name in ("columns", "sizes", "labels", "squares"))
         sound = columns.shape == sizes.shape and sizes.sum(dtype=np.int64) == labels.size

@@ -1,7 +1,5 @@
 """Hashed features of texts (words, pairs of words and n-grams of characters) and their weights."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -26,7 +24,7 @@ class HashedTexts(NamedTuple):
     columns: np.ndarray  # int32
     counts: np.ndarray  # float32
 
-    def rows(self, rows: slice) -> HashedTexts:
+    def rows(self, rows: slice) -> "HashedTexts":
         """Return the features of the texts ``rows.start`` to ``rows.stop``."""
         starts = self.starts[rows.start : rows.stop + 1]
         here = slice(starts[0], starts[-1])
@@ -50,7 +48,7 @@ class DocumentFrequencies(files.WithFields):
         self.counts, self.n_texts = counts, n_texts
 
     @classmethod
-    def of(cls, hashed: HashedTexts) -> DocumentFrequencies:
+    def of(cls, hashed: HashedTexts) -> "DocumentFrequencies":
         """Count the texts with each feature."""
         counts = np.bincount(hashed.columns, minlength=N_KINDS * N_COLUMNS).astype(np.int32)
         return cls(counts, hashed.starts.size - 1)

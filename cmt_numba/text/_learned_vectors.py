@@ -1,7 +1,5 @@
 """Learned vectors of hashed features and of classes, whose products are scores."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,7 @@ class LearnedVectors(files.WithFields):
         self.vectors = vectors
 
     @classmethod
-    def learned(cls, texts: LabelledTexts, generator: np.random.Generator) -> LearnedVectors:
+    def learned(cls, texts: LabelledTexts, generator: np.random.Generator) -> "LearnedVectors":
         """Learn vectors from texts."""
         hashed, frequencies, labels, n_classes = texts[:4]
         n_rows = int(np.clip(np.unique(hashed.columns).size, *_N_ROWS))
@@ -80,7 +78,7 @@ class LearnedVectors(files.WithFields):
         score_classes(texts, self.vectors, np.empty(self.vectors.inputs.shape[1], np.float32), scores)
         return scores
 
-    def with_classes(self, places: np.ndarray, n_classes: int) -> LearnedVectors:
+    def with_classes(self, places: np.ndarray, n_classes: int) -> "LearnedVectors":
         """Return vectors for another set of classes.
 
         ``places[c]`` is the new position of class ``c``, or -1 if the class is removed. New classes get zeros.
@@ -89,14 +87,14 @@ class LearnedVectors(files.WithFields):
         outputs[places[places >= 0]] = self.vectors.outputs[places >= 0]
         return LearnedVectors(self.vectors._replace(outputs=outputs))
 
-    def copy(self) -> LearnedVectors:
+    def copy(self) -> "LearnedVectors":
         """Return an independent copy."""
         return LearnedVectors(FeatureVectors(*(array.copy() for array in self.vectors)))
 
     # Files
 
     @classmethod
-    def _of_fields(cls, values: dict[str, Any]) -> LearnedVectors:
+    def _of_fields(cls, values: dict[str, Any]) -> "LearnedVectors":
         """Return the vectors with these values."""
         inputs, outputs = values["vectors"]
         require(0 < len(inputs) < 2**31 and inputs.shape[1] > 0, "features must have vectors")

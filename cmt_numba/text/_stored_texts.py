@@ -1,7 +1,5 @@
 """The texts that a classifier stores, with their ids, labels and features."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -139,7 +137,7 @@ class StoredTexts(files.WithFields):
         at = np.repeat(first - starts[:-1], sizes) + np.arange(starts[-1])
         return HashedTexts(starts, self.hashed.columns[at], self.hashed.counts[at])
 
-    def only(self, positions: np.ndarray, labels: np.ndarray) -> StoredTexts:
+    def only(self, positions: np.ndarray, labels: np.ndarray) -> "StoredTexts":
         """Return a copy that contains only the texts at ``positions``, with new labels."""
         made = StoredTexts()
         made.texts, made.ids = ([kept[i] for i in positions] for kept in (self.texts, self.ids))
@@ -154,7 +152,7 @@ class StoredTexts(files.WithFields):
     # Files
 
     @classmethod
-    def _of_fields(cls, values: dict[str, Any]) -> StoredTexts:
+    def _of_fields(cls, values: dict[str, Any]) -> "StoredTexts":
         """Return the texts with these values."""
         made, n = cls(), len(values["texts"])
         made.texts, made.ids, made.next_slot = values["texts"], check_ids(values["ids"]), values["next_slot"]

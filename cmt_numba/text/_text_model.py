@@ -1,7 +1,5 @@
 """The model of a text classifier: stored texts, document frequencies and class scorers."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any
@@ -85,8 +83,8 @@ class TextModel(files.WithFields):
 
     @classmethod
     def learned(
-        cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator, former: TextModel | None = None
-    ) -> TextModel:
+        cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator, former: "TextModel | None" = None
+    ) -> "TextModel":
         """Return a model trained on the stored texts, whose classes are ``y``.
 
         It keeps the weights of the ``former`` model until the number of texts has doubled.
@@ -195,7 +193,7 @@ class TextModel(files.WithFields):
         is_stale = self.vectors is not None and n_since >= max(_FEWEST, _MANY * (n_all - self.n_since))
         return is_stale or n_more > _MANY * n_all
 
-    def learned_again(self, stored: StoredTexts, y: np.ndarray, new: np.ndarray) -> TextModel:
+    def learned_again(self, stored: StoredTexts, y: np.ndarray, new: np.ndarray) -> "TextModel":
         """Return a new model trained from scratch, except for the weights of its scorers.
 
         The classes of the texts at the positions ``new`` are their best classes.
@@ -267,7 +265,7 @@ class TextModel(files.WithFields):
                     text = hashed.rows(slice(i, i + 1))
                     self.sums.raise_score(text, self.frequencies, label, lack / weights[0])
 
-    def relabelled(self, positions: np.ndarray, y: np.ndarray) -> TextModel:
+    def relabelled(self, positions: np.ndarray, y: np.ndarray) -> "TextModel":
         """Return a model that has learned the texts at ``positions`` with the classes ``y`` instead."""
         stored, made = self.stored, self.without(positions)
         made.generator = copy.deepcopy(self.generator)
@@ -288,7 +286,7 @@ class TextModel(files.WithFields):
         """Return whether all texts must be learned again after ``n_more`` removals."""
         return self.n_removed + n_more > _MANY * len(self.stored)
 
-    def without(self, gone: np.ndarray) -> TextModel:
+    def without(self, gone: np.ndarray) -> "TextModel":
         """Return a model without the texts at the positions ``gone``, and without the classes that lose all texts."""
         stored = self.stored
         kept = np.delete(np.arange(len(stored)), gone)
@@ -375,7 +373,7 @@ class TextModel(files.WithFields):
     # Files
 
     @classmethod
-    def _of_fields(cls, values: dict[str, Any]) -> TextModel:
+    def _of_fields(cls, values: dict[str, Any]) -> "TextModel":
         """Return the model with these values."""
         model = super()._of_fields(values)
         model._name(model.names)

@@ -1,7 +1,5 @@
 """The model behind SubwordVectors: vectors, word counts and training."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Iterator
@@ -49,7 +47,7 @@ class WordModel(files.WithFields):
         self.common: np.ndarray | None = None  # direction that pooling="sif" removes
         self.generator = np.random.Generator(np.random.PCG64(check_seed(options.random_state)))
 
-    def copy(self) -> WordModel:
+    def copy(self) -> "WordModel":
         """Return an independent copy."""
         copied = copy.copy(self)
         copied.vocabulary = copy.deepcopy(self.vocabulary)
@@ -192,7 +190,7 @@ class WordModel(files.WithFields):
     # Files
 
     @classmethod
-    def _of_fields(cls, values: dict[str, Any]) -> WordModel:
+    def _of_fields(cls, values: dict[str, Any]) -> "WordModel":
         """Return the model with these values."""
         model = super()._of_fields(values)
         d, vocabulary, waiting = model.n_components, model.vocabulary, model.waiting

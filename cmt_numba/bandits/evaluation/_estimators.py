@@ -1,7 +1,5 @@
 """Estimators of a policy's value from the log of another policy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +35,7 @@ class Estimate:
     _offsets: np.ndarray | None = None  # terms whose mean is added to the ratio
     # Two arrays of non-negative terms whose means estimate the fractions of the range below and above the value.
     _sides: tuple[np.ndarray, np.ndarray] | None = None
-    _corrected: Estimate | None = None  # doubly robust estimate that provides the interval of a biased estimate
+    _corrected: "Estimate | None" = None  # doubly robust estimate that provides the interval of a biased estimate
 
     def __repr__(self) -> str:
         return f"Estimate({self.name}, value {self.value:.4g}, from {self.terms.size:,} rows)"

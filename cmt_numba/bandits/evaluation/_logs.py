@@ -1,7 +1,5 @@
 """Logs of decisions, and functions that read them from files."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import zlib
@@ -113,7 +111,7 @@ class Log:
         """Return the allowed actions of each row."""
         return checks.check_choices(self.allowed, len(self))
 
-    def take(self, rows: Any) -> Log:
+    def take(self, rows: Any) -> "Log":
         """Return a log of the rows selected by a slice, a mask or an array of indices."""
         for_all = not self._is_by_row()
         parts = {name: getattr(self, name) for name in ("contexts", "propensities", "times")}
