@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
+from sklearn.base import clone
 
 from .._forest import require
 from .._validation import Constrained, OneOf, Optional, Real, Seed, check_choice, check_parameters
@@ -245,7 +246,6 @@ class ArgmaxRegressor(Saved, Constrained):
         if self.regressor is None and self.pair_features is None:
             regression = fit_ridges(X, actions, known.size, rewards, weights, self.regularization)
         else:
-            from sklearn.base import clone
             from sklearn.linear_model import Ridge
 
             regression = Ridge(alpha=self.regularization) if self.regressor is None else clone(self.regressor)

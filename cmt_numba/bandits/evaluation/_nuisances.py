@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse
+from sklearn.base import clone
 
 from ..._validation import check_choice, check_integer, check_real
 from .._checks import check_contexts, generator_of
-from .._ridges import fit_ridges
+from .._ridges import ActionRidges, fit_ridges
 from ._logs import Log
 
 _CELLS_AT_ONCE = 1 << 21
@@ -135,29 +137,22 @@ def estimate_rewards(
     for fold in range(n_folds):
         train = np.flatnonzero(folds != fold) if n_folds > 1 else np.arange(len(log))
         of_fold = np.flatnonzero(folds[rows] == fold)
-        learned = log.contexts[train], chosen[train], log.rewards[train]
+        X, rewards = log.contexts[train], log.rewards[train]
         if regressor is None:
-            found = _by_ridges(*learned, log.contexts, rows[of_fold], numbers[of_fold], known.size, regularization)
+            ridges = fit_ridges(X, chosen[train], known.size, rewards, np.ones(train.size), regularization)
+            found = _scores_of_pairs(ridges, log.contexts, rows[of_fold], numbers[of_fold])
         else:
-            found = _by_regressor(regressor, *learned, log.contexts, rows[of_fold], numbers[of_fold], known.size)
+            fitted = clone(regressor).fit(_with_indicators(X, chosen[train], known.size), rewards)
+            pairs = _with_indicators(log.contexts[rows[of_fold]], numbers[of_fold], known.size)
+            found = np.asarray(fitted.predict(pairs), np.float64)
         expected.reshape(-1)[choices.places[of_fold]] = found
     return expected
 
 
-def _by_ridges(
-    X: Any,
-    chosen: np.ndarray,
-    rewards: np.ndarray,
-    contexts: Any,
-    rows: np.ndarray,
-    actions: np.ndarray,
-    n_actions: int,
-    regularization: float,
-) -> np.ndarray:
+def _scores_of_pairs(ridges: ActionRidges, contexts: Any, rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """Return the expected reward of each pair of a row of ``contexts`` and an action. Rows must ascend."""
-    ridges = fit_ridges(X, chosen, n_actions, rewards, np.ones(chosen.size), regularization)
     of_rows, places = np.unique(rows, return_inverse=True)
-    found, step = np.empty(rows.size), max(1, _CELLS_AT_ONCE // n_actions)
+    found, step = np.empty(rows.size), max(1, _CELLS_AT_ONCE // ridges.weights.shape[0])
     for first in range(0, of_rows.size, step):
         pairs = slice(*np.searchsorted(places, [first, first + step]).tolist())
         scores = ridges.scores(contexts[of_rows[first : first + step]])
@@ -165,23 +160,8 @@ def _by_ridges(
     return found
 
 
-def _by_regressor(
-    regressor: Any,
-    X: Any,
-    chosen: np.ndarray,
-    rewards: np.ndarray,
-    contexts: Any,
-    rows: np.ndarray,
-    actions: np.ndarray,
-    n_actions: int,
-) -> np.ndarray:
-    import scipy.sparse
-    from sklearn.base import clone
-
-    def features(of: Any, actions: np.ndarray) -> Any:
-        shape = actions.size, n_actions
-        indicators = scipy.sparse.csr_array((np.ones(actions.size), (np.arange(actions.size), actions)), shape)
-        return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(of), indicators]))
-
-    fitted = clone(regressor).fit(features(X, chosen), rewards)
-    return np.asarray(fitted.predict(features(contexts[rows], actions)), np.float64)
+def _with_indicators(contexts: Any, actions: np.ndarray, n_actions: int) -> Any:
+    """Return contexts with the one-hot actions as further columns."""
+    shape = actions.size, n_actions
+    indicators = scipy.sparse.csr_array((np.ones(actions.size), (np.arange(actions.size), actions)), shape)
+    return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(contexts), indicators]))
