@@ -36,7 +36,7 @@ class UCB1(Policy):
     ----------
     scale : float, default 1.0
         Factor of the confidence bonus. The published algorithm uses 1.
-    n_actions, random_state : optional
+    n_actions, random_state
         As for :class:`EpsilonGreedy`.
     """
 
@@ -106,7 +106,7 @@ class LinUCB(Policy):
     ----------
     alpha : float, default 1.0
         Weight of the uncertainty.
-    n_actions, regularization, random_state : optional
+    n_actions, regularization, random_state
         As for :class:`EpsilonGreedy`.
 
     Examples
@@ -151,7 +151,7 @@ class HybridLinUCB(Policy):
     action_features : array-like, shape (n_actions, n_action_features), optional
         Features of the initial actions. Pass the features of other actions to :meth:`add_actions`. Without action
         features, ``z`` is the context.
-    regularization, random_state : optional
+    regularization, random_state
         As for :class:`EpsilonGreedy`.
     """
 
@@ -224,7 +224,7 @@ class LinearThompson(Policy):
     ----------
     scale : float, default 0.3
         Assumed standard deviation of rewards. Larger values explore more.
-    n_actions, regularization, random_state : optional
+    n_actions, regularization, random_state
         As for :class:`EpsilonGreedy`.
     """
 
@@ -251,7 +251,7 @@ class SquareCB(Policy):
         The weight of gaps after ``t`` rewards is ``gamma * t ** exponent``.
     exponent : float in [0, 1], default 0.5
         Exponent in the weight of gaps.
-    n_actions, regularization, random_state : optional
+    n_actions, regularization, random_state
         As for :class:`EpsilonGreedy`.
     """
 
