@@ -108,7 +108,8 @@ def stores(options: argparse.Namespace) -> None:
     exact = one.query(Q[:_CHECKED], 10, target_recall=1.0)
     for n_shards in options.shards:
         store = ShardedStore(n_shards, random_state=0, timeout=600.0)
-        empty = statistics.median(map(megabytes, store._ask_all("process")))
+        processes = store._client.actors.ask("process", dict.fromkeys(store.shards, ())).values.values()
+        empty = statistics.median(map(megabytes, processes))
         rows.append([f"{n_shards} shards", add_all(store, X), empty])
         found = store.query(Q[:_CHECKED], 10, target_recall=1.0)
         for keys, right in zip(found.keys[clear], exact.keys[clear], strict=True):

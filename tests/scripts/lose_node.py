@@ -17,50 +17,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from kill_shards import Told, work
 
 from cmt_numba.distributed import ShardedStore, start
 from cmt_numba.distributed._cluster import ray
 
-_FEATURES = 8
-
 
 def nodes_of(store: ShardedStore) -> list[int]:
     """Return the process of the node on which each shard runs."""
-    parents = [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2] for process in store._ask_all("process")]
-    return [int(fields.split()[1]) for fields in parents]
+    processes = store._client.actors.ask("process", dict.fromkeys(store.shards, ())).values.values()
+    return [int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]) for process in processes]
 
 
-def work(store: ShardedStore, seed: int, stop: Path) -> tuple[int, float]:
-    """Change and query a store until the stop file exists; return the number of rounds and the longest, in seconds."""
-    random, vectors = np.random.default_rng(seed), dict[int, np.ndarray]()
-    n_rounds, longest = 0, 0.0
-    while not stop.exists():
-        started = time.monotonic()
-        new = range(10 * n_rounds, 10 * n_rounds + 10)
-        X = random.normal(size=(10, _FEATURES)).astype(np.float32)
-        store.add(new, X)
-        vectors |= dict(zip(new, X, strict=True))
-        replaced = random.choice(sorted(vectors), 5, replace=False).tolist()
-        X = random.normal(size=(5, _FEATURES)).astype(np.float32)
-        store.upsert(replaced, X)
-        vectors |= dict(zip(replaced, X, strict=True))
-        deleted = random.choice(sorted(vectors), 3, replace=False).tolist()
-        store.delete(deleted)
-        for key in deleted:
-            del vectors[key]
-        found = store.query(np.stack(list(vectors.values())), 2, target_recall=1.0)
-        assert not found.missing_shards
-        assert found.keys[:, 0].tolist() == list(vectors), "a query has not found what was acknowledged"
-        assert not np.any(found.keys[:, 0] == found.keys[:, 1]), "a query has found a memory twice"
-        n_rounds, longest = n_rounds + 1, max(longest, time.monotonic() - started)
-    assert sorted(store) == sorted(vectors)
-    assert len(store) == len(vectors)
-    return n_rounds, longest
-
-
-def lose_node(seed: int, seconds: float, n_replicas: int) -> tuple[int, float]:
-    """Kill a node and add another; return the client's number of rounds and the longest, in seconds."""
+def lose_node(seed: int, seconds: float, n_replicas: int) -> Told:
+    """Kill a node and add another; return what the client has done."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     cluster: Any = import_module("ray.cluster_utils").Cluster(
         initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
@@ -74,7 +44,7 @@ def lose_node(seed: int, seconds: float, n_replicas: int) -> tuple[int, float]:
             with ShardedStore(4, path, **how) as store, ThreadPoolExecutor(1) as executor:
                 before = nodes_of(store)
                 assert len(set(before)) == 2, "the shards are not on both nodes"
-                done = executor.submit(work, store, seed, stop)
+                done = executor.submit(work, store, 0, seed, str(stop))
                 try:
                     time.sleep(seconds)
                     cluster.remove_node(node, allow_graceful=False)
@@ -85,7 +55,10 @@ def lose_node(seed: int, seconds: float, n_replicas: int) -> tuple[int, float]:
                     time.sleep(seconds)
                 finally:
                     stop.touch()
-                return done.result()
+                told = done.result()
+                assert set(store) == told.memories.keys()
+                assert len(store) == len(told.memories)
+                return told
     finally:
         ray().shutdown()
         cluster.shutdown()
@@ -100,8 +73,11 @@ def main() -> int:
     )
     parser.add_argument("--replicas", type=int, default=0, help="replicas per shard")
     given = parser.parse_args()
-    n_rounds, longest = lose_node(given.seed, given.seconds, given.replicas)
-    print(f"{n_rounds} rounds of changes and queries, nothing lost or doubled; the longest took {longest:.1f} s")
+    told = lose_node(given.seed, given.seconds, given.replicas)
+    print(
+        f"{told.n_changes} changes, {told.n_queries} queries, nothing lost or doubled; longest query "
+        f"{told.longest_query:.1f} s, longest change {told.longest_change:.1f} s"
+    )
     return 0
 
 
