@@ -42,6 +42,7 @@ from .label_scorers import (
     as_ready_as,
     cells_of_tables,
     count_in_means,
+    dense_parts,
     forget_labels,
     is_in_lists,
     new_head,

@@ -254,10 +254,16 @@ def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.spar
     """Return the scorers of some labels, without biases, as rows of a matrix, which is sparse for a sparse head."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
-        weights: np.ndarray = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[labels, :d]
-        return weights
+        return dense_parts(head)[0][labels]
     digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
     return scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))[labels]
+
+
+def dense_parts(head: Head) -> tuple[np.ndarray, np.ndarray]:
+    """Return views of the scorers of a dense head and, with MIRA, of the sums of examples: a row for each label."""
+    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    parts = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2, d)
+    return parts[:, 0], parts[:, 1]
 
 
 def is_in_lists(head: Head) -> bool:

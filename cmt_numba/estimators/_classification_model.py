@@ -2,7 +2,8 @@
 
 Learning a batch lowers the scores of competing labels, so labels without new examples would fade. To prevent this, a
 few stored examples are learned again with each new one, starting from their stored dual variables. Half of these
-examples have labels that compete with the new one.
+examples have labels that compete with the new one. If dense examples are not stored, the means of competing labels are
+learned again instead.
 
 When a quarter of the examples is new, the scorers are retrained from the means of all examples. The total work for
 ``n`` examples then equals a constant number of passes. If retraining takes long and batches are small, each call
@@ -22,8 +23,9 @@ from .. import _heads as heads
 from .. import persistence as files
 from .._display import warn
 from .._engine import remove_ids, renumber
-from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, no_hits, rescaled
+from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, as_matrix, no_hits, rescaled
 from .._jit import keeping_interpreter
+from .._validation import check_rows
 from ..tree import ContextualMemoryTree
 from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in
 from ._choice import Choice, choose, held_out_errors, resolved
@@ -196,6 +198,8 @@ class ClassificationModel(files.WithFields):
             slots, n_swept = replayed(index.examples, n_rows, competing, index.orders, n_swept)
             rows, labels = index.prepared_examples(slots)
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
+        elif n_passes > 0 and not (is_first or rows.sparse) and self._has_means():
+            rows, labels, weights = self._with_means(rows, labels, weights, options)
         if n_passes > 0:
             self._train_head(rows, labels, n_passes, weights, slots, options, n_swept)
         if n_swept > 0 and n_times_grown(self.n_stored) > n_times_grown(self.n_stored - n_rows):
@@ -207,6 +211,20 @@ class ClassificationModel(files.WithFields):
         self.n_relearned = self.n_relearned or n_rows
         if is_first:
             self._choose(0, options)
+
+    def _with_means(
+        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, options: ClassificationOptions
+    ) -> tuple[Rows, np.ndarray, np.ndarray]:
+        """Return dense rows and, with the same total weight, the means of their competing labels.
+
+        The means stand for earlier examples that are not stored, so that these labels do not fade.
+        """
+        weights = np.ones(rows.n_rows, np.float32) if weights is None else weights
+        others = np.unique(self._competing(rows, labels, options))
+        share = weights.sum() / np.float32(max(1, others.size))
+        means = heads.dense_parts(self.index.head)[1][others]
+        joined = check_rows(np.concatenate([as_matrix(rows), means]))
+        return joined, np.append(labels, others), np.append(weights, np.full(others.size, share))
 
     def _measure_features(
         self,

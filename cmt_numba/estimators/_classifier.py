@@ -169,7 +169,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         stored examples again with each new example. For large batches, it also retrains on all examples when a quarter
         of them are new. The result is close to that of ``fit`` on all examples, and classes without new examples do not
         fade. Without stored examples, memory grows only with the classes and their features, so streams may have any
-        length. The parameter takes effect at ``fit`` or the first ``partial_fit``.
+        length. Dense classes without new examples then hardly fade, because their means are learned again. The
+        parameter takes effect at ``fit`` or the first ``partial_fit``.
     max_examples : int, optional
         Maximum number of stored examples. When it is exceeded, the oldest examples are removed as by :meth:`remove`,
         together with classes that lose all their examples. To save time, a sixteenth of the maximum is removed each

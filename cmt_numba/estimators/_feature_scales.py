@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .._forest import NODES_END, Rows, kind_of
-from .._heads import Head, HeadLoss
+from .._forest import Rows, kind_of
+from .._heads import Head, HeadLoss, dense_parts
 from .._validation import check_rows, unmasked
 from ._neighbors import lengths_unless_unit
 
@@ -141,10 +141,7 @@ def move_scorers(head: Head, old: FeatureScales, new: FeatureScales) -> None:
     The differences between the scores of a row keep their signs. The sums of examples change as their examples do, up
     to the lengths of these.
     """
-    n_labels, width = int(head.counters[0, NODES_END]), head.parameters.n_features
-    weights, sums = (
-        head.routers.weights[0, : n_labels * 2 * width].reshape(n_labels, 2, width)[:, part] for part in (0, 1)
-    )
+    weights, sums = dense_parts(head)
     shift = new.center - old.center
     per_unit = weights[:, :-1] * old.inverse
     weights[:, -1] += per_unit @ shift / old.constant
@@ -153,4 +150,4 @@ def move_scorers(head: Head, old: FeatureScales, new: FeatureScales) -> None:
         return  # only MIRA keeps sums of examples
     deviations = np.divide(1.0, old.inverse, out=np.zeros_like(shift), where=old.inverse > 0.0)
     sums[:, :-1] = (sums[:, :-1] * deviations - sums[:, -1:] * (shift / old.constant)) * new.inverse
-    head.nodes["bias_square"][0, :n_labels] = np.einsum("ij,ij->i", sums, sums)
+    head.nodes["bias_square"][0, : len(sums)] = np.einsum("ij,ij->i", sums, sums)

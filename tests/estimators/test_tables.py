@@ -199,3 +199,12 @@ def test_given_scales_stay_as_they_are(tmp_path: Path):
         CMTClassifier().fit(scipy.sparse.csr_array(X), y, scales=scales)
     with pytest.raises(ValueError, match="after the first examples"):
         reopened.partial_fit(X, y, scales=scales)
+
+
+@pytest.mark.parametrize("n_rows", [1, 10, 50])
+def test_batches_of_one_class_keep_other_classes(n_rows: int):
+    X, y = load_iris(return_X_y=True)  # sorted by class
+    classifier = CMTClassifier(store_examples=False, random_state=0)
+    for first in range(0, y.size, n_rows):
+        classifier.partial_fit(X[first : first + n_rows], y[first : first + n_rows])
+    assert classifier.score(X, y) > 0.8
