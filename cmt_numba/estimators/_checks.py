@@ -74,7 +74,7 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     require(alike, "the index must be that of a classifier")
     _check_index(index, n_labels, d, thorough)
     head, examples, classes = index.head, index.examples, model.classes
-    require(index.n_of_label.size == n_labels, "every label must have a count of examples")
+    require(index.n_of_label.size == index.n_unseen.size == n_labels, "every label must have counts of examples")
     require(head.common.labels.size == 0, "a classifier must not have common labels")
     require(model.label_of_class.size == classes.size, "every class must have at most one label")
     if index.feature_weights is not None:

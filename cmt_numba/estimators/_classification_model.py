@@ -2,8 +2,8 @@
 
 Learning a batch lowers the scores of competing labels, so labels without new examples would fade. To prevent this, a
 few stored examples are learned again with each new one, starting from their stored dual variables. Half of these
-examples have labels that compete with the new one. If dense examples are not stored, the means of competing labels are
-learned again instead.
+examples have labels that compete with the new one. If dense examples are not stored, the means of competing labels that
+have stopped coming are learned again instead.
 
 When a quarter of the examples is new, the scorers are retrained from the means of all examples. The total work for
 ``n`` examples then equals a constant number of passes. If retraining takes long and batches are small, each call
@@ -26,7 +26,6 @@ from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, as_matrix, no_hits, rescaled
 from .._jit import keeping_interpreter
 from .._validation import check_rows
-from ..tree import ContextualMemoryTree
 from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in
 from ._choice import Choice, choose, held_out_errors, resolved
 from ._class_places import ClassPlaces
@@ -46,6 +45,7 @@ _FEW_ROWS = 64  # batches of at most this size are learned in a single kernel ca
 _MOST_AT_ONCE = 200  # with more examples, a few steps between retrainings would leave the others far from their optimum
 _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/16 of all examples
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
+_UNLIKELY = 0.05  # a label has stopped coming if rows in random order would lack it with a smaller probability
 _ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
 _ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
@@ -122,11 +122,6 @@ class ClassificationModel(files.WithFields):
     def names_of_examples(self) -> np.ndarray | None:
         """The string ids of the stored examples, in the order of :meth:`example_ids`; None if ids are integers."""
         return None if self.example_names is None else self.example_names.of_ids(self.example_ids())
-
-    @property
-    def tree(self) -> ContextualMemoryTree:
-        """The trees over the labels."""
-        return self.index.tree
 
     def copied(self) -> ClassificationModel:
         """Return a copy that can learn without changing this model."""
@@ -214,17 +209,21 @@ class ClassificationModel(files.WithFields):
 
     def _with_means(
         self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, options: ClassificationOptions
-    ) -> tuple[Rows, np.ndarray, np.ndarray]:
-        """Return dense rows and, with the same total weight, the means of their competing labels.
+    ) -> tuple[Rows, np.ndarray, np.ndarray | None]:
+        """Return dense rows and, with the same total weight, the means of competing labels that have stopped coming.
 
-        The means stand for earlier examples that are not stored, so that these labels do not fade.
+        The means stand for earlier examples that are not stored, so that these labels do not fade. Labels that still
+        come do not need them, and means alone would shift their boundaries.
         """
+        index, others = self.index, np.unique(self._competing(rows, labels, options))
+        by_chance = (1.0 - index.n_of_label / index.n_of_label.sum()) ** index.n_unseen
+        others = others[by_chance[others] < _UNLIKELY]
+        if others.size == 0:
+            return rows, labels, weights
         weights = np.ones(rows.n_rows, np.float32) if weights is None else weights
-        others = np.unique(self._competing(rows, labels, options))
-        share = weights.sum() / np.float32(max(1, others.size))
-        means = heads.dense_parts(self.index.head)[1][others]
-        joined = check_rows(np.concatenate([as_matrix(rows), means]))
-        return joined, np.append(labels, others), np.append(weights, np.full(others.size, share))
+        shares = np.full(others.size, weights.sum() / others.size, np.float32)
+        joined = np.concatenate([as_matrix(rows), heads.dense_parts(index.head)[1][others]])
+        return check_rows(joined), np.append(labels, others), np.append(weights, shares)
 
     def _measure_features(
         self,
@@ -326,8 +325,10 @@ class ClassificationModel(files.WithFields):
         if index.weight_of_label is None and weights is not None:
             index.weight_of_label = index.n_of_label.astype(np.float64)
         if n_new > 0:
-            index.n_of_label = np.pad(index.n_of_label, (0, n_new))
+            index.n_of_label, index.n_unseen = (np.pad(each, (0, n_new)) for each in (index.n_of_label, index.n_unseen))
         np.add.at(index.n_of_label, labels, 1)
+        index.n_unseen = index.n_unseen + labels.size
+        index.n_unseen[labels] = 0
         if index.weight_of_label is not None:
             index.weight_of_label = np.pad(index.weight_of_label, (0, n_new))
             np.add.at(index.weight_of_label, labels, 1.0 if weights is None else weights)
@@ -423,6 +424,7 @@ class ClassificationModel(files.WithFields):
         rows, labels = index.prepared_examples(slots)
         index.orders = np.random.default_rng(index.seed)
         index.n_of_label = np.bincount(labels)
+        index.n_unseen = np.zeros_like(index.n_of_label)
         index.weight_of_label = None if weights is None else total_weights(labels, weights, index.n_of_label.size)
         index.n_cells_pruned = learner.n_measured = 0
         learner.index = index
@@ -580,7 +582,8 @@ class ClassificationModel(files.WithFields):
         number[kept] = np.arange(kept.size)
         head = heads.with_only(index.head, kept)
         fewer.tree, fewer.orders, fewer.feature_weights = tree, *copy.deepcopy((index.orders, index.feature_weights))
-        fewer.n_of_label, fewer.weight_of_label = index.n_of_label[kept], taken(index.weight_of_label, kept)
+        fewer.n_of_label, fewer.n_unseen = index.n_of_label[kept], index.n_unseen[kept]
+        fewer.weight_of_label = taken(index.weight_of_label, kept)
         left = np.delete(np.arange(self.classes.size), classes)
         position = np.full(self.classes.size, NONE, np.int64)
         position[left] = np.arange(left.size)

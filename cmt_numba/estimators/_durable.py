@@ -182,7 +182,7 @@ class EstimatorFolder(ObjectForm):
         if self.kind == "CMTRetriever":
             return _fingerprint_of_memories(model) | {"generator": generator_digest(model.orders)}
         index = model.index
-        return fingerprint(model.tree) | {
+        return fingerprint(index.tree) | {
             "n_examples": int(index.n_of_label.sum()),
             "biases": zlib.crc32(np.ascontiguousarray(index.head.nodes[0, : index.n_labels]["bias"]).tobytes()),
             "gaps": zlib.crc32(index.head.gaps.tobytes()),

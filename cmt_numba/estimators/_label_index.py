@@ -36,7 +36,7 @@ from ..tree import ContextualMemoryTree
 from ._feature_scales import FeatureScales, add_rows, move_scorers, standardize
 from ._feature_weights import FeatureWeights, weigh
 from ._fields import FEATURE_WEIGHTS, TreeField
-from ._input import filled, trim_weights
+from ._input import filled, taken, trim_weights
 from ._neighbors import row_lengths
 
 MOST_SCORED = 8192  # up to this number of labels, all are scored for each dense row
@@ -124,6 +124,8 @@ class LabelIndex(files.WithFields):
         # whether all labels are scored for answers and hard negatives. The trees are then empty.
         scores_all=files.FlagField(),
         n_of_label=files.ArrayField(np.int64),  # number of examples of each label
+        # number of rows learned since the last example of each label; empty for label sets
+        n_unseen=files.ArrayField(np.int64, bounds=(0, np.inf)),
         # total weight of each label's examples; None if all weights are 1
         weight_of_label=files.OptionalField(files.ArrayField(np.float64)),
         # number of rows learned with label sets, and their total weight; None if all weights are 1
@@ -153,6 +155,7 @@ class LabelIndex(files.WithFields):
         self.tree, self.head, self.seed, self.orders, self.of_sets = tree, head, seed, orders, of_sets
         self.without_trees = self.scores_all = False
         self.n_of_label: np.ndarray = np.empty(0, np.int64)
+        self.n_unseen: np.ndarray = np.empty(0, np.int64)
         self.weight_of_label: np.ndarray | None = None
         self.n_rows = 0
         self.weight_of_rows: float | None = None
@@ -246,9 +249,7 @@ class LabelIndex(files.WithFields):
         """Return the stored examples in some slots, by default all, as scorers expect them, and their labels."""
         assert self.examples is not None
         rows, labels = heads.all_examples(self.examples) if slots is None else heads.some_examples(self.examples, slots)
-        lengths = self.example_lengths
-        if lengths is not None:
-            lengths = lengths[: rows.n_rows] if slots is None else lengths[slots]
+        lengths = taken(self.example_lengths, np.arange(rows.n_rows) if slots is None else slots)
         return self.prepared(rows, lengths), labels
 
     def prepared_matrix(self, X: Any) -> Rows:

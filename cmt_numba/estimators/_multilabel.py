@@ -292,7 +292,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     @property
     def forest_(self) -> ContextualMemoryTree:
         """The trees over the labels; a single leaf with all labels if no trees have been grown."""
-        return self._model.tree
+        return self._model.index.tree
 
     @property
     def examples_(self) -> ContextualMemoryTree | None:

@@ -113,11 +113,6 @@ class MultilabelModel(files.WithFields):
         return cls(index, examples, None, pair, is_output_sparse=is_output_sparse)
 
     @property
-    def tree(self) -> ContextualMemoryTree:
-        """The trees over the labels."""
-        return self.index.tree
-
-    @property
     def classes(self) -> np.ndarray:
         """The classes of a vector, the names of the labels, or the numbers of the columns."""
         if self.pair is not None:
