@@ -128,6 +128,10 @@ class ClassSums(files.WithFields):
         self._learn(texts, new, kernels.MarginSettings(_MARGIN, _NEW_RATE, 0.0))
         self._learn(texts, again, kernels.MarginSettings(_MARGIN, _OLD_RATE, 0.0))
 
+    def add_up(self, texts: LabelledTexts, new: np.ndarray) -> None:
+        """Add the stored texts at the positions ``new`` to the sums of their classes, without corrections."""
+        self._learn(texts, new, kernels.MarginSettings(-np.inf, 0.0, 0.0))
+
     def raise_score(self, hashed: HashedTexts, frequencies: DocumentFrequencies, label: int, by: float) -> None:
         """Increase the score of a label for one stored text, mainly by features that few other texts have."""
         text = frequencies.weigh(hashed, _weighing(frequencies, self.totals.counts.size))

@@ -1,7 +1,7 @@
 """The texts that a classifier stores, with their ids, labels and features."""
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,16 @@ from ._hashing import HashedTexts, features_of
 MOST_IDS = 2**53
 MOST_IMPORTANT = 1e6  # largest sample weight
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+class NewTexts(NamedTuple):
+    """Texts to learn."""
+
+    texts: list[str]
+    ids: list[Any]
+    importance: np.ndarray  # float32 (n,), sample weights
+    hashed: HashedTexts
+    encoded: np.ndarray | None  # the encoder's vectors: float32 (n, d)
 
 
 class StoredTexts(files.WithFields):
@@ -81,8 +91,11 @@ class StoredTexts(files.WithFields):
     def __len__(self) -> int:
         return len(self.texts)
 
-    def check_new(self, ids: Any, n: int) -> list[Any]:
-        """Return the ids of ``n`` new texts. If ``ids`` is None, they are the slots, or the next unused integers."""
+    def new(self, texts: list[str], ids: Any, importance: np.ndarray, encoded: np.ndarray | None) -> NewTexts:
+        """Return new texts. If ``ids`` is None, their ids are the slots, or the next unused integers."""
+        return NewTexts(texts, self._check_new(ids, len(texts)), importance, features_of(texts), encoded)
+
+    def _check_new(self, ids: Any, n: int) -> list[Any]:
         if ids is None:
             unused = (i for i in itertools.count(self.next_slot) if i not in self.slot_of)
             return list(itertools.islice(unused, n))
@@ -95,30 +108,20 @@ class StoredTexts(files.WithFields):
             seen.add(one)
         return listed
 
-    def append(
-        self,
-        texts: list[str],
-        ids: list[Any],
-        labels: np.ndarray,
-        importance: np.ndarray,
-        hashed: HashedTexts,
-        encoded: np.ndarray | None,
-    ) -> np.ndarray:
-        """Add texts and return their slots."""
-        slots = np.arange(self.next_slot, self.next_slot + len(texts))
-        rows, starts = (
-            self._rows.appended(slots, labels, importance),
-            self._starts.appended(hashed.starts[1:] + self.hashed.starts[-1]),
-        )
+    def append(self, new: NewTexts, labels: np.ndarray) -> None:
+        """Add texts."""
+        hashed, encoded, n = new.hashed, new.encoded, labels.size
+        slots = np.arange(self.next_slot, self.next_slot + n)
+        rows = self._rows.appended(slots, labels, new.importance)
+        starts = self._starts.appended(hashed.starts[1:] + self.hashed.starts[-1])
         features = self._features.appended(*hashed[1:])
         if encoded is not None:
             self._encoded = GrowingColumns(encoded) if self._encoded is None else self._encoded.appended(encoded)
         self._rows, self._starts, self._features = rows, starts, features
-        self.texts.extend(texts)
-        self.ids.extend(ids)
-        self.slot_of.update(zip(ids, slots.tolist(), strict=True))
-        self.next_slot += len(texts)
-        return slots
+        self.texts.extend(new.texts)
+        self.ids.extend(new.ids)
+        self.slot_of.update(zip(new.ids, slots.tolist(), strict=True))
+        self.next_slot += n
 
     def positions_of(self, ids: Any) -> np.ndarray:
         """Return the positions of the texts with these ids."""
@@ -137,14 +140,18 @@ class StoredTexts(files.WithFields):
         at = np.repeat(first - starts[:-1], sizes) + np.arange(starts[-1])
         return HashedTexts(starts, self.hashed.columns[at], self.hashed.counts[at])
 
-    def only(self, positions: np.ndarray, labels: np.ndarray) -> "StoredTexts":
-        """Return a copy that contains only the texts at ``positions``, with new labels."""
-        made = StoredTexts()
-        made.texts, made.ids = ([kept[i] for i in positions] for kept in (self.texts, self.ids))
+    def at(self, positions: np.ndarray) -> NewTexts:
+        """Return the texts at ``positions``."""
+        texts, ids = ([kept[i] for i in positions] for kept in (self.texts, self.ids))
         encoded = None if self.encoded is None else self.encoded[positions]
-        made._set(
-            self.slots[positions], labels.copy(), self.importance[positions], self.features_at(positions), encoded
-        )
+        return NewTexts(texts, ids, self.importance[positions], self.features_at(positions), encoded)
+
+    def only(self, positions: np.ndarray | None = None) -> "StoredTexts":
+        """Return a copy that contains only the texts at ``positions`` (default: all)."""
+        positions = np.arange(len(self)) if positions is None else positions
+        made = StoredTexts()
+        made.texts, made.ids, importance, hashed, encoded = self.at(positions)
+        made._set(self.slots[positions], self.labels[positions], importance, hashed, encoded)
         made.slot_of = dict(zip(made.ids, made.slots.tolist(), strict=True))
         made.next_slot = self.next_slot
         return made

@@ -112,9 +112,9 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None, *, sample_weight: Any = None) -> Self:
         """Learn from additional texts, whose classes may be new.
 
-        Afterwards, each of these texts is classified as given. The texts are learned together with some stored texts,
-        in about a millisecond for each new text. Each time the number of texts has grown by a quarter, all texts are
-        learned again.
+        Afterwards, each of these texts is classified as given. Learning a text takes about a millisecond. Texts of new
+        classes are learned together with some stored texts. Each time the number of texts has grown by a quarter, all
+        texts are learned again.
 
         Parameters
         ----------
@@ -163,9 +163,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     def _fit(
         self, texts: Any, labels: np.ndarray, ids: Any, vectors: np.ndarray | None, seed: int, weights: np.ndarray
     ) -> None:
-        stored, listed = StoredTexts(), texts.tolist()
-        checked = stored.check_new(ids, len(listed))
-        stored.append(listed, checked, np.zeros(len(listed), np.int64), weights, features_of(listed), vectors)
+        stored = StoredTexts()
+        stored.append(stored.new(texts.tolist(), ids, weights, vectors), np.zeros(labels.size, np.int64))
         generator = np.random.Generator(np.random.PCG64(seed))
         self._swap_in(TextModel.learned(stored, labels, generator))
 
@@ -184,14 +183,13 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
                 f"encoder must return {known.shape[1]} numbers per text, as before, got {vectors.shape[1]}"
             )
         names, labels = in_one_type("y", model.names, labels)
-        listed = texts.tolist()
-        checked, hashed = model.stored.check_new(ids, len(listed)), features_of(listed)
-        if not model.is_due(len(listed)):
-            self._lock.step(partial(model.learn_further, listed, checked, labels, weights, hashed, vectors))
+        new = model.stored.new(texts.tolist(), ids, weights, vectors)
+        if not model.is_due(labels.size):
+            self._lock.step(partial(model.learn_further, new, labels))
             return
-        stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
+        stored = model.stored.only()
         y = np.concatenate([names[stored.labels], labels])
-        stored.append(listed, checked, np.zeros(len(listed), np.int64), weights, hashed, vectors)
+        stored.append(new, np.zeros(labels.size, np.int64))
         self._swap_in(model.learned_again(stored, y, np.arange(len(model.stored), len(stored))))
 
     def relabel(self, ids: Any, labels: Any) -> Self:
@@ -215,7 +213,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         if not model.is_due(positions.size):
             self._swap_in(model.relabelled(positions, labels))
             return
-        stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
+        stored = model.stored.only()
         y = names[stored.labels]
         y[positions] = labels
         self._swap_in(model.learned_again(stored, y, positions))
@@ -249,9 +247,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             self._swap_in(model.without(np.sort(positions)))
             return
         kept = np.delete(np.arange(len(model.stored)), positions)
-        y = model.names[model.stored.labels[kept]]
-        stored = model.stored.only(kept, model.stored.labels[kept])
-        self._swap_in(model.learned_again(stored, y, np.empty(0, np.int64)))
+        stored = model.stored.only(kept)
+        self._swap_in(model.learned_again(stored, model.names[stored.labels], np.empty(0, np.int64)))
 
     def remove_classes(self, labels: Any) -> Self:
         """Forget classes and their texts.
@@ -299,7 +296,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     def _calibrate(self, texts: Any, labels: Any, vectors: np.ndarray | None) -> None:
         model = self._fitted()
         if texts is None:
-            stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
+            stored = model.stored.only()
             y = model.names[stored.labels]
             self._swap_in(TextModel.learned(stored, y, copy.deepcopy(model.generator)))
             return

@@ -17,16 +17,16 @@ from ._class_sums import ClassSums
 from ._hash_kernels import N_COLUMNS, N_KINDS
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 from ._learned_vectors import LearnedVectors
-from ._stored_texts import MOST_IDS, StoredTexts
+from ._stored_texts import MOST_IDS, NewTexts, StoredTexts
 
 _MOST_CLASSES = 500  # maximum number of classes for which vectors are learned
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
 _MANY = 0.25  # relearn all texts if a larger fraction is new or has been removed
 _FEWEST = 16  # number of new texts below which texts that come singly are not relearned
-_GROWTH = 2  # learn the weights of the scorers again when the number of texts has grown by this factor
-_REPLAYED = 16  # number of stored texts that are relearned with each new text
+_GROWTH = 1.5  # learn the weights of the scorers again when the number of texts has grown by this factor
+_REPLAYED = 16  # number of stored texts that are relearned with each new text of a later class
 _REPLAYED_FEATURES = 3_000  # approximate maximum of features of the relearned texts
-_FADING = 4.0  # a larger value reduces the weight of learned vectors faster as texts are added
+_FADING = 4.0  # a larger value reduces the weight of learned vectors faster as texts of later classes are added
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
 _LEAST = 1e-300
 _LEAD = 0.5  # minimum lead of the class of a new text in logits
@@ -87,7 +87,7 @@ class TextModel(files.WithFields):
     ) -> "TextModel":
         """Return a model trained on the stored texts, whose classes are ``y``.
 
-        It keeps the weights of the ``former`` model until the number of texts has doubled.
+        It keeps the weights of the ``former`` model until the number of texts has grown by half.
         """
         classes, labels = np.unique(y, return_inverse=True)
         model = cls(generator, classes)
@@ -168,10 +168,10 @@ class TextModel(files.WithFields):
             self.leads = mixture.leads_of_shares(later, scores[0][1:], self.weights)
 
     def _later_scores(self, texts: LabelledTexts, held_out: HashedTexts) -> list[np.ndarray]:
-        """Return the scores of held-out texts by class sums for each of ``SHARES``, when texts have come one by one.
+        """Return the scores of held-out texts by class sums for each of ``SHARES``, when later classes have come.
 
-        With each new text, some stored texts are learned again, which raises the scores of all texts. ``texts`` are the
-        stored texts. The class sums are changed.
+        With each of their texts, some stored texts are learned again, which raises the scores of all texts. ``texts``
+        are the stored texts. The class sums are changed.
         """
         n, n_done, scores, generator = texts.labels.size, 0, [], copy.deepcopy(self.generator)
         for share in reversed(mixture.SHARES):
@@ -199,24 +199,15 @@ class TextModel(files.WithFields):
         The classes of the texts at the positions ``new`` are their best classes.
         """
         made = TextModel.learned(stored, y, copy.deepcopy(self.generator), self)
-        encoded = None if stored.encoded is None else stored.encoded[new]
-        made._put_first(stored.features_at(new), stored.labels[new], encoded)
+        made._put_first(stored.at(new), stored.labels[new])
         return made
 
-    def learn_further(
-        self,
-        texts: list[str],
-        ids: list[Any],
-        y: np.ndarray,
-        importance: np.ndarray,
-        hashed: HashedTexts,
-        encoded: np.ndarray | None,
-    ) -> None:
-        """Learn additional texts together with some stored texts. Classes may be new."""
-        stored, n = self.stored, len(texts)
+    def learn_further(self, new: NewTexts, y: np.ndarray) -> None:
+        """Learn additional texts. Classes may be new."""
+        stored, n = self.stored, y.size
         slots = np.arange(stored.next_slot, stored.next_slot + n)
         if self.dense is not None:
-            self.dense.partial_fit(encoded, y, sample_weight=importance, example_ids=slots)
+            self.dense.partial_fit(new.encoded, y, sample_weight=new.importance, example_ids=slots)
         before = self.names, self.vectors, self.weights, self.sums.weights, self.sums.totals
 
         def undo() -> None:
@@ -228,33 +219,41 @@ class TextModel(files.WithFields):
         try:
             names, y = in_one_type("y", self.names, y)
             at = np.minimum(np.searchsorted(self.classes, y), self.classes.size - 1)
-            new = np.unique(y[self.classes[at] != y])
-            if new.size > 0 or names.dtype != self.names.dtype:
-                self._name(np.concatenate([names, new]))
+            added = np.unique(y[self.classes[at] != y])
+            if added.size > 0 or names.dtype != self.names.dtype:
+                self._name(np.concatenate([names, added]))
                 self._make_outputs()
             labels = self.order[np.searchsorted(self.classes, y)]
-            self.sums.add(hashed, labels, self.names.size)
-            stored.append(texts, ids, labels, importance, hashed, encoded)
+            self.sums.add(new.hashed, labels, self.names.size)
+            stored.append(new, labels)
         except BaseException:
             uninterrupted(undo)
             raise
-        self.frequencies.add(hashed)
+        self.frequencies.add(new.hashed)
         self.n_since += n
         self._learn_last(n)
-        self._put_first(hashed, labels, encoded)
+        self._put_first(new, labels)
 
     def _learn_last(self, n: int) -> None:
-        """Learn the last ``n`` texts together with a random sample of earlier texts."""
-        texts, n_all = self._labelled(), len(self.stored)
-        new, n_old = np.arange(n_all - n, n_all), n_all - n
-        n_again = n * _n_replayed(self.stored.hashed, n_old) if n_old else 0
-        self.sums.learn_further(texts, new, self.generator.integers(0, max(1, n_old), n_again))
+        """Learn the last ``n`` texts.
+
+        Classes that are new since all texts were learned must be told from the others, so their texts are learned
+        together with a random sample of earlier texts. Other texts only join the sums until all texts are learned
+        again, because such steps raise the errors on other texts. With too many classes for vectors, texts that come
+        singly are never all learned again.
+        """
+        texts, n_old = self._labelled(), len(self.stored) - n
+        new = np.arange(n_old, n_old + n)
+        is_told = (texts.labels[new] >= texts.n_old_labels) | (self.vectors is None)
+        n_again = int(np.count_nonzero(is_told)) * _n_replayed(self.stored.hashed, n_old) if n_old else 0
+        self.sums.add_up(texts, new[~is_told])
+        self.sums.learn_further(texts, new[is_told], self.generator.integers(0, max(1, n_old), n_again))
         if self.vectors is not None:
             self.vectors.introduce(texts, new)
 
-    def _put_first(self, hashed: HashedTexts, labels: np.ndarray, encoded: np.ndarray | None) -> None:
+    def _put_first(self, new: NewTexts, labels: np.ndarray) -> None:
         """Correct the class sums so that the class of each new text is its best class."""
-        weights = self.current_weights()
+        weights, hashed, encoded = self.current_weights(), new.hashed, new.encoded
         for rows in self.blocks(labels.size):
             logits = mixture.weighted_sum(
                 self.scores(hashed.rows(rows), None if encoded is None else encoded[rows]), weights
@@ -270,9 +269,7 @@ class TextModel(files.WithFields):
         stored, made = self.stored, self.without(positions)
         made.generator = copy.deepcopy(self.generator)
         made.vectors = None if made.vectors is None else made.vectors.copy()
-        texts, ids = ([kept[i] for i in positions] for kept in (stored.texts, stored.ids))
-        encoded = None if stored.encoded is None else stored.encoded[positions]
-        made.learn_further(texts, ids, y, stored.importance[positions], stored.features_at(positions), encoded)
+        made.learn_further(stored.at(positions), y)
         return made
 
     def _make_outputs(self) -> None:
@@ -293,11 +290,11 @@ class TextModel(files.WithFields):
         left = np.unique(stored.labels[kept])
         places = np.full(self.names.size, -1)
         places[left] = np.arange(left.size)
-        made = TextModel(self.generator, self.names[left])
-        made.weights, made.leads, made.confidence = self.weights, self.leads, self.confidence
-        made.n_since, made.n_removed = self.n_since, self.n_removed + gone.size
-        made.n_weighed = self.n_weighed
-        made.stored = stored.only(kept, places[stored.labels[kept]])
+        made = copy.copy(self)
+        made._name(self.names[left])
+        made.n_removed += gone.size
+        made.stored = stored.only(kept)
+        made.stored.labels[:] = places[made.stored.labels]
         is_kept = np.repeat(np.isin(np.arange(len(stored)), kept), np.diff(stored.hashed.starts))
         made.sums = self.sums.without(made.stored.hashed, is_kept, made.stored.labels, places)
         if self.vectors is not None:
@@ -329,12 +326,14 @@ class TextModel(files.WithFields):
     def current_weights(self) -> np.ndarray:
         """Return the weights of the scorers.
 
-        Learned vectors lose weight to class sums as texts are added. A factor keeps the mean lead of the best class.
+        Learned vectors lose weight to class sums as texts of later classes are added. A factor keeps the mean lead of
+        the best class.
         """
-        if self.vectors is None:
+        if self.vectors is None or self.n_since == 0:
             return self.weights
-        n_learned = max(1, len(self.stored) - self.n_since)
-        share = n_learned / (n_learned + _FADING * self.n_since)
+        n_old = max(1, len(self.stored) - self.n_since)
+        n_later = self.sums.totals.counts[self._labelled().n_old_labels :].sum()
+        share = n_old / (n_old + _FADING * n_later)
         return mixture.faded(self.weights, share) * (self.leads[-1] / np.interp(share, mixture.SHARES, self.leads))
 
     def blocks(self, n: int) -> Iterator[slice]:
