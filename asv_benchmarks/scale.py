@@ -11,16 +11,18 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from benchmarks.keys import FORMS, Matrix, draw_words, noisy, reworded, rows_of_words
+from shared.vectors import low_rank
 from tabulate import tabulate
 from topics import shards
 from tqdm import tqdm
 
-from cmt_numba import ContextualMemoryTree
+from cmt_numba import ContextualMemoryTree, MemoryStore
 
 commands = Commands(__doc__)
 
@@ -205,6 +207,33 @@ def growth(options: argparse.Namespace) -> None:
         print(f"\n{name}: {fit} microseconds")
         print(growth_table(sizes, values, fit))
     print("\nThe invariants held at every size.")
+
+
+@commands.add(
+    argument("--sizes", type=float, nargs="+", default=[1e5, 3e5, 1e6]),
+    argument("--features", type=int, default=64),
+)
+def vectors(options: argparse.Namespace) -> None:
+    """Measure how the costs of an added row and of a query grow with the number of vectors in a store.
+
+    Vectors depend on 20 numbers, apart from noise. A single store grows to each size in turn. Times are CPU time on one
+    thread, in microseconds per row: the minimum of five rounds for queries. The recall is that of 200 queries.
+    """
+    sizes, rows = sorted(int(size) for size in options.sizes), list[list[float]]()
+    data, store = low_rank(sizes[-1], options.features), MemoryStore(random_state=0, n_threads=1)
+    for before, n in pairwise([0, *sizes]):
+        _, added = timed(lambda: store.add(range(before, n), data.stored[before:n]))  # noqa: B023
+        batch = min(timed(lambda: store.query(data.asked))[1] for _ in range(5)) / len(data.asked)
+        ones = np.split(data.asked[:200], 200)
+        single = min(timed(lambda: [store.query(one) for one in ones])[1] for _ in range(5)) / len(ones)  # noqa: B023
+        rows.append([added / (n - before), batch, single, store.recall(data.asked[:200])])
+    table = [[f"{n:,}", *(1e6 * value for value in row[:3]), row[3]] for n, row in zip(sizes, rows, strict=True)]
+    headers = ["vectors", "us/row added", "us/query, batch", "us/query, single row", "recall at 10"]
+    print(tabulate(table, headers, floatfmt=("", ".1f", ".1f", ".1f", ".3f")))
+    for i, name in ((1, "batch"), (2, "single row")):
+        values = [1e6 * row[i] for row in rows]
+        print(f"\nquery, {name}: {fit_logarithm(sizes, values)} microseconds")
+        print(growth_table(sizes, values, fit_logarithm(sizes, values)))
 
 
 ROWS_AT_ONCE = 10_000

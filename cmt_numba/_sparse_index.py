@@ -12,7 +12,19 @@ import scipy.sparse
 
 from . import _heads as heads
 from ._change import share_rows
-from ._forest import NONE, Rows, aim_probe, new_probe, require, resized, row_of, top_k, value_of
+from ._forest import (
+    NONE,
+    Rows,
+    aim_probe,
+    keep_best,
+    new_probe,
+    require,
+    resized,
+    row_of,
+    sort_best_first,
+    top_k,
+    value_of,
+)
 from ._jit import inner, kernel, release
 
 _METRICS = ("cosine", "inner_product", "euclidean")  # the numbers of the metrics in kernels
@@ -454,15 +466,6 @@ def rank_vectors(vectors, queries, slots, metric, ids, scores):
     for row in range(slots.shape[0]):
         for column in range(slots.shape[1]):
             slot = slots[row, column]
-            if slot < 0:
-                continue
-            score, new = _score(queries, row, vectors, slot, metric), vectors.ids[slot]
-            rank = scores.shape[1]
-            while rank > 0 and (
-                score > scores[row, rank - 1] or (score == scores[row, rank - 1] and new < ids[row, rank - 1])
-            ):
-                rank -= 1
-                if rank + 1 < scores.shape[1]:
-                    ids[row, rank + 1], scores[row, rank + 1] = ids[row, rank], scores[row, rank]
-            if rank < scores.shape[1]:
-                ids[row, rank], scores[row, rank] = new, score
+            if slot >= 0:
+                keep_best(scores[row], ids[row], _score(queries, row, vectors, slot, metric), vectors.ids[slot])
+        sort_best_first(scores[row], ids[row])

@@ -7,9 +7,12 @@ import numpy as np
 from .._forest import NONE
 from .._jit import TILE, by_reference, empty, inner, inner_allocating, inner_called, zeros
 from .byte_tiles import BLOCK_BYTES, BLOCK_MEMBERS, FEATURES, LARGEST_OF_ROWS, OFFSET, transpose_block
-from .codes import SHORTEST, largest_of, round_to_codes, sum_of
+from .codes import SHORTEST, coded_values, largest_of, round_to_codes, sum_of
 from .lists import ROUNDING
 from .state import INNER_PRODUCT, METRIC
+
+TILES = 6
+"""Number of tiles that are loaded together. Most lists have no more."""
 
 _SLACK, _ROUNDING = np.float32(1.001), np.float32(1e-6)
 _TWO, _HALF, _ONE = np.float32(2.0), np.float32(0.5), np.float32(1.0)
@@ -21,29 +24,45 @@ class RowCodes(NamedTuple):
 
     codes: np.ndarray  # int8 (m, 4 * n_groups), padded with zeros
     shifts: np.ndarray  # int32 (m,): 128 times the sum of the codes
-    numbers: np.ndarray  # float32 (m, 4): the factors of scales, errors and lengths, and the number added to the sum
+    factors: np.ndarray  # float32 (m,)
+    errors: np.ndarray  # float32 (m,): length of the rounding error
 
 
-class Tile(NamedTuple):
-    """A transposed tile."""
+class LoadedTiles(NamedTuple):
+    """Transposed tiles."""
 
-    codes: np.ndarray  # int8, flat, of shape (n_groups, 32 members, 4 features)
-    numbers: np.ndarray  # float32 (4 * 32,): scales, errors, lengths, and numbers to add
+    codes: np.ndarray  # int8, flat, of shape (tiles, n_groups, 32 members, 4 features)
+    numbers: np.ndarray  # float32 (tiles * 2 * 32,): scales, and numbers to add
+    most: np.ndarray  # float32 (3,): the largest error, length and lift of their members
+    tiles: np.ndarray  # int64 (tiles,)
     tail: np.ndarray  # int8 (16 * 64,): scratch space
 
 
 @inner_allocating
 def new_row_codes(m, d):
-    """Return scratch space for ``m`` rows."""
-    return RowCodes(empty((m, -(-d // FEATURES) * FEATURES), np.int8), empty(m, np.int32), empty((m, 4), np.float32))
+    """Return scratch space for ``m`` rows with ``d`` codes."""
+    return RowCodes(
+        empty((m, -(-d // FEATURES) * FEATURES), np.int8),
+        empty(m, np.int32),
+        empty(m, np.float32),
+        empty(m, np.float32),
+    )
+
+
+@inner
+def bytes_of_tile(d):
+    """Return the number of bytes of a loaded tile of members with ``d`` codes."""
+    return -(-d // BLOCK_BYTES) * BLOCK_BYTES * TILE
 
 
 @inner_allocating
-def new_tile(d):
-    """Return scratch space for a tile."""
-    return Tile(
-        empty(-(-d // BLOCK_BYTES) * BLOCK_BYTES * TILE, np.int8),
-        empty(4 * TILE, np.float32),
+def new_tiles(d):
+    """Return scratch space for tiles of members with ``d`` codes."""
+    return LoadedTiles(
+        empty(TILES * bytes_of_tile(d), np.int8),
+        empty(TILES * 2 * TILE, np.float32),
+        empty(3, np.float32),
+        empty(TILES, np.int64),
         zeros(BLOCK_MEMBERS * BLOCK_BYTES, np.int8),
     )
 
@@ -51,37 +70,53 @@ def new_tile(d):
 @inner
 def code_row(queries, m, coded):
     """Write the codes of a query whose other forms have just been written."""
-    codes, prepared = coded.codes[m], queries.prepared
-    codes[prepared.size :] = 0
-    scale = max(largest_of(prepared), SHORTEST) / np.float32(LARGEST_OF_ROWS)
-    squared, length = round_to_codes(prepared, _ONE / scale, scale, codes), queries.lengths[m]
-    coded.shifts[m] = np.int32(OFFSET) * sum_of(codes)
-    coded.numbers[m, 0], coded.numbers[m, 1] = scale, length
-    coded.numbers[m, 2] = max(np.sqrt(squared) * _SLACK + _ROUNDING * length, queries.errors[m])
-    coded.numbers[m, 3] = (ROUNDING - _HALF) * length * length
+    codes, values = coded.codes[m], coded_values(queries, m).values
+    codes[values.size :] = 0
+    scale = max(largest_of(values), SHORTEST) / np.float32(LARGEST_OF_ROWS)
+    squared = round_to_codes(values, _ONE / scale, scale, codes)
+    coded.shifts[m], coded.factors[m] = np.int32(OFFSET) * sum_of(codes), scale
+    coded.errors[m] = max(np.sqrt(squared) * _SLACK + _ROUNDING * queries.lengths[m], queries.errors[m])
+
+
+@inner
+def error_of_row(queries, m, coded, share, most):
+    """Return a bound on the errors of a row's scores for loaded tiles. It is a ``share`` of the largest error."""
+    length = queries.lengths[m]
+    error = share * (length * most[0] + coded.errors[m] * most[1]) + ROUNDING * (_HALF * length * length + most[2])
+    return error if error < np.inf else np.float32(np.inf)  # NaN if an infinite error is multiplied by 0
 
 
 @inner_called
-def load_tile(arrays, tile, loaded):
-    """Transpose the codes of a tile, and write the numbers of its members: minus infinity to add for a free place."""
+def load_tile(arrays, tile, loaded, i):
+    """Load a tile as the ``i``-th one: transpose its codes, and write numbers, minus infinity to add for free places.
+
+    The first one begins the largest numbers of members anew.
+    """
     state = by_reference(arrays)
-    members, d, begin = state.members, state.origin.size, tile * TILE
-    n_whole = d // BLOCK_BYTES
+    members, begin = state.members, tile * TILE
+    d = members.codes.shape[1]
     for first in range(0, TILE, BLOCK_MEMBERS):
-        at, to = (begin + first) * d, first * FEATURES
-        for _ in range(n_whole):
-            transpose_block(members.codes, at, d, loaded.codes, to)
-            at, to = at + BLOCK_BYTES, to + BLOCK_BYTES * TILE
-        if n_whole * BLOCK_BYTES < d:  # the next member's codes would follow
-            for i in range(BLOCK_MEMBERS):
-                codes = members.codes[begin + first + i]
-                for f in range(n_whole * BLOCK_BYTES, d):
-                    loaded.tail[i * BLOCK_BYTES + f - n_whole * BLOCK_BYTES] = codes[f]
+        at, to = (begin + first) * d, i * bytes_of_tile(d) + first * FEATURES
+        if d < BLOCK_BYTES:  # the next member's codes would follow
+            for member in range(BLOCK_MEMBERS):
+                for f in range(d):
+                    loaded.tail[member * BLOCK_BYTES + f] = members.codes[begin + first + member, f]
             transpose_block(loaded.tail, 0, BLOCK_BYTES, loaded.codes, to)
-    lifted = ROUNDING if state.totals[METRIC] == INNER_PRODUCT else ROUNDING - _ONE
-    for i in range(TILE):
-        place = begin + i
-        lift, error = members.lifts[place], members.errors[place]
-        loaded.numbers[i], loaded.numbers[TILE + i] = members.scales[place], error
-        loaded.numbers[2 * TILE + i] = np.sqrt(_TWO * lift) + error + _SHORTEST_ROOT
-        loaded.numbers[3 * TILE + i] = lifted * lift if members.slots[place] != NONE else -np.float32(np.inf)
+        else:
+            for _ in range(d // BLOCK_BYTES):
+                transpose_block(members.codes, at, d, loaded.codes, to)
+                at, to = at + BLOCK_BYTES, to + BLOCK_BYTES * TILE
+    if i == 0:
+        loaded.most[:] = np.float32(0.0)
+    loaded.tiles[i] = tile
+    error, lift = loaded.most[0], loaded.most[2]
+    lifted = np.float32(0.0) if state.totals[METRIC] == INNER_PRODUCT else -_ONE
+    of = i * 2 * TILE
+    for member in range(TILE):
+        place = begin + member
+        is_there = members.slots[place] != NONE
+        loaded.numbers[of + member] = members.scales[place]
+        loaded.numbers[of + TILE + member] = lifted * members.lifts[place] if is_there else -np.float32(np.inf)
+        if is_there:
+            error, lift = max(error, members.errors[place]), max(lift, members.lifts[place])
+    loaded.most[0], loaded.most[1], loaded.most[2] = error, np.sqrt(_TWO * lift) + error + _SHORTEST_ROOT, lift

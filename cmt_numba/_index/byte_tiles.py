@@ -1,4 +1,4 @@
-"""Bounds of a tile's 32 scores for eight rows at once, by 8-bit codes and vector instructions.
+"""The 32 scores of a tile for eight rows at once, by 8-bit codes and vector instructions.
 
 A tile is transposed so that the codes of four features of all members are adjacent. Each lane of a register then adds
 up the product of one member, and the loaded codes serve eight rows. Members are unsigned bytes, ``code + 128``, and
@@ -16,7 +16,7 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .._jit import TILE
+from .._jit import TILE, array_data, everywhere, pointer_at, read_vector
 
 ROWS = 8
 """Number of rows that :func:`score_rows` scores together."""
@@ -53,30 +53,31 @@ def transpose_block_slowly(source: Any, at: Any, stride: Any, target: Any, to: A
 
 def score_rows_slowly(
     codes: Any,
+    at: Any,
     numbers: Any,
+    of: Any,
     n_groups: Any,
     of_rows: Any,
     shifts: Any,
-    row_numbers: Any,
+    factors: Any,
     bars: Any,
     rows: Any,
-    upper: Any,
+    scores: Any,
 ) -> Any:
-    """Write upper bounds of the scores of a tile's members for eight rows to ``upper[32 * i : 32 * i + 32]``.
+    """Write scores of a tile's members for eight rows to ``scores[32 * i : 32 * i + 32]``.
 
-    The score of a member for row ``i`` is ``base + factor * scale * (product - shift) + of_errors * error +
-    of_lengths * length + added``. Return an int64 whose bit ``i`` is set if one of them is at least ``bars[rows[i]]``.
-    ``n_groups`` must be at least 1.
+    The codes of the tile begin at ``codes[at]``, and its scales and numbers to add at ``numbers[of]``. The score for
+    row ``r = rows[i]`` is ``(factors[r] * scale) * (product - shifts[r]) + added``. Return an int64 whose bit ``i`` is
+    set if a score is at least ``bars[i]``. ``n_groups`` must be at least 1.
     """
-    members = codes[: n_groups * _BYTES_OF_A_GROUP].view(np.uint8).reshape(n_groups, TILE, FEATURES).astype(np.int64)
-    scales, errors, lengths, added = numbers.reshape(4, TILE)
+    members = codes[at : at + n_groups * _BYTES_OF_A_GROUP].view(np.uint8).reshape(n_groups, TILE, FEATURES)
+    scales, added = numbers[of : of + 2 * TILE].reshape(2, TILE)
     marks = 0
     for i, row in enumerate(rows[:ROWS]):
-        factor, of_errors, of_lengths, base = row_numbers[row]
-        products = (members * of_rows[row].reshape(n_groups, 1, FEATURES)).sum(axis=(0, 2)) - shifts[row]
-        scores = base + (factor * scales) * products.astype(np.float32) + of_errors * errors + of_lengths * lengths
-        upper[i * TILE : (i + 1) * TILE] = scores + added
-        marks |= int((upper[i * TILE : (i + 1) * TILE] >= bars[row]).any()) << i
+        products = (members.astype(np.int64) * of_rows[row].reshape(n_groups, 1, FEATURES)).sum(axis=(0, 2))
+        own = (factors[row] * scales) * (products - shifts[row]).astype(np.float32) + added
+        scores[i * TILE : (i + 1) * TILE] = own
+        marks |= int((own >= bars[i]).any()) << i
     return marks
 
 
@@ -136,36 +137,16 @@ def _instruction(context: Any, builder: Any) -> tuple[int, Callable[..., Any]]:
     return next(((lanes, add) for feature, lanes, add in _INSTRUCTIONS if f"+{feature}" in features), _WITHOUT)
 
 
-def _data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
-    return context.make_array(signature.args[i])(context, builder, arguments[i]).data
-
-
-def _at(builder: Any, data: Any, i: Any, kind: Any) -> Any:
-    return builder.bitcast(builder.gep(data, [i]), kind.as_pointer())
-
-
-def _read(builder: Any, data: Any, i: Any, kind: Any, align: int) -> Any:
-    value = builder.load(_at(builder, data, i, kind))
-    value.align = align
-    return value
-
-
-def _everywhere(builder: Any, value: Any, lanes: int) -> Any:
-    kind = ir.VectorType(value.type, lanes)
-    alone = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
-    return builder.shuffle_vector(alone, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(_INT, lanes), None))
-
-
 @intrinsic  # type: ignore[untyped-decorator]
 def _transpose_block(_context: Any, source: Any, at: Any, stride: Any, target: Any, to: Any) -> Any:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, target = (_data(context, builder, signature, arguments, i) for i in (0, 3))
+        source, target = (array_data(context, builder, signature, arguments, i) for i in (0, 3))
         at, stride, to = (arguments[i] for i in (1, 2, 4))
         n, words = BLOCK_MEMBERS, ir.VectorType(_INT, BLOCK_MEMBERS)
         flipped = ir.Constant(words, [-0x7F7F7F80] * n)
         rows = []
         for _ in range(n):
-            rows.append(builder.xor(_read(builder, source, at, words, 1), flipped))
+            rows.append(builder.xor(read_vector(builder, source, at, words, 1), flipped))
             at = builder.add(at, stride)
         for h in (8, 4, 2, 1):  # swap blocks of h x h words
             for i in range(n):
@@ -176,7 +157,7 @@ def _transpose_block(_context: Any, source: Any, at: Any, stride: Any, target: A
                     for row, order in ((i, first), (i + h, second)):
                         rows[row] = builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INT, n), order))
         for row in rows:
-            builder.store(row, _at(builder, target, to, words)).align = 1
+            builder.store(row, pointer_at(builder, target, to, words)).align = 1
             to = builder.add(to, _WORD(_BYTES_OF_A_GROUP))
         return context.get_dummy_value()
 
@@ -197,7 +178,7 @@ def _add_products(builder: Any, add: Any, sums: list[list[Any]], codes: Any, row
     totals = [[builder.phi(first.type) for first in of_row] for of_row in sums]
     registers, more = [codes(group, i) for i in range(len(sums[0]))], []
     for word, of_row in zip(rows, totals, strict=True):
-        words = _everywhere(builder, word(group), of_row[0].type.count)
+        words = everywhere(builder, word(group), of_row[0].type.count)
         more.append([add(builder, total, it, words) for total, it in zip(of_row, registers, strict=True)])
     following = builder.add(group, _WORD(1))
     group.add_incoming(_WORD(0), before)
@@ -215,69 +196,66 @@ def _add_products(builder: Any, add: Any, sums: list[list[Any]], codes: Any, row
 def _score_rows(
     _context: Any,
     codes: Any,
+    at: Any,
     numbers: Any,
+    of: Any,
     n_groups: Any,
     of_rows: Any,
     shifts: Any,
-    row_numbers: Any,
+    factors: Any,
     bars: Any,
     rows: Any,
-    upper: Any,
+    scores: Any,
 ) -> Any:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        codes, numbers, of_rows, shifts, row_numbers, bars, rows, upper = (
-            _data(context, builder, signature, arguments, i) for i in (0, 1, 3, 4, 5, 6, 7, 8)
+        codes, numbers, of_rows, shifts, factors, bars, rows, scores = (
+            array_data(context, builder, signature, arguments, i) for i in (0, 2, 5, 6, 7, 8, 9, 10)
         )
-        n_groups = arguments[2]
+        at, of, n_groups = (arguments[i] for i in (1, 3, 4))
         lanes, add = _instruction(context, builder)
         of_sums, floats = ir.VectorType(_INT, lanes), ir.VectorType(_FLOAT, lanes)
         n_registers = min(TILE // lanes, max(1, _LANES_OF_A_SUM.get(lanes, 8) // ROWS))
         places = [builder.load(builder.gep(rows, [_WORD(i)])) for i in range(ROWS)]
         begins = [builder.mul(place, builder.mul(n_groups, _WORD(FEATURES))) for place in places]
 
+        def one_of(data: Any, i: Any) -> Any:
+            return everywhere(builder, builder.load(builder.gep(data, [i])), lanes)
+
         def word_at(begin: Any) -> Any:
             def word(group: Any) -> Any:
-                return _read(builder, of_rows, builder.add(begin, builder.mul(group, _WORD(FEATURES))), _INT, 1)
+                return read_vector(builder, of_rows, builder.add(begin, builder.mul(group, _WORD(FEATURES))), _INT, 1)
 
             return word
 
         words, is_above = [word_at(begin) for begin in begins], [ir.IntType(lanes)(0)] * ROWS
+        begun = [builder.neg(one_of(shifts, place)) for place in places]
         for first in range(0, TILE, lanes * n_registers):
             offsets = [first + lanes * j for j in range(n_registers)]
 
             def codes_of(group: Any, j: int, offsets: list[int] = offsets) -> Any:
                 place = builder.add(builder.mul(group, _WORD(_BYTES_OF_A_GROUP)), _WORD(FEATURES * offsets[j]))
-                return _read(builder, codes, place, of_sums, 1)
+                return read_vector(builder, codes, builder.add(at, place), of_sums, 1)
 
-            nothing = [[ir.Constant(of_sums, None)] * n_registers for _ in range(ROWS)]
-            sums = _add_products(builder, add, nothing, codes_of, words, n_groups)
-            for i, place in enumerate(places):
-                shift = _everywhere(builder, builder.load(builder.gep(shifts, [place])), lanes)
-                begin = builder.mul(place, _WORD(4))
-                factor, of_errors, of_lengths, base = (
-                    _everywhere(builder, builder.load(builder.gep(row_numbers, [builder.add(begin, _WORD(k))])), lanes)
-                    for k in range(4)
+            sums = _add_products(builder, add, [[total] * n_registers for total in begun], codes_of, words, n_groups)
+            for j, offset in enumerate(offsets):
+                scale, added = (
+                    read_vector(builder, numbers, builder.add(of, _WORD(k * TILE + offset)), floats, 4)
+                    for k in range(2)
                 )
-                bar = _everywhere(builder, builder.load(builder.gep(bars, [place])), lanes)
-                for j, offset in enumerate(offsets):
-                    scale, error, length, added = (
-                        _read(builder, numbers, _WORD(k * TILE + offset), floats, 4) for k in range(4)
-                    )
-                    product = builder.sitofp(builder.sub(sums[i][j], shift), floats)
-                    score = builder.fadd(base, builder.fmul(builder.fmul(factor, scale), product))
-                    score = builder.fadd(score, builder.fmul(of_errors, error))
-                    score = builder.fadd(builder.fadd(score, builder.fmul(of_lengths, length)), added)
-                    builder.store(score, _at(builder, upper, _WORD(i * TILE + offset), floats)).align = 4
-                    above = builder.bitcast(builder.fcmp_ordered(">=", score, bar), ir.IntType(lanes))
-                    is_above[i] = builder.or_(is_above[i], above)
+                for i, place in enumerate(places):
+                    factor = builder.fmul(one_of(factors, place), scale)
+                    score = builder.fadd(builder.fmul(factor, builder.sitofp(sums[i][j], floats)), added)
+                    builder.store(score, pointer_at(builder, scores, _WORD(i * TILE + offset), floats)).align = 4
+                    above = builder.fcmp_ordered(">=", score, one_of(bars, _WORD(i)))
+                    is_above[i] = builder.or_(is_above[i], builder.bitcast(above, ir.IntType(lanes)))
         marks = _WORD(0)
         for i, above in enumerate(is_above):
             some = builder.icmp_unsigned("!=", above, above.type(0))
             marks = builder.or_(marks, builder.shl(builder.zext(some, _WORD), _WORD(i)))
         return marks
 
-    arrays = (of_rows, shifts, row_numbers, bars, rows, upper)
-    return types.int64(codes, numbers, types.int64, *arrays), lower
+    i8 = types.int64
+    return i8(codes, i8, numbers, i8, i8, of_rows, shifts, factors, bars, rows, scores), lower
 
 
 transpose_block: Any = transpose_block_slowly if config.DISABLE_JIT else _transpose_block  # type: ignore[attr-defined]

@@ -3,8 +3,8 @@
 import numpy as np
 
 from .._forest import NONE, enter_place, erase_id, find_place, find_slot, hash_number, sort_best_first
-from .._jit import by_reference, by_value, inner, inner_fastmath, kernel, release
-from .codes import copy_values
+from .._jit import by_reference, by_value, inner, kernel, release
+from .codes import copy_values, dot64
 from .lists import enter, free_place, new_work, refresh, set_center, vector_of
 from .state import (
     LEAST_SIZE,
@@ -85,22 +85,26 @@ def _keep_large(state, j, work):
 
 
 @kernel
-def insert_slots(arrays, n):
-    """Add the vectors in the slots up to ``n``, of which the vectors and ids are written, to the lists.
+def insert_vectors(arrays, X, ids, first):
+    """Insert the vectors ``X[first:]``, for which there must be slots. Stop early if an array is full.
 
-    Stops early if an array is full. Returns the number of vectors in the index.
+    Returns the number of rows done, including those before ``first``.
     """
     state = by_reference(arrays)
     vectors, totals = state.vectors, state.totals
     work = new_work(vectors.more.shape[1], state.signs.shape[1], state.routes.factors.size)
-    while totals[N_VECTORS] < n and _has_room(state):
+    i = np.int64(first)
+    while i < ids.size and _has_room(state):
         slot = totals[N_VECTORS]
+        vectors.ids[slot] = ids[i]
+        copy_values(X[i], vector_of(vectors, slot).values)
         enter_place(vectors.slot_table, slot, hash_number(vectors.ids[slot], vectors.slot_table.size))
         totals[N_VECTORS] = slot + 1
         _enter_and_keep_small(state, slot, work)
         _count_change(state, work)
+        i += 1
     release(work)
-    return totals[N_VECTORS]
+    return i
 
 
 @kernel
@@ -166,33 +170,35 @@ def refresh_lists(arrays, n):
 
 
 @kernel
-def read_slots(vectors, slots, X):
-    """Write the vectors in slots to the rows of ``X``."""
-    for i in range(slots.size):
-        copy_values(vector_of(vectors, slots[i]).values, X[i])
-
-
-@inner_fastmath
-def _product64(x, y):
-    total = np.float64(0.0)
-    for i in range(x.size):
-        total += np.float64(x[i]) * np.float64(y[i])
-    return total
+def find_ids(arrays, ids, slots):
+    """Write the slot of each id, or NONE if it is not stored."""
+    state = by_reference(arrays)
+    for i in range(ids.size):
+        slots[i] = find_slot(state.vectors, ids[i]) if ids[i] >= 0 else np.int64(NONE)
 
 
 @kernel
-def measure_cosines(vectors, Q, slots, cosines):
+def read_slots(arrays, slots, X):
+    """Write the vectors in slots to the rows of ``X``."""
+    state = by_reference(arrays)
+    for i in range(slots.size):
+        copy_values(vector_of(state.vectors, slots[i]).values, X[i])
+
+
+@kernel
+def measure_cosines(arrays, Q, slots, cosines):
     """Write the cosines of queries and the vectors in slots, arrays of shape (n, m); 0 for a slot of -1."""
+    vectors = by_reference(arrays).vectors
     for row in range(slots.shape[0]):
         query = Q[row]
-        square = _product64(query, query)
+        square = dot64(query, query)
         for i in range(slots.shape[1]):
             cosines[row, i] = 0.0
             if slots[row, i] >= 0:
                 x = vector_of(vectors, slots[row, i]).values
-                lengths = np.sqrt(square * _product64(x, x))
+                lengths = np.sqrt(square * dot64(x, x))
                 if lengths > 0.0:
-                    cosines[row, i] = _product64(query, x) / lengths
+                    cosines[row, i] = dot64(query, x) / lengths
 
 
 @kernel

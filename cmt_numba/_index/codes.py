@@ -40,6 +40,14 @@ _LARGEST_STEP = np.float32(7.0)  # largest 4-bit value of a query
 _SPREAD = np.float32(0.372)  # squared standard error of a sum of signs, per squared distance from the center
 _LARGEST_SUM = np.float32((1 << 31) - (1 << 16))
 _LARGEST_SHORT = np.float32(4095.0)
+_DEVIATIONS = np.float32(5.0)
+_ONE = np.float32(1.0)
+
+
+class Vector(NamedTuple):
+    """A vector in a tuple, because inner functions cannot return arrays."""
+
+    values: np.ndarray  # float32
 
 
 class Queries(NamedTuple):
@@ -49,12 +57,28 @@ class Queries(NamedTuple):
     planes: np.ndarray  # uint64 (m * words * 4,): 4-bit codes of rotated queries
     steps: np.ndarray  # float32 (m,): their factors
     totals: np.ndarray  # float32 (m,): their sums
-    shorts: np.ndarray  # int16 (m, d): codes of queries, to multiply with 8-bit codes
+    shorts: np.ndarray  # int16 (m, codes): codes of queries, to multiply with 8-bit codes
     scales: np.ndarray  # float32 (m,): their factors
     lengths: np.ndarray  # float32 (m,)
     errors: np.ndarray  # float32 (m,): length of the rounding error of the shorts
     numbers: np.ndarray  # int8 (width,): scratch space
     prepared: np.ndarray  # float32 (d,): scratch space
+
+
+@inner
+def coded_values(queries, m):
+    """Return the values of a query that 8-bit codes describe."""
+    return Vector(queries.rotated[m] if queries.shorts.shape[1] >= BITS_OF_A_WORD else queries.prepared)
+
+
+@inner
+def share_of_errors(n_codes):
+    """Return the fraction of a bound on errors of 8-bit codes that errors exceed with a probability below 1e-6.
+
+    After a rotation, rounding errors are independent of the other vector. Their standard deviation is ``1 /
+    sqrt(n_codes)`` of the bound.
+    """
+    return min(_DEVIATIONS / np.sqrt(np.float32(n_codes)), np.float32(1.0)) if n_codes >= BITS_OF_A_WORD else _ONE
 
 
 @inner
@@ -79,6 +103,25 @@ def distance32(x, y):
     total = np.float32(0.0)
     for i in range(x.size):
         apart = x[i] - y[i]
+        total += apart * apart
+    return total
+
+
+@inner_fastmath
+def dot64(x, y):
+    """Return the dot product of two float32 vectors in float64."""
+    total = np.float64(0.0)
+    for i in range(x.size):
+        total += np.float64(x[i]) * np.float64(y[i])
+    return total
+
+
+@inner_fastmath
+def distance64(x, y):
+    """Return the squared distance of two float32 vectors in float64."""
+    total = np.float64(0.0)
+    for i in range(x.size):
+        apart = np.float64(x[i]) - np.float64(y[i])
         total += apart * apart
     return total
 
@@ -116,7 +159,7 @@ def largest_of(x):
 @inner
 def prepare(state, x, prepared):
     """Write a vector as codes describe it, scaled or moved; return whether it was too long and was shortened."""
-    length, scale = np.sqrt(_squares64(x, state.origin)), state.numbers[SCALE]
+    length, scale = np.sqrt(distance64(x, state.origin)), state.numbers[SCALE]
     is_far = length * scale > _LONGEST and state.totals[METRIC] != COSINE
     if state.totals[METRIC] == COSINE:
         scale = 1.0 / length if length > 0.0 else 0.0
@@ -125,15 +168,6 @@ def prepare(state, x, prepared):
     for i in range(x.size):
         prepared[i] = np.float32((np.float64(x[i]) - np.float64(state.origin[i])) * scale)
     return is_far
-
-
-@inner_fastmath
-def _squares64(x, origin):
-    total = np.float64(0.0)
-    for i in range(x.size):
-        apart = np.float64(x[i]) - np.float64(origin[i])
-        total += apart * apart
-    return total
 
 
 @inner
@@ -204,18 +238,7 @@ def round_to_codes(x, inverse, scale, codes):
     squared = np.float32(0.0)
     for i in range(x.size):
         code = np.rint(x[i] * inverse)
-        codes[i] = np.int8(code)
-        rest = x[i] - scale * code
-        squared += rest * rest
-    return squared
-
-
-@inner_fastmath
-def _round_to_shorts(x, inverse, scale, codes):
-    squared = np.float32(0.0)
-    for i in range(x.size):
-        code = np.rint(x[i] * inverse)
-        codes[i] = np.int16(code)
+        codes[i] = code
         rest = x[i] - scale * code
         squared += rest * rest
     return squared
@@ -250,16 +273,17 @@ def code_query(state, x, queries, m, length):
     queries.lengths[m] = np.sqrt(dot32(prepared, prepared))
     if state.totals[METRIC] == INNER_PRODUCT:
         is_far = False
-        own = np.sqrt(_squares64(x, state.origin))
+        own = np.sqrt(distance64(x, state.origin))
         if own > 0.0:
             for i in range(x.size):
                 prepared[i] = np.float32(np.float64(x[i]) * (length / own))
             queries.lengths[m] = length
     rotate(state.signs, prepared, queries.rotated[m])
     code_rotated(queries, m)
-    most = min(_LARGEST_SHORT, _LARGEST_SUM / np.float32(LARGEST_CODE * x.size))
-    scale = max(largest_of(prepared), SHORTEST) / most
-    squared = _round_to_shorts(prepared, np.float32(1.0) / scale, scale, queries.shorts[m])
+    values = coded_values(queries, m).values
+    most = min(_LARGEST_SHORT, _LARGEST_SUM / np.float32(LARGEST_CODE * values.size))
+    scale = max(largest_of(values), SHORTEST) / most
+    squared = round_to_codes(values, np.float32(1.0) / scale, scale, queries.shorts[m])
     queries.scales[m] = scale
     queries.errors[m] = np.sqrt(squared) * np.float32(1.001) + _ROUNDING * queries.lengths[m]
     if is_far:

@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 
 from .._change import share_rows
-from .._forest import NONE, find_slots, require
+from .._forest import NONE, require
 from .._jit import TILE, held, keeping_interpreter
-from .changes import derive, insert_slots, measure_cosines, read_slots, refresh_lists, remove_ids, replace_slots
+from . import changes
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
 from .search import ListEffort, Mask, compare_slots, count_allowed, find_gaps, search_rows
@@ -28,7 +28,6 @@ from .state import (
     used_arrays,
     used_vectors,
     with_room,
-    write_vectors,
 )
 
 METRICS = {"cosine": COSINE, "inner_product": INNER_PRODUCT, "euclidean": EUCLIDEAN}
@@ -120,20 +119,19 @@ class DenseIndex:
 
     def _slots_of(self, ids: np.ndarray) -> np.ndarray:
         slots = np.empty(len(ids), np.int64)
-        find_slots(self._state.vectors, np.maximum(ids, 0), slots)
-        slots[ids < 0] = NONE
+        changes.find_ids(self._held, ids, slots)
         return slots
 
     def vectors(self, ids: np.ndarray) -> np.ndarray:
         """Return stored vectors as they were given, float32, shape (n, n_features)."""
         X = np.empty((len(ids), self.n_features), np.float32)
-        read_slots(self._state.vectors, self._slots_of(ids), X)
+        changes.read_slots(self._held, self._slots_of(ids), X)
         return X
 
     def cosines(self, Q: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the cosines of queries and vectors, arrays of shape (n, m); 0 for an id that is not stored."""
         cosines = np.empty(ids.shape)
-        measure_cosines(self._state.vectors, Q, self._slots_of(ids.reshape(-1)).reshape(ids.shape), cosines)
+        changes.measure_cosines(self._held, Q, self._slots_of(ids.reshape(-1)).reshape(ids.shape), cosines)
         return cosines
 
     def insert(self, X: np.ndarray, ids: np.ndarray | None = None) -> np.ndarray:
@@ -141,23 +139,20 @@ class DenseIndex:
 
         Given ``ids`` must not be stored. By default they are consecutive and were not used before.
         """
-        n = len(X)
+        n, before = len(X), len(self)
         ids = np.arange(self.next_id, self.next_id + n) if ids is None else ids
         if n == 0:
             return ids
-        if len(self) == 0:
+        if before == 0:
             self._set_origin(X)
-        first = len(self)
-        self._make_room(n)
-        vectors = self._state.vectors
-        write_vectors(vectors, first, X)
-        vectors.ids[first : first + n] = ids
         self.version += 1
+        n_done = 0
         try:
-            while insert_slots(self._held, first + n) < first + n:
-                self._make_room(first + n - len(self))
+            self._make_room(n)
+            while (n_done := changes.insert_vectors(self._held, X, ids, n_done)) < n:
+                self._make_room(n - n_done)
         except BaseException:
-            self.remove(ids[: len(self) - first])
+            self.remove(ids[: len(self) - before])
             raise
         self.next_id = max(self.next_id, int(ids.max()) + 1)
         self._measure(n)
@@ -175,7 +170,7 @@ class DenseIndex:
         """Remove stored vectors. Ids must be distinct."""
         self.version += 1
         n = 0
-        while (n := remove_ids(self._held, ids, n)) < len(ids):
+        while (n := changes.remove_ids(self._held, ids, n)) < len(ids):
             self._make_room()
         self._measure(len(ids))
 
@@ -183,7 +178,7 @@ class DenseIndex:
         """Replace stored vectors. Ids must be distinct."""
         self.version += 1
         slots, n = self._slots_of(ids), 0
-        while (n := replace_slots(self._held, slots, X, n)) < len(ids):
+        while (n := changes.replace_slots(self._held, slots, X, n)) < len(ids):
             self._make_room()
         self._measure(len(ids))
 
@@ -191,7 +186,7 @@ class DenseIndex:
         """Refresh the lists of about ``n`` vectors: move their centers, and vectors to the nearest list."""
         self.version += 1
         left = -(-n * int(self._state.totals[N_LISTS]) // max(len(self), 1))
-        while (left := left - refresh_lists(self._held, left)) > 0:
+        while (left := left - changes.refresh_lists(self._held, left)) > 0:
             self._make_room()
 
     def _measure(self, n_changes: int) -> None:
@@ -207,7 +202,7 @@ class DenseIndex:
         rng = np.random.default_rng([self.random_state, self._gaps.n_measured])
         slots = rng.integers(n, size=n_samples)
         X = np.empty((n_samples, self.n_features), np.float32)
-        read_slots(self._state.vectors, slots, X)
+        changes.read_slots(self._held, slots, X)
         self._gaps.add(self._gaps_of(X, self._state.vectors.ids[slots], slots))
 
     def calibrate(self, Q: np.ndarray, ids: np.ndarray) -> None:
@@ -317,7 +312,7 @@ class DenseIndex:
         index = cls(facts["n_features"], facts["metric"], facts["random_state"])
         state = restored(index._state, arrays)
         check_state(state, facts["next_id"])
-        derive(state)
+        changes.derive(state)
         index._set_state(state)
         require(index._state.totals[METRIC] == METRICS[index.metric], "the metrics must agree")
         gaps = arrays["gaps"]

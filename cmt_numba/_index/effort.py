@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class Gaps:
     def __init__(self, samples: np.ndarray, n_measured: int, n_features: int) -> None:
         self.samples, self.n_measured = samples, n_measured
         self._factor = 1.0 + _CORRELATED / n_features
-        self._efforts = {target: self._effort(target) for target in (0.95, 0.99)}
+        self._measure((0.95, 0.99))
 
     def add(self, gaps: np.ndarray) -> None:
         """Add samples, and compute the efforts again."""
@@ -59,7 +60,12 @@ class Gaps:
             self.samples = np.concatenate([self.samples, gaps])[:N_SAMPLES]
         else:
             self.samples[places] = gaps
-        self._efforts = {target: self._effort(target) for target in self._efforts}
+        self._measure(self._efforts)
+
+    def _measure(self, targets: Iterable[float]) -> None:
+        """Compute the efforts for some targets."""
+        self._ordered = [np.sort(self.samples[:, : 1 << i], axis=None) for i in range(N_NEAREST.bit_length())]
+        self._efforts = {target: self._effort(target) for target in targets}
 
     def effort(self, target_recall: float) -> Any:
         """Return a ``ListEffort``, held for kernels."""
@@ -71,13 +77,20 @@ class Gaps:
         n = N_NEAREST.bit_length()
         share = 1.0 - (1.0 - target_recall) * 0.8
         gaps = np.zeros(_POWERS)
-        for i in range(n):
-            some = self.samples[:, : 1 << i]
-            some = some[~np.isnan(some)]
-            gaps[i] = np.quantile(some, share) if some.size else 1e30
+        gaps[:n] = [_quantile(some, share) for some in self._ordered]
         gaps[:n] = np.maximum.accumulate(gaps[:n])
         gaps[:_FEWEST] = gaps[_FEWEST]
         gaps[n:] = gaps[n - 1] + (gaps[n - 1] - gaps[n - 3]) / 2 * np.arange(1, _POWERS - n + 1)
         apart = float(np.quantile(self.samples[:, -1], _USUAL)) if len(self.samples) else 1.0
         epsilon = float(np.interp(target_recall, _TARGETS, _EPSILONS)) * self._factor
         return held(ListEffort(gaps.astype(np.float32), epsilon, max(apart, 1e-12)))
+
+
+def _quantile(ordered: np.ndarray, share: float) -> float:
+    """Return a quantile of ascending numbers without the NaN at their end; 1e30 if there are no others."""
+    n = int(ordered.searchsorted(np.inf, "right"))
+    if n == 0:
+        return 1e30
+    below, part = divmod(share * (n - 1), 1.0)
+    first, second = ordered[int(below)], ordered[min(int(below) + 1, n - 1)]
+    return float(first + part * (second - first))

@@ -19,6 +19,7 @@ from .state import (
     NEXT_LIST,
     SCALE,
     DenseState,
+    codes_of,
     width_of,
 )
 
@@ -77,7 +78,7 @@ def _check_counts(state: DenseState) -> None:
         (clusters.centers, (n_lists, width)),
         *((column, (n_lists,)) for column in clusters[1:]),
         (members.bits, (n_places * words,)),
-        (members.codes, (n_places, d)),
+        (members.codes, (n_places, codes_of(d))),
         *((members[i], (n_places,)) for i in (1, 2, 4, 5, 6, 7)),
         (members.list_of, (members.nexts.size,)),
         (routes.bits, (n_routes * words,)),

@@ -13,7 +13,9 @@ from .._forest import NONE, keep_best
 from .._jit import BITS_OF_A_WORD, TILE, by_reference, empty, first_of, inner, inner_allocating, inner_called, marks_of
 from .codes import (
     Queries,
+    Vector,
     code_rotated,
+    coded_values,
     copy_values,
     distance32,
     dot32,
@@ -54,12 +56,6 @@ class Work(NamedTuple):
     nearby: np.ndarray  # int64: the nearest of them, to be refreshed after a split
 
 
-class StoredVector(NamedTuple):
-    """A vector as it was given."""
-
-    values: np.ndarray  # float32 (d,)
-
-
 @inner_allocating
 def new_queries(m, d, width):
     """Return scratch space for ``m`` queries."""
@@ -68,7 +64,7 @@ def new_queries(m, d, width):
         empty(m * width // 16, np.uint64),
         empty(m, np.float32),
         empty(m, np.float32),
-        empty((m, d), np.int16),
+        empty((m, width if d >= BITS_OF_A_WORD else d), np.int16),
         empty(m, np.float32),
         empty(m, np.float32),
         empty(m, np.float32),
@@ -268,11 +264,11 @@ def free_place(state, place):
 
 @inner
 def vector_of(vectors, slot):
-    """Return the vector in a slot, as it was given, in a tuple, because inner functions cannot return arrays."""
+    """Return the vector in a slot, as it was given."""
     n_base = vectors.base.shape[0]
     if slot < n_base:
-        return StoredVector(vectors.base[slot])
-    return StoredVector(vectors.more[slot - n_base])
+        return Vector(vectors.base[slot])
+    return Vector(vectors.more[slot - n_base])
 
 
 @inner
@@ -289,7 +285,7 @@ def enter(state, slot, work):
     members.slots[place] = slot
     state.vectors.places[slot] = place
     members.lifts[place] = _HALF * square
-    members.scales[place], members.errors[place] = encode_bytes(queries.prepared, members.codes[place])
+    members.scales[place], members.errors[place] = encode_bytes(coded_values(queries, 0).values, members.codes[place])
     if is_far:
         members.errors[place] = np.float32(np.inf)
         state.totals[N_FAR] += 1

@@ -4,9 +4,9 @@ A query reaches the lists whose centers are at most a gap farther than the neare
 of which drops those whose upper bound is below the bar, the highest known lower bound of the ``k``-th best score: codes
 of whole tiles, 8-bit codes of single members, and the vectors themselves in float64.
 
-The first stage of single rows compares 1-bit codes. Only their bounds may be wrong, each with a small probability, so
-they do not raise the bar. The rows of a batch are searched list by list. They share the transposed 8-bit codes of a
-tile, of which they find the best members without exception.
+The first stage of single rows compares 1-bit codes. Their bounds may be wrong, each with a small probability, so they
+do not raise the bar. Bounds by 8-bit codes are hardly ever wrong, and never in exact searches. The rows of a batch are
+searched list by list. They share the transposed 8-bit codes of the list, after which only vectors are compared.
 """
 
 from typing import NamedTuple
@@ -30,9 +30,9 @@ from .._jit import (
     prefetch,
     release,
 )
-from .byte_rows import code_row, load_tile, new_row_codes, new_tile
+from .byte_rows import TILES, bytes_of_tile, code_row, error_of_row, load_tile, new_row_codes, new_tiles
 from .byte_tiles import FEATURES, ROWS, score_rows
-from .codes import code_query, distance32, dot_codes, error_of, score_codes
+from .codes import code_query, distance32, distance64, dot64, dot_codes, error_of, score_codes, share_of_errors
 from .lists import ROUNDING, estimate_near, new_queries, vector_of
 from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS, SCALE
 
@@ -72,6 +72,7 @@ class Mask(NamedTuple):
 class Ranking(NamedTuple):
     """The members found so far for the rows of a block."""
 
+    shares: np.ndarray  # float32 (m,): the part of the largest errors of 8-bit codes that bounds allow for
     bars: np.ndarray  # float32 (m,): no member with a lower score is among the best
     floors: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 8-bit codes
     waiting: np.ndarray  # int32 (m, 64): places
@@ -96,6 +97,7 @@ def _new_ranking(m, k):
     n = 4 * k + 2 * _WAITING
     return Ranking(
         empty(m, np.float32),
+        empty(m, np.float32),
         empty((m, k), np.float32),
         empty((m, _WAITING), np.int32),
         empty((m, _WAITING), np.float32),
@@ -114,7 +116,8 @@ def _new_reach(n_lists, n_routes):
 
 
 @inner
-def _begin(ranking, m):
+def _begin(ranking, m, share):
+    ranking.shares[m] = share
     ranking.bars[m], ranking.n_waiting[m], ranking.n_kept[m] = _LEAST, 0, 0
     ranking.floors[m, :] = _LEAST
 
@@ -137,14 +140,6 @@ def _raise_floor(floors, value):
 
 
 @inner_fastmath
-def _product(x, y):
-    total = np.float64(0.0)
-    for i in range(x.size):
-        total += np.float64(x[i]) * np.float64(y[i])
-    return total
-
-
-@inner_fastmath
 def _product_and_square(x, y):
     product, square = np.float64(0.0), np.float64(0.0)
     for i in range(x.size):
@@ -154,22 +149,13 @@ def _product_and_square(x, y):
     return product, square
 
 
-@inner_fastmath
-def _distance(x, y):
-    total = np.float64(0.0)
-    for i in range(x.size):
-        apart = np.float64(x[i]) - np.float64(y[i])
-        total += apart * apart
-    return total
-
-
 @inner
 def _exact_score(metric, x, y, length):
     """Return the score of a vector for a query of a given length."""
     if metric == EUCLIDEAN:
-        return -np.sqrt(_distance(x, y))
+        return -np.sqrt(distance64(x, y))
     if metric == INNER_PRODUCT:
-        return _product(x, y)
+        return dot64(x, y)
     product, square = _product_and_square(x, y)
     return product / max(length * np.sqrt(square), _TINY)
 
@@ -203,7 +189,7 @@ def _settle(arrays, x, queries, m, ranking, scores, ids):
             i -= 1
         uppers[i], kept[i] = upper, slot
         n += 1
-    metric, length = state.totals[METRIC], np.sqrt(_product(x, x))
+    metric, length = state.totals[METRIC], np.sqrt(dot64(x, x))
     for entry in range(n):
         if uppers[entry] < bar:
             break
@@ -216,26 +202,33 @@ def _settle(arrays, x, queries, m, ranking, scores, ids):
 
 
 @inner
-def _compare(state, x, queries, m, ranking, place, scores, ids):
-    """Compare the 8-bit code of a member, and keep the member if it may be among the best."""
-    members, floors = state.members, ranking.floors[m]
-    length, lift = queries.lengths[m], members.lifts[place]
-    less = _HALF * length * length
-    value = queries.scales[m] * members.scales[place] * dot_codes(queries.shorts[m], members.codes[place])
-    most = length * members.errors[place] + queries.errors[m] * np.sqrt(_TWO * lift) + ROUNDING * (less + lift)
-    if not most < np.inf:  # NaN if an infinite error is multiplied by 0
-        most = np.float32(np.inf)
-    value -= less + lift if state.totals[METRIC] != INNER_PRODUCT else less
-    if value + most < ranking.bars[m]:
-        return
-    if value - most > floors[0]:
-        _raise_floor(floors, value - most)
+def _keep(state, x, queries, m, ranking, slot, value, error, scores, ids):
+    """Raise the bar by the lower bound of a member's score, and keep the member until its vector is compared."""
+    floors = ranking.floors[m]
+    if value - error > floors[0]:
+        _raise_floor(floors, value - error)
         ranking.bars[m] = max(ranking.bars[m], floors[0])
     if ranking.n_kept[m] == ranking.kept.shape[1]:
         _settle(by_value(state), x, queries, m, ranking, scores, ids)
     n = ranking.n_kept[m]
-    ranking.kept[m, n], ranking.kept_uppers[m, n] = members.slots[place], value + most
+    ranking.kept[m, n], ranking.kept_uppers[m, n] = slot, value + error
     ranking.n_kept[m] = n + 1
+
+
+@inner
+def _compare(state, x, queries, m, ranking, place, scores, ids):
+    """Compare the 8-bit code of a member, and keep the member if it may be among the best."""
+    members = state.members
+    length, lift = queries.lengths[m], members.lifts[place]
+    less = _HALF * length * length
+    value = queries.scales[m] * members.scales[place] * dot_codes(queries.shorts[m], members.codes[place])
+    error = length * members.errors[place] + queries.errors[m] * np.sqrt(_TWO * lift)
+    error = ranking.shares[m] * error + ROUNDING * (less + lift)
+    if not error < np.inf:  # NaN if an infinite error is multiplied by 0
+        error = np.float32(np.inf)
+    value -= less + lift if state.totals[METRIC] != INNER_PRODUCT else less
+    if value + error >= ranking.bars[m]:
+        _keep(state, x, queries, m, ranking, members.slots[place], value, error, scores, ids)
 
 
 @inner_called
@@ -246,6 +239,24 @@ def _compare_waiting(arrays, x, queries, m, ranking, scores, ids):
         if ranking.their_uppers[m, i] >= ranking.bars[m]:
             _compare(state, x, queries, m, ranking, np.int64(ranking.waiting[m, i]), scores, ids)
     ranking.n_waiting[m] = 0
+
+
+@inner
+def _prefetch_code(members, place):
+    codes = members.codes[place]
+    for f in range(0, codes.size, _BYTES_IN_A_LINE):
+        prefetch(codes, f)
+
+
+@inner
+def _let_wait(state, x, queries, m, ranking, place, upper, scores, ids):
+    """Let a member wait for the comparison of its 8-bit code, which is prefetched."""
+    if ranking.n_waiting[m] == _WAITING:
+        _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
+    n = ranking.n_waiting[m]
+    ranking.waiting[m, n], ranking.their_uppers[m, n] = place, upper
+    ranking.n_waiting[m] = n + 1
+    _prefetch_code(state.members, place)
 
 
 @inner
@@ -274,14 +285,7 @@ def _scan_tile(state, x, queries, m, ranking, upper, tile, base, error, mask, sc
             continue
         if mask.words.size > 0 and not _is_allowed(mask, members.slots[place]):
             continue
-        if ranking.n_waiting[m] == _WAITING:
-            _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
-        n = ranking.n_waiting[m]
-        ranking.waiting[m, n], ranking.their_uppers[m, n] = place, upper[i]
-        ranking.n_waiting[m] = n + 1
-        codes = members.codes[place]
-        for f in range(0, codes.size, _BYTES_IN_A_LINE):
-            prefetch(codes, f)
+        _let_wait(state, x, queries, m, ranking, place, upper[i], scores, ids)
 
 
 @inner
@@ -298,9 +302,7 @@ def _prefetch_tile(members, tile, words):
 def _prefetch_codes(members, tile):
     if tile != NONE:
         for place in range(tile * TILE, (tile + 1) * TILE):
-            codes = members.codes[place]
-            for f in range(0, codes.size, _BYTES_IN_A_LINE):
-                prefetch(codes, f)
+            _prefetch_code(members, place)
 
 
 @inner
@@ -417,8 +419,11 @@ class Block(NamedTuple):
     ends: np.ndarray  # int64 (rows + 1,)
     order: np.ndarray  # int32: entries of ``lists``, in the order of the search
     stops: np.ndarray  # int64 (lists + 1,): scratch space
-    upper: np.ndarray  # float32 (8 * 32,): scratch space
-    together: np.ndarray  # int64 (8,): scratch space
+    scores: np.ndarray  # float32 (8 * 32,): scores, or upper bounds of them, of a tile for eight rows
+    together: np.ndarray  # int64 (8,): these rows
+    bases: np.ndarray  # float32 (8,): numbers to add to the scores
+    errors: np.ndarray  # float32 (8,): bounds on their errors
+    bars: np.ndarray  # float32 (8,): scores below which members are not among the best
 
 
 @inner_allocating
@@ -432,6 +437,9 @@ def _new_block(n_rows, n_lists, n_reached):
         empty(n_lists + 1, np.int64),
         empty(ROWS * TILE, np.float32),
         empty(ROWS, np.int64),
+        empty(ROWS, np.float32),
+        empty(ROWS, np.float32),
+        empty(ROWS, np.float32),
     )
 
 
@@ -501,63 +509,87 @@ def _search_lists(state, x, queries, ranking, block, epsilon, mask, scores, ids)
             after = members.nexts[tile]
             coming = after if after != NONE or i + 1 == n else clusters.heads[block.lists[i + 1]]
             _prefetch_tile(members, coming, words)
-            _scan_tile(state, x, queries, 0, ranking, block.upper, tile, base, error, mask, scores, ids)
+            _scan_tile(state, x, queries, 0, ranking, block.scores, tile, base, error, mask, scores, ids)
             tile = after
 
 
 @inner
-def _take_marked(state, x, queries, m, ranking, upper, at, tile, mask, scores, ids):
-    """Compare the members of a tile whose upper bounds, from ``upper[at]`` on, reach the bar of a row."""
-    marks = marks_of(upper, at, ranking.bars[m])
+def _set_bar(ranking, block, r):
+    """Set the bar of a row for the scores of loaded tiles."""
+    bar = ranking.bars[block.together[r]] - block.bases[r] - block.errors[r]
+    block.bars[r] = max(bar, _LEAST)  # scores of free places are lower
+
+
+@inner
+def _take_marked(state, Q, first, queries, ranking, block, r, tile, mask, scores, ids):
+    """Keep the members of a tile whose scores reach the bar of the ``r``-th of eight rows."""
+    m, at = block.together[r], r * TILE
+    marks = marks_of(block.scores, at, block.bars[r])
     while marks != 0:
         i = first_of(marks)
         marks &= marks - 1
-        place = tile * TILE + i
-        is_best = upper[at + i] >= ranking.bars[m]
-        if is_best and (mask.words.size == 0 or _is_allowed(mask, state.members.slots[place])):
-            _compare(state, x, queries, m, ranking, place, scores, ids)
+        slot, value = state.members.slots[tile * TILE + i], block.scores[at + i]
+        if value < block.bars[r] or (mask.words.size > 0 and not _is_allowed(mask, slot)):
+            continue
+        row, value = first + m, value + block.bases[r]
+        _keep(state, Q[row], queries, m, ranking, slot, value, block.errors[r], scores[row], ids[row])
+        _set_bar(ranking, block, r)
+
+
+@inner
+def _choose_rows(queries, coded, most, ranking, block, begin, stop):
+    """Choose up to eight rows that reach a list, which are in ``block.order[begin:stop]``, to search loaded tiles."""
+    for r in range(ROWS):
+        m = np.int64(block.rows[block.order[min(begin + r, stop - 1)]])
+        block.together[r] = m
+        if begin + r >= stop:  # a copy of the last row
+            block.bars[r] = np.float32(np.inf)
+            continue
+        length = queries.lengths[m]
+        block.bases[r] = -_HALF * length * length
+        block.errors[r] = error_of_row(queries, m, coded, ranking.shares[m], most)
+        _set_bar(ranking, block, r)
 
 
 @inner
 def _search_together(state, Q, first, n_rows, queries, coded, loaded, ranking, block, mask, scores, ids):
     """Search the lists that the rows of a block reach. The rows of a list share its codes."""
     members, n, i = state.members, block.ends[n_rows], np.int64(0)
-    n_groups = coded.codes.shape[1] // FEATURES
+    n_groups, n_bytes = coded.codes.shape[1] // FEATURES, bytes_of_tile(members.codes.shape[1])
     while i < n:
         j, stop = block.lists[block.order[i]], i + 1
         while stop < n and block.lists[block.order[stop]] == j:
             stop += 1
         tile = state.clusters.heads[j]
         while tile != NONE:
-            after = members.nexts[tile]
-            coming = after if after != NONE or stop == n else state.clusters.heads[block.lists[block.order[stop]]]
-            _prefetch_codes(members, coming)
-            load_tile(by_value(state), tile, loaded)
+            n_tiles = 0
+            while tile != NONE and n_tiles < TILES:
+                after = members.nexts[tile]
+                coming = after if after != NONE or stop == n else state.clusters.heads[block.lists[block.order[stop]]]
+                _prefetch_codes(members, coming)
+                load_tile(by_value(state), tile, loaded, n_tiles)
+                n_tiles += 1
+                tile = after
             for begin in range(i, stop, ROWS):
-                for r in range(ROWS):
-                    block.together[r] = block.rows[block.order[min(begin + r, stop - 1)]]
-                marks = score_rows(
-                    loaded.codes,
-                    loaded.numbers,
-                    n_groups,
-                    coded.codes,
-                    coded.shifts,
-                    coded.numbers,
-                    ranking.bars,
-                    block.together,
-                    block.upper,
-                )
-                while marks != 0:
-                    r = first_of(marks)
-                    marks &= marks - 1
-                    if begin + r >= stop:  # a copy of the last row
-                        break
-                    m = block.together[r]
-                    row = first + m
-                    _take_marked(
-                        state, Q[row], queries, m, ranking, block.upper, r * TILE, tile, mask, scores[row], ids[row]
+                _choose_rows(queries, coded, loaded.most, ranking, block, begin, stop)
+                for t in range(n_tiles):
+                    marks = score_rows(
+                        loaded.codes,
+                        t * n_bytes,
+                        loaded.numbers,
+                        t * 2 * TILE,
+                        n_groups,
+                        coded.codes,
+                        coded.shifts,
+                        coded.factors,
+                        block.bars,
+                        block.together,
+                        block.scores,
                     )
-            tile = after
+                    while marks != 0:
+                        r = first_of(marks)
+                        marks &= marks - 1
+                        _take_marked(state, Q, first, queries, ranking, block, r, loaded.tiles[t], mask, scores, ids)
         i = stop
 
 
@@ -569,7 +601,8 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
     is_batch = Q.shape[0] > _FEW_ROWS
     most = max(1, min(stop - first, _MOST_ROWS, _KEPT_AT_ONCE // k)) if is_batch else 1
     queries = new_queries(most, Q.shape[1], state.signs.shape[1])
-    coded, loaded = new_row_codes(most, Q.shape[1]), new_tile(Q.shape[1])
+    n_codes = queries.shorts.shape[1]
+    coded, loaded, share = new_row_codes(most, n_codes), new_tiles(n_codes), share_of_errors(n_codes)
     ranking = _new_ranking(most, k)
     reach = _new_reach(n_lists, state.routes.factors.size)
     n_reached = max(min(_REACHED_AT_ONCE, most * n_lists), n_lists)
@@ -579,7 +612,7 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
         block.ends[0] = 0
         while n_rows < min(most, stop - first) and block.ends[n_rows] + n_lists <= n_reached:
             row = first + n_rows
-            _begin(ranking, n_rows)
+            _begin(ranking, n_rows, share)
             ids[row, :], scores[row, :] = NONE, -np.inf
             code_query(state, Q[row], queries, n_rows, _query_length(state))
             if is_batch:
@@ -605,22 +638,14 @@ def compare_slots(arrays, Q, first, stop, slots, scores, ids):
     state = by_reference(arrays)
     queries = new_queries(1, Q.shape[1], state.signs.shape[1])
     ranking = _new_ranking(1, ids.shape[1])
-    members = state.members
     for row in range(first, stop):
         x = Q[row]
-        _begin(ranking, 0)
+        _begin(ranking, 0, np.float32(1.0))
         ids[row, :], scores[row, :] = NONE, -np.inf
         code_query(state, x, queries, 0, _query_length(state))
         for i in range(slots.size):
-            place = state.vectors.places[slots[i]]
-            if ranking.n_waiting[0] == _WAITING:
-                _compare_waiting(by_value(state), x, queries, 0, ranking, scores[row], ids[row])
-            n = ranking.n_waiting[0]
-            ranking.waiting[0, n], ranking.their_uppers[0, n] = place, np.float32(np.inf)
-            ranking.n_waiting[0] = n + 1
-            codes = members.codes[place]
-            for f in range(0, codes.size, _BYTES_IN_A_LINE):
-                prefetch(codes, f)
+            place, upper = np.int64(state.vectors.places[slots[i]]), np.float32(np.inf)
+            _let_wait(state, x, queries, 0, ranking, place, upper, scores[row], ids[row])
         _finish(state, x, queries, 0, ranking, scores[row], ids[row])
     release((queries, ranking))
 

@@ -72,7 +72,7 @@ class Members(NamedTuple):
     bits: np.ndarray  # uint64 (tiles * words * 32,): 1-bit codes
     factors: np.ndarray  # float32 (places,): factor of the sum of signs; 0 if the place is free
     added: np.ndarray  # float32 (places,): number added to the sum; minus infinity if the place is free
-    codes: np.ndarray  # int8 (places, d): 8-bit codes
+    codes: np.ndarray  # int8 (places, codes): 8-bit codes of vectors, which are rotated unless they have few features
     scales: np.ndarray  # float32 (places,): factor of 8-bit codes
     errors: np.ndarray  # float32 (places,): length of their rounding error; infinite if the vector is too long
     lifts: np.ndarray  # float32 (places,): half the squared length
@@ -108,13 +108,18 @@ def width_of(d: int) -> int:
     return -(-d // BITS_OF_A_WORD) * BITS_OF_A_WORD
 
 
+def codes_of(d: int) -> int:
+    """Return the number of 8-bit codes of a vector, which is rotated before unless it has few features."""
+    return width_of(d) if d >= BITS_OF_A_WORD else d
+
+
 def _members(n_tiles: int, d: int) -> Members:
     words, places, f4 = width_of(d) // BITS_OF_A_WORD, n_tiles * TILE, np.float32
     return Members(
         np.zeros(places * words, np.uint64),
         np.zeros(places, f4),
         np.zeros(places, f4),
-        np.zeros((places, d), np.int8),
+        np.zeros((places, codes_of(d)), np.int8),
         np.zeros(places, f4),
         np.zeros(places, f4),
         np.zeros(places, f4),
@@ -199,15 +204,6 @@ def with_room(state: DenseState, n_more: int) -> DenseState:
     if vectors is state[0] and clusters is state[1] and members is state[2] and routes is state[3]:
         return state  # the same object, so that callers need not prepare it again
     return state._replace(vectors=vectors, clusters=clusters, members=members, routes=routes)
-
-
-def write_vectors(vectors: Vectors, first: int, X: np.ndarray) -> None:
-    """Write vectors to the slots from ``first`` on."""
-    n_base = len(vectors.base)
-    n_first = max(0, min(len(X), n_base - first))
-    vectors.base[first : first + n_first] = X[:n_first]
-    begin = first + n_first - n_base
-    vectors.more[begin : begin + len(X) - n_first] = X[n_first:]
 
 
 _SAVED = {

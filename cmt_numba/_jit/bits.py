@@ -85,21 +85,25 @@ def first_of_slowly(marks: Any) -> Any:
     return (int(marks) & -int(marks)).bit_length() - 1
 
 
-def _data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
+def array_data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
+    """Return a pointer to the first element of the array that is argument ``i``."""
     return context.make_array(signature.args[i])(context, builder, arguments[i]).data
 
 
-def _at(builder: Any, data: Any, i: Any, kind: Any) -> Any:
+def pointer_at(builder: Any, data: Any, i: Any, kind: Any) -> Any:
+    """Return a pointer of type ``kind`` to element ``i`` of an array."""
     return builder.bitcast(builder.gep(data, [i]), kind.as_pointer())
 
 
-def _read(builder: Any, data: Any, i: Any, kind: Any, align: int) -> Any:
-    value = builder.load(_at(builder, data, i, kind))
+def read_vector(builder: Any, data: Any, i: Any, kind: Any, align: int) -> Any:
+    """Generate a load of type ``kind`` from element ``i`` of an array on."""
+    value = builder.load(pointer_at(builder, data, i, kind))
     value.align = align
     return value
 
 
-def _everywhere(builder: Any, value: Any, lanes: int) -> Any:
+def everywhere(builder: Any, value: Any, lanes: int) -> Any:
+    """Generate a vector register with a value in every lane."""
     kind = ir.VectorType(value.type, lanes)
     alone = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
     return builder.shuffle_vector(alone, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(_INT, lanes), None))
@@ -124,7 +128,7 @@ def _score_tile(
 ) -> Any:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bits, planes, factors, added, scores = (
-            _data(context, builder, signature, arguments, i) for i in (0, 3, 5, 6, 11)
+            array_data(context, builder, signature, arguments, i) for i in (0, 3, 5, 6, 11)
         )
         tile, n_words, first, at = (arguments[i] for i in (1, 2, 4, 12))
         kind, groups = ir.VectorType(_WORD, _LANES), TILE // _LANES
@@ -142,11 +146,11 @@ def _score_tile(
         masks = []
         for p in range(PLANES):
             place = builder.add(first, builder.add(builder.mul(word, _WORD(PLANES)), _WORD(p)))
-            masks.append(_everywhere(builder, builder.load(builder.gep(planes, [place])), _LANES))
+            masks.append(everywhere(builder, builder.load(builder.gep(planes, [place])), _LANES))
         begin = builder.add(start, builder.mul(word, _WORD(TILE)))
         more = []
         for group in range(groups):
-            codes = _read(builder, bits, builder.add(begin, _WORD(group * _LANES)), kind, 8)
+            codes = read_vector(builder, bits, builder.add(begin, _WORD(group * _LANES)), kind, 8)
             more.append(
                 [
                     builder.add(totals[group][p], builder.call(count, [builder.and_(codes, masks[p])]))
@@ -162,7 +166,7 @@ def _score_tile(
         builder.cbranch(builder.icmp_signed("<", following, n_words), loop, end)
         builder.position_at_end(end)
         floats, marks = ir.VectorType(_FLOAT, _LANES), _WORD(0)
-        base, step, less, least = (_everywhere(builder, arguments[i], _LANES) for i in (7, 8, 9, 10))
+        base, step, less, least = (everywhere(builder, arguments[i], _LANES) for i in (7, 8, 9, 10))
         for group in range(groups):
             total = ir.Constant(kind, None)
             for counts, weight in zip(more[group], _WEIGHTS, strict=True):
@@ -170,9 +174,9 @@ def _score_tile(
             sums = builder.sitofp(builder.trunc(total, ir.VectorType(_INT, _LANES)), floats)
             place, offset = builder.add(own, _WORD(group * _LANES)), _WORD(group * _LANES)
             value = builder.fadd(builder.fmul(sums, step), less)
-            value = builder.fmul(_read(builder, factors, place, floats, 4), value)
-            value = builder.fadd(builder.fadd(base, _read(builder, added, place, floats, 4)), value)
-            builder.store(value, _at(builder, scores, builder.add(at, offset), floats)).align = 4
+            value = builder.fmul(read_vector(builder, factors, place, floats, 4), value)
+            value = builder.fadd(builder.fadd(base, read_vector(builder, added, place, floats, 4)), value)
+            builder.store(value, pointer_at(builder, scores, builder.add(at, offset), floats)).align = 4
             above = builder.bitcast(builder.fcmp_ordered(">=", value, least), ir.IntType(_LANES))
             marks = builder.or_(marks, builder.shl(builder.zext(above, _WORD), offset))
         return marks
@@ -186,7 +190,7 @@ def _signs_of(_context: Any, x: Any, at: Any) -> Any:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.VectorType(_FLOAT, BITS_OF_A_WORD)
         at = arguments[1]
-        values = _read(builder, _data(context, builder, signature, arguments, 0), at, kind, 4)
+        values = read_vector(builder, array_data(context, builder, signature, arguments, 0), at, kind, 4)
         return builder.bitcast(builder.fcmp_ordered(">", values, ir.Constant(kind, None)), _WORD)
 
     return types.uint64(x, types.int64), lower
@@ -197,8 +201,8 @@ def _plane_of(_context: Any, numbers: Any, at: Any, p: Any) -> Any:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.VectorType(_BYTE, BITS_OF_A_WORD)
         at, p = (arguments[i] for i in (1, 2))
-        values = _read(builder, _data(context, builder, signature, arguments, 0), at, kind, 1)
-        mask = _everywhere(builder, builder.trunc(builder.shl(_WORD(1), p), _BYTE), BITS_OF_A_WORD)
+        values = read_vector(builder, array_data(context, builder, signature, arguments, 0), at, kind, 1)
+        mask = everywhere(builder, builder.trunc(builder.shl(_WORD(1), p), _BYTE), BITS_OF_A_WORD)
         return builder.bitcast(builder.icmp_unsigned("!=", builder.and_(values, mask), ir.Constant(kind, None)), _WORD)
 
     return types.uint64(numbers, types.int64, types.int64), lower
@@ -207,11 +211,11 @@ def _plane_of(_context: Any, numbers: Any, at: Any, p: Any) -> Any:
 @intrinsic  # type: ignore[untyped-decorator]
 def _add_and_subtract(_context: Any, x: Any, i: Any, h: Any) -> Any:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind, data = ir.VectorType(_FLOAT, BLOCK), _data(context, builder, signature, arguments, 0)
+        kind, data = ir.VectorType(_FLOAT, BLOCK), array_data(context, builder, signature, arguments, 0)
         i, h = (arguments[n] for n in (1, 2))
-        u, v = _read(builder, data, i, kind, 4), _read(builder, data, builder.add(i, h), kind, 4)
-        builder.store(builder.fadd(u, v), _at(builder, data, i, kind)).align = 4
-        builder.store(builder.fsub(u, v), _at(builder, data, builder.add(i, h), kind)).align = 4
+        u, v = read_vector(builder, data, i, kind, 4), read_vector(builder, data, builder.add(i, h), kind, 4)
+        builder.store(builder.fadd(u, v), pointer_at(builder, data, i, kind)).align = 4
+        builder.store(builder.fsub(u, v), pointer_at(builder, data, builder.add(i, h), kind)).align = 4
         return context.get_dummy_value()
 
     return types.void(x, types.int64, types.int64), lower
@@ -220,14 +224,14 @@ def _add_and_subtract(_context: Any, x: Any, i: Any, h: Any) -> Any:
 @intrinsic  # type: ignore[untyped-decorator]
 def _transform_block(_context: Any, x: Any, i: Any) -> Any:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind, data = ir.VectorType(_FLOAT, BLOCK), _data(context, builder, signature, arguments, 0)
+        kind, data = ir.VectorType(_FLOAT, BLOCK), array_data(context, builder, signature, arguments, 0)
         i = arguments[1]
-        values = _read(builder, data, i, kind, 4)
+        values = read_vector(builder, data, i, kind, 4)
         for h in (8, 4, 2, 1):
             order = ir.Constant(ir.VectorType(_INT, BLOCK), [j ^ h for j in range(BLOCK)])
             sign = ir.Constant(kind, [-1.0 if j & h else 1.0 for j in range(BLOCK)])
             values = builder.fadd(builder.shuffle_vector(values, values, order), builder.fmul(values, sign))
-        builder.store(values, _at(builder, data, i, kind)).align = 4
+        builder.store(values, pointer_at(builder, data, i, kind)).align = 4
         return context.get_dummy_value()
 
     return types.void(x, types.int64), lower
@@ -236,10 +240,10 @@ def _transform_block(_context: Any, x: Any, i: Any) -> Any:
 @intrinsic  # type: ignore[untyped-decorator]
 def _marks_of(_context: Any, scores: Any, at: Any, least: Any) -> Any:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        some = _read(
-            builder, _data(context, builder, signature, arguments, 0), arguments[1], ir.VectorType(_FLOAT, TILE), 4
+        some = read_vector(
+            builder, array_data(context, builder, signature, arguments, 0), arguments[1], ir.VectorType(_FLOAT, TILE), 4
         )
-        marks = builder.fcmp_ordered(">=", some, _everywhere(builder, arguments[2], TILE))
+        marks = builder.fcmp_ordered(">=", some, everywhere(builder, arguments[2], TILE))
         return builder.zext(builder.bitcast(marks, ir.IntType(TILE)), _WORD)
 
     return types.int64(scores, types.int64, types.float32), lower

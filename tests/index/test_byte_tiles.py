@@ -25,21 +25,21 @@ def test_scores_of_a_tile_for_rows(way: Any, monkeypatch: pytest.MonkeyPatch):
     score_rows = byte_tiles.score_rows
 
     @njit  # type: ignore[untyped-decorator]
-    def compiled(a: Any, b: Any, n: Any, c: Any, d: Any, e: Any, f: Any, g: Any, upper: Any) -> Any:
-        return score_rows(a, b, n, c, d, e, f, g, upper)
+    def compiled(a: Any, at: Any, b: Any, of: Any, n: Any, c: Any, d: Any, e: Any, f: Any, g: Any, scores: Any) -> Any:
+        return score_rows(a, at, b, of, n, c, d, e, f, g, scores)
 
     rng = np.random.default_rng(0)
     for n_groups, values in ((1, [-64, 64, 5]), (9, [-64, 64]), (1024, [64]), (1024, [-64, 0, 63])):
-        codes = rng.choice(np.array([-128, 127, 126, 0], np.int8), n_groups * TILE * 4)  # 0, 255, 254 and 128
+        codes = rng.choice(np.array([-128, 127, 126, 0], np.int8), 256 + n_groups * TILE * 4)  # 0, 255, 254 and 128
         of_rows = rng.choice(np.array(values, np.int8), (12, 4 * n_groups))
         shifts = rng.integers(-1000, 1000, 12).astype(np.int32)
-        numbers, row_numbers = (rng.integers(-2, 3, n).astype(np.float32) for n in (4 * TILE, (12, 4)))
-        numbers[3 * TILE + 5] = -np.inf
-        bars, rows = (1e6 * rng.normal(size=12)).astype(np.float32), rng.integers(0, 12, ROWS)
-        given = codes, numbers, n_groups, of_rows, shifts, row_numbers, bars, rows
-        upper = np.zeros((2, ROWS * TILE + 3), np.float32)
-        assert compiled(*given, upper[0]) == byte_tiles.score_rows_slowly(*given, upper[1])
-        np.testing.assert_array_equal(upper[0], upper[1])
+        numbers, factors = (rng.integers(-2, 3, n).astype(np.float32) for n in (3 * TILE, 12))
+        numbers[2 * TILE + 5] = -np.inf
+        bars, rows = (1e6 * rng.normal(size=ROWS)).astype(np.float32), rng.integers(0, 12, ROWS)
+        given = codes, 256, numbers, TILE, n_groups, of_rows, shifts, factors, bars, rows
+        scores = np.zeros((2, ROWS * TILE + 3), np.float32)
+        assert compiled(*given, scores[0]) == byte_tiles.score_rows_slowly(*given, scores[1])
+        np.testing.assert_array_equal(scores[0], scores[1])
 
 
 @needs_jit

@@ -173,13 +173,15 @@ def test_a_failed_insertion_leaves_no_trace(monkeypatch):
     dense.insert(vectors(10, 4))
     calls = []
 
-    def fail(state, n):
-        calls.append(n)
+    insert = changes.insert_vectors
+
+    def fail(state, X, ids, first):
+        calls.append(first)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return changes.insert_slots(state, min(n, 15))
+        return insert(state, X[:5], ids[:5], first)
 
-    monkeypatch.setattr(dense_index, "insert_slots", fail)
+    monkeypatch.setattr(changes, "insert_vectors", fail)
     with pytest.raises(KeyboardInterrupt):
         dense.insert(vectors(20, 4, 1))
     dense.check_invariants()
