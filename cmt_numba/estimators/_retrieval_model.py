@@ -99,24 +99,17 @@ class ValueExpectation(files.WithFields):
 
 
 class RetrievalModel(files.WithFields):
-    """The memories of a retriever, and the index that finds them.
-
-    - ``index``: the keys of memories, or distinct values, by their entries in the tables.
-    - ``memories``: the tables of memories, keys and values.
-    - ``orders``: generator of the order in which rows are learned.
-    - ``sparse``: whether keys are sparse.
-    - ``by_value``: the map from keys to expected values; None in a search by key.
-    - ``distinct``: numbers of the values in the index. Not used in a search by key.
-    - ``learned``: what a search by key has learned from rewards; None if there were none.
-    """
+    """The memories of a retriever, and the index that finds them."""
 
     FIELDS = files.FieldTable(
-        index=IndexField(),
-        memories=MemoriesField(),
-        orders=files.GeneratorField(),
-        sparse=files.FlagField(),
+        index=IndexField(),  # keys of memories, or distinct values, by their entries in the tables
+        memories=MemoriesField(),  # tables of memories, keys and values
+        orders=files.GeneratorField(),  # generator of the order in which rows are learned
+        sparse=files.FlagField(),  # whether keys are sparse
+        # map from keys to expected values; None in a search by key
         by_value=files.OptionalField(files.PartField(ValueExpectation)),
-        distinct=DistinctField(),
+        distinct=DistinctField(),  # numbers of the values in the index. Not used in a search by key.
+        # what a search by key has learned from rewards; None if there were none
         learned=files.OptionalField(LearnedField()),
     )
 

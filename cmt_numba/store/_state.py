@@ -62,27 +62,22 @@ class StoreState:
 
     The methods below ``Operations`` are the operations that a journal records and repeats. They divide many rows into
     steps; for few rows, the caller must prevent reads.
-
-    - ``index``: the vectors by id; None before the first vector.
-    - ``texts``: the words of texts by id.
-    - ``next_id``: the id of the next memory.
-    - ``feedback``: what the store has learned from rewards of queries with vectors; None if there were none.
-    - ``text_feedback``: what the store has learned from rewards of queries with texts alone; None if there were none.
-    - ``part_weights`` (float64 (2, 3)): the weights of the parts of scores in hybrid searches, and the sums of their
-      squared gradients.
-    - ``step``: calls a function that changes the state, while no thread reads it.
     """
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
-        self.index: Any = None
-        self.texts = TextIndex()
-        self.next_id = self._n_memories = 0
+        self.index: Any = None  # vectors by id; None before the first vector
+        self.texts = TextIndex()  # words of texts by id
+        self.next_id = self._n_memories = 0  # id of the next memory
+        # what the store has learned from rewards of queries with vectors; None if there were none
         self.feedback: LearnedSearch | None = None
+        # what the store has learned from rewards of queries with texts alone; None if there were none
         self.text_feedback: LearnedSearch | None = None
+        # float64 (2, 3), weights of the parts of scores in hybrid searches, and the sums of their squared gradients
         self.part_weights = np.stack([np.full(3, 10.0), np.zeros(3)])
         bounded = options.max_items is not None
         self.eviction = (POLICIES[options.eviction] if bounded else EvictionOrder)(options.seed)
+        # calls a function that changes the state, while no thread reads it
         self.step: Callable[[Callable[[], Any]], Any] = lambda work: work()
         self.results: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids returned by queries since the last change
 

@@ -26,18 +26,13 @@ class NewTexts(NamedTuple):
 
 
 class StoredTexts(files.WithFields):
-    """Texts in the order in which they were learned.
-
-    - ``ids``: the id of each text.
-    - ``slot_of``: the slot of each id.
-    - ``next_slot``: the slot of the next text.
-    """
+    """Texts in the order in which they were learned."""
 
     FIELDS = files.FieldTable(
         texts=files.TextsField(),
-        ids=files.DocumentField(),
+        ids=files.DocumentField(),  # id of each text
         slots=files.ArrayField(np.int64, bounds=(0, MOST_IDS)),
-        next_slot=files.NumberField(0, MOST_IDS),
+        next_slot=files.NumberField(0, MOST_IDS),  # slot of the next text
         labels=files.ArrayField(np.int64),
         importance=files.ArrayField(np.float32, bounds=(0, MOST_IMPORTANT)),
         encoded=files.OptionalField(files.ArrayField(np.float32, n_axes=2, bounds=(-_LARGEST, _LARGEST))),
@@ -46,7 +41,7 @@ class StoredTexts(files.WithFields):
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.ids: list[Any] = []
-        self.slot_of: dict[Any, int] = {}
+        self.slot_of: dict[Any, int] = {}  # slot of each id
         self.next_slot = 0
         none = HashedTexts(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
         self._set(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32), none, None)

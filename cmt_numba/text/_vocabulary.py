@@ -184,17 +184,12 @@ _SHIFT = np.uint64(29)
 
 
 class TextFeatures(files.WithFields):
-    """The features of texts (words, character n-grams and word n-grams), with the row of each feature's vector.
-
-    - ``vocabulary``: the words and character n-grams.
-    - ``length``: maximum number of words in a word n-gram; 1 for no word n-grams.
-    - ``n_buckets``: number of hash buckets for word n-grams.
-    """
+    """The features of texts (words, character n-grams and word n-grams), with the row of each feature's vector."""
 
     FIELDS = files.FieldTable(
-        vocabulary=files.PartField(Vocabulary),
-        length=files.NumberField(0, 100),
-        n_buckets=files.NumberField(1, _MOST_PARTS),
+        vocabulary=files.PartField(Vocabulary),  # words and character n-grams
+        length=files.NumberField(0, 100),  # maximum number of words in a word n-gram; 1 for no word n-grams
+        n_buckets=files.NumberField(1, _MOST_PARTS),  # number of hash buckets for word n-grams
         grams=files.ArrayField(np.int64),
     )
 
