@@ -7,9 +7,12 @@ weights reflect how well they predict rewards of new queries.
 
 import numpy as np
 
-from .._forest import dot
+from .._forest import NONE, dot, enter_slot, find_slot
+from .._index import copy_values
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
-from .parts import compare, describe, general_odds, lead, log_odds, map_query, standing
+from .moved import code_moved, new_code_room
+from .parts import describe, find_rows, general_odds, lead, log_odds, new_forms, standing
+from .query_map import add_scaled, add_step, map_query, new_terms
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -30,6 +33,8 @@ from .state import (
     NEAR,
     NEAR_UNREWARDED,
     OFFSET_SQUARES,
+    PAST,
+    RECENT,
     REPEATED,
     REWARDED,
     SHOWN,
@@ -61,12 +66,6 @@ _TINY = np.float32(1e-6)
 def chance(odds):
     """Return the probability with these log-odds."""
     return 1.0 / (1.0 + np.exp(-min(max(odds, -30.0), 30.0)))
-
-
-@inner_fastmath
-def _add(total, factor, row):
-    for j in range(total.size):
-        total[j] += factor * row[j]
 
 
 @inner
@@ -225,7 +224,7 @@ def _share(learned, parts, rewards, m):
 
 
 @inner
-def _train_map(learned, query, keys, parts, rewards, m, pulls, moved):
+def _train_map(learned, query, keys, parts, rewards, m, pulls, terms):
     """Take a step on the likelihood of the rewards, with a softmax over all candidates.
 
     If some memory has a reward, the rewards are the target of the softmax. Otherwise the shown memories are not chosen.
@@ -244,8 +243,9 @@ def _train_map(learned, query, keys, parts, rewards, m, pulls, moved):
             reward += rewards[i]
             shown += pulls[i]
     shown = min(shown, _MOST_CHANCE)
-    for j in range(moved.size):
-        moved[j] = np.float32(0.0)
+    own, moved = learned.recent_queries[learned.ends[RECENT]], learned.recent_keys[learned.ends[RECENT]]
+    copy_values(terms.folded, own)
+    moved[:] = np.float32(0.0)
     for i in range(m):
         is_shown = not np.isnan(rewards[i])
         if reward > 0.0:
@@ -254,10 +254,8 @@ def _train_map(learned, query, keys, parts, rewards, m, pulls, moved):
             pull = -pulls[i] if is_shown else pulls[i] * shown / (1.0 - shown)
         if pull != 0.0:
             for start in range(0, query.size, moved.size):
-                _add(moved, np.float32(pull), keys[i, start : start + moved.size])
-    for i in range(query.size):
-        if query[i] != np.float32(0.0):
-            _add(learned.map[i % moved.size], _STEP_OF_MAP * query[i], moved)
+                add_scaled(moved, np.float32(_STEP_OF_MAP * pull), keys[i, start : start + moved.size])
+    add_step(learned, terms)
 
 
 @inner
@@ -277,7 +275,7 @@ def _train_linear(learned, own, query, offset, value, reward):
     error = chance(offset + value) - reward
     figures = learned.figures[own]
     figures[SQUARES] += error * error
-    _add(learned.linear[own], np.float32(-_STEP_OF_LINEAR * error / np.sqrt(1.0 + figures[SQUARES])), query)
+    add_scaled(learned.linear[own], np.float32(-_STEP_OF_LINEAR * error / np.sqrt(1.0 + figures[SQUARES])), query)
 
 
 @inner_fastmath
@@ -312,42 +310,58 @@ def _count(learned, own, expected, reward):
 
 
 @inner
-def _remember(learned, own, query, reward):
+def _remember(learned, own, codes, scale, reward):
     """Keep a query with its memory, in the place of the oldest one if there is no other."""
-    place, slot = learned.past_end[0], learned.n_past[own] % MOST_PAST
+    place, slot = learned.ends[PAST], learned.n_past[own] % MOST_PAST
     if learned.n_past[own] >= MOST_PAST and learned.past_of[own, slot] >= 0:
         place = np.int64(learned.past_of[own, slot])
     else:
-        learned.past_end[0] = (place + 1) % learned.past.shape[0]
+        learned.ends[PAST] = (place + 1) % learned.past.shape[0]
         before = np.int64(learned.past_rows[place])
         if before >= 0:
             for j in range(MOST_PAST):
                 if learned.past_of[before, j] == place:
                     learned.past_of[before, j] = np.int32(-1)
-    for j in range(query.size):
-        learned.past[place, j] = query[j]
+    copy_values(codes, learned.past[place])
+    learned.past_scales[place] = scale
     learned.past_rewards[place] = np.float32(reward)
     learned.past_rows[place] = np.int32(own)
     learned.past_of[own, slot] = np.int32(place)
     learned.n_past[own] += 1
 
 
+@inner
+def _enter(learned, table, row, memory, key):
+    """Give a row to a memory, for which there is room."""
+    copy_values(key, learned.moved[row])
+    learned.linear[row, :] = np.float32(0.0)
+    learned.figures[row, :], learned.past_of[row, :], learned.n_past[row] = 0.0, np.int32(NONE), 0
+    learned.ids[row] = memory
+    enter_slot(table.slot_table, memory, row)
+
+
 @kernel
-def learn_rewards(learned, table, prior, queries, candidates, rewards, is_shared):
-    """Learn from the rewards of candidates. A reward of NaN is unknown."""
-    learned, candidates = by_reference(learned), by_reference(candidates)
-    n, width = queries.shape
-    m = candidates.rows.shape[1]
-    mapped, weighted = empty(learned.map.shape[0], np.float32), empty(width, np.float32)
-    parts = empty((m, N_PARTS), np.float64)
+def learn_rewards(learned, table, codes, n, prior, queries, ids, similarities, keys, rewards, is_shared):
+    """Learn from the rewards of candidates, with room for each memory that is new; return the number of memories.
+
+    A reward of NaN is unknown. The ``n`` memories so far have the first rows of the state.
+    """
+    learned, codes = by_reference(learned), by_reference(codes)
+    m, width = ids.shape[1], queries.shape[1]
+    forms, terms, room = new_forms(width), new_terms(learned.map.shape[0]), new_code_room(codes.signs.shape[1])
+    rows, mapped, parts = empty(m, np.int64), empty(learned.map.shape[0], np.float32), empty((m, N_PARTS), np.float64)
     pulls, expected = empty(m, np.float64), empty(m, np.float64)
     target, step = empty(N_REGRESSED, np.float64), empty(N_REGRESSED, np.float64)
     lower = empty((N_REGRESSED, N_REGRESSED), np.float64)
-    for row in range(n):
-        query, keys, given = queries[row], candidates.keys[row], rewards[row]
-        map_query(learned.map, query, mapped)
-        compare(learned, table, query, candidates, row)
-        describe(learned, query, mapped, candidates, row, weighted, parts)
+    for row in range(queries.shape[0]):
+        query, given = queries[row], rewards[row]
+        for i in range(m):
+            if not np.isnan(given[i]) and find_slot(table, ids[row, i]) == NONE:
+                _enter(learned, table, n, ids[row, i], keys[row, i])
+                n += 1
+        map_query(learned, query, terms, mapped)
+        find_rows(learned, table, ids[row], rows)
+        describe(learned, query, mapped, rows, ids[row], similarities[row], keys[row], forms, parts)
         outcome = _share(learned, parts, given, m) if is_shared else np.nan
         _try(learned, parts, given, m)
         _balance_fresh(learned, parts, given, m)
@@ -360,21 +374,23 @@ def learn_rewards(learned, table, prior, queries, candidates, rewards, is_shared
             if not np.isnan(given[i]) and not is_repeated:
                 _weigh(learned, prior, parts, i, given[i], target, lower, step)
         if n_shown > 0:
-            _train_map(learned, query, keys, parts, given, m, pulls, mapped)
+            _train_map(learned, query, keys[row], parts, given, m, pulls, terms)
         first = True
         for i in range(m):
             if np.isnan(given[i]):
                 continue
-            own, reward = np.int64(candidates.rows[row, i]), given[i]
+            own, reward = rows[i], given[i]
             missed = 1.0 - (outcome if is_shared else reward)  # a small share of a success is no failure
             offset = _predict_from_similarity(learned.totals, parts[i, SIMILAR], reward)
-            if first or reward > 0.0:
-                _move_key(learned.moved[own], query, reward, missed)
             _train_linear(learned, own, query, offset, parts[i, LINEAR], reward)
             error = np.float32(chance(offset + parts[i, DIAGONAL]) - reward)
-            _train_diagonal(learned.diagonal[0], learned.diagonal[1], query, keys[i], error)
+            _train_diagonal(learned.diagonal[0], learned.diagonal[1], query, keys[row, i], error)
             _count(learned, own, expected[i], reward)
+            if first or reward > 0.0:
+                _move_key(learned.moved[own], query, reward, missed)
+                code_moved(learned, codes, own, room)
             if reward > 0.5 or (first and missed > 0.0):
-                _remember(learned, own, query, reward)
+                _remember(learned, own, forms.codes, forms.scale[0], reward)
             first = False
-    release((mapped, weighted, parts, pulls, expected, target, step, lower))
+    release((forms, terms, room, rows, mapped, parts, pulls, expected, target, step, lower))
+    return n

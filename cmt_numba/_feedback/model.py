@@ -9,9 +9,10 @@ import scipy.sparse
 from .._forest import NONE, InvariantError, find_slots, require, resized
 from .._jit import held
 from .learning import learn_rewards
-from .moved import code_moved, drop_code, find_moved, no_codes, with_rows
-from .parts import map_queries, score_candidates
-from .rows import enter_memories, hash_rows, new_table, scale_rows
+from .moved import code_all_moved, drop_code, find_moved, no_codes, with_rows
+from .parts import score_candidates
+from .query_map import code_map, map_queries
+from .rows import hash_rows, new_table, scale_rows
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -19,8 +20,10 @@ from .state import (
     GAIN,
     HASHED,
     N_PARTS,
+    N_RECENT,
     OFFSET_SQUARES,
     PART_NAMES,
+    PAST,
     SHOWN,
     SIMILAR,
     SQUARED_GAIN,
@@ -39,19 +42,11 @@ _LEAST_TRUST = 0.3  # share of learned scores before their gain is proven
 _LARGEST = 1e8  # limit of the absolute values in a file
 _NO_PARTS = np.empty((0, 0, N_PARTS))
 _FIRST_PRECISION = first_precision()
-_NOT_NEGATIVE = ("figures", "n_past", "past_rewards")
+_NOT_NEGATIVE = ("figures", "n_past", "past_rewards", "past_scales")
 _COUNTS = [ALL_SHOWN, ALL_REWARDED, OFFSET_SQUARES]
 _ROW_ARRAYS = ("ids", "moved", "linear", "figures", "past_of", "n_past")
-_PLACE_ARRAYS = ("past", "past_rewards", "past_rows")
-
-
-class Candidates(NamedTuple):
-    """Candidates for each query."""
-
-    ids: np.ndarray  # int64 (n, m): -1 for no candidate
-    rows: np.ndarray  # int64 (n, m): space for the row of each memory in the learned state
-    similarities: np.ndarray  # float64 (n, m): the cosines of query and key, NaN if unknown
-    keys: np.ndarray  # float32 (n, m, width)
+_PLACE_ARRAYS = ("past", "past_scales", "past_rewards", "past_rows")
+_DERIVED = ("map_codes", "map_scales")
 
 
 class LearnedPart(NamedTuple):
@@ -162,15 +157,16 @@ class FeedbackModel:
         scale_rows(rows)
         return rows
 
-    def map(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the products of queries with the map, and queries whose nearest keys are the candidates.
+    def map(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the products of queries with the map, and queries whose nearest keys are candidates.
 
-        The latter are of use only if keys are not hashed.
+        Also returns the cosine of each query and its transformed query. The latter two are empty if keys are hashed.
         """
+        n = 0 if self.is_hashed else len(queries)
         mapped = np.empty((len(queries), len(self._state.map)), np.float32)
-        transformed = np.empty_like(queries)
-        map_queries(self._held, queries, mapped, transformed)
-        return mapped, transformed
+        transformed, own = np.empty((n, self.width), np.float32), np.empty(n, np.float32)
+        map_queries(self._held, queries, mapped, transformed, own)
+        return mapped, transformed, own
 
     def find_moved(self, queries: np.ndarray, n: int) -> np.ndarray:
         """Return the ids of about ``n`` memories whose moved keys are nearest to each query, or -1."""
@@ -179,10 +175,6 @@ class FeedbackModel:
         if ids.size > 0:
             find_moved(self._held, self._held_codes, queries, estimates, ids)
         return ids
-
-    def _candidates(self, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray) -> Candidates:
-        similarities = np.array(similarities, np.float64)
-        return Candidates(ids, np.empty(ids.shape, np.int64), similarities, keys.reshape(*ids.shape, -1))
 
     def rank(
         self, queries: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray, mapped: np.ndarray
@@ -205,19 +197,17 @@ class FeedbackModel:
         ndarray of float64, shape (n, m)
             Log-odds of a reward, in units of the similarity: without rewards, the similarity itself.
         """
-        scores = np.empty(ids.shape)
-        candidates = self._candidates(ids, similarities, keys)
-        score_candidates(self._held, self._table, queries, mapped, candidates, scores, _NO_PARTS)
+        scores, given, keys = np.empty(ids.shape), np.array(similarities, np.float64), keys.reshape(*ids.shape, -1)
+        score_candidates(self._held, self._table, queries, mapped, ids, given, keys, scores, _NO_PARTS)
         return scores
 
     def explain(
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray
     ) -> list[dict[str, float]]:
         """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
-        parts, weights = np.empty((1, ids.size, N_PARTS)), self._state.weights
-        candidates = self._candidates(ids[None], similarities[None], keys)
-        mapped, scores = self.map(query)[0], np.empty((1, ids.size))
-        score_candidates(self._held, self._table, query, mapped, candidates, scores, parts)
+        parts, weights, scores = np.empty((1, ids.size, N_PARTS)), self._state.weights, np.empty((1, ids.size))
+        mapped, given = self.map(query)[0], np.array(similarities[None], np.float64)
+        score_candidates(self._held, self._table, query, mapped, ids[None], given, keys[None], scores, parts)
         products = parts[0] * weights / weights[SIMILAR]
         products[:, CONSTANT] = 0.0
         return [dict(zip(PART_NAMES, row, strict=True)) for row in products.tolist()]
@@ -243,12 +233,10 @@ class FeedbackModel:
             Whether the rewards of a row are one outcome of all its memories. It is divided among them by the
             probability that each of them caused it.
         """
-        rewards = np.where(ids == NONE, np.nan, rewards).astype(np.float64)
-        known, candidates = ~np.isnan(rewards), self._candidates(ids, similarities, keys)
-        self._make_room(int(known.sum()), ids)
-        self._n = enter_memories(self._held, self._table, self._n, ids, rewards, candidates.keys)
-        learn_rewards(self._held, self._table, _FIRST_PRECISION, queries, candidates, rewards, is_shared)
-        code_moved(self._held, self._held_codes, candidates.rows[known])
+        given, rewards = np.array(similarities, np.float64), np.where(ids == NONE, np.nan, rewards).astype(np.float64)
+        self._make_room(int((rewards == rewards).sum()), ids)
+        held, keys = (self._held, self._table, self._held_codes), keys.reshape(*ids.shape, -1)
+        self._n = learn_rewards(*held, self._n, _FIRST_PRECISION, queries, ids, given, keys, rewards, is_shared)
 
     def _make_room(self, n_rewards: int, ids: np.ndarray) -> None:
         """Enlarge the arrays for further rewards of some memories."""
@@ -257,7 +245,7 @@ class FeedbackModel:
             if len(self._state.ids) < self._n + n_new:
                 self._resize(_ROW_ARRAYS, max(_SMALLEST, 2 * (self._n + n_new)))
         places = len(self._state.past_rows)
-        needed, most = int(self._state.past_end[0]) + n_rewards + 1, _MOST_CELLS // self.width
+        needed, most = int(self._state.ends[PAST]) + n_rewards + 1, _MOST_CELLS // self.width
         if places < min(needed, most):
             self._resize(_PLACE_ARRAYS, min(max(_SMALLEST, 2 * needed), most))
             self._state.past_rows[places:] = NONE
@@ -312,7 +300,8 @@ class FeedbackModel:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the persistent state."""
         state = self._state
-        return state._asdict() | {name: getattr(state, name)[: len(self)] for name in _ROW_ARRAYS}
+        rows = {name: getattr(state, name)[: len(self)] for name in _ROW_ARRAYS}
+        return {name: array for name, array in (state._asdict() | rows).items() if name not in _DERIVED}
 
     @classmethod
     def of_arrays(cls, n_features: int, is_sparse: bool, arrays: dict[str, np.ndarray]) -> Self:
@@ -322,7 +311,7 @@ class FeedbackModel:
         n, p, empty = ids.size, arrays["past_rows"].size, self._state
         for name, array in arrays.items():
             like = getattr(empty, name, None)
-            if like is None:
+            if like is None or name in _DERIVED:
                 raise InvariantError(f"the model has the unknown array {name}")
             length = n if name in _ROW_ARRAYS else p if name in _PLACE_ARRAYS else len(like)
             require(array.dtype == like.dtype and array.shape == (length, *like.shape[1:]), f"{name} does not fit")
@@ -337,10 +326,14 @@ class FeedbackModel:
         require(np.unique(ids).size == n, "ids of the model must be distinct")
         require(bool(((arrays["past_rows"] >= NONE) & (arrays["past_rows"] < n)).all()), "past_rows must be rows")
         require(bool(((arrays["past_of"] >= NONE) & (arrays["past_of"] < p)).all()), "past_of must be places")
-        require(0 <= arrays["past_end"][0] < max(p, 1), "past_end must be a place")
+        place, n_recent = arrays["ends"].tolist()
+        require(
+            0 <= place < max(p, 1) and 0 <= n_recent < N_RECENT, "ends must be a place and a number of recent steps"
+        )
         self._n = n
-        self._set_state(Learned(**{name: np.array(array) for name, array in arrays.items()}))
-        code_moved(self._held, self._held_codes, np.arange(n))
+        self._set_state(empty._replace(**{name: np.array(array) for name, array in arrays.items()}))
+        code_map(self._held)
+        code_all_moved(self._held, self._held_codes, n)
         return self
 
 

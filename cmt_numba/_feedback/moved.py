@@ -11,7 +11,7 @@ import numpy as np
 from .. import _index as dense_index
 from .._forest import NONE, keep_best, resized, sort_best_first
 from .._index import code_rotated, encode_signs, new_queries, rotate, score_codes
-from .._jit import BITS_OF_A_WORD, TILE, by_reference, empty, first_of, inner, kernel, release, zeros
+from .._jit import BITS_OF_A_WORD, TILE, by_reference, empty, first_of, inner, inner_allocating, kernel, release, zeros
 from .state import REWARDED
 
 _SEED = 0
@@ -52,47 +52,65 @@ def with_rows(codes: MovedCodes, n: int) -> MovedCodes:
     )
 
 
+class CodeRoom(NamedTuple):
+    """Scratch space for the code of a moved key."""
+
+    rotated: np.ndarray  # float32 (width,)
+    center: np.ndarray  # float32 (width,): zeros
+    rest: np.ndarray  # float32 (width,)
+
+
+@inner_allocating
+def new_code_room(width):
+    """Return scratch space for rotated keys of this width."""
+    return CodeRoom(empty(width, np.float32), zeros(width, np.float32), empty(width, np.float32))
+
+
 @inner
-def _put_code(learned, codes, row, place, rotated, center, rest):
-    rotate(codes.signs, learned.moved[row], rotated)
+def _put_code(learned, codes, row, place, room):
+    rotate(codes.signs, learned.moved[row], room.rotated)
     at = place // TILE * TILE * (codes.signs.shape[1] // BITS_OF_A_WORD) + place % TILE
-    codes.factors[place], codes.added[place] = encode_signs(rotated, center, rest, codes.bits, at)
+    codes.factors[place], codes.added[place] = encode_signs(room.rotated, room.center, room.rest, codes.bits, at)
     codes.rows[place], codes.places[row] = row, place
 
 
-@kernel
-def code_moved(learned, codes, rows):
-    """Write the codes of those of some rows that have been rewarded."""
-    learned, codes = by_reference(learned), by_reference(codes)
-    width = codes.signs.shape[1]
-    rotated, center, rest = empty(width, np.float32), zeros(width, np.float32), empty(width, np.float32)
-    for row in rows:
+@inner
+def code_moved(learned, codes, row, room):
+    """Write the code of a row if it has been rewarded."""
+    if learned.figures[row, REWARDED] > 0.0:
         place = codes.places[row]
-        if learned.figures[row, REWARDED] > 0.0:
-            if place == NONE:
-                place = codes.n[0]
-                codes.n[0] += 1
-            _put_code(learned, codes, row, place, rotated, center, rest)
-    release((rotated, center, rest))
+        if place == NONE:
+            place = codes.n[0]
+            codes.n[0] += 1
+        _put_code(learned, codes, row, place, room)
+
+
+@kernel
+def code_all_moved(learned, codes, n):
+    """Write the codes of those of the first ``n`` rows that have been rewarded."""
+    learned, codes = by_reference(learned), by_reference(codes)
+    room = new_code_room(codes.signs.shape[1])
+    for row in range(n):
+        code_moved(learned, codes, row, room)
+    release(room)
 
 
 @kernel
 def drop_code(learned, codes, row, last):
     """Drop the code of a row, if it has one, and let the row stand for the memory of row ``last``."""
     learned, codes = by_reference(learned), by_reference(codes)
-    width = codes.signs.shape[1]
-    rotated, center, rest = empty(width, np.float32), zeros(width, np.float32), empty(width, np.float32)
+    room = new_code_room(codes.signs.shape[1])
     place = codes.places[row]
     if place != NONE:
         codes.n[0] -= 1
         end = codes.n[0]
         if place != end:
-            _put_code(learned, codes, codes.rows[end], place, rotated, center, rest)
+            _put_code(learned, codes, codes.rows[end], place, room)
         codes.added[end], codes.places[row] = -np.float32(np.inf), NONE
     place = codes.places[last]
     if row != last and place != NONE:
         codes.places[row], codes.rows[place], codes.places[last] = place, row, NONE
-    release((rotated, center, rest))
+    release(room)
 
 
 @kernel

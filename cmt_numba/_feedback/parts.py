@@ -17,10 +17,13 @@ All parts are computed from unit-length queries and keys.
 A score is the weighted sum of the parts. For a memory with rewards, it is the log-odds of a reward of 1.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from .._forest import NONE, dot, find_slot, keep_best, sort_best_first
-from .._jit import by_reference, empty, inner, inner_fastmath, kernel, prefetch, release
+from .._forest import NONE, find_slot, keep_best, sort_best_first
+from .._index import copy_values, dot_codes, encode_bytes, largest_of
+from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, prefetch, release
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -53,104 +56,141 @@ EXACT = 1.0 - 1e-5
 
 _PREFETCHED, _FLOATS_IN_A_LINE = 256, 16  # number of values of a row to prefetch, and of those in a cache line
 _PRIOR_CLICKS = 3.0  # number of rewards that the mean of all counts as
+_NEARLY_EQUAL = 0.98  # queries with equal codes are at least so similar by their codes
+_LARGEST_SHORT, _LEAST = np.float32(4095.0), np.float32(1e-30)
 _FOR_EXACT = 1e4  # advantage of a memory with the very key of the query
 
 
-@inner_fastmath
-def _add_scaled(total, factor, row):
-    for j in range(total.size):
-        total[j] += factor * row[j]
+class Forms(NamedTuple):
+    """Scratch space for the forms of a query."""
+
+    weighted: np.ndarray  # float32 (width,): the query times the weights of features
+    codes: np.ndarray  # int8 (width,)
+    scale: np.ndarray  # float32 (1,): their factor
+    shorts: np.ndarray  # int16 (width,): more precise codes, which are multiplied with those of past queries
+
+
+@inner_allocating
+def new_forms(width):
+    """Return scratch space for queries of this width."""
+    return Forms(empty(width, np.float32), empty(width, np.int8), empty(1, np.float32), empty(width, np.int16))
 
 
 @inner
-def compare(learned, table, query, candidates, row):
-    """Write the rows of candidates and the unknown similarities, and prefetch what memories have learned."""
-    similarities, width = candidates.similarities[row], query.size
-    for i in range(similarities.size):
-        own = find_slot(table, candidates.ids[row, i])
-        candidates.rows[row, i] = own
+def find_rows(learned, table, ids, rows):
+    """Write the rows of candidates, and prefetch what memories have learned."""
+    for i in range(ids.size):
+        own = find_slot(table, ids[i])
+        rows[i] = own
         if own >= 0:
+            prefetch(learned.past_of[own], 0)
             for values in (learned.moved[own], learned.linear[own]):
-                for j in range(0, min(width, _PREFETCHED), _FLOATS_IN_A_LINE):
+                for j in range(0, min(values.size, _PREFETCHED), _FLOATS_IN_A_LINE):
                     prefetch(values, j)
-        if candidates.ids[row, i] == NONE:
-            similarities[i] = -np.inf
-        elif np.isnan(similarities[i]):
-            similarities[i] = np.float64(dot(query, np.int64(0), candidates.keys[row, i], np.int64(0), width))
 
 
-@inner
-def map_query(learned_map, query, mapped):
-    """Write the product of a query with the map."""
-    for j in range(mapped.size):
-        mapped[j] = np.float32(0.0)
-    for i in range(query.size):
-        if query[i] != np.float32(0.0):
-            _add_scaled(mapped, query[i], learned_map[i % mapped.size])
-
-
-@inner
-def _mapped_product(mapped, key):
-    """Return the product of a mapped query with a key, folded to the width of the map."""
-    total = 0.0
-    for start in range(0, key.size, mapped.size):
-        total += np.float64(dot(mapped, np.int64(0), key, np.int64(start), mapped.size))
-    return total
-
-
-@inner
-def _weighted_query(weights, query, weighted):
+@inner_fastmath
+def _weigh_features(weights, query, weighted):
     for j in range(query.size):
         weighted[j] = weights[j] * query[j]
 
 
+@inner_fastmath
+def _three_products(query, mapped, weighted, key):
+    """Return the products of a key with a query, with a mapped query, folded to its width, and with weights."""
+    similar, by_map, by_feature = np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    for start in range(0, key.size, mapped.size):
+        end = start + mapped.size
+        values, of_query, of_weighted = key[start:end], query[start:end], weighted[start:end]
+        for j in range(mapped.size):
+            similar += of_query[j] * values[j]
+            by_map += mapped[j] * values[j]
+            by_feature += of_weighted[j] * values[j]
+    return np.float64(similar), np.float64(by_map), np.float64(by_feature)
+
+
+@inner_fastmath
+def _two_products(query, x, y):
+    first, second = np.float32(0.0), np.float32(0.0)
+    for j in range(query.size):
+        first += query[j] * x[j]
+        second += query[j] * y[j]
+    return np.float64(first), np.float64(second)
+
+
+@inner_fastmath
+def _round(query, inverse, shorts):
+    for j in range(query.size):
+        shorts[j] = np.int16(np.rint(query[j] * inverse))
+
+
 @inner
-def describe(learned, query, mapped, candidates, row, weighted, parts):
-    """Write the parts of the scores of all candidates for a query. Candidates with a similarity of -inf have none."""
-    width, totals = query.size, learned.totals
-    rows, similarities, keys = candidates.rows[row], candidates.similarities[row], candidates.keys
-    zero = np.int64(0)
-    _weighted_query(learned.diagonal[0], query, weighted)
-    most, total, mean = -np.inf, 0.0, totals[ALL_REWARDED] / totals[ALL_SHOWN]
-    prior = _PRIOR_CLICKS * mean
-    for i in range(rows.size):
-        most = max(most, similarities[i])
-    for i in range(rows.size):
-        total += np.exp(SHARPNESS * (similarities[i] - most))
-    for i in range(rows.size):
-        for j in range(N_PARTS):
-            parts[i, j] = 0.0
-        if similarities[i] == -np.inf:
+def _is_equal(x, y):
+    i = 0
+    while i < x.size and x[i] == y[i]:
+        i += 1
+    return i == x.size
+
+
+@inner
+def _compare_past(learned, own, forms, step, unmoved, parts):
+    """Write the parts that depend on past queries of a memory."""
+    nearest, unrewarded, repeated = unmoved, unmoved, 1.0 if unmoved >= EXACT else 0.0
+    for j in range(min(learned.n_past[own], learned.past_of.shape[1])):
+        place = np.int64(learned.past_of[own, j])
+        if place < 0:
             continue
-        similar, own, key = similarities[i], np.int64(rows[i]), keys[row, i]
-        share = similar - most - np.log(total) / SHARPNESS
-        parts[i, SIMILAR], parts[i, SHARE], parts[i, CONSTANT] = similar, share, 1.0
-        parts[i, MAPPED] = _mapped_product(mapped, key)
-        parts[i, DIAGONAL] = np.float64(dot(weighted, zero, key, zero, width))
-        if own < 0 or learned.figures[own, SHOWN] == 0.0:
-            parts[i, FRESH] = 1.0
+        codes, is_rewarded = learned.past[place], learned.past_rewards[place] > np.float32(0.5)
+        near = np.float64(step * learned.past_scales[place] * dot_codes(forms.shorts, codes))
+        if near > _NEARLY_EQUAL and _is_equal(forms.codes, codes):
+            near = 1.0
+            if repeated <= 0.0:
+                repeated = 1.0 if is_rewarded else -1.0
+        if is_rewarded:
+            nearest = max(nearest, near)
         else:
-            figures = learned.figures[own]
-            unmoved = np.float64(dot(query, zero, key, zero, width))  # differs from the similarity of hashed rows
-            parts[i, MOVED] = np.float64(dot(query, zero, learned.moved[own], zero, width)) - unmoved
-            parts[i, LINEAR] = np.float64(dot(query, zero, learned.linear[own], zero, width))
-            parts[i, CLICKS] = np.log((figures[REWARDED] + prior) / (figures[EXPECTED] + prior))
-            nearest, unrewarded = unmoved, unmoved
-            for j in range(min(learned.n_past[own], learned.past_of.shape[1])):
-                place = np.int64(learned.past_of[own, j])
-                if place >= 0:
-                    near = np.float64(dot(query, zero, learned.past[place], zero, width))
-                    if learned.past_rewards[place] > np.float32(0.5):
-                        nearest = max(nearest, near)
-                    else:
-                        unrewarded = max(unrewarded, near)
-            if max(nearest, unrewarded) >= EXACT:
-                parts[i, REPEATED] = 1.0 if nearest >= unrewarded else -1.0
-            parts[i, NEAR] = nearest - unmoved
-            parts[i, NEAR_UNREWARDED] = max(unrewarded - nearest, 0.0)
-    for i in range(rows.size):
+            unrewarded = max(unrewarded, near)
+    parts[NEAR], parts[NEAR_UNREWARDED], parts[REPEATED] = nearest - unmoved, max(unrewarded - nearest, 0.0), repeated
+
+
+@inner
+def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts):
+    """Write the parts of the scores of all candidates for a query, and the unknown similarities.
+
+    Missing candidates have no parts.
+    """
+    figures, mean = learned.figures, learned.totals[ALL_REWARDED] / learned.totals[ALL_SHOWN]
+    prior, most, total, m = _PRIOR_CLICKS * mean, -np.inf, 0.0, ids.size
+    _weigh_features(learned.diagonal[0], query, forms.weighted)
+    forms.scale[0], _ = encode_bytes(query, forms.codes)
+    step = max(largest_of(query), _LEAST) / _LARGEST_SHORT
+    _round(query, np.float32(1.0) / step, forms.shorts)
+    for i in range(m):
+        own, given = rows[i], parts[i]
+        given[:] = 0.0
+        if ids[i] == NONE:
+            similarities[i] = -np.inf
+            continue
+        # ``unmoved`` differs from the similarity of hashed rows
+        unmoved, given[MAPPED], given[DIAGONAL] = _three_products(query, mapped, forms.weighted, keys[i])
+        if np.isnan(similarities[i]):
+            similarities[i] = unmoved
+        given[SIMILAR], given[CONSTANT], most = similarities[i], 1.0, max(most, similarities[i])
+        if own < 0 or figures[own, SHOWN] == 0.0:
+            given[FRESH] = 1.0
+            continue
+        moved, given[LINEAR] = _two_products(query, learned.moved[own], learned.linear[own])
+        given[MOVED] = moved - unmoved
+        given[CLICKS] = np.log((figures[own, REWARDED] + prior) / (figures[own, EXPECTED] + prior))
+        _compare_past(learned, own, forms, step, unmoved, given)
+    for i in range(m):
+        total += np.exp(SHARPNESS * (similarities[i] - most))
+    for i in range(m):
+        if parts[i, CONSTANT] != 0.0:
+            parts[i, SHARE] = similarities[i] - most - np.log(total) / SHARPNESS
+    for i in range(m):
         if parts[i, FRESH] != 0.0:
-            parts[i, LEAD] = lead(learned, parts, i, rows.size)
+            parts[i, LEAD] = lead(learned, parts, i, m)
 
 
 @inner
@@ -196,41 +236,23 @@ def standing(learned, parts, i):
 
 
 @kernel
-def score_candidates(learned, table, queries, mapped, candidates, scores, parts_of_first):
+def score_candidates(learned, table, queries, mapped, ids, similarities, keys, scores, parts_of_first):
     """Write the scores of the candidates of each query, and the parts of those of the first query.
 
     A score is the log-odds of a reward without the constant, in units of the similarity.
     """
-    learned, candidates = by_reference(learned), by_reference(candidates)
-    n, width = queries.shape
-    m = candidates.rows.shape[1]
-    weighted, parts = empty(width, np.float32), empty((m, N_PARTS), np.float64)
+    learned = by_reference(learned)
+    n, m = ids.shape
+    forms, rows, parts = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, N_PARTS), np.float64)
     constant, unit = learned.weights[CONSTANT], learned.weights[SIMILAR]
     for row in range(n):
-        compare(learned, table, queries[row], candidates, row)
-        describe(learned, queries[row], mapped[row], candidates, row, weighted, parts)
+        find_rows(learned, table, ids[row], rows)
+        describe(learned, queries[row], mapped[row], rows, ids[row], similarities[row], keys[row], forms, parts)
         for i in range(m):
             scores[row, i] = (standing(learned, parts, i) - constant) / unit
             if row < parts_of_first.shape[0]:
-                for j in range(N_PARTS):
-                    parts_of_first[row, i, j] = parts[i, j]
-    release((weighted, parts))
-
-
-@kernel
-def map_queries(learned, queries, mapped, transformed):
-    """Write the products of queries with the map, and the transformed queries.
-
-    The products of a transformed query with keys are the parts of scores that do not depend on a memory's rewards.
-    """
-    learned = by_reference(learned)
-    similar, theta = learned.weights[SIMILAR], learned.diagonal[0]
-    by_map, by_feature = np.float32(learned.weights[MAPPED] / similar), np.float32(learned.weights[DIAGONAL] / similar)
-    for row in range(queries.shape[0]):
-        map_query(learned.map, queries[row], mapped[row])
-        for j in range(mapped.shape[1]):
-            value = queries[row, j]
-            transformed[row, j] = value + by_map * mapped[row, j] + by_feature * theta[j] * value
+                copy_values(parts[i], parts_of_first[row, i])
+    release((forms, rows, parts))
 
 
 @kernel

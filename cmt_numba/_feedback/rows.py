@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, dot, enter_slot, fill_slot_table, find_slot, slot_table_size
-from .._jit import by_reference, inner, kernel
+from .._forest import NONE, dot, fill_slot_table, slot_table_size
+from .._jit import inner, kernel
 
 _SHORTEST = np.float32(1e-30)
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
@@ -69,21 +69,3 @@ def drop_repeated(ids, first):
         own[n:] = NONE
         most = max(most, n)
     return most
-
-
-@kernel
-def enter_memories(learned, table, n, ids, rewards, keys):
-    """Give a row to each memory with a reward, of which there is room for all; return the number of rows."""
-    learned = by_reference(learned)
-    for i in range(ids.shape[0]):
-        for j in range(ids.shape[1]):
-            if np.isnan(rewards[i, j]) or find_slot(table, ids[i, j]) != NONE:
-                continue
-            moved, weights, key = learned.moved[n], learned.linear[n], keys[i, j]
-            for f in range(key.size):
-                moved[f], weights[f] = key[f], np.float32(0.0)
-            learned.figures[n, :], learned.past_of[n, :], learned.n_past[n] = 0.0, np.int32(NONE), 0
-            learned.ids[n] = ids[i, j]
-            enter_slot(table.slot_table, ids[i, j], n)
-            n += 1
-    return n

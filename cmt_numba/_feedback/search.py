@@ -53,8 +53,8 @@ class LearnedSearch:
         if not self.model.is_used:
             return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)
-        mapped, transformed = self.model.map(queries)
-        candidates = self._candidates(index, Q, queries, transformed, k, target_recall, among, n_threads)
+        mapped, *transformed = self.model.map(queries)
+        candidates = self._candidates(index, Q, queries, *transformed, k, target_recall, among, n_threads)
         n, m = candidates.shape
         if m == 0:  # a filter allows no memory
             return np.full((n, k), NONE), np.full((n, k), -np.inf)
@@ -89,7 +89,7 @@ class LearnedSearch:
         if not self.model.is_used:
             return index.search(Q, k, 1.0)[0]
         queries = self.model.prepare(Q)
-        return self._candidates(index, Q, queries, self.model.map(queries)[1], k, 1.0, None, 1)
+        return self._candidates(index, Q, queries, *self.model.map(queries)[1:], k, 1.0, None, 1)
 
     def chances(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the probability of a reward of 1 for each candidate, shape (n, m)."""
@@ -102,8 +102,7 @@ class LearnedSearch:
     def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]]:
         """Return the parts of the similarity of each result of one query that are not 0, by name."""
         queries = self.model.prepare(Q)
-        transformed = self.model.map(queries)[1]
-        others = self._candidates(index, Q, queries, transformed, ids.size, target_recall, None, 1)[0]
+        others = self._candidates(index, Q, queries, *self.model.map(queries)[1:], ids.size, target_recall, None, 1)[0]
         candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
         similarities, keys = self._described(index, Q, candidates[None])
         explained = self.model.explain(queries, candidates, similarities[0], keys)[: ids.size]
@@ -115,6 +114,7 @@ class LearnedSearch:
         Q: Any,
         queries: np.ndarray,
         transformed: np.ndarray,
+        own: np.ndarray,
         k: int,
         target_recall: float,
         among: Any,
@@ -134,11 +134,8 @@ class LearnedSearch:
             return _joined(0, index.search(Q, max(k, _N_HASHED), target_recall, among, n_threads)[0], moved)
         wanted, most = _scaled_like(Q, transformed, index), max(k, _N_TRANSFORMED)
         others, scores = index.search(wanted, most, target_recall, among, n_threads)
-        if index.metric == "cosine":
-            own = np.einsum("ij,ij->i", queries, transformed)
-            lengths = np.sqrt(np.einsum("ij,ij->i", transformed, transformed))
-            if (scores[:, -1] < own / lengths - _SLACK).all():
-                return _joined(0, others, moved)
+        if index.metric == "cosine" and (scores[:, -1] < own - _SLACK).all():
+            return _joined(0, others, moved)
         return _joined(0, index.search(Q, k, target_recall, among, n_threads)[0], others, moved)
 
     def _described(self, index: Any, Q: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

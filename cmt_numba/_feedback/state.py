@@ -50,11 +50,17 @@ HASHED = 2 * WIDEST
 MOST_PAST = 16
 """Number of past queries that a memory keeps."""
 
+N_RECENT = 32
+"""Number of steps of the map that are added to it together; a multiple of 4."""
+
 FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 2.0, 1.0, 3.0, -1.5, -5.0, 0.0, 1.0])
 _RIDGE = 4.0  # precision of the first weights, in units of their squared size
 
 SHOWN, EXPECTED, REWARDED, SQUARES, N_FIGURES = range(5)
 """Figures of a memory: its number of rewards, the sum that the other parts predicted, and their sum. Both sums fade."""
+
+PAST, RECENT, N_ENDS = range(3)
+"""The place of the next past query, and the number of recent steps of the map."""
 
 ALL_SHOWN, ALL_REWARDED, SLOPE, INTERCEPT, OFFSET_SQUARES, TRIALS, GAIN, SQUARED_GAIN, N_TOTALS = range(9)
 """Totals: of all rewards; a logistic regression of rewards on the similarity; the gain over static ranking."""
@@ -67,6 +73,10 @@ class Learned(NamedTuple):
     """
 
     map: np.ndarray  # float32 (folded, folded): the map of queries; rows are features of the query, folded
+    map_codes: np.ndarray  # int8 (folded, folded): the codes of the map, which follow from it
+    map_scales: np.ndarray  # float32 (folded,): the factors of the rows of codes
+    recent_queries: np.ndarray  # float32 (N_RECENT, folded): the recent steps of the map, which it does not include yet
+    recent_keys: np.ndarray  # float32 (N_RECENT, folded)
     diagonal: np.ndarray  # float32 (2, width): weights of features, and sums of squared gradients
     weights: np.ndarray  # float64 (N_PARTS,): the weights of the parts
     precision: np.ndarray  # float64 (N_REGRESSED, N_REGRESSED): the precision of ``weights``
@@ -77,10 +87,11 @@ class Learned(NamedTuple):
     figures: np.ndarray  # float64 (rows, N_FIGURES)
     past_of: np.ndarray  # int32 (rows, MOST_PAST): places of past queries in ``past``, or -1
     n_past: np.ndarray  # int64 (rows,): the number of past queries so far
-    past: np.ndarray  # float32 (places, width): past queries
+    past: np.ndarray  # int8 (places, width): codes of past queries
+    past_scales: np.ndarray  # float32 (places,): their factors
     past_rewards: np.ndarray  # float32 (places,)
     past_rows: np.ndarray  # int32 (places,): the row of the memory of each past query, or -1
-    past_end: np.ndarray  # int64 (1,): the place of the next past query
+    ends: np.ndarray  # int64 (N_ENDS,)
 
 
 def first_precision() -> np.ndarray:
@@ -94,8 +105,13 @@ def new_state(width: int) -> Learned:
     totals[[ALL_SHOWN, ALL_REWARDED, SLOPE, INTERCEPT, OFFSET_SQUARES]] = 2.0, 1.0, 10.0, -5.0, 1.0
     diagonal = np.zeros((2, width), np.float32)
     diagonal[1] = 1e-6
+    folded = min(width, WIDEST)
     return Learned(
-        np.zeros((min(width, WIDEST),) * 2, np.float32),
+        np.zeros((folded, folded), np.float32),
+        np.zeros((folded, folded), np.int8),
+        np.zeros(folded, np.float32),
+        np.zeros((N_RECENT, folded), np.float32),
+        np.zeros((N_RECENT, folded), np.float32),
         diagonal,
         FIRST_WEIGHTS.copy(),
         first_precision(),
@@ -106,8 +122,9 @@ def new_state(width: int) -> Learned:
         np.empty((0, N_FIGURES)),
         np.empty((0, MOST_PAST), np.int32),
         np.empty(0, np.int64),
-        np.empty((0, width), np.float32),
+        np.empty((0, width), np.int8),
+        np.empty(0, np.float32),
         np.empty(0, np.float32),
         np.empty(0, np.int32),
-        np.zeros(1, np.int64),
+        np.zeros(N_ENDS, np.int64),
     )

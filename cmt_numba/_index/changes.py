@@ -179,10 +179,13 @@ def find_ids(arrays, ids, slots):
 
 @kernel
 def read_slots(arrays, slots, X):
-    """Write the vectors in slots to the rows of ``X``."""
+    """Write the vectors in slots to the rows of ``X``; zeros for a slot of -1."""
     state = by_reference(arrays)
     for i in range(slots.size):
-        copy_values(vector_of(state.vectors, slots[i]).values, X[i])
+        if slots[i] == NONE:
+            X[i, :] = np.float32(0.0)
+        else:
+            copy_values(vector_of(state.vectors, slots[i]).values, X[i])
 
 
 @kernel

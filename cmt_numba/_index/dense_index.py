@@ -123,7 +123,7 @@ class DenseIndex:
         return slots
 
     def vectors(self, ids: np.ndarray) -> np.ndarray:
-        """Return stored vectors as they were given, float32, shape (n, n_features)."""
+        """Return stored vectors as they were given, float32, shape (n, n_features); zeros for other ids."""
         X = np.empty((len(ids), self.n_features), np.float32)
         changes.read_slots(self._held, self._slots_of(ids), X)
         return X

@@ -7,11 +7,18 @@ def chance(odds):
     return 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
 
 
+def coded(rows):
+    """Return rows rounded to 8-bit codes."""
+    rows = np.float32(rows)
+    scale = np.maximum(np.abs(rows).max(axis=-1, keepdims=True), np.float32(1e-30)) / np.float32(127)
+    return np.rint(rows * (np.float32(1) / scale)) * scale.astype(float)
+
+
 class PlainModel:
     """What :class:`cmt_numba._feedback.FeedbackModel` computes from unit-length rows, with dicts for arrays."""
 
     def __init__(self, width):
-        self.map = np.zeros((width, width))
+        self.map, self.recent = np.zeros((width, width)), []
         self.theta, self.squares = np.zeros(width), np.full(width, 1e-6)
         self.first = np.array([10, 0, 10, 0.5, 10, 0.5, 2, 1, 3, -1.5, -5.0])
         self.weights, self.fresh = self.first.copy(), 0.0
@@ -27,19 +34,20 @@ class PlainModel:
         shares = similarities - max(similarities[there])
         shares = shares - np.log(np.exp(10 * shares[there]).sum()) / 10
         mean = self.rewarded / self.shown
+        mapped = q @ coded(self.map) + sum((q @ query) * key for query, key in self.recent)
         for i in there:
             own, s = self.memories.get(ids[i]), similarities[i]
             moved, linear, repeated, clicks, near, unrewarded = 0, 0, 0, 0, 0, 0
             if own:
                 moved, linear = q @ own["key"] - s, q @ own["weights"]
                 clicks = np.log((own["sum"] + 3 * mean) / (own["expected"] + 3 * mean))
-                nearest = max([s] + [q @ x for x, reward in own["past"] if reward > 0.5])
+                nearest = max([s] + [q @ coded(x) for x, reward in own["past"] if reward > 0.5])
                 near = nearest - s
-                other = max([s] + [q @ x for x, reward in own["past"] if reward <= 0.5])
+                other = max([s] + [q @ coded(x) for x, reward in own["past"] if reward <= 0.5])
                 unrewarded = max(other - nearest, 0)
-                if max(nearest, other) >= 1 - 1e-5:
-                    repeated = 1 if nearest >= other else -1
-            bilinear, diagonal = q @ self.map @ keys[i], (q * self.theta) @ keys[i]
+                same = [reward > 0.5 for x, reward in own["past"] if np.array_equal(coded(x), coded(q))]
+                repeated = 1 if s >= 1 - 1e-5 or any(same) else -len(same[:1])
+            bilinear, diagonal = mapped @ keys[i], (q * self.theta) @ keys[i]
             parts[i] = s, shares[i], bilinear, diagonal, moved, linear, repeated, clicks, near, unrewarded, 1
         return parts
 
@@ -125,7 +133,10 @@ class PlainModel:
             shown = min(p[given].sum(), 0.9)
             pulls = p * shown / (1 - shown)
             pulls[given] = -p[given]
-        self.map += np.outer(q, pulls @ keys)
+        self.recent.append((q, pulls @ keys))
+        if len(self.recent) == 32:
+            self.map += sum(np.outer(*step) for step in self.recent)
+            self.recent = []
 
     def _learn_one(self, q, memory, parts, key, reward, missed, expected, is_first):
         own = self.memories.setdefault(

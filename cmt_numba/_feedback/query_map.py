@@ -1,0 +1,141 @@
+"""Kernels: the map of queries.
+
+The map is a matrix, to which each reward adds the product of a query and a key. Queries are multiplied with the 8-bit
+codes of the matrix, which fit into the cache, and with the most recent steps. These are added to the matrix together,
+and coded.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest import dot
+from .._index import copy_values, encode_bytes
+from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, release
+from .state import DIAGONAL, MAPPED, N_RECENT, RECENT, SIMILAR
+
+_TOGETHER = 4  # number of rows to add at once
+_NOTHING = np.float32(0.0)
+
+
+class Terms(NamedTuple):
+    """Scratch space for sums of rows."""
+
+    folded: np.ndarray  # float32 (folded,): a query folded to the width of the map
+    factors: np.ndarray  # float32 (folded + 3,)
+    rows: np.ndarray  # int64 (folded + 3,)
+
+
+@inner_allocating
+def new_terms(width):
+    """Return scratch space for a map of this width."""
+    size = max(width, N_RECENT) + _TOGETHER - 1
+    return Terms(empty(width, np.float32), empty(size, np.float32), empty(size, np.int64))
+
+
+@inner_fastmath
+def add_scaled(total, factor, row):
+    """Add a row times a factor."""
+    for j in range(total.size):
+        total[j] += factor * row[j]
+
+
+@inner_fastmath
+def _add_four(total, a, first, b, second, c, third, d, fourth):
+    for j in range(total.size):
+        one = a * np.float32(first[j]) + b * np.float32(second[j])
+        total[j] += one + (c * np.float32(third[j]) + d * np.float32(fourth[j]))
+
+
+@inner
+def _add_terms(total, matrix, terms, n):
+    """Add ``n`` rows of a matrix times their factors."""
+    factors, rows = terms.factors, terms.rows
+    factors[n : n + _TOGETHER - 1], rows[n : n + _TOGETHER - 1] = _NOTHING, 0
+    for i in range(0, n, _TOGETHER):
+        one, two, three, four = matrix[rows[i]], matrix[rows[i + 1]], matrix[rows[i + 2]], matrix[rows[i + 3]]
+        _add_four(total, factors[i], one, factors[i + 1], two, factors[i + 2], three, factors[i + 3], four)
+
+
+@inner
+def fold(row, folded):
+    """Write a row with the sums of the features that have the same index modulo the width of the map."""
+    copy_values(row[: folded.size], folded)
+    for start in range(folded.size, row.size, folded.size):
+        add_scaled(folded, np.float32(1.0), row[start : start + folded.size])
+
+
+@inner
+def map_query(learned, query, terms, mapped):
+    """Write the product of a query with the map."""
+    folded, factors, rows = terms.folded, terms.factors, terms.rows
+    fold(query, folded)
+    mapped[:] = _NOTHING
+    n = np.int64(0)
+    for i in range(folded.size):
+        if folded[i] != _NOTHING:
+            factors[n], rows[n] = folded[i] * learned.map_scales[i], i
+            n += 1
+    _add_terms(mapped, learned.map_codes, terms, n)
+    n = np.int64(0)
+    for i in range(learned.ends[RECENT]):
+        product = dot(folded, np.int64(0), learned.recent_queries[i], np.int64(0), folded.size)
+        if product != _NOTHING:
+            factors[n], rows[n] = product, i
+            n += 1
+    _add_terms(mapped, learned.recent_keys, terms, n)
+
+
+@inner
+def _code(learned, i):
+    learned.map_scales[i], _ = encode_bytes(learned.map[i], learned.map_codes[i])
+
+
+@inner
+def add_step(learned, terms):
+    """Count a step, which has been written, and add the recent steps to the map if there are enough."""
+    learned.ends[RECENT] += 1
+    if learned.ends[RECENT] < N_RECENT:
+        return
+    learned.ends[RECENT] = 0
+    for i in range(learned.map.shape[0]):
+        n = np.int64(0)
+        for j in range(N_RECENT):
+            if learned.recent_queries[j, i] != _NOTHING:
+                terms.factors[n], terms.rows[n] = learned.recent_queries[j, i], j
+                n += 1
+        if n > 0:
+            _add_terms(learned.map[i], learned.recent_keys, terms, n)
+            _code(learned, i)
+
+
+@kernel
+def code_map(learned):
+    """Write the codes of the map."""
+    learned = by_reference(learned)
+    for i in range(learned.map.shape[0]):
+        _code(learned, i)
+
+
+@kernel
+def map_queries(learned, queries, mapped, transformed, own):
+    """Write the products of queries with the map, the transformed queries, and the cosines of both.
+
+    The products of a transformed query with keys are the parts of scores that do not depend on a memory's rewards.
+    ``transformed`` and ``own`` are empty if keys are hashed.
+    """
+    learned = by_reference(learned)
+    similar, theta = learned.weights[SIMILAR], learned.diagonal[0]
+    by_map, by_feature = np.float32(learned.weights[MAPPED] / similar), np.float32(learned.weights[DIAGONAL] / similar)
+    terms, zero = new_terms(mapped.shape[1]), np.int64(0)
+    for row in range(queries.shape[0]):
+        query = queries[row]
+        map_query(learned, query, terms, mapped[row])
+        if own.size == 0:
+            continue
+        changed = transformed[row]
+        for j in range(changed.size):
+            changed[j] = query[j] + by_map * mapped[row, j] + by_feature * theta[j] * query[j]
+        length = np.sqrt(dot(changed, zero, changed, zero, changed.size))
+        own[row] = dot(query, zero, changed, zero, query.size) / length
+    release(terms)
