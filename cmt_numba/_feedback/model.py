@@ -10,7 +10,7 @@ from .._forest import NONE, InvariantError, find_slots, require, resized
 from .._jit import held
 from .learning import learn_rewards
 from .moved import code_all_moved, drop_code, find_moved, no_codes, with_rows
-from .parts import score_candidates
+from .parts import rank_stored, score_candidates
 from .query_map import code_map, map_queries
 from .rows import hash_rows, new_table, scale_rows
 from .state import (
@@ -200,6 +200,18 @@ class FeedbackModel:
         scores, given, keys = np.empty(ids.shape), np.array(similarities, np.float64), keys.reshape(*ids.shape, -1)
         score_candidates(self._held, self._table, queries, mapped, ids, given, keys, scores, _NO_PARTS)
         return scores
+
+    def rank_stored(
+        self,
+        index: Any,
+        queries: np.ndarray,
+        mapped: np.ndarray,
+        ids: np.ndarray,
+        best_ids: np.ndarray,
+        best_scores: np.ndarray,
+    ) -> None:
+        """Write the ids and scores of the best candidates for each query. Their keys are in a dense index."""
+        rank_stored(self._held, self._table, index.held, queries, mapped, ids, best_scores, best_ids)
 
     def explain(
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray

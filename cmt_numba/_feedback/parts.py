@@ -22,8 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import NONE, find_slot, keep_best, sort_best_first
-from .._index import copy_values, dot_codes, encode_bytes, largest_of
+from .._index import copy_values, dot_codes, encode_bytes, largest_of, vector_of
 from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, prefetch, release
+from .rows import scale_row
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -119,9 +120,17 @@ def _two_products(query, x, y):
 
 
 @inner_fastmath
-def _round(query, inverse, shorts):
-    for j in range(query.size):
-        shorts[j] = np.int16(np.rint(query[j] * inverse))
+def _round(values, inverse, shorts):
+    for j in range(values.size):
+        shorts[j] = np.int16(np.rint(values[j] * inverse))
+
+
+@inner
+def _code_shorts(values, shorts):
+    """Write precise codes of values, which can be multiplied with 8-bit codes; return their factor."""
+    step = max(largest_of(values), _LEAST) / _LARGEST_SHORT
+    _round(values, np.float32(1.0) / step, shorts)
+    return step
 
 
 @inner
@@ -163,8 +172,7 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
     prior, most, total, m = _PRIOR_CLICKS * mean, -np.inf, 0.0, ids.size
     _weigh_features(learned.diagonal[0], query, forms.weighted)
     forms.scale[0], _ = encode_bytes(query, forms.codes)
-    step = max(largest_of(query), _LEAST) / _LARGEST_SHORT
-    _round(query, np.float32(1.0) / step, forms.shorts)
+    step = _code_shorts(query, forms.shorts)
     for i in range(m):
         own, given = rows[i], parts[i]
         given[:] = 0.0
@@ -255,13 +263,39 @@ def score_candidates(learned, table, queries, mapped, ids, similarities, keys, s
     release((forms, rows, parts))
 
 
+@inner
+def _select(scores, ids, best, found):
+    best[:], found[:] = -np.inf, NONE
+    for i in range(ids.size):
+        if ids[i] != NONE:
+            keep_best(best, found, scores[i], ids[i])
+    sort_best_first(best, found)
+
+
 @kernel
 def select_best(scores, ids, best_scores, best_ids):
     """Write the candidates with the largest scores for each query, best first; equal scores are sorted by id."""
     for row in range(ids.shape[0]):
-        best, found = best_scores[row], best_ids[row]
-        best[:], found[:] = -np.inf, NONE
-        for i in range(ids.shape[1]):
+        _select(scores[row], ids[row], best_scores[row], best_ids[row])
+
+
+@kernel
+def rank_stored(learned, table, index, queries, mapped, ids, best_scores, best_ids):
+    """Write the best candidates for each query as :func:`select_best`. Their keys are in a dense index."""
+    learned, index = by_reference(learned), by_reference(index)
+    width, m = queries.shape[1], ids.shape[1]
+    forms, rows, parts = new_forms(width), empty(m, np.int64), empty((m, N_PARTS), np.float64)
+    keys, scores = empty((m, width), np.float32), empty(m, np.float64)
+    constant, unit = learned.weights[CONSTANT], learned.weights[SIMILAR]
+    for row in range(ids.shape[0]):
+        find_rows(learned, table, ids[row], rows)
+        scores[:] = np.nan
+        for i in range(m):
             if ids[row, i] != NONE:
-                keep_best(best, found, scores[row, i], ids[row, i])
-        sort_best_first(best, found)
+                copy_values(vector_of(index.vectors, find_slot(index.vectors, ids[row, i])).values, keys[i])
+                scale_row(keys[i])
+        describe(learned, queries[row], mapped[row], rows, ids[row], scores, keys, forms, parts)
+        for i in range(m):
+            scores[i] = (standing(learned, parts, i) - constant) / unit
+        _select(scores, ids[row], best_scores[row], best_ids[row])
+    release((forms, rows, parts, keys, scores))

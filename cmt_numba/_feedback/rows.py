@@ -27,7 +27,8 @@ def new_table(ids: np.ndarray, n: int) -> MemoryTable:
 
 
 @inner
-def _scale(row):
+def scale_row(row):
+    """Scale a row to unit length."""
     length = max(np.sqrt(dot(row, np.int64(0), row, np.int64(0), row.size)), _SHORTEST)
     for j in range(row.size):
         row[j] /= length
@@ -37,7 +38,7 @@ def _scale(row):
 def scale_rows(rows):
     """Scale rows to unit length."""
     for i in range(rows.shape[0]):
-        _scale(rows[i])
+        scale_row(rows[i])
 
 
 @kernel

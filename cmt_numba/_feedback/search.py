@@ -7,6 +7,7 @@ import scipy.sparse
 
 from .._change import share_rows
 from .._forest import NONE, require
+from .._index import DenseIndex
 from .model import FeedbackModel
 from .parts import select_best
 from .rows import drop_repeated
@@ -17,6 +18,7 @@ _N_HASHED = 32  # number of the most similar memories that are candidates, if ke
 _N_TRANSFORMED, _N_MOVED = 16, 16  # number of candidates by transformed queries and by moved keys
 _SLACK = 1e-4  # bound on the error of cosines
 _N_SAMPLES = 256
+_MOST_KEPT = 16  # number of queries whose candidates are kept until their rewards are known
 _HALF, _FLATTER = 0.5, 4.1  # similarities of words grow more slowly above this one, so that they remain below 1
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
 
@@ -44,6 +46,8 @@ class LearnedSearch:
         self.model = FeedbackModel(index.n_features, is_sparse)
         self._scale = np.ones(1) if index.metric == "cosine" else _typical_length(index)
 
+    _last: tuple[np.ndarray, ...] | None = None  # the last queries, and two parts of their candidates
+
     # Searches
 
     def search(
@@ -54,17 +58,23 @@ class LearnedSearch:
             return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)
         mapped, *transformed = self.model.map(queries)
-        candidates = self._candidates(index, Q, queries, *transformed, k, target_recall, among, n_threads)
+        found = self._candidates(index, Q, queries, *transformed, k, target_recall, among, n_threads)
+        self._last = (queries, *found[-2:]) if among is None and len(queries) <= _MOST_KEPT else None
+        candidates = _joined(0, *found)
         n, m = candidates.shape
         if m == 0:  # a filter allows no memory
             return np.full((n, k), NONE), np.full((n, k), -np.inf)
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
-        size = max(1, _CELLS_AT_ONCE // (m * queries.shape[1]))
+        is_stored = _has_keys(index, self.model)
+        size = n if is_stored else max(1, _CELLS_AT_ONCE // (m * queries.shape[1]))
 
         def rank(first: int, stop: int) -> None:
             for start in range(first, stop, size):
                 rows = slice(start, min(start + size, stop))
                 own = candidates[rows]
+                if is_stored:
+                    self.model.rank_stored(index, queries[rows], mapped[rows], own, ids[rows], scores[rows])
+                    continue
                 ranked = self._rank(index, Q[rows], queries[rows], mapped[rows], own)
                 select_best(ranked, own, scores[rows], ids[rows])
                 scores[rows] = self._as_scores(index, Q[rows], scores[rows])
@@ -89,7 +99,7 @@ class LearnedSearch:
         if not self.model.is_used:
             return index.search(Q, k, 1.0)[0]
         queries = self.model.prepare(Q)
-        return self._candidates(index, Q, queries, *self.model.map(queries)[1:], k, 1.0, None, 1)
+        return _joined(0, *self._candidates(index, Q, queries, *self.model.map(queries)[1:], k, 1.0, None, 1))
 
     def chances(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the probability of a reward of 1 for each candidate, shape (n, m)."""
@@ -102,7 +112,8 @@ class LearnedSearch:
     def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]]:
         """Return the parts of the similarity of each result of one query that are not 0, by name."""
         queries = self.model.prepare(Q)
-        others = self._candidates(index, Q, queries, *self.model.map(queries)[1:], ids.size, target_recall, None, 1)[0]
+        found = self._candidates(index, Q, queries, *self.model.map(queries)[1:], ids.size, target_recall, None, 1)
+        others = _joined(0, *found)[0]
         candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
         similarities, keys = self._described(index, Q, candidates[None])
         explained = self.model.explain(queries, candidates, similarities[0], keys)[: ids.size]
@@ -119,27 +130,29 @@ class LearnedSearch:
         target_recall: float,
         among: Any,
         n_threads: int,
-    ) -> np.ndarray:
-        """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none.
+    ) -> list[np.ndarray]:
+        """Return the ids of candidates for each query, arrays with n rows of int64, -1 for none, in parts.
 
-        Candidates are the memories that are most similar to the transformed query, and those whose moved keys are most
-        similar. They include the memory with the very key of the query, if there is one: with the cosine, it is among
-        the memories that are most similar to the transformed query if the last of these is less similar to it than the
-        query is. Otherwise, the most similar memories are candidates, too.
+        The parts are the most similar memories, if needed, those that are most similar to the transformed query, and
+        those whose moved keys are most similar. They include the memory with the very key of the query, if there is
+        one: with the cosine, it is among the memories that are most similar to the transformed query if the last of
+        these is less similar to it than the query is. Otherwise, the most similar memories are needed.
         """
         moved = self.model.find_moved(queries, _N_MOVED)
         if among is not None:
             moved[~index.allows(among, moved.reshape(-1)).reshape(moved.shape)] = NONE
         if self.model.is_hashed:
-            return _joined(0, index.search(Q, max(k, _N_HASHED), target_recall, among, n_threads)[0], moved)
+            return [index.search(Q, max(k, _N_HASHED), target_recall, among, n_threads)[0], moved]
         wanted, most = _scaled_like(Q, transformed, index), max(k, _N_TRANSFORMED)
         others, scores = index.search(wanted, most, target_recall, among, n_threads)
         if index.metric == "cosine" and (scores[:, -1] < own - _SLACK).all():
-            return _joined(0, others, moved)
-        return _joined(0, index.search(Q, k, target_recall, among, n_threads)[0], others, moved)
+            return [others, moved]
+        return [index.search(Q, k, target_recall, among, n_threads)[0], others, moved]
 
     def _described(self, index: Any, Q: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the similarities of candidates, NaN if the model computes them, and their keys for the model."""
+        if _has_keys(index, self.model):
+            return np.full(ids.shape, np.nan), self.model.prepare(index.vectors(ids.reshape(-1)), in_place=True)
         missing = ids == NONE
         if missing.any():
             if missing.all():
@@ -171,8 +184,19 @@ class LearnedSearch:
     # Changes
 
     def with_competitors(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> np.ndarray:
-        """Return ids with further candidates for each query, with which rewarded memories are compared."""
-        wanted, queries = Q, self.model.prepare(Q)
+        """Return ids with further candidates for each query, with which rewarded memories are compared.
+
+        They are not searched again for the last queries. Callers that repeat a change must therefore record the ids.
+        """
+        queries, last = self.model.prepare(Q), self._last
+        if last is not None and np.array_equal(queries, last[0]):
+            found = np.concatenate([part[:, :_N_COMPETITORS] for part in last[1:]], axis=1)
+            found[~index.contains(found.reshape(-1)).reshape(found.shape)] = NONE
+            return _joined(ids.shape[1], ids, found)
+        return self._compared(index, Q, queries, ids, target_recall)
+
+    def _compared(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray, target_recall: float) -> np.ndarray:
+        wanted = Q
         if self.model.is_used and not self.model.is_hashed:
             wanted = _scaled_like(Q, self.model.map(queries)[1], index)
         found = index.search(wanted, _N_COMPETITORS, target_recall)[0]
@@ -182,7 +206,7 @@ class LearnedSearch:
         self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool, target_recall: float = 1.0
     ) -> None:
         """Learn from rewards of shown memories, arrays of shape (n, k), compared with further candidates."""
-        candidates = self.with_competitors(index, Q, ids, target_recall)
+        candidates = self._compared(index, Q, self.model.prepare(Q), ids, target_recall)
         known = np.full(candidates.shape, np.nan)
         known[:, : ids.shape[1]] = rewards
         self.learn(index, Q, candidates, known, is_shared=is_shared)
@@ -192,7 +216,7 @@ class LearnedSearch:
 
         With ``is_shared``, the rewards of a row are one outcome of all its memories.
         """
-        size = max(1, _CELLS_AT_ONCE // (ids.shape[1] * self.model.width))
+        size, self._last = max(1, _CELLS_AT_ONCE // (ids.shape[1] * self.model.width)), None
         for start in range(0, len(ids), size):
             rows = slice(start, start + size)
             own, queries = ids[rows], self.model.prepare(Q[rows])
@@ -223,6 +247,11 @@ def _joined(n_shown: int, *parts: np.ndarray) -> np.ndarray:
     """Return the ids of each row in the order of the parts, each one once; the first ``n_shown`` columns are kept."""
     ids = np.concatenate(parts, axis=1)
     return np.ascontiguousarray(ids[:, : drop_repeated(ids, n_shown)])
+
+
+def _has_keys(index: Any, model: FeedbackModel) -> bool:
+    """Return whether the index has the keys of a model, apart from their lengths."""
+    return isinstance(index, DenseIndex) and index.metric == "cosine" and not model.is_hashed
 
 
 def _scaled_like(Q: np.ndarray, queries: np.ndarray, index: Any) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from .codes import code_rotated, copy_values, dot_codes, encode_bytes, encode_signs, largest_of, rotate, score_codes
 from .dense_index import Allowed, DenseIndex
-from .lists import new_queries
+from .lists import new_queries, vector_of
 from .state import width_of
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "new_queries",
     "rotate",
     "score_codes",
+    "vector_of",
     "width_of",
 ]

@@ -88,6 +88,11 @@ class DenseIndex:
         return int(self._state.totals[N_VECTORS])
 
     @property
+    def held(self) -> Any:
+        """The state for kernels, until the next change."""
+        return self._held
+
+    @property
     def ids(self) -> np.ndarray:
         """The ids of all vectors, int64, in no particular order."""
         return self._state.vectors.ids[: len(self)].copy()

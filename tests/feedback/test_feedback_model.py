@@ -65,7 +65,9 @@ def test_model_equals_plain_numpy(rng, is_shared):
             rewards[0, 0] = np.nan
         candidates = memory.candidates(queries)
         expected = [plain.rank(*one) for one in by_row(candidates)]
-        np.testing.assert_allclose(memory.rank(candidates), expected, rtol=0, atol=5e-3)  # float32 may round a code of the map the other way
+        np.testing.assert_allclose(
+            memory.rank(candidates), expected, rtol=0, atol=5e-3
+        )  # float32 may round a code of the map the other way
         for one, given in zip(by_row(memory.candidates(queries, shown)), padded(rewards, 6), strict=True):
             plain.learn(*one, given, is_shared)
         memory.learn(queries, shown, rewards, is_shared)
