@@ -43,6 +43,7 @@ from .state import (
     SQUARED_GAIN,
     SQUARES,
     TRIALS,
+    first_precision,
 )
 
 _MEMORY = 0.9998  # factor of earlier rewards in the weights of the parts, for each new one
@@ -60,6 +61,7 @@ _STEP_OF_FRESH = 0.1
 _STEP_OF_REPEATED = 0.1
 _GAIN_OF_FRESH = 0.5  # factor of the expected gain from a fresh memory in the first place
 _TINY = np.float32(1e-6)
+_PRIOR = first_precision()  # the precision of the first weights
 
 
 @inner
@@ -90,7 +92,7 @@ def _solve(matrix, n, target, lower, solution):
 
 
 @inner
-def _weigh(learned, prior, parts, i, reward, target, lower, step):
+def _weigh(learned, parts, i, reward, target, lower, step):
     """Update the weights of the parts with one reward (an online Newton step)."""
     weights, precision, row = learned.weights, learned.precision, parts[i]
     predicted = chance(log_odds(learned, parts, i))
@@ -98,7 +100,7 @@ def _weigh(learned, prior, parts, i, reward, target, lower, step):
     for j in range(N_REGRESSED):
         target[j] = (reward - predicted) * row[j]
         for k in range(N_REGRESSED):
-            kept = _MEMORY * precision[j, k] + (1.0 - _MEMORY) * prior[j, k]
+            kept = _MEMORY * precision[j, k] + (1.0 - _MEMORY) * _PRIOR[j, k]
             precision[j, k] = kept + curvature * row[j] * row[k]
     _solve(precision, N_REGRESSED, target, lower, step)
     for j in range(N_REGRESSED):
@@ -341,12 +343,13 @@ def _enter(learned, table, row, memory, key):
 
 
 @kernel
-def learn_rewards(learned, table, codes, n, prior, queries, ids, similarities, keys, rewards, is_shared):
+def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_shared):
     """Learn from the rewards of candidates, with room for each memory that is new; return the number of memories.
 
     A reward of NaN is unknown. The ``n`` memories so far have the first rows of the state.
     """
     learned, codes = by_reference(learned), by_reference(codes)
+    ids, similarities, keys = candidates
     m, width = ids.shape[1], queries.shape[1]
     forms, terms, room = new_forms(width), new_terms(learned.map.shape[0]), new_code_room(codes.signs.shape[1])
     rows, mapped, parts = empty(m, np.int64), empty(learned.map.shape[0], np.float32), empty((m, N_PARTS), np.float64)
@@ -372,7 +375,7 @@ def learn_rewards(learned, table, codes, n, prior, queries, ids, similarities, k
                 others = log_odds(learned, parts, i) - learned.weights[CLICKS] * parts[i, CLICKS]
                 expected[i] = chance(others)
             if not np.isnan(given[i]) and not is_repeated:
-                _weigh(learned, prior, parts, i, given[i], target, lower, step)
+                _weigh(learned, parts, i, given[i], target, lower, step)
         if n_shown > 0:
             _train_map(learned, query, keys[row], parts, given, m, pulls, terms)
         first = True

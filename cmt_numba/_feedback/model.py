@@ -30,7 +30,6 @@ from .state import (
     TRIALS,
     WIDEST,
     Learned,
-    first_precision,
     new_state,
 )
 
@@ -41,12 +40,24 @@ _PROVEN = 2.0  # standard errors of a gain that proves the learned scores
 _LEAST_TRUST = 0.3  # share of learned scores before their gain is proven
 _LARGEST = 1e8  # limit of the absolute values in a file
 _NO_PARTS = np.empty((0, 0, N_PARTS))
-_FIRST_PRECISION = first_precision()
 _NOT_NEGATIVE = ("figures", "n_past", "past_rewards", "past_scales")
 _COUNTS = [ALL_SHOWN, ALL_REWARDED, OFFSET_SQUARES]
 _ROW_ARRAYS = ("ids", "moved", "linear", "figures", "past_of", "n_past")
 _PLACE_ARRAYS = ("past", "past_scales", "past_rewards", "past_rows")
 _DERIVED = ("map_codes", "map_scales")
+
+
+class Candidates(NamedTuple):
+    """Candidates for each query."""
+
+    ids: np.ndarray  # int64 (n, m): -1 for no candidate
+    similarities: np.ndarray  # float64 (n, m): the cosines of query and key, NaN if unknown
+    keys: np.ndarray  # float32 (n, m, width)
+
+    @classmethod
+    def of(cls, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray) -> Self:
+        """Return candidates whose similarities kernels may change."""
+        return cls(ids, np.array(similarities, np.float64), keys.reshape(*ids.shape, -1))
 
 
 class LearnedPart(NamedTuple):
@@ -197,8 +208,8 @@ class FeedbackModel:
         ndarray of float64, shape (n, m)
             Log-odds of a reward, in units of the similarity: without rewards, the similarity itself.
         """
-        scores, given, keys = np.empty(ids.shape), np.array(similarities, np.float64), keys.reshape(*ids.shape, -1)
-        score_candidates(self._held, self._table, queries, mapped, ids, given, keys, scores, _NO_PARTS)
+        scores, candidates = np.empty(ids.shape), Candidates.of(ids, similarities, keys)
+        score_candidates(self._held, self._table, queries, mapped, candidates, scores, _NO_PARTS)
         return scores
 
     def rank_stored(
@@ -218,8 +229,8 @@ class FeedbackModel:
     ) -> list[dict[str, float]]:
         """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
         parts, weights, scores = np.empty((1, ids.size, N_PARTS)), self._state.weights, np.empty((1, ids.size))
-        mapped, given = self.map(query)[0], np.array(similarities[None], np.float64)
-        score_candidates(self._held, self._table, query, mapped, ids[None], given, keys[None], scores, parts)
+        mapped, candidates = self.map(query)[0], Candidates.of(ids[None], similarities[None], keys)
+        score_candidates(self._held, self._table, query, mapped, candidates, scores, parts)
         products = parts[0] * weights / weights[SIMILAR]
         products[:, CONSTANT] = 0.0
         return [dict(zip(PART_NAMES, row, strict=True)) for row in products.tolist()]
@@ -245,10 +256,10 @@ class FeedbackModel:
             Whether the rewards of a row are one outcome of all its memories. It is divided among them by the
             probability that each of them caused it.
         """
-        given, rewards = np.array(similarities, np.float64), np.where(ids == NONE, np.nan, rewards).astype(np.float64)
+        rewards = np.where(ids == NONE, np.nan, rewards).astype(np.float64)
         self._make_room(int((rewards == rewards).sum()), ids)
-        held, keys = (self._held, self._table, self._held_codes), keys.reshape(*ids.shape, -1)
-        self._n = learn_rewards(*held, self._n, _FIRST_PRECISION, queries, ids, given, keys, rewards, is_shared)
+        held, candidates = (self._held, self._table, self._held_codes), Candidates.of(ids, similarities, keys)
+        self._n = learn_rewards(*held, self._n, queries, candidates, rewards, is_shared)
 
     def _make_room(self, n_rewards: int, ids: np.ndarray) -> None:
         """Enlarge the arrays for further rewards of some memories."""

@@ -152,7 +152,7 @@ def _compare_past(learned, own, forms, step, unmoved, parts):
         codes, is_rewarded = learned.past[place], learned.past_rewards[place] > np.float32(0.5)
         near = np.float64(step * learned.past_scales[place] * dot_codes(forms.shorts, codes))
         if near > _NEARLY_EQUAL and _is_equal(forms.codes, codes):
-            near = 1.0
+            near = np.float64(1.0)
             if repeated <= 0.0:
                 repeated = 1.0 if is_rewarded else -1.0
         if is_rewarded:
@@ -244,12 +244,12 @@ def standing(learned, parts, i):
 
 
 @kernel
-def score_candidates(learned, table, queries, mapped, ids, similarities, keys, scores, parts_of_first):
+def score_candidates(learned, table, queries, mapped, candidates, scores, parts_of_first):
     """Write the scores of the candidates of each query, and the parts of those of the first query.
 
     A score is the log-odds of a reward without the constant, in units of the similarity.
     """
-    learned = by_reference(learned)
+    learned, (ids, similarities, keys) = by_reference(learned), candidates
     n, m = ids.shape
     forms, rows, parts = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, N_PARTS), np.float64)
     constant, unit = learned.weights[CONSTANT], learned.weights[SIMILAR]

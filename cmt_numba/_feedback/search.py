@@ -57,10 +57,10 @@ class LearnedSearch:
         if not self.model.is_used:
             return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)
-        mapped, *transformed = self.model.map(queries)
-        found = self._candidates(index, Q, queries, *transformed, k, target_recall, among, n_threads)
-        self._last = (queries, *found[-2:]) if among is None and len(queries) <= _MOST_KEPT else None
-        candidates = _joined(0, *found)
+        mapped, transformed, own = self.model.map(queries)
+        parts = self._candidates(index, Q, queries, transformed, own, k, target_recall, among, n_threads)
+        self._last = (queries, *parts[-2:]) if among is None and len(queries) <= _MOST_KEPT else None
+        candidates = _joined(0, *parts)
         n, m = candidates.shape
         if m == 0:  # a filter allows no memory
             return np.full((n, k), NONE), np.full((n, k), -np.inf)
