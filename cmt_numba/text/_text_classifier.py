@@ -563,16 +563,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         seed = int(self.random_state) if isinstance(self.random_state, int | np.integer) else None
         return {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}
 
-    @changes  # only reads, but must not overlap with changes
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the learned values and the parameters to a file, except encoders other than "use".
-
-        Parameters
-        ----------
-        path : path-like
-            The file. An existing file is replaced atomically.
-        """
-        super().save(path)
+    save = changes(SavableText.save)  # only reads, but must not overlap with changes
 
     @changes  # only reads, but must not overlap with changes
     def __getstate__(self) -> dict[str, Any]:
