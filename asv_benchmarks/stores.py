@@ -1,4 +1,4 @@
-"""Compare ``MemoryStore`` with other vector indexes and reward learners; time changes and threads."""
+"""Compare ``MemoryStore`` with other vector indexes and with other learners from rewards, and measure its speed."""
 
 from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 

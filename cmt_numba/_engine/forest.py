@@ -238,7 +238,7 @@ class Forest:
     def in_steps(
         self, n: int, unit: str, progress: bool, step: Callable[[Workers, int, int], None], n_new: int = 0
     ) -> None:
-        """Call ``step(run, start, stop)`` for steps of ``n`` rows, between which others read and large arrays grow."""
+        """Call ``step(run, start, stop)`` for parts of ``n`` rows. In between, others read and arrays are enlarged."""
         n_memories = self.n_memories + n_new
         if self.is_one_step(n, progress):
             self._make_spare_room(n, n_memories)

@@ -35,7 +35,7 @@ def new_terms(width):
 
 @inner_fastmath
 def add_scaled(total, factor, row):
-    """Add a row times a factor."""
+    """Add ``factor`` times a row to ``total``."""
     for j in range(total.size):
         total[j] += factor * row[j]
 

@@ -53,7 +53,7 @@ class LearnedSearch:
     def search(
         self, index: Any, Q: Any, k: int, target_recall: float, among: Any, n_threads: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids and the scores of the best ``k`` of the :meth:`candidates` of each query."""
+        """Return the ids and scores of the ``k`` best memories for each query, by what was learned."""
         if not self.model.is_used:
             return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)

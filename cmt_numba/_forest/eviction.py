@@ -54,7 +54,7 @@ class Eviction:
         """Record new memories in slots ``first`` and above."""
 
     def returned(self, state: State, ids: np.ndarray) -> None:
-        """Record the memories that queries have returned: ``ids[i, j]`` is the j-th of row ``i``, or NONE."""
+        """Record the memories that queries have returned: ``ids[i, j]`` is the j-th result of row ``i``, or NONE."""
 
     def taken_back(self, first: int) -> None:
         """Forget the memories in slots ``first`` and above, whose insert failed."""

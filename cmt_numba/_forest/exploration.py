@@ -147,7 +147,7 @@ def _add_row(trees, routers, keys, scorer, best, probe, query, row, ids, shown):
 
 @kernel
 def add_explored(view, query, ids, shown):
-    """Add to ``shown[i, j]`` the probability that exploration shows row ``i`` the memory ``ids[i, j]``."""
+    """Add the probability that exploration returns memory ``ids[i, j]`` for row ``i`` to ``shown[i, j]``."""
     forest = by_reference(view)
     trees, routers, keys, scorer = forest.trees, forest.routers, forest.keys, forest.scorer
     probe = new_probe(query.rows, query.first, query.stop)

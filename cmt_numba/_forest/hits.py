@@ -56,7 +56,7 @@ class Explored(NamedTuple):
     node: int | None
     """The internal node at which a side was drawn, or None if memories were drawn from a leaf."""
     side: Literal["left", "right"] | None
-    """The side drawn, or None if memories were drawn from a leaf ({"left", "right"} or None)."""
+    """The side drawn, "left" or "right", or None if memories were drawn from a leaf."""
     probability: float | None
     """The probability of the side drawn, or None if memories were drawn from a leaf."""
 

@@ -34,7 +34,7 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
 
 
 def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray, scipy.sparse.csr_array]:
-    """Return known and then new names in sorted order, and the indicator matrix of the lists."""
+    """Return the known names, followed by the new ones in sorted order, and the indicator matrix of the lists."""
     listed = [name for names in lists for name in names]
     found = label_array("Y", listed) if listed else np.empty(0, str)
     names = np.concatenate([known, np.setdiff1d(found, known)])

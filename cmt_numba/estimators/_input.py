@@ -198,7 +198,7 @@ def _check_kind(name: str, ids: np.ndarray, names: ExampleNames | None) -> None:
 
 
 def known_slots(examples: StoredExamples, ids: Any, names: ExampleNames | None) -> np.ndarray:
-    """Return the sorted slots of stored examples by integer id, or by string id if there are ``names``."""
+    """Return the slots of the stored examples with these ids, in ascending order. With ``names``, ids are strings."""
     given = _checked_names("ids", ids)
     if given is None:
         given = check_ids(ids)

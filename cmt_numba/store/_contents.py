@@ -402,7 +402,7 @@ class StoreContents(DurableForm):
             checked = check_keys(given[there].tolist(), distinct=False)
             found = self.records.find(checked)
             if known is None:
-                if state.options.max_items is None:  # else they may have been evicted since the query
+                if state.options.max_items is None:  # a bounded store may have evicted memories since the query
                     check_stored(checked, found)
             elif (missing := np.flatnonzero(found < 0)).size > 0:
                 found[missing] = other_ids([checked[i] for i in missing])

@@ -377,7 +377,7 @@ def _without(learned: LearnedSearch, ids: np.ndarray) -> LearnedSearch:
 def check_weights(weights: np.ndarray) -> None:
     """Raise InvariantError unless these are weights of parts."""
     sound = weights.dtype == np.float64 and weights.shape == (2, 3) and bool(np.isfinite(weights).all())
-    require(sound and ((weights[0] > 0.0).all() and (weights[1] >= 0.0).all()), "weights of parts must be positive")
+    require(sound and (weights[0] > 0.0).all() and (weights[1] >= 0.0).all(), "weights of parts must be positive")
 
 
 def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> None:

@@ -56,6 +56,6 @@ def check_words(words: Any, n: int) -> None:
     require(is_csr and words.dtype == np.float32, "there must be words for each text")
     row = np.repeat(np.arange(n), np.diff(words.indptr))
     ascends = (np.diff(words.indices.astype(np.int64)) > 0) | (np.diff(row) > 0)
-    require((ascends.all() and (words.indices >= 0).all()), "words must ascend")
+    require(ascends.all() and (words.indices >= 0).all(), "words must ascend")
     counts = words.data
     require(((counts >= 1.0) & (counts < 2.0**24) & (counts == np.floor(counts))).all(), "counts must be whole")

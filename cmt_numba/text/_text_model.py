@@ -399,7 +399,7 @@ class TextModel(files.WithFields):
         n_scores = 1 + (model.vectors is not None) + (dense is not None)
         sizes = model.weights.size, model.leads.size, model.confidence.size
         require(sizes == (n_scores, mixture.SHARES.size, 4), "each scorer must have a weight")
-        require((model.confidence[3] > 0.0), "the logit of an unknown class must be positive")
+        require(model.confidence[3] > 0.0, "the logit of an unknown class must be positive")
         return model
 
 

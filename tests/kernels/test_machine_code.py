@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def package(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the copy, as yet unchanged, without a cache."""
+    """Return a new copy of these rooms as a package, without cached kernels."""
     for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
         monkeypatch.delenv(name, raising=False)
     shutil.rmtree(made / "now", ignore_errors=True)

@@ -30,7 +30,7 @@ def nodes_of(store: ShardedStore) -> list[int]:
 
 
 def lose_node(seed: int, seconds: float, n_replicas: int) -> Told:
-    """Kill a node and add another; return what the client has done."""
+    """Kill a node, add another one, and return the changes that the client has made."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     cluster: Any = import_module("ray.cluster_utils").Cluster(
         initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
