@@ -101,7 +101,7 @@ class Actors:
         self.cluster, self.n_replicas, self._timeout, self._max_pending = cluster, n_replicas, timeout, max_pending
         self._peers = {name: [Peer(handle) for handle in own] for name, own in handles.items()}
         self._adding, self._turns = threading.Lock(), itertools.count()
-        self._compiled: set[Any] = set()  # kinds of calls that have been answered, so their kernels are compiled
+        self._compiled: set[Any] = set()  # answered (shard, kind of call) pairs, whose kernels are compiled
 
     def __reduce__(self) -> tuple[Any, ...]:
         handles = {name: [peer.handle for peer in peers] for name, peers in self._peers.items()}
@@ -133,11 +133,13 @@ class Actors:
         """Call a method of each shard in ``calls`` with the given arguments, without waiting for answers.
 
         With ``also_replicas``, call the shard or the replica that has the fewest pending calls. If it has the maximum
-        number of pending calls, wait. The first call of a kind has a longer time limit, because it may compile kernels.
+        number of pending calls, wait. A shard's first call of a kind has a longer time limit, because its process may
+        have to start and to compile kernels.
         """
         running()
         kind = (method, *kind)
-        seconds = self._timeout if kind in self._compiled else max(self._timeout, _SECONDS_TO_COMPILE)
+        is_compiled = self._compiled.issuperset((name, kind) for name in calls)
+        seconds = self._timeout if is_compiled else max(self._timeout, _SECONDS_TO_COMPILE)
         now = time.monotonic()
         peers: dict[str, list[Peer]] = {}
         errors: dict[str, Exception] = {}
@@ -199,8 +201,7 @@ class Actors:
                     if any(name == other for other, _ in sent.refs.values()):
                         self._send(sent, name, now)
         missing = [name for name in sent.calls if name not in found.values and name not in found.errors]
-        if not found.errors and not missing:
-            self._compiled.add(sent.kind)
+        self._compiled.update((name, sent.kind) for name in found.values)
         return Replies(found.values, found.errors, sorted(missing))
 
     def _take(self, sent: SentCalls, ref: Any, found: Replies) -> None:
