@@ -9,8 +9,8 @@ makes this hard:
 - Questions describe what a user sees, notes describe repairs, and they share few words besides the device.
 - A tenth of all outcomes are wrong: problems that vanish by themselves, or users who give up.
 - In the middle, a third of the repairs stop working, and new notes describe the new ones.
-- The memory holds a limited number of notes. The desk keeps adding notes about other things, and the notes that no
-  question has returned for the longest time are evicted (``max_items``).
+- The memory holds a limited number of notes (``max_items``). The desk keeps adding notes about other things, and the
+  least useful notes are evicted: those that questions return least and that help least.
 
 Three memories answer the same questions:
 

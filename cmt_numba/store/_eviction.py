@@ -1,12 +1,18 @@
 """Eviction policies, which choose the memories that a full store removes."""
 
+import heapq
 from typing import Any
 
 import numpy as np
 
 from .._forest import require
 
-_RETURNED = "returned"  # the name of the saved array
+# How much a memory's usefulness rises. The ratios were chosen on streams of clicks and of popular texts.
+_BY_A_RETURN = 1_000
+_BY_A_REWARD = 10_000
+_OF_A_NEW_MEMORY = 10_000
+
+_RETURNS_UNTIL_HALVED = 8  # usefulness is halved after this many returns for each memory that a full store has
 
 
 class EvictionOrder:
@@ -17,7 +23,7 @@ class EvictionOrder:
 
     minds_queries = False  # whether the policy depends on the results of queries
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, most: int) -> None:
         self._seed = seed
         self._lowest = 0  # lower bound on the stored ids
 
@@ -33,6 +39,9 @@ class EvictionOrder:
 
     def returned(self, ids: np.ndarray) -> None:
         """Record new memories, replaced ones, or results of queries, of which the last is to be evicted last."""
+
+    def rewarded(self, ids: np.ndarray, rewards: np.ndarray) -> None:
+        """Record rewards from 0 to 1, or NaN. Ignore ids that are not stored."""
 
     def removed(self, ids: np.ndarray) -> None:
         """Record the removal of memories."""
@@ -53,13 +62,96 @@ class RandomOrder(EvictionOrder):
         return np.random.default_rng([self._seed, state.next_id]).choice(np.sort(state.ids), n, replace=False)
 
 
+class LeastUsefulFirst(EvictionOrder):
+    """Evicts the memories that were least useful to queries, and the oldest among equally useful ones.
+
+    A memory is useful if queries return it, and more so if it earns rewards. A reward of 0 takes a return back. What is
+    new counts more: up to twice as much as at the beginning of a period, at the end of which all usefulness is halved.
+    Integers make the order exact on every processor.
+    """
+
+    minds_queries = True
+
+    def __init__(self, seed: int, most: int) -> None:
+        super().__init__(seed, most)
+        self._usefulness: dict[int, int] = {}  # of all ids
+        self._queue: list[tuple[int, int]] = []  # a heap of usefulness and id, also with earlier values and removed ids
+        self._period = _RETURNS_UNTIL_HALVED * most
+        self._n_returned = 0  # in this period
+
+    def choose(self, state: Any, n: int) -> np.ndarray:
+        """Return the ``n`` least useful ids."""
+        chosen: dict[int, tuple[int, int]] = {}
+        while len(chosen) < n:
+            usefulness, memory_id = entry = heapq.heappop(self._queue)
+            if self._usefulness.get(memory_id) == usefulness:
+                chosen[memory_id] = entry
+        for entry in chosen.values():  # they are stored until the caller removes them
+            heapq.heappush(self._queue, entry)
+        return np.fromiter(chosen, np.int64, n)
+
+    def returned(self, ids: np.ndarray) -> None:
+        """Raise the usefulness of ids, and start with that of new ones."""
+        for memory_id in ids.tolist():
+            is_new = memory_id not in self._usefulness
+            self._raise(memory_id, _OF_A_NEW_MEMORY if is_new else _BY_A_RETURN)
+        self._n_returned += ids.size
+        if self._n_returned >= self._period:
+            self._n_returned = 0
+            self._start_queue({memory_id: usefulness // 2 for memory_id, usefulness in self._usefulness.items()})
+
+    def rewarded(self, ids: np.ndarray, rewards: np.ndarray) -> None:
+        """Raise usefulness by rewards."""
+        known = ids[~np.isnan(rewards)].tolist()
+        by = np.rint(rewards[~np.isnan(rewards)] * (_BY_A_REWARD + _BY_A_RETURN)).astype(np.int64) - _BY_A_RETURN
+        for memory_id, change in zip(known, by.tolist(), strict=True):
+            if memory_id in self._usefulness:
+                self._raise(memory_id, change)
+
+    def _raise(self, memory_id: int, by: int) -> None:
+        by += by * self._n_returned // self._period
+        usefulness = max(self._usefulness.get(memory_id, 0) + by, 0)
+        self._usefulness[memory_id] = usefulness
+        heapq.heappush(self._queue, (usefulness, memory_id))
+        if len(self._queue) > 2 * self._period:
+            self._start_queue(self._usefulness)
+
+    def _start_queue(self, usefulness: dict[int, int]) -> None:
+        self._usefulness = usefulness
+        self._queue = [(value, memory_id) for memory_id, value in usefulness.items()]
+        heapq.heapify(self._queue)
+
+    def removed(self, ids: np.ndarray) -> None:
+        """Drop ids."""
+        for memory_id in ids.tolist():
+            self._usefulness.pop(memory_id, None)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the ids, the usefulness of each, and the number of returns in this period."""
+        n = len(self._usefulness)
+        values = np.fromiter(self._usefulness.values(), np.int64, n)
+        ids = np.fromiter(self._usefulness, np.int64, n)
+        return {"useful_ids": ids, "usefulness": values, "n_returned": np.array([self._n_returned])}
+
+    def restore(self, arrays: dict[str, np.ndarray], ids: np.ndarray) -> None:
+        """Restore the usefulness of all memories."""
+        known, values, count = (
+            arrays.get(name, np.empty(0, np.int64)) for name in ("useful_ids", "usefulness", "n_returned")
+        )
+        require(np.array_equal(np.sort(known), np.sort(ids)), "each memory must have one usefulness")
+        require(values.shape == known.shape and (values >= 0).all(), "usefulness must be one number of at least 0 each")
+        require(count.shape == (1,) and 0 <= count[0] < self._period, "the number of returns must be within the period")
+        self._n_returned = int(count[0])
+        self._start_queue(dict(zip(known.tolist(), values.tolist(), strict=True)))
+
+
 class LeastRecentFirst(EvictionOrder):
     """Evicts the memories that queries have not returned for the longest time."""
 
     minds_queries = True
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, most: int) -> None:
+        super().__init__(seed, most)
         self._order: dict[int, None] = {}  # all ids; those to evict come first
 
     def choose(self, state: Any, n: int) -> np.ndarray:
@@ -79,16 +171,17 @@ class LeastRecentFirst(EvictionOrder):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the ids in order."""
-        return {_RETURNED: np.fromiter(self._order, np.int64, len(self._order))}
+        return {"returned": np.fromiter(self._order, np.int64, len(self._order))}
 
     def restore(self, arrays: dict[str, np.ndarray], ids: np.ndarray) -> None:
         """Restore the order."""
-        order = arrays.get(_RETURNED, np.empty(0, np.int64))
+        order = arrays.get("returned", np.empty(0, np.int64))
         require(np.array_equal(np.sort(order), np.sort(ids)), "the order of eviction must list every memory once")
         self._order = dict.fromkeys(order.tolist())
 
 
 POLICIES: dict[str, type[EvictionOrder]] = {
+    "least_useful": LeastUsefulFirst,
     "least_recently_returned": LeastRecentFirst,
     "oldest": EvictionOrder,
     "random": RandomOrder,

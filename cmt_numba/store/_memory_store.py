@@ -48,8 +48,9 @@ class MemoryStore:
         vectors trained for it, "euclidean" ("l2") for coordinates and measurements. A folder keeps its metric.
     max_items : int, optional
         Maximum number of memories. Adding to a full store evicts memories together with their keys and payloads.
-    eviction : {"least_recently_returned", "oldest", "random"}, optional
-        Policy that chooses the memories to evict.
+    eviction : {"least_useful", "least_recently_returned", "oldest", "random"}, optional
+        Policy that chooses the memories to evict. With "least_useful" (the default), a memory is useful if queries
+        return it, and more so if it earns rewards; a reward of 0 takes a return back, and what is long ago counts less.
     target_recall : float in (0, 1], default 0.95
         The fraction of the nearest vectors that queries find on average. With 1, queries are compared with all vectors.
     n_threads : int, optional

@@ -32,7 +32,7 @@ class StoreOptions(NamedTuple):
 
     metric: str = "cosine"
     max_items: int | None = None
-    eviction: str = "least_recently_returned"
+    eviction: str = "least_useful"
     seed: int = 0
 
     @classmethod
@@ -76,7 +76,7 @@ class StoreState:
         # float64 (2, 3), weights of the parts of scores in hybrid searches, and the sums of their squared gradients
         self.part_weights = np.stack([np.full(3, 10.0), np.zeros(3)])
         bounded = options.max_items is not None
-        self.eviction = (POLICIES[options.eviction] if bounded else EvictionOrder)(options.seed)
+        self.eviction = (POLICIES[options.eviction] if bounded else EvictionOrder)(options.seed, options.max_items or 0)
         # calls a function that changes the state, while no thread reads it
         self.step: Callable[[Callable[[], Any]], Any] = lambda work: work()
         self.results: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids returned by queries since the last change
@@ -308,6 +308,7 @@ class StoreState:
             self.feedback = learned
         if weights is not None:
             self.part_weights = weights
+        self.eviction.rewarded(ids, rewards)
 
     def note_returned(self, ids: np.ndarray) -> None:
         """Record the ids that queries have returned. Ignore removed memories."""

@@ -220,6 +220,35 @@ def test_queries_keep_what_they_return():
     check(store)
 
 
+def test_the_least_useful_are_evicted_first(tmp_path: Path):
+    X = np.eye(6, dtype=np.float32)
+    store = MemoryStore(max_items=6, random_state=0)
+    store.add(list("abcdef"), X)
+    store.query(X[:4], 1)  # before, all are equally useful
+    store.feedback(X[:3], ["a", "b", "c"], [0.0, 1.0, np.nan])  # takes the return of "a" back
+    store.save(tmp_path / "store.cmt")
+    for each in (store, MemoryStore.load(tmp_path / "store.cmt"), pickle.loads(pickle.dumps(store))):
+        left = []
+        for i in range(5):
+            each.add([f"new {i}"], -X[i : i + 1])
+            left.append("".join(key for key in sorted(each) if len(key) == 1))
+            each.query(np.repeat(-X[i : i + 1], 10, axis=0), 1)  # useful, so the next is another
+        assert left == ["bcdef", "bcdf", "bcd", "bd", "b"]
+
+
+def test_what_was_useful_long_ago_counts_less():
+    X = np.eye(4, dtype=np.float32)
+    store = MemoryStore(max_items=4, random_state=0)
+    store.add(list("abcd"), X)
+    for _ in range(20):
+        store.feedback(X[:1], ["a"], [1.0])
+    for _ in range(20):
+        store.query(np.repeat(X[1:], 6, axis=0), 1)
+        store.upsert(list("bcd"), X[1:])  # a change, with which returns take effect
+    store.add(["e"], -X[:1])
+    assert sorted(store) == ["b", "c", "d", "e"]
+
+
 def test_rewards_of_evicted_memories_are_ignored():
     store = filled(30, max_items=30, eviction="oldest")
     found = store.query(vectors(3), 2)

@@ -221,7 +221,7 @@ def test_upserts_replace_and_drop_texts_and_vectors():
 
 
 def test_eviction_keeps_indexes_in_step():
-    for eviction in ("oldest", "random", "least_recently_returned"):
+    for eviction in ("least_useful", "least_recently_returned", "oldest", "random"):
         store = MemoryStore(max_items=20, eviction=eviction, random_state=0)
         for first in range(0, 90, 9):
             store.add(range(first, first + 9), texts=sentences(9, first))
