@@ -16,20 +16,10 @@ F1_AVERAGES = ("micro", "samples")
 
 
 def entropy_reduction(accuracy: float, constant_accuracy: float) -> float:
-    """Return the entropy reduction, in bits, of a predictor relative to a constant predictor (paper, section 4.1).
+    """Return ``log2(accuracy) - log2(constant_accuracy)``: the entropy reduction of a predictor, in bits.
 
-    Parameters
-    ----------
-    accuracy : float in [0, 1]
-        Accuracy of the predictor.
-    constant_accuracy : float in [0, 1]
-        Accuracy of the constant predictor, see :func:`constant_accuracy`.
-
-    Returns
-    -------
-    float
-        ``log2(accuracy) - log2(constant_accuracy)``. This is minus infinity if ``accuracy`` is 0, and infinity if only
-        ``constant_accuracy`` is 0.
+    It is relative to a constant predictor (paper, section 4.1; see :func:`constant_accuracy`), minus infinity if
+    ``accuracy`` is 0, and infinity if only ``constant_accuracy`` is 0.
 
     Examples
     --------
@@ -44,13 +34,7 @@ def entropy_reduction(accuracy: float, constant_accuracy: float) -> float:
 
 
 def constant_accuracy(y: Any) -> float:
-    """Return the accuracy of always predicting the most frequent class.
-
-    Parameters
-    ----------
-    y : array-like, shape (n,)
-        Classes of any sortable type.
-    """
+    """Return the accuracy of always predicting the most frequent of the classes ``y``."""
     y = label_array("y", y)
     if y.ndim != 1 or y.size == 0:
         raise ValueError(f"y must have one class per row and at least one row, got shape {y.shape}")
@@ -60,12 +44,8 @@ def constant_accuracy(y: Any) -> float:
 def hamming(Y: Any, predicted: Any) -> float:
     """Return the mean number of wrong labels per row, which the paper calls Hamming loss.
 
-    Unlike scikit-learn's ``hamming_loss``, the result is not divided by the number of labels.
-
-    Parameters
-    ----------
-    Y, predicted : array-like or sparse matrix, shape (n, n_labels)
-        Indicator matrices of the true and the predicted labels. Nonzero entries are labels.
+    Unlike scikit-learn's ``hamming_loss``, the result is not divided by the number of labels. ``Y`` and ``predicted``
+    are indicator matrices whose nonzero entries are labels.
     """
     Y, predicted = _same_shape(Y, predicted)
     return float((Y.nnz + predicted.nnz - 2 * Y.multiply(predicted).nnz) / Y.shape[0])
@@ -74,13 +54,9 @@ def hamming(Y: Any, predicted: Any) -> float:
 def f1(Y: Any, predicted: Any, average: str = "micro") -> float:
     """Return the harmonic mean of precision and recall, like scikit-learn's ``f1_score`` with ``zero_division=1``.
 
-    Parameters
-    ----------
-    Y, predicted : array-like or sparse matrix, shape (n, n_labels)
-        Indicator matrices of the true and the predicted labels. Nonzero entries are labels.
-    average : {"micro", "samples"}, default "micro"
-        ``"micro"`` computes F1 from the total counts over all rows and labels. ``"samples"`` computes F1 for each row
-        and returns the mean; F1 is 1 for a row with neither true nor predicted labels.
+    ``Y`` and ``predicted`` are indicator matrices of labels. With ``average="micro"``, F1 is computed from the total
+    counts over all rows and labels. With ``"samples"``, it is the mean of the F1 of each row, which is 1 for a row with
+    neither true nor predicted labels.
     """
     check_choice("average", average, F1_AVERAGES)
     Y, predicted = _same_shape(Y, predicted)
@@ -140,15 +116,9 @@ def inverse_propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
     """Return label weights that correct for missing rare labels in the ground truth (Jain et al., 2016).
 
     In the authors' model, a correct label that occurs in ``m`` of ``n`` training rows is observed with the probability
-    (propensity) ``1 / (1 + c (m + b)^-a)``, where ``c = (log n - 1) (b + 1)^a``.
-
-    Parameters
-    ----------
-    Y : array-like or sparse matrix, shape (n, n_labels)
-        Indicator matrix of the labels of the training rows. Nonzero entries are labels.
-    a, b : float
-        Parameters of the data set. The authors use 0.5 and 0.4 for Wikipedia, 0.6 and 2.6 for Amazon, and 0.55 and 1.5
-        for most other data.
+    (propensity) ``1 / (1 + c (m + b)^-a)``, where ``c = (log n - 1) (b + 1)^a``. The authors use 0.5 and 0.4 as ``a``
+    and ``b`` for Wikipedia, 0.6 and 2.6 for Amazon, and 0.55 and 1.5 for most other data. ``Y`` is the indicator matrix
+    of the labels of the training rows.
     """
     a, b = check_real("a", a, 0.0, 1e6), check_real("b", b, 0.0, 1e6, above=True)
     Y = indicators("Y", Y)

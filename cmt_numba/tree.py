@@ -418,13 +418,7 @@ class ContextualMemoryTree:
 
     @keeps_interpreter
     def remove(self, ids: Any) -> None:
-        """Remove memories (REMOVE, Algorithm 6). Their storage is reused; their ids are not.
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Distinct ids of stored memories.
-        """
+        """Remove memories by their distinct ids (REMOVE, Algorithm 6). Their storage is reused; their ids are not."""
         engine.remove_ids(self._forest, checks.check_ids(ids))
 
     @keeps_interpreter
@@ -455,15 +449,7 @@ class ContextualMemoryTree:
         engine.enter_returned(self._forest, ids[:, None])
 
     def reroute(self, n: int, *, progress: bool = False) -> None:
-        """Reroute ``n`` random memories of each tree (REROUTE, Algorithm 7).
-
-        Parameters
-        ----------
-        n : int
-            Number of memories to reroute, at least 0.
-        progress : bool, default False
-            Show a progress bar.
-        """
+        """Reroute ``n`` random memories of each tree (REROUTE, Algorithm 7), optionally with a progress bar."""
         engine.reroute_memories(self._forest, checks.check_integer("n", n, 0), progress)
 
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
@@ -502,15 +488,10 @@ class ContextualMemoryTree:
 
     @changes  # read-only, but blocks changes meanwhile
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trees, their memories and everything learned to a file.
+        """Write the trees, their memories and everything learned to a file. Symbolic links are followed.
 
         An existing file is replaced when the new file is complete, so a crash leaves either the old or the new file.
         See :mod:`cmt_numba.persistence` for the format.
-
-        Parameters
-        ----------
-        path : path-like
-            The file. Symbolic links are followed.
         """
         write_object(
             path,

@@ -4,21 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-(
-    SIMILAR,
-    SHARE,
-    MAPPED,
-    DIAGONAL,
-    MOVED,
-    LINEAR,
-    REPEATED,
-    CLICKS,
-    NEAR,
-    NEAR_UNREWARDED,
-    CONSTANT,
-    FRESH,
-    LEAD,
-) = range(13)
+(SIMILAR, SHARE, MAPPED, DIAGONAL, MOVED, LINEAR, REPEATED, CLICKS, NEAR, NEAR_UNREWARDED, CONSTANT, FRESH, LEAD) = (
+    range(13)
+)
 """The parts of a score, see :mod:`cmt_numba._feedback.parts`."""
 
 PART_NAMES = (

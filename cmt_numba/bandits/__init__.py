@@ -16,13 +16,7 @@ for _public in (ArgmaxRegressor, Policy, *_POLICIES):
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy | ArgmaxRegressor:
-    """Load a policy from a file.
-
-    Parameters
-    ----------
-    path : path-like
-        A file written by ``save``.
-    """
+    """Load a policy from a file that ``save`` has written."""
     classes: tuple[type[Policy | ArgmaxRegressor], ...] = (*_POLICIES, ArgmaxRegressor)
     return object_of(classes, path)
 

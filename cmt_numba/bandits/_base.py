@@ -138,14 +138,9 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
 
     @journaled
     def remove_actions(self, actions: Any) -> Self:
-        """Remove actions with their models and pending decisions.
+        """Remove distinct known actions with their models and pending decisions.
 
         Models that all actions share do not change.
-
-        Parameters
-        ----------
-        actions : int or array-like of int, shape (k,)
-            Distinct known actions.
         """
         gone = checks.check_distinct_actions(actions)
         slots = self._slots_of(gone)
@@ -225,18 +220,10 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
 
     @reads
     def probabilities(self, contexts: Any = None, actions: Any = None) -> np.ndarray:
-        """Return the probability with which :meth:`act` chooses each action.
+        """Return the probability with which :meth:`act` chooses each action: float64, shape (n, k).
 
-        Parameters
-        ----------
-        contexts, actions
-            Contexts and allowed actions, as in :meth:`act`.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, k)
-            Columns correspond to ``actions``, by default the known actions in ascending order. Each row sums to 1.
-            Actions that are not allowed have probability 0.
+        Columns correspond to ``actions``, by default the known actions in ascending order. Each row sums to 1. Actions
+        that are not allowed have probability 0.
         """
         return self._probabilities(contexts, actions)
 
@@ -378,8 +365,7 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
         require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "the array of ids is missing")
         assert ids is not None
         require(
-            np.all((ids >= 0) & (ids <= checks.MOST_ACTIONS)),
-            f"actions must be between 0 and {checks.MOST_ACTIONS}",
+            np.all((ids >= 0) & (ids <= checks.MOST_ACTIONS)), f"actions must be between 0 and {checks.MOST_ACTIONS}"
         )
         require(np.unique(ids).size == ids.size, "actions must be distinct")
         policy._set_ids(ids)

@@ -430,15 +430,7 @@ class CMTBandit(Policy):
     @keeps_interpreter
     @journaled
     def reward(self, ids: Any, rewards: Any) -> Self:
-        """Learn the rewards of pending decisions, in any order.
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Distinct decision ids returned by :meth:`act`.
-        rewards : array-like, shape (n,)
-            The reward of each decision, in [0, 1].
-        """
+        """Learn rewards in [0, 1] of pending decisions, in any order, by the distinct ids that :meth:`act` returned."""
         given = np.atleast_1d(ids)
         if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
             raise TypeError("ids must be one or more integers returned by act")

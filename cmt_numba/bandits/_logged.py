@@ -347,10 +347,7 @@ class ArgmaxRegressor(Saved, Constrained):
             classes = np.asarray(classifier.classes_)
             of_actions = classes.dtype.kind == "i" and classes.min() >= 0 and classes.max() < policy._known.size
             require(of_actions, "classes must be positions in actions")
-            require(
-                classifier.n_features_in_ == policy._width,
-                "the classifier must have the features of contexts",
-            )
+            require(classifier.n_features_in_ == policy._width, "the classifier must have the features of contexts")
         method, policy.tau_ = take(fields, "chosen", list)
         check_choice("method", method, METHODS)
         require(classifier is not None or method == "regression", f"method {method!r} needs a classifier")
@@ -360,16 +357,9 @@ class ArgmaxRegressor(Saved, Constrained):
         return policy
 
     def expected(self, contexts: Any, actions: Any) -> np.ndarray:
-        """Return the expected reward of each action according to the regression.
+        """Return the expected reward of one action in each context, according to the regression.
 
-        Actions need not be supported by the log.
-
-        Parameters
-        ----------
-        contexts : array-like or sparse matrix, shape (n, n_features)
-            Contexts.
-        actions : array-like of int, shape (n,)
-            The action in each context.
+        The log need not contain the actions.
         """
         rows, actions = self._checked(contexts), np.asarray(actions)
         choices = check_choices(actions[:, None], rows.shape[0])
@@ -378,14 +368,9 @@ class ArgmaxRegressor(Saved, Constrained):
         return self._scores(regression, rows, choices, self._known, ["regression"])["regression"]
 
     def probabilities(self, contexts: Any, actions: Any = None) -> np.ndarray:
-        """Return the probability with which :meth:`act` chooses each action.
+        """Return the probability with which :meth:`act` chooses each of the allowed actions.
 
-        Parameters
-        ----------
-        contexts : array-like, shape (n, n_features)
-            Contexts.
-        actions : array-like, optional
-            Allowed actions, as in :meth:`Policy.act`. By default, the actions of the log.
+        By default, all actions of the log are allowed; see :meth:`Policy.act`.
         """
         _, choices, probabilities = self._scored_choices(contexts, actions)
         answer = np.zeros(choices.shape)
@@ -393,28 +378,15 @@ class ArgmaxRegressor(Saved, Constrained):
         return answer
 
     def act(self, contexts: Any, actions: Any = None) -> Chosen:
-        """Choose an action in each context.
-
-        Parameters
-        ----------
-        contexts, actions
-            Contexts and allowed actions, as in :meth:`probabilities`.
-        """
+        """Choose an action in each context. The arguments are those of :meth:`probabilities`."""
         _, choices, probabilities = self._scored_choices(contexts, actions)
         drawn = draw(probabilities, choices.offsets, self._generator.random(choices.shape[0]))
         return Chosen(choices.actions[drawn], probabilities[drawn])
 
     def warm_start(self, policy: Any, contexts: Any) -> Any:
-        """Train another policy on the actions that this policy chooses, and return it.
+        """Train another policy, such as a :class:`CMTBandit`, on the actions that this policy chooses, and return it.
 
-        The other policy learns expected rewards, clipped to [0, 1].
-
-        Parameters
-        ----------
-        policy : object
-            An object with ``learn(contexts, actions, rewards)``, such as :class:`CMTBandit`.
-        contexts : array-like, shape (n, n_features)
-            Contexts, for example those of the log.
+        Its ``learn(contexts, actions, rewards)`` receives the expected rewards, clipped to [0, 1].
         """
         chosen = self.act(contexts).actions
         policy.learn(contexts, chosen, np.clip(self.expected(contexts, chosen), 0.0, 1.0))

@@ -388,10 +388,7 @@ class Pending:
         ids, actions = (read_array(f"pending.{name}", arrays, np.int64) for name in ("ids", "actions"))
         rows = rows_of_arrays("pending", arrays, n_features, sparse)
         require(ids.size <= self._most, "there must be at most max_pending decisions")
-        require(
-            np.all(np.diff(ids) > 0) and np.all((ids >= 0) & (ids < next_id)),
-            "ids must be in ascending order",
-        )
+        require(np.all(np.diff(ids) > 0) and np.all((ids >= 0) & (ids < next_id)), "ids must be in ascending order")
         require(rows.n_rows == ids.size == actions.size, "every decision must have a context")
         require(np.all((actions >= 0) & (actions <= MOST_ACTIONS)), "actions must be in range")
         for i, (decision, action) in enumerate(zip(ids.tolist(), actions.tolist(), strict=True)):

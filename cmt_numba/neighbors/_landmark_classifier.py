@@ -65,15 +65,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state: int | np.random.SeedSequence | None = None
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Store training examples. Earlier examples are discarded.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, n_features)
-            Dense training examples.
-        y : array-like of shape (n,)
-            The class of each example.
-        """
+        """Store dense training examples and their classes. Earlier examples are discarded."""
         check_parameters(self, self._constraints)
         options = {name: getattr(self, name) for name in LandmarkIndex._constraints}
         index = LandmarkIndex(**options, random_state=self.random_state)
@@ -87,21 +79,9 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @keeps_interpreter
     def kneighbors(self, X: Any, n_neighbors: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nearest examples of each row.
+        """Return the similarities (distances for "euclidean") and positions of the nearest examples of each row.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, n_features)
-            Queries.
-        n_neighbors : int, optional
-            Number of neighbors per query. By default, the parameter ``n_neighbors``.
-
-        Returns
-        -------
-        values : ndarray of float32, shape (n, n_neighbors)
-            Similarities, or distances for "euclidean", nearest first.
-        positions : ndarray of int64, shape (n, n_neighbors)
-            Positions of the examples, padded with -1.
+        Both have shape (n, n_neighbors), nearest first, float32 and int64. Positions are padded with -1.
         """
         check_is_fitted(self)
         found = self.index_.query(X, self.n_neighbors if n_neighbors is None else n_neighbors)

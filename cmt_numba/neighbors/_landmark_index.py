@@ -127,18 +127,7 @@ class LandmarkIndex(Lockable, Saved):
 
     @keeps_interpreter
     def insert(self, X: Any) -> np.ndarray:
-        """Insert rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, n_features)
-            Dense rows.
-
-        Returns
-        -------
-        ndarray of int64, shape (n,)
-            New ids in ascending order. Ids are never reused.
-        """
+        """Insert dense rows and return their new ids, which ascend and are never reused."""
         return self._insert(self._rows(X))
 
     @changes_in_one_step
@@ -163,12 +152,7 @@ class LandmarkIndex(Lockable, Saved):
     @keeps_interpreter
     @changes_in_one_step
     def remove(self, ids: Any) -> None:
-        """Remove rows. Their ids are never reused.
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Distinct ids of stored rows.
+        """Remove rows by their distinct ids, which are never reused.
 
         Raises
         ------
@@ -192,20 +176,7 @@ class LandmarkIndex(Lockable, Saved):
 
     @keeps_interpreter
     def query(self, X: Any, k: int = 1) -> Found:
-        """Return the nearest rows of each query. Ties go to the row that was inserted first.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, n_features)
-            Queries.
-        k : int, default 1
-            Number of rows for each query.
-
-        Returns
-        -------
-        Found
-            Ids, and similarities or distances.
-        """
+        """Return the ``k`` nearest rows of each query. Ties go to the row that was inserted first."""
         target = checks.Real(0.0, 1.0, above=True).check("target_recall", self.target_recall)
         return self._search(self._rows(X), k, target)
 

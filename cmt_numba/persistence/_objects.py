@@ -62,22 +62,13 @@ class Saved(WithFields):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this object to a file. The loaded object behaves exactly like this one.
 
-        Parameters
-        ----------
-        path : path-like
-            The file. An existing file is replaced atomically.
+        An existing file is replaced atomically.
         """
         write_object(path, self._contents, self._made_of)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Load an object that :meth:`save` has written.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-        """
+        """Load an object that :meth:`save` has written."""
         return cls._loaded(path, mmap=False)
 
     @classmethod

@@ -206,26 +206,14 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         self._costs = Costs.of(pairs, *costs[1:-1])
 
     def pairwise(self, queries: Any, targets: Any) -> np.ndarray:
-        """Return the distances between queries and targets: float32, shape (n_queries, n_targets).
-
-        Parameters
-        ----------
-        queries, targets : list of sequences
-            Sequences over the alphabet.
-        """
+        """Return the distances between lists of sequences: float32, shape (n_queries, n_targets)."""
         query_points, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
         distances = np.empty((query_points.offsets.size - 1, stored.offsets.size - 1), np.float32)
         all_distances(query_points, stored, blocks_of(stored), distances)
         return distances
 
     def paired(self, queries: Any, targets: Any) -> np.ndarray:
-        """Return the distance between each query and the target at the same position: float32.
-
-        Parameters
-        ----------
-        queries, targets : list of sequences
-            Two lists of sequences with the same length.
-        """
+        """Return the distance between each query and the target at the same position: float32, shape (n,)."""
         listed, others = as_list("queries", queries), as_list("targets", targets)
         checks.check_entries("targets", len(others), len(listed), "queries")
         distances = np.empty(len(listed), np.float32)
@@ -240,21 +228,9 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         return distances
 
     def nearest(self, queries: Any, targets: Any, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nearest targets of each query.
+        """Return the positions (int64) and distances (float32) of the ``k`` nearest targets of each query.
 
-        Parameters
-        ----------
-        queries, targets : list of sequences
-            Sequences over the alphabet.
-        k : int, default 1
-            Number of targets per query.
-
-        Returns
-        -------
-        positions : ndarray of int64, shape (n_queries, k)
-            Positions of the nearest targets, nearest first, padded with -1. Ties go to the smaller position.
-        distances : ndarray of float32, shape (n_queries, k)
-            Distances of these targets, padded with infinity.
+        Both have shape (n_queries, k), nearest first, padded with -1 and infinity. Ties go to the smaller position.
         """
         query_points, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
         found = nothing_found(query_points, checks.check_wanted("k", k, stored.offsets.size - 1))
@@ -263,24 +239,16 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         return found.points, found.lengths
 
     def align(self, query: Symbols, target: Symbols) -> Alignment:
-        """Return an optimal alignment of two sequences.
+        """Return the distance of two sequences, and the pairs of symbols in an optimal alignment.
 
-        Parameters
-        ----------
-        query, target : sequence
-            Sequences over the alphabet.
-
-        Returns
-        -------
-        Alignment
-            The distance and the pairs of aligned symbols. A symbol that is inserted, deleted or skipped is paired with
-            None. An exchange of neighbours is two pairs of equal symbols, in the order of the target.
+        A symbol that is inserted, deleted or skipped is paired with None. An exchange of neighbours is two pairs of
+        equal symbols, in the order of the target.
 
         Raises
         ------
-        TypeError, ValueError
-            If an argument is invalid, or the sequences are too long: there may be at most 2**28 pairs of symbols, or a
-            third of this number with ``gap_opening``.
+        ValueError
+            If the sequences are too long: there may be at most 2**28 pairs of symbols, or a third of this number with
+            ``gap_opening``.
         """
         query_points, stored = self._as_points("query", [query]), self._as_points("target", [target], STORED)
         n_tables = 3 if self._costs.openings.size > 0 else 1

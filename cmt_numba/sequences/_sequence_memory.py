@@ -175,13 +175,7 @@ class SequenceMemory(files.Saved, checks.Constrained):
     # Changes
 
     def insert(self, X: Any) -> np.ndarray:
-        """Insert sequences and return their new ids, which ascend and are never reused.
-
-        Parameters
-        ----------
-        X : list of sequences
-            Sequences over the alphabet of ``distance``.
-        """
+        """Insert a list of sequences and return their new ids, which ascend and are never reused."""
         sequences = self._encoded("X", X)
         ids = np.arange(self._stored.size, self._stored.size + sequences.n)
         if self._grams is not None:
@@ -191,13 +185,7 @@ class SequenceMemory(files.Saved, checks.Constrained):
         return ids
 
     def remove(self, ids: Any) -> None:
-        """Remove sequences with all their forms. Ids are never reused.
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Distinct ids of stored sequences.
-        """
+        """Remove sequences by their distinct ids, with all their forms. Ids are never reused."""
         ids = checks.check_ids(ids)
         checks.check_known(ids, self._places(ids))
         if ids.size == 0:
@@ -243,14 +231,9 @@ class SequenceMemory(files.Saved, checks.Constrained):
     # Queries
 
     def query(self, X: Any, k: int = 1) -> Neighbors:
-        """Return the ids and distances of the nearest sequences of each query, and numbers of computed distances.
+        """Return the ids and distances of the ``k`` nearest sequences of each query, and numbers of computed distances.
 
-        Parameters
-        ----------
-        X : list of sequences
-            Queries.
-        k : int, default 1
-            Number of sequences per query, at most ``n_candidates``.
+        ``k`` must be at most ``n_candidates``.
         """
         queries, k = self._encoded("X", X), checks.check_wanted("k", k, self.n_candidates)
         if k > self.n_candidates:

@@ -139,10 +139,7 @@ class VPTree(files.Saved):
     def insert(self, X: Any) -> np.ndarray:
         """Insert points and return their new ids, which ascend and are never reused.
 
-        Parameters
-        ----------
-        X : list of sequences, or array-like of shape (n, n_features)
-            Points that the metric can compare.
+        ``X`` is a list of sequences, or an array-like of shape (n, n_features), depending on the metric.
         """
         added = self._as_points("X", X, STORED)
         n_new, first = number_of_points(added), self._ids.size
@@ -169,13 +166,7 @@ class VPTree(files.Saved):
         return ids
 
     def remove(self, ids: Any) -> None:
-        """Remove points. Ids are never reused.
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Distinct ids of stored points.
-        """
+        """Remove points by their distinct ids, which are never reused."""
         ids = check_ids(ids)
         found = self._places(ids)
         check_known(ids, found)
@@ -205,15 +196,7 @@ class VPTree(files.Saved):
     # Queries
 
     def query(self, X: Any, k: int = 1) -> Neighbors:
-        """Return the nearest points of each query. Ties go to the point that was inserted first.
-
-        Parameters
-        ----------
-        X : list of sequences, or array-like of shape (n, n_features)
-            Queries that the metric can compare with the points.
-        k : int, default 1
-            Number of points to return for each query.
-        """
+        """Return the ``k`` nearest points of each query. Ties go to the point that was inserted first."""
         queries = self._as_points("X", X, QUERIED)
         n, k = number_of_points(queries), check_wanted("k", k, len(self))
         points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf)

@@ -144,10 +144,7 @@ class MemoryStore:
     def upsert(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None) -> None:
         """Add memories, or replace the vectors, payloads and texts of keys that are already in the store.
 
-        Parameters
-        ----------
-        keys, X, payloads, texts
-            As for :meth:`add`, but keys may already be in the store. Replaced memories lose what is not given.
+        The arguments are those of :meth:`add`. Replaced memories lose what is not given.
         """
         contents, (X, texts) = self._contents, self._encoded(X, texts)
         contents.change(partial(contents.write, keys, X, payloads, texts, replace=True))
@@ -161,15 +158,7 @@ class MemoryStore:
 
     @keeps_interpreter
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
-        """Delete memories by keys or by a filter, and return their number.
-
-        Parameters
-        ----------
-        keys : str, int or list of them, optional
-            Distinct keys.
-        where : dict, callable or PreparedFilter, optional
-            A filter as for :meth:`query`, instead of keys.
-        """
+        """Delete memories by distinct keys or by a filter, as in :meth:`query`, and return their number."""
         checks.check_one_of(where, keys)
         contents = self._contents
 
@@ -190,12 +179,7 @@ class MemoryStore:
     def update_payload(self, keys: Any, fields: Any) -> None:
         """Set fields of payloads. Other fields, vectors and texts do not change.
 
-        Parameters
-        ----------
-        keys : str, int or list of them
-            Distinct keys.
-        fields : dict or list of dict
-            The fields to set and their values: one dict for all keys, or a list with one dict for each key.
+        ``fields`` is one dict for all keys, or a list with one dict for each of the distinct keys.
         """
         checked, contents = checks.check_keys(keys), self._contents
         each = [fields] * len(checked) if isinstance(fields, dict) else fields
@@ -209,10 +193,7 @@ class MemoryStore:
     def create_index(self, field: Any) -> None:
         """Create an index on a payload field. Filters on the field then need not read all payloads.
 
-        Parameters
-        ----------
-        field : str or tuple of str
-            The field, written as in filters.
+        ``field`` is written as in filters.
         """
         contents = self._contents
         contents.change(lambda: contents.records.create_index(field))
@@ -306,15 +287,10 @@ class MemoryStore:
         return Results(keys, scores, payloads, unread.add(records.texts, ids) if state.texts.n_texts > 0 else None)
 
     def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
-        """Measure the fraction of the ``k`` nearest memories that :meth:`query` finds for some queries.
+        """Measure the fraction of the ``k`` nearest memories that :meth:`query` finds for the queries ``X``.
 
         The search effort is chosen for queries that are similar to the stored vectors. Other queries may find fewer of
         the nearest memories than ``target_recall``. This method compares its queries with all memories.
-
-        Parameters
-        ----------
-        X, k, target_recall
-            As for :meth:`query`.
         """
         contents = self._contents
         contents.check_open()
@@ -328,13 +304,7 @@ class MemoryStore:
         return contents.lock.read(measure)
 
     def count(self, where: Any = None) -> int:
-        """Return the number of memories, or of those that a filter selects.
-
-        Parameters
-        ----------
-        where : optional
-            A filter as for :meth:`query`.
-        """
+        """Return the number of memories, or of those that a filter ``where`` selects, as in :meth:`query`."""
         self._contents.check_open()
         found = self._filters.find(where, self._contents)
         return len(self) if found is None else found.ids.size
@@ -360,13 +330,7 @@ class MemoryStore:
 
     @keeps_interpreter
     def get(self, keys: Any) -> Items:
-        """Return the vectors, payloads and texts of memories.
-
-        Parameters
-        ----------
-        keys : str, int or list of them, length n
-            The keys. A single key counts as a list of one.
-        """
+        """Return the vectors, payloads and texts of memories. A single key counts as a list of one."""
         checked, contents = checks.check_keys(keys, distinct=False), self._contents
         contents.check_open()
         return contents.lock.read(partial(self._read, checked))
@@ -426,16 +390,8 @@ class MemoryStore:
     def explain(self, X: Any, k: int = 10, *, texts: Any = None) -> list[ExplainedResult]:
         """Explain the results of one query by the parts of their scores.
 
-        Parameters
-        ----------
-        X, k, texts
-            A single query, as for :meth:`query`.
-
-        Returns
-        -------
-        list of ExplainedResult
-            The key, the score and its parts for each result, best first. With the cosine, their sum is the score, apart
-            from the advantage of a memory with the key of the query.
+        The arguments are those of :meth:`query`. Each result, best first, has its key, its score and the parts of the
+        score. With the cosine, their sum is the score, apart from the advantage of a memory with the key of the query.
         """
         X, words = read_queries(X, texts, self._encoder)
 
@@ -515,13 +471,7 @@ class MemoryStore:
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the store to one file for :meth:`load`. An existing file is replaced atomically.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-        """
+        """Write the store to one file for :meth:`load`. An existing file is replaced atomically."""
         self._contents.save(path)
 
     @classmethod

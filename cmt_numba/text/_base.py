@@ -71,24 +71,13 @@ class SavableText(files.Saved, Constrained, BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learned values and the parameters to a file, except functions, seeds and other estimators.
 
-        Parameters
-        ----------
-        path : path-like
-            The file. An existing file is replaced atomically.
+        An existing file is replaced atomically.
         """
         super().save(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Load an object from a file written by :meth:`save`.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-        mmap : bool, default False
-            Whether to memory-map the vectors instead of reading them.
-        """
+        """Load an object from a file written by :meth:`save`. With ``mmap``, the vectors are memory-mapped."""
         return cls._loaded(path, mmap=mmap)
 
     def _check_parameters(self) -> Any:

@@ -149,14 +149,9 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         return self
 
     def fit_transform(self, documents: Iterable[Any], y: Any = None) -> Any:
-        """Count the terms of documents and return keys to store. Earlier documents are forgotten.
+        """Count the terms of documents and return keys to store: a ``scipy.sparse.csr_array`` of float32.
 
-        This is faster than :meth:`fit` followed by :meth:`transform_documents`.
-
-        Returns
-        -------
-        scipy.sparse.csr_array of float32, shape (n_documents, n_columns)
-            A row for each document, with sorted indices.
+        This is faster than :meth:`fit` followed by :meth:`transform_documents`. Earlier documents are forgotten.
         """
         return self._stored(self._fit(documents))
 
@@ -177,33 +172,14 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     def transform_documents(self, texts: Iterable[Any]) -> Any:
         """Return keys to store for additional documents, without counting their terms.
 
-        Parameters
-        ----------
-        texts : iterable of str
-            The documents.
-
-        Returns
-        -------
-        scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
-            A row for each document, with sorted indices. Terms without a column are ignored.
+        The result is a ``scipy.sparse.csr_array`` of float32. Terms without a column are ignored.
         """
         return self._stored(self._count_known("texts", texts))
 
     # Queries
 
     def transform(self, texts: Iterable[Any]) -> Any:
-        """Return keys for queries.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            The queries.
-
-        Returns
-        -------
-        scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
-            A row for each query, with sorted indices. Terms without a column are ignored.
-        """
+        """Return keys for queries: a ``scipy.sparse.csr_array`` of float32. Terms without a column are ignored."""
         counts = self._count_known("texts", texts)
         weights = counts.data * (self.k3 + 1.0) / (counts.data + self.k3) * self._idf(counts.indices, self.query_idf)
         if self.term_weights_ is not None:
@@ -258,13 +234,7 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the column names: terms, or "hash0", "hash1", ... with ``n_features``; "norm" for an appended feature.
-
-        Parameters
-        ----------
-        input_features : None
-            Ignored.
-        """
+        """Return the column names: terms, or "hash0", "hash1", ...; "norm" for an appended feature."""
         check_is_fitted(self, "document_frequency_")
         if self.vocabulary_ is None:
             names = [f"hash{column}" for column in range(self.document_frequency_.size)]

@@ -97,14 +97,10 @@ class Estimate:
         return method in ("bootstrap", "normal") or (method != "betting" and self.bounds is not None)
 
     def confidence_sequence(self, confidence: float = 0.95) -> np.ndarray:
-        """Return the lower and upper betting bound after each row, which are all valid simultaneously.
+        """Return the lower and upper betting bound after each row.
 
-        The intervals may be monitored while rows are collected, and collection may stop at any time.
-
-        Parameters
-        ----------
-        confidence : float between 0 and 1, default 0.95
-            Probability that all intervals contain the value.
+        All intervals together contain the value with probability ``confidence``. They may therefore be monitored while
+        rows are collected, and collection may stop at any time.
         """
         error = (1.0 - check_real("confidence", confidence, 0.0, 1.0, above=True)) / 2.0
         if error == 0.0:

@@ -82,10 +82,7 @@ class PolicyComparison:
     def to_pandas(self, method: str = "normal", *, confidence: float = 0.95) -> Any:
         """Return the estimates of all policies as a data frame, indexed by policy and estimator.
 
-        Parameters
-        ----------
-        method, confidence
-            As in :meth:`Evaluation.to_pandas`.
+        The arguments are those of :meth:`Evaluation.to_pandas`.
         """
         tables = {name: one.to_pandas(method, confidence=confidence) for name, one in self.evaluations.items()}
         return import_module("pandas").concat(tables, names=["policy", "estimator"])

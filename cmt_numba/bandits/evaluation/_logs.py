@@ -225,14 +225,9 @@ def _as_rows(allowed: Any) -> list[Any]:
 
 
 def read_log(path: Any, **columns: Any) -> Log:
-    """Read a log from a file or a data frame.
+    """Read a log from a Parquet, CSV or JSONL file, recognized by its suffix, or from a data frame.
 
-    Parameters
-    ----------
-    path : path-like or DataFrame
-        A Parquet, CSV or JSONL file, recognized by its suffix, or a data frame. CSV and JSONL files may be gzipped.
-    **columns
-        Column names, passed to :meth:`Log.from_frame`.
+    CSV and JSONL files may be gzipped. Column names are passed to :meth:`Log.from_frame`.
     """
     if hasattr(path, "columns"):
         return Log.from_frame(path, **columns)
