@@ -92,16 +92,16 @@ def count_rows(contexts: Any) -> int:
     return int(shape[0])
 
 
-def check_actions(actions: Any, n_rows: int | None = None, *, name: str = "actions") -> np.ndarray:
+def check_actions(actions: Any, n_rows: int | None = None) -> np.ndarray:
     """Convert actions to int64. If ``n_rows`` is given, require one action per row."""
-    array = _integers(name, actions)
+    array = _integers("actions", actions)
     if array.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
+        raise ValueError(f"actions must be one-dimensional, got shape {array.shape}")
     if array.size == 0 or (n_rows is not None and array.size != n_rows):
         wanted = "contain at least one action" if n_rows is None else f"have one entry for each of the {n_rows} rows"
-        raise ValueError(f"{name} must {wanted}, got {array.size}")
+        raise ValueError(f"actions must {wanted}, got {array.size}")
     if array.min() < 0 or array.max() > MOST_ACTIONS:
-        raise ValueError(f"{name} must be between 0 and {MOST_ACTIONS}")
+        raise ValueError(f"actions must be between 0 and {MOST_ACTIONS}")
     return array
 
 
@@ -154,12 +154,14 @@ def check_rewards(rewards: Any, n_rows: int) -> np.ndarray:
     return array
 
 
-def check_propensities(propensities: Any, n_rows: int, *, name: str = "propensities") -> np.ndarray:
+def check_propensities(propensities: Any, n_rows: int) -> np.ndarray:
     """Convert propensities to float64 and require one per row."""
-    array = numbers(name, propensities, 1)
-    check_entries(name, array.size, n_rows, "rows")
+    array = numbers("propensities", propensities, 1)
+    check_entries("propensities", array.size, n_rows, "rows")
     if not np.all((array > 0.0) & (array <= 1.0)):
-        raise ValueError(f"{name} must be above 0 and at most 1, got {array[~((array > 0.0) & (array <= 1.0))][0]}")
+        raise ValueError(
+            f"propensities must be above 0 and at most 1, got {array[~((array > 0.0) & (array <= 1.0))][0]}"
+        )
     return array
 
 

@@ -157,8 +157,7 @@ def fit(
 
     from ..formats import open_data
     from ..persistence import file_to_write
-    from ._learn import held_out_pairs, learn, learn_in_batches
-    from ._model_files import Model, save_model
+    from ._model_files import Model, held_out_pairs, learn, save_model
     from ._streams import look_through, read_all, stream
     from ._tables import show_kinds, show_pairs
 
@@ -180,7 +179,9 @@ def fit(
     quality: list[tuple[str, Any]] = []
     if streaming:
         with stream(source, batch_size, "learning", progress) as batches:
-            made = Model(learn_in_batches(training.estimator(options, streaming=True), batches), options)
+            made = Model(training.estimator(options, streaming=True), options)
+            for X, y in batches.pairs():
+                made.estimator.partial_fit(X, y)
     else:
         rows = read_all(source, progress)
         learn_rows = partial(learn, training, options, keys)

@@ -1,27 +1,37 @@
-"""Model files, each with an estimator and the options for reading its data.
+"""Models, which are an estimator and the options for reading its data: their training and their files.
 
 A model file is an estimator's file with additional arrays, so the estimator's ``load`` can also read it.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from rich.console import Console
+from sklearn.model_selection import train_test_split
 
 from .. import persistence as files
 from .. import report
 from .._forest import require
 from .._version import __version__
 from ..estimators import estimator_of, trees_of
-from ..evaluation import profile
-from ..formats import ReadOptions
+from ..evaluation import held_out_metrics, profile
+from ..formats import Batch, ReadOptions
 from ..text import TextClassifier, contents_of, of_prefix, vectorizer_of, with_prefix
-from ._columns import columns_of, contents_of_columns, n_columns
+from ._columns import columns_of, contents_of_columns, keys_of_rows, n_columns, new_vectorizer
+from ._options import TextKeys, TrainingOptions
 from ._tables import show_pairs, show_table
 
 _OPTIONS, _KEYS = "read_options", "keys"
+_FEWEST_HELD_OUT = 10
+_SHOWN = {
+    "error": "error on held-out rows",
+    "constant_accuracy": "error of always predicting the most frequent class",
+    "precision@1": "precision of the best label on held-out rows",
+    "f1_samples": "mean F1 of held-out rows",
+}
 
 
 class Model(NamedTuple):
@@ -36,6 +46,40 @@ class Model(NamedTuple):
     def rows(self, X: Any) -> Any:
         """Convert rows of a file to keys."""
         return X if self.vectorizer is None else self.vectorizer.transform(X)
+
+
+def learn(
+    training: TrainingOptions, options: ReadOptions, keys: TextKeys | None, rows: Batch, *, progress: bool = False
+) -> Model:
+    """Train an estimator and, if needed, a vectorizer on rows, and return both as a model."""
+    if options.as_text and keys is None:
+        return Model(training.text_classifier().fit(rows.X, rows.y), options)
+    estimator = training.estimator(options, streaming=False)
+    if keys is not None:
+        vectorizer = new_vectorizer(keys, jobs=training.jobs, seed=training.seed)
+        X = vectorizer.fit_transform(rows.X, rows.y)
+    else:
+        X, vectorizer = keys_of_rows(rows.X, options)
+    verbose = estimator.verbose  # restored below: the saved model must not depend on the terminal
+    estimator.set_params(verbose=verbose or progress).fit(X, rows.y).set_params(verbose=verbose)
+    return Model(estimator, options, vectorizer=vectorizer)
+
+
+def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: float, seed: int) -> list[tuple[str, Any]]:
+    """Train a model on some rows; return its metrics on the rest by name, or an empty list for too few rows."""
+    n = rows.X.shape[0]
+    if round(share * n) < _FEWEST_HELD_OUT:
+        return []
+    X, X_held, y, y_held = train_test_split(rows.X, rows.y, test_size=share, random_state=seed)
+    model = learn_rows(Batch(X, y, n))
+    X_held = model.rows(X_held)
+    found = held_out_metrics(
+        model.options.task or "multiclass", model.estimator, X_held, y_held, model.estimator.predict(X_held), y
+    )
+    if "constant_accuracy" in found:
+        found["constant_accuracy"] = 1.0 - found["constant_accuracy"]  # as an error, like the model's result
+    names = [name for name in _SHOWN if name in found]
+    return [("held-out rows", y_held.shape[0]), *((_SHOWN[name], f"{found[name]:.4f}") for name in names)]
 
 
 def save_model(path: Path, model: Model) -> None:

@@ -39,38 +39,6 @@ Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Ou
 FormatOption = Annotated[
     Format | None, _reading("--format", help="Format of the file (default: detected from its name or first line).")
 ]
-TaskOption = Annotated[
-    TaskName | None, _reading("--task", help="Task (default: multilabel if a row has several labels).")
-]
-Features = Annotated[
-    int | None,
-    _reading("--features", metavar="N", min=1, help="Number of features of sparse data. Saves a pass over the file."),
-]
-Bits = Annotated[
-    int, _reading("--bits", metavar="BITS", min=1, max=30, help="Hash words and feature names into 2**BITS features.")
-]
-Label = Annotated[
-    str | None,
-    _reading(
-        "--label",
-        metavar="COLUMN",
-        help="Label column of a table (default: 'label' or, if it does not exist, the last column).",
-    ),
-]
-Kinds = Annotated[
-    list[str] | None,
-    _reading(
-        "--kind",
-        metavar="COLUMN=KIND",
-        help="Kind of a table column: text, category or number (default: detected from its values). May be repeated.",
-    ),
-]
-Text = Annotated[
-    list[str] | None,
-    _reading(
-        "--text", metavar="COLUMN", help="Text column of a table; other columns are then ignored. May be repeated."
-    ),
-]
 KeysOption = Annotated[
     TextKeys | None,
     _reading(
@@ -79,38 +47,6 @@ KeysOption = Annotated[
         "subword vectors, or words with learned vectors (default: a text classifier without such features).",
     ),
 ]
-Ignore = Annotated[
-    list[str] | None, _reading("--ignore", metavar="COLUMN", help="Column of a table to ignore. May be repeated.")
-]
-Labels = Annotated[
-    Path | None, _reading("--labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix.")
-]
-Trees = Annotated[
-    int | None, _learning("--trees", metavar="N", min=1, help="Number of trees (default: depends on the data).")
-]
-Probes = Annotated[
-    int | None,
-    _learning("--probes", metavar="N", min=1, help="Number of leaves to search (default: depends on the data)."),
-]
-Passes = Annotated[
-    int | None,
-    _learning(
-        "--passes",
-        metavar="N",
-        min=1,
-        help="Number of training passes over the examples (default: 2 for routers, 5 for label scorers).",
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    _learning(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Another parameter of CMTClassifier or CMTMultilabelClassifier, such as aggressiveness=0.3. May be "
-        "repeated.",
-    ),
-]
-Jobs = Annotated[int, _learning("--jobs", metavar="N", help="Number of threads. -1 uses all processors.")]
 Seed = Annotated[int, _learning("--seed", metavar="N", min=0, help="Random seed.")]
 Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar (default: only on a terminal).")
@@ -140,14 +76,48 @@ class ReadingOptions:
     """Options for reading a data file."""
 
     data_format: FormatOption = None
-    task: TaskOption = None
-    features: Features = None
-    bits: Bits = 18
-    label: Label = None
-    text: Text = None
-    kinds: Kinds = None
-    ignore: Ignore = None
-    labels: Labels = None
+    task: Annotated[
+        TaskName | None, _reading("--task", help="Task (default: multilabel if a row has several labels).")
+    ] = None
+    features: Annotated[
+        int | None,
+        _reading(
+            "--features", metavar="N", min=1, help="Number of features of sparse data. Saves a pass over the file."
+        ),
+    ] = None
+    bits: Annotated[
+        int,
+        _reading("--bits", metavar="BITS", min=1, max=30, help="Hash words and feature names into 2**BITS features."),
+    ] = 18
+    label: Annotated[
+        str | None,
+        _reading(
+            "--label",
+            metavar="COLUMN",
+            help="Label column of a table (default: 'label' or, if it does not exist, the last column).",
+        ),
+    ] = None
+    text: Annotated[
+        list[str] | None,
+        _reading(
+            "--text", metavar="COLUMN", help="Text column of a table; other columns are then ignored. May be repeated."
+        ),
+    ] = None
+    kinds: Annotated[
+        list[str] | None,
+        _reading(
+            "--kind",
+            metavar="COLUMN=KIND",
+            help="Kind of a table column: text, category or number (default: detected from its values). May be "
+            "repeated.",
+        ),
+    ] = None
+    ignore: Annotated[
+        list[str] | None, _reading("--ignore", metavar="COLUMN", help="Column of a table to ignore. May be repeated.")
+    ] = None
+    labels: Annotated[
+        Path | None, _reading("--labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix.")
+    ] = None
 
     def options(self, *, with_kinds: bool, as_text: bool = False) -> ReadOptions:
         """Return the options for a source: with column kinds, or with texts instead of hashed words."""
@@ -175,11 +145,32 @@ class ReadingOptions:
 class TrainingOptions:
     """Options for training a classifier."""
 
-    trees: Trees = None
-    probes: Probes = None
-    passes: Passes = None
-    settings: Settings = None
-    jobs: Jobs = 1
+    trees: Annotated[
+        int | None, _learning("--trees", metavar="N", min=1, help="Number of trees (default: depends on the data).")
+    ] = None
+    probes: Annotated[
+        int | None,
+        _learning("--probes", metavar="N", min=1, help="Number of leaves to search (default: depends on the data)."),
+    ] = None
+    passes: Annotated[
+        int | None,
+        _learning(
+            "--passes",
+            metavar="N",
+            min=1,
+            help="Number of training passes over the examples (default: 2 for routers, 5 for label scorers).",
+        ),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        _learning(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Another parameter of CMTClassifier or CMTMultilabelClassifier, such as aggressiveness=0.3. May be "
+            "repeated.",
+        ),
+    ] = None
+    jobs: Annotated[int, _learning("--jobs", metavar="N", help="Number of threads. -1 uses all processors.")] = 1
     seed: Seed = 0
 
     def text_classifier(self) -> Any:

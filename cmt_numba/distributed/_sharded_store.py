@@ -386,7 +386,7 @@ class ShardedStore:
         if X is not None:
             X = checks.check_matrix(checks.as_rows(X))
             stores.check_values(X, self.metric)
-            stores.check_one_for_each_row(checked, X.shape[0])
+            checks.check_entries("keys", len(checked), X.shape[0])
         if isinstance(payloads, dict) and len(checked) == 1:
             payloads = [payloads]
         payloads = payloads if payloads is None or isinstance(payloads, str | bytes | dict) else list(payloads)

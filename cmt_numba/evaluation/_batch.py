@@ -13,10 +13,9 @@ from .._change import progress_bar
 from .._validation import check_integer, check_real
 from ..estimators import trees_of
 from ._answers import Confusion, calibration_of, most_confused
-from ._json import to_json
 from ._profiles import TreeProfile, profile
-from ._rivals import Rival, Split, check_rivals, measure_rival, own_row
-from ._tasks import MAIN_METRIC, answer, held_out_metrics, n_rows_of, slice_rows, task_of
+from ._rivals import Rival, Split, check_rivals, measure_rival
+from ._tasks import MAIN_METRIC, answer, held_out_metrics, n_rows_of, slice_rows, task_of, to_json
 
 _PROBES = (1, 2, 4, 8, 16, 32, 64)
 
@@ -204,7 +203,8 @@ def result_of(plan: Plan, data: Split, runs: list[Run], rivals: Sequence[str], *
     split, positions = _split(plan, data, len(runs) - 1)
     rows = []
     if rivals:
-        rows.append(own_row(plan.task, found.metrics, found.seconds_fit, found.us_per_query))
+        main = found.metrics[MAIN_METRIC[plan.task]]
+        rows.append(Rival("estimator", main, found.seconds_fit, found.us_per_query))
         with progress_bar(len(rivals), "rival", progress) as report:
             for name in rivals:
                 rows.append(measure_rival(name, plan.task, split, plan.splits[-1][0]))

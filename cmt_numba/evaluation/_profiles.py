@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..tree import ContextualMemoryTree
-from ._json import to_json
+from ._tasks import to_json
 
 
 class TreeProfile(NamedTuple):

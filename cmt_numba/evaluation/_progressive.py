@@ -10,8 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from .._change import progress_bar
 from .._validation import check_entries, check_integer, check_real
-from ._json import to_json
-from ._tasks import TALLIES, MulticlassTally, Tally, answer, n_rows_of, slice_rows, task_of
+from ._tasks import TALLIES, MulticlassTally, Tally, answer, n_rows_of, slice_rows, task_of, to_json
 
 _RATIO_OF_POINTS = 1.15  # ratio of the numbers of examples at successive points of a curve: 16 points per decade
 _BATCHES_OF_COMPILING = 2  # batches that may compile kernels; predictions start with the second batch

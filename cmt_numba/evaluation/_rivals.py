@@ -12,25 +12,15 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 
 from .. import metrics
-from ._tasks import MAIN_METRIC, alike
+from ._tasks import alike
 
 RIVALS = ("majority", "exact", "means", "linear", "bm25")  # names of the rivals
 _LEAST_QUERIES = 100
 _CELLS = 2**20  # maximum size of a block of scores
 
 
-class Limits(NamedTuple):
-    """Limits on the work of rivals."""
-
-    products: int = 2**30
-    """Maximum number of products of a query and a stored row. If necessary, fewer queries are measured, but at least
-    100."""
-    linear_work: int = 5 * 10**8
-    """Maximum product of the number of values in the training rows and the number of labels. The linear model takes
-    about 30 seconds at this limit, and is skipped beyond this limit."""
-
-
-LIMITS = Limits()
+_PRODUCTS = 2**30  # maximum number of products of queries and stored rows, beyond which fewer queries are measured
+_LINEAR_WORK = 5 * 10**8  # maximum number of training values times labels for a linear model, about 30 seconds
 
 
 class Rival(NamedTuple):
@@ -76,7 +66,7 @@ def check_rivals(names: Sequence[str], task: str, texts: Any) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def measure_rival(name: str, task: str, split: Split, seed: int, limits: Limits = LIMITS) -> Rival:
+def measure_rival(name: str, task: str, split: Split, seed: int) -> Rival:
     """Fit a rival and measure its predictions."""
     if np.ndim(split.X) == 1:  # texts
         vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
@@ -94,11 +84,11 @@ def measure_rival(name: str, task: str, split: Split, seed: int, limits: Limits 
         if n_labels < 2:
             return Rival(name, None, note="skipped: there is one class")
         values = split.X.nnz if scipy.sparse.issparse(split.X) else split.X.size
-        if values * n_labels > limits.linear_work:
+        if values * n_labels > _LINEAR_WORK:
             return Rival(name, None, note=f"skipped: {values:,} values and {n_labels:,} labels would take minutes")
     n, n_all = split.X_test.shape[0], split.X_test.shape[0]
     if name in ("exact", "bm25"):
-        n = min(n, max(_LEAST_QUERIES, limits.products // split.X.shape[0]))
+        n = min(n, max(_LEAST_QUERIES, _PRODUCTS // split.X.shape[0]))
     if n < n_all:
         split = _with_queries(split, np.sort(np.random.default_rng(seed).permutation(n_all)[:n]))
     start = time.perf_counter()
@@ -108,11 +98,6 @@ def measure_rival(name: str, task: str, split: Split, seed: int, limits: Limits 
     seconds = time.perf_counter() - learned
     note = "" if n == n_all else f"on {n:,} of the held-out examples"
     return Rival(name, _value(task, split.y_test, answers), learned - start, 1e6 * seconds / n, note)
-
-
-def own_row(task: str, values: dict[str, float], seconds_fit: float, us_per_query: float) -> Rival:
-    """Return the result of the evaluated estimator as a rival."""
-    return Rival("estimator", values[MAIN_METRIC[task]], seconds_fit, us_per_query)
 
 
 def _matrix(X: Any) -> Any:

@@ -1,5 +1,6 @@
 """Predictions and measures for the evaluation tasks: classes, labels and retrieval."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,19 @@ from .._validation import label_array
 
 RANKED = (1, 3, 5)  # numbers of top labels for which ranking measures are computed
 MAIN_METRIC = {"multiclass": "error", "multilabel": "hamming", "retrieval": "reward"}
+
+
+def to_json(value: Any) -> Any:
+    """Convert a result to dicts, lists and Python numbers. Numbers that are not finite become None."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {str(key): to_json(entry) for key, entry in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [to_json(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def task_of(estimator: Any, y: Any) -> str:

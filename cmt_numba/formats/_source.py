@@ -158,7 +158,9 @@ def joined(batches: list[Batch]) -> Batch:
     y = [batch.y for batch in batches]
     if scipy.sparse.issparse(y[0]):
         n_labels = max(one.shape[1] for one in y)
-        labels: Any = scipy.sparse.vstack([widened(one, n_labels) for one in y], format="csr")
+        for one in y:
+            one.resize(one.shape[0], n_labels)
+        labels: Any = scipy.sparse.vstack(y, format="csr")
     else:
         labels = None if y[0] is None else np.concatenate(y)
     if scipy.sparse.issparse(X[0]):
@@ -168,13 +170,6 @@ def joined(batches: list[Batch]) -> Batch:
     else:
         rows = import_module("pandas").concat(X, ignore_index=True)
     return Batch(rows, labels, batches[-1].position)
-
-
-def widened(Y: scipy.sparse.csr_array, n_labels: int) -> scipy.sparse.csr_array:
-    """Return an indicator matrix with at least ``n_labels`` columns."""
-    if Y.shape[1] >= n_labels:
-        return Y
-    return scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], n_labels))
 
 
 def _rows(batch: Batch, first: int, stop: int, start: int) -> Batch:

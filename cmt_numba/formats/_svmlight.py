@@ -12,16 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from ._source import Batch, ReadOptions, Source
-from ._text import (
-    MOST_LABELS,
-    FormatError,
-    LineBlock,
-    complaint_about_labels,
-    first_line,
-    indicator,
-    label_list,
-    read_blocks,
-)
+from ._text import MOST_LABELS, FormatError, LineBlock, check_labels, first_line, indicator, label_list, read_blocks
 
 _MOST_FEATURES = 2**31 - 1  # the limit of kernels, repeated here because importing kernels imports Numba
 _FLOAT32_MOST = float(np.finfo(np.float32).max)
@@ -236,9 +227,7 @@ def _parsed_labels(text: str, rules: _Rules) -> list[int]:
         if len(labels) != 1:
             raise ValueError(f"has several labels, {text!r}; choose the task multilabel")
         return labels
-    complaint = complaint_about_labels(labels, rules.n_labels)
-    if complaint is not None:
-        raise ValueError(complaint)
+    check_labels(labels, rules.n_labels)
     return labels
 
 

@@ -17,7 +17,7 @@ from .._arrays import label_array
 from ._source import Batch, ReadOptions, Source
 from ._text import (
     FormatError,
-    complaint_about_labels,
+    check_labels,
     first_line,
     indicator,
     is_name,
@@ -286,9 +286,10 @@ class TableSource(Source):
             labels = [] if _is_missing(cell) else label_list(str(cell))
         if labels is None:
             raise FormatError(self.path, f"labels must be integers separated by commas, got {cell!r}", row=row)
-        complaint = complaint_about_labels(labels, None)
-        if complaint is not None:
-            raise FormatError(self.path, complaint, row=row)
+        try:
+            check_labels(labels)
+        except ValueError as error:
+            raise FormatError(self.path, str(error), row=row) from None
         return labels
 
 

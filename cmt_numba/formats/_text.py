@@ -146,15 +146,14 @@ def label_list(text: str) -> list[int] | None:
     return None if None in numbers else [number for number in numbers if number is not None]
 
 
-def complaint_about_labels(labels: Sequence[int], n_labels: int | None) -> str | None:
-    """Return an error message if the labels of a row are invalid, or else None."""
+def check_labels(labels: Sequence[int], n_labels: int | None = None) -> None:
+    """Raise ValueError unless the labels of a row are numbered from 0."""
     end = MOST_LABELS if n_labels is None else n_labels
     for label in labels:
         if label < 0:
-            return f"label {label} is negative: multilabel labels must be numbered from 0"
+            raise ValueError(f"label {label} is negative: multilabel labels must be numbered from 0")
         if label >= end:
-            return f"label {label} is too large: labels must be between 0 and {end - 1}"
-    return None
+            raise ValueError(f"label {label} is too large: labels must be between 0 and {end - 1}")
 
 
 def indicator(lists: Sequence[Sequence[int]], n_labels: int) -> scipy.sparse.csr_array:

@@ -10,16 +10,7 @@ import scipy.sparse
 
 from .._arrays import label_array
 from ._source import Batch, ReadOptions, Source
-from ._text import (
-    FormatError,
-    LineBlock,
-    complaint_about_labels,
-    indicator,
-    is_name,
-    label_list,
-    read_blocks,
-    whole_number,
-)
+from ._text import FormatError, LineBlock, check_labels, indicator, is_name, label_list, read_blocks, whole_number
 
 
 class VowpalSource(Source):
@@ -132,9 +123,7 @@ def _parsed_head(head: str, options: ReadOptions) -> Any:
         labels = label_list(label)
         if labels is None:
             raise ValueError(f"labels must be integers, got {label!r}")
-        complaint = complaint_about_labels(labels, None)
-        if complaint is not None:
-            raise ValueError(complaint)
+        check_labels(labels)
         return labels
     if not label:
         raise ValueError("has no label")

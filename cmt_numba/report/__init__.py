@@ -9,8 +9,7 @@ from .._feedback import ExplainedResult, LearnedSummary
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from . import _figures
 from ._bandit import bandit_tables, intervals_of, write_bandit_report
-from ._figures import Drawing
-from ._learned import write_learned_report
+from ._figures import FIRST, Drawing, drawing
 from ._page import require_libraries, write_page
 from ._tables import MEASURES, leaves_matter, profile_table, result_tables, shown_profile
 
@@ -45,13 +44,13 @@ def write_report(
     explained : list of ExplainedResult, optional
         The return value of ``explain`` of the memory, to show with a LearnedSummary.
     """
+    require_libraries()
     if isinstance(result, LearnedSummary):
-        write_learned_report(path, result, explained, title or "Learned from rewards", command)
+        _write_learned_report(path, result, explained, title or "Learned from rewards", command)
         return
     if profile is None and isinstance(result, BatchResult):
         profile = result.profile
     profile = shown_profile(profile)
-    require_libraries()
     write_page(
         path,
         title=title or "Evaluation",
@@ -94,3 +93,47 @@ def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | No
     if profile is not None:
         drawings += [_figures.leaf_depths(profile), _figures.leaf_sizes(profile)]
     return drawings
+
+
+def _write_learned_report(
+    path: str | PathLike[str],
+    learned: LearnedSummary,
+    explained: Sequence[ExplainedResult],
+    title: str,
+    command: str | None,
+) -> None:
+    """Write what a memory has learned from rewards as an HTML page, with the results of a query."""
+    low, high = learned.interval
+    tables = [
+        ResultTable("Weights of the parts of a score", [[part.name, f"{part.weight:.3f}"] for part in learned.parts])
+    ]
+    if explained:
+        names = list(dict.fromkeys(name for result in explained for name in result.parts))
+        rows = [
+            [str(result.key), f"{result.score:.3f}", *(f"{result.parts.get(name, 0.0):.3f}" for name in names)]
+            for result in explained
+        ]
+        tables.append(ResultTable("Results of a query", rows, ["memory", "score", *names]))
+    write_page(
+        path,
+        title=title,
+        kind="The parts of the scores of memories, weighted by how well they have predicted rewards.",
+        headline=f"The first result earns {learned.gain:+.3f} more reward than the most similar memory ({low:+.3f} to "
+        f"{high:+.3f}, {learned.n_rewards:.0f} queries with rewards).",
+        figures=[_weights(learned)],
+        tables=tables,
+        command=command,
+    )
+
+
+def _weights(learned: LearnedSummary) -> Drawing:
+    """Plot the weights of the parts."""
+    parts = [part for part in learned.parts if part.name != "constant"]
+
+    def draw(axes: Any) -> None:
+        axes.barh([part.name for part in parts], [part.weight for part in parts], color=FIRST)
+        axes.invert_yaxis()
+        axes.set(xlabel="weight")
+
+    caption = "The weight of each part of a score, in log-odds of a reward."
+    return drawing("weights", "Weights of the parts", caption, draw)

@@ -9,7 +9,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.utils.validation import has_fit_parameter
 
 from .._forest import require
-from .._validation import unmasked
+from .._validation import check_rewards, unmasked
 from ..persistence import read_array, read_sparse_matrix, sparse_matrix
 
 LARGEST_WEIGHT = 1e30  # maximum weight of a query. Sums of such weights are finite.
@@ -39,7 +39,8 @@ class RewardLog(NamedTuple):
             X = np.concatenate(both)
         weights = None
         if self.weights is not None or more.weights is not None:
-            weights = np.concatenate([_or_ones(log.weights, log.sizes.size) for log in (self, more)])
+            both_weights = [np.ones(log.sizes.size) if log.weights is None else log.weights for log in (self, more)]
+            weights = np.concatenate(both_weights)
         rewards = np.concatenate([self.rewards, more.rewards])
         return RewardLog(X, rewards, np.concatenate([self.sizes, more.sizes]), weights)
 
@@ -84,23 +85,14 @@ class RewardLog(NamedTuple):
         return cls(X, rewards, sizes, weights)
 
 
-def _or_ones(weights: np.ndarray | None, n: int) -> np.ndarray:
-    return np.ones(n) if weights is None else weights
-
-
-def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Convert rewards to float32. Unknown rewards are NaN."""
-    given = np.asarray(unmasked("rewards", rewards))
-    if given.dtype.kind not in "fiub":
-        raise TypeError(f"rewards must be numbers, got {given.dtype}")
-    if given.shape != shape:
-        raise ValueError(f"rewards must have shape {shape} like hits.ids, got {given.shape}")
-    known = given[~np.isnan(given)] if given.dtype.kind == "f" else given
-    if known.size == 0:
+def check_known_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
+    """Convert rewards, one for each id, to float32. Unknown rewards are NaN."""
+    given = check_rewards(rewards, ids, may_be_unknown=True)
+    if given.shape != ids.shape:
+        raise ValueError(f"rewards must have shape {ids.shape} like hits.ids, got {np.shape(rewards)}")
+    if np.isnan(given).all():
         raise ValueError("rewards must contain at least one number that is not NaN")
-    if not np.all((known >= 0) & (known <= 1)):
-        raise ValueError("rewards must be between 0 and 1, or NaN if unknown")
-    return given.astype(np.float32)
+    return given
 
 
 def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
@@ -151,11 +143,11 @@ def fitted_model(model: Any, log: RewardLog) -> Any:
     return model.fit(log.X, log.rewards, **told)
 
 
-def improvement(model: Any, log: RewardLog, seed: int = 0) -> tuple[float, float]:
+def improvement(model: Any, log: RewardLog) -> tuple[float, float]:
     """Return the mean gain of reranking in the reward of first results, by cross-validation, and its error."""
     of_query = np.repeat(np.arange(log.sizes.size), log.sizes)
     firsts = np.cumsum(log.sizes) - log.sizes
-    fold_of = np.random.default_rng(seed).permutation(log.sizes.size) % _FOLDS
+    fold_of = np.random.default_rng(0).permutation(log.sizes.size) % _FOLDS
     expected = np.zeros(of_query.size)
     for fold in range(min(_FOLDS, log.sizes.size)):
         held = np.flatnonzero(fold_of[of_query] == fold)

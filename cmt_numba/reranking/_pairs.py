@@ -33,10 +33,10 @@ class DocumentPairs(NamedTuple):
         """Number of pairs of each query: int64, shape (n_queries,)."""
         return np.bincount(self.of_query, minlength=len(self.queries))
 
-    def of_each(self, function: Callable[[Any], Any], texts: list[Any], places: np.ndarray) -> list[Any]:
-        """Apply a function once to each text, and return the result for the text of each pair."""
-        made = [function(text) for text in texts]
-        return [made[place] for place in places]
+    def of_both(self, function: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
+        """Apply a function once to each text; return the results for the query and for the document of each pair."""
+        asked, stored = ([function(text) for text in texts] for texts in (self.queries, self.documents))
+        return [asked[place] for place in self.of_query], [stored[place] for place in self.of_document]
 
 
 class Tools(NamedTuple):
@@ -90,28 +90,18 @@ def _documents_of(documents: Any, ids: np.ndarray) -> list[Any]:
         return listed
     if isinstance(documents, str | bytes) or not isinstance(documents, Mapping | Sequence | np.ndarray):
         raise TypeError(f"documents must be a list, an array, a mapping or a function, got {type(documents).__name__}")
+    found: list[Any] = []
     try:
         if not isinstance(documents, Mapping) and ids[0] < 0:
             raise IndexError
-        return [documents[i] for i in ids.tolist()]
+        found.extend(documents[i] for i in ids.tolist())
     except (KeyError, IndexError):
-        missing = next(i for i in ids.tolist() if not _has(documents, i))
+        missing = ids[len(found)]
         raise KeyError(f"documents must contain every id in hits, but no document has id {missing}") from None
-
-
-def _has(documents: Any, i: int) -> bool:
-    return i in documents if isinstance(documents, Mapping) else 0 <= i < len(documents)
+    return found
 
 
 # Features
-
-
-def _score(pairs: DocumentPairs, tools: Tools) -> Any:
-    return pairs.scores
-
-
-def _rank(pairs: DocumentPairs, tools: Tools) -> Any:
-    return pairs.rank
 
 
 def _vectors(pairs: DocumentPairs, tools: Tools) -> tuple[Any, Any]:
@@ -143,18 +133,11 @@ def _trigrams(text: str) -> set[str]:
 
 def _overlap(pairs: DocumentPairs, tools: Tools) -> Any:
     shares = np.zeros((pairs.of_query.size, 3), np.float32)
-    words = [
-        pairs.of_each(lambda text: set(words_of(text)), pairs.queries, pairs.of_query),
-        pairs.of_each(lambda text: set(words_of(text)), pairs.documents, pairs.of_document),
-    ]
-    parts = [
-        pairs.of_each(_trigrams, pairs.queries, pairs.of_query),
-        pairs.of_each(_trigrams, pairs.documents, pairs.of_document),
-    ]
+    words = pairs.of_both(lambda text: set(words_of(text)))
     for i, (asked, stored) in enumerate(zip(*words, strict=True)):
         common = len(asked & stored)
         shares[i, 0], shares[i, 1] = common / max(1, len(asked)), common / max(1, len(stored))
-    for i, (asked, stored) in enumerate(zip(*parts, strict=True)):
+    for i, (asked, stored) in enumerate(zip(*pairs.of_both(_trigrams), strict=True)):
         common = len(asked & stored)
         shares[i, 2] = common / max(1, len(asked) + len(stored) - common)
     return shares
@@ -168,21 +151,13 @@ def _edit(pairs: DocumentPairs, tools: Tools) -> Any:
     def spelt(text: str) -> str:
         return "".join(c if c in known else other for c in text.lower()[:_MOST_CHARACTERS])
 
-    asked, stored = [spelt(text) for text in pairs.queries], [spelt(text) for text in pairs.documents]
-    lengths = tools.distance.paired(
-        [asked[i] for i in pairs.of_query.tolist()], [stored[i] for i in pairs.of_document.tolist()]
-    )
-    longest = np.maximum(
-        np.array([len(text) for text in asked])[pairs.of_query],
-        np.array([len(text) for text in stored])[pairs.of_document],
-    )
-    return 1.0 - lengths / np.maximum(longest, 1)
+    asked, stored = pairs.of_both(spelt)
+    longest = [max(len(one), len(other), 1) for one, other in zip(asked, stored, strict=True)]
+    return 1.0 - tools.distance.paired(asked, stored) / np.array(longest)
 
 
 def _lengths(pairs: DocumentPairs, tools: Tools) -> Any:
-    asked = pairs.of_each(lambda text: len(words_of(text)), pairs.queries, pairs.of_query)
-    stored = pairs.of_each(lambda text: len(words_of(text)), pairs.documents, pairs.of_document)
-    return np.column_stack([asked, stored])
+    return np.column_stack(pairs.of_both(lambda text: len(words_of(text))))
 
 
 class Feature(NamedTuple):
@@ -195,8 +170,8 @@ class Feature(NamedTuple):
 
 
 FEATURES = {
-    "score": Feature(_score, ("score",), True, False),
-    "rank": Feature(_rank, ("rank",), False, False),
+    "score": Feature(lambda pairs, _: pairs.scores, ("score",), True, False),
+    "rank": Feature(lambda pairs, _: pairs.rank, ("rank",), False, False),
     "bm25": Feature(_bm25, ("bm25",), True),
     "overlap": Feature(_overlap, ("query words found", "document words asked", "trigrams shared"), True),
     "edit": Feature(_edit, ("edit similarity",), True),
@@ -242,10 +217,8 @@ def _block_of(pairs: DocumentPairs, feature: Any, tools: Tools, i: int) -> tuple
         known = FEATURES[feature]
         block, columns, compared, what = known.compute(pairs, tools), list(known.columns), known.compared, feature
     else:
-        asked = [pairs.queries[place] for place in pairs.of_query]
-        stored = [pairs.documents[place] for place in pairs.of_document]
         what = getattr(feature, "__name__", f"function{i}")
-        block, columns, compared = feature(asked, stored), [], True
+        block, columns, compared = feature(*pairs.of_both(lambda text: text)), [], True
     n = pairs.of_query.size
     if scipy.sparse.issparse(block):
         block = scipy.sparse.csr_array(block, dtype=np.float32)

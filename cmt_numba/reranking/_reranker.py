@@ -155,10 +155,7 @@ class Reranker(BaseEstimator):
     ) -> Self:
         """Append to the log, and fit the model to the whole log.
 
-        Parameters
-        ----------
-        queries, documents, hits, rewards, weights
-            As in :meth:`fit`. Queries without weights have weight 1.
+        The arguments are those of :meth:`fit`. Queries without weights have weight 1.
         """
         return self._learn(getattr(self, "_log", None), queries, documents, hits, rewards, weights)
 
@@ -169,7 +166,7 @@ class Reranker(BaseEstimator):
         pairs = self._pairs(queries, documents, hits)
         if pairs.rank.size == 0:
             raise ValueError("hits must contain at least one document")
-        known = check_known_rewards(rewards, np.shape(ids_and_scores(hits)[0]))
+        known = check_known_rewards(rewards, np.asarray(ids_and_scores(hits)[0]))
         weights = check_weights(weights, len(pairs.queries))
         tools = self._tools if before is not None else self._new_tools(pairs)
         X, names = features_of(pairs, self.features, tools, compare=self.compare)
@@ -274,17 +271,10 @@ class Reranker(BaseEstimator):
         return best._replace(ids=np.take_along_axis(ids, order, 1), scores=np.take_along_axis(expected, order, 1))
 
     def transform(self, queries: Iterable[Any], documents: Any, hits: Any) -> Any:
-        """Return the features of all pairs, sorted by query and rank.
+        """Return the features of all pairs, sorted by query and rank: float32, shape (n_pairs, n_features).
 
-        Parameters
-        ----------
-        queries, documents, hits
-            As in :meth:`rerank`.
-
-        Returns
-        -------
-        ndarray or scipy.sparse.csr_matrix of float32, shape (n_pairs, n_features)
-            Column names are in ``feature_names_``.
+        The arguments are those of :meth:`rerank`. The result is an array or a ``scipy.sparse.csr_matrix``. Column names
+        are in ``feature_names_``.
         """
         return self._features(self._checked_pairs(queries, documents, hits))
 
@@ -309,15 +299,10 @@ class Reranker(BaseEstimator):
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the log, the vectorizer and, for XGBoost, the fitted model to a file.
+        """Save the log, the vectorizer and, for XGBoost, the fitted model to a file, which is replaced atomically.
 
         Other models, functions, seeds and edit distances are not saved. Pass them to :meth:`load`, which fits the model
         to the log again.
-
-        Parameters
-        ----------
-        path : path-like
-            File to write. An existing file is replaced atomically.
         """
         check_is_fitted(self, "model_")
         write_object(path, self._contents, _parts_of)

@@ -47,7 +47,6 @@ from ._checks import (
     check_keys,
     check_kind,
     check_metric,
-    check_one_for_each_row,
     check_one_of,
     check_payloads,
     check_stored,

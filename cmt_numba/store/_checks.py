@@ -182,11 +182,6 @@ def check_one_of(where: Any, keys: Any) -> None:
         raise TypeError(f"pass either where or keys, got {'neither' if where is None else 'both'}")
 
 
-def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:
-    """Raise ValueError unless there is one key for each row."""
-    check_entries("keys", len(keys), n_rows)
-
-
 def check_answers(keys: Any, n_rows: int) -> np.ndarray:
     """Return the keys of rewarded memories as an object array of shape (n_rows, k), with None for no memory."""
     unmasked("keys", keys)

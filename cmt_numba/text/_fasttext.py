@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, Self
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import ClassifierMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -15,15 +16,60 @@ from .. import persistence as files
 from .._change import progress_bar
 from .._forest import require, top_k
 from ..estimators import check_targets, check_unmixed
-from ._base import TextEstimator, are_moderate
-from ._class_model import ClassModel, learn_vectors, log_softmax
-from ._labelled import Labelled
+from ._base import VECTORS, TextEstimator, are_moderate
+from ._labelled import Labelled, learn_vectors, log_softmax
 from ._skipgram import FeatureVectors
 from ._subword_vectors import SubwordVectors
 from ._vocabulary import Corpus, TextFeatures, Vocabulary
 
 _STEPS, _EPOCHS = 50_000, (5, 50)  # default number of steps; minimum and maximum number of passes
 _MOST_CELLS = 2**23  # maximum size of a block of scores
+
+
+class ClassModel(files.WithFields):
+    """Learned state of a FastTextClassifier.
+
+    - ``features``: the features that have vectors.
+    - ``vectors``: the vectors of features and classes.
+    - ``idf`` (float32 (n_features,)): inverse document frequencies; None with weighting="mean".
+    """
+
+    FIELDS = files.FieldTable(
+        features=files.PartField(TextFeatures),
+        vectors=VECTORS,
+        idf=files.OptionalField(files.ArrayField(np.float32, bounds=(1e-3, 1e3))),
+    )
+
+    def __init__(self, features: TextFeatures, vectors: FeatureVectors, idf: np.ndarray | None) -> None:
+        self.features, self.vectors, self.idf = features, vectors, idf
+
+    def weighted(self, counts: Any) -> Any:
+        """Convert feature counts to weights: fractions that sum to 1 or, with idf, tf-idf rows of length 1."""
+        idf, starts, indices = self.idf, counts.indptr, counts.indices
+        sizes = np.diff(starts)
+        weights = counts.data if idf is None else (1.0 + np.log(counts.data)) * idf[indices]
+        sums = np.add.reduceat(np.append(weights if idf is None else weights**2, 0.0), starts[:-1])
+        lengths = sums if idf is None else np.sqrt(sums)
+        lengths = np.where((sizes > 0) & (lengths > 0.0), lengths, 1.0)
+        data = (weights / np.repeat(lengths, sizes)).astype(np.float32)
+        return scipy.sparse.csr_array((data, indices, starts), counts.shape)
+
+    def log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
+        """Return the log-probability of each class for each hidden vector."""
+        return log_softmax(hidden @ self.vectors.outputs.T)
+
+    # Files
+
+    @classmethod
+    def _of_fields(cls, values: dict[str, Any]) -> "ClassModel":
+        """Return the model with these values."""
+        model = cls(**values)
+        features, (inputs, outputs), idf = model.features, model.vectors, model.idf
+        require(np.all(np.diff(features.grams) > 0), "n-grams must be in ascending order")
+        require(features.n_rows == len(inputs), "each feature must have a vector")
+        require(idf is None or idf.shape == (len(inputs),), "each feature must have a weight")
+        require(len(outputs) > 0 and outputs.shape[1] == inputs.shape[1], "each class must have a vector")
+        return model
 
 
 @dataclass(eq=False, repr=False)
@@ -99,15 +145,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     # Learning
 
     def fit(self, texts: Iterable[str], y: Any) -> Self:
-        """Learn from texts and their classes. Earlier texts are forgotten.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts.
-        y : array-like, shape (n_texts,)
-            The class of each text.
-        """
+        """Learn from texts and their classes ``y``. Earlier texts are forgotten."""
         self._check_parameters()
         words = self._words_of_all(texts)
         check_unmixed("y", y)
@@ -164,32 +202,15 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     # Classes
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the most probable class of each text.
-
-        Returns
-        -------
-        ndarray, shape (n_texts,)
-            An element of ``classes_`` for each text.
-        """
+        """Return the most probable class of each text."""
         best, _ = self.top_classes(texts, 1)
         return self.classes_[best[:, 0]]
 
     def top_classes(self, texts: Iterable[str], k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` most probable classes of each text.
+        """Return the places in ``classes_`` of the ``k`` most probable classes of each text, and their probabilities.
 
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts.
-        k : int, default 5
-            Number of classes to return. If ``k`` exceeds the number of classes, all classes are returned.
-
-        Returns
-        -------
-        classes : ndarray of int64, shape (n_texts, k)
-            Positions in ``classes_``, best first.
-        probabilities : ndarray of float32, shape (n_texts, k)
-            The probability of each class in ``classes``.
+        Both have shape (n_texts, k), best first, int64 and float32. If ``k`` exceeds the number of classes, all classes
+        are returned.
         """
         hidden = self.transform(texts)
         k = min(checks.check_integer("k", k, 1), self.classes_.size)
@@ -199,13 +220,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         return found, np.exp(scores)
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the probability of each class for each text.
-
-        Returns
-        -------
-        ndarray of float64, shape (n_texts, n_classes)
-            Columns correspond to ``classes_``. Rows sum to 1.
-        """
+        """Return the probability of each class in ``classes_`` for each text: float64, shape (n_texts, n_classes)."""
         hidden = self.transform(texts)
         proba = np.zeros((len(hidden), self.classes_.size))
         for rows in self._blocks(len(hidden)):
@@ -219,12 +234,9 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     # Keys
 
     def transform(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the vectors of texts: keys for trees and estimators.
+        """Return the vectors of texts, keys for trees and estimators: float32, shape (n_texts, n_components).
 
-        Returns
-        -------
-        ndarray of float32, shape (n_texts, n_components)
-            The weighted sum of the vectors of each text's features; zeros for a text without known features.
+        A vector is the weighted sum of the vectors of the text's features; zeros for a text without known features.
         """
         model, corpus = self._fitted()._model, Corpus()
         corpus.add(self._words_of_all(texts))

@@ -4,12 +4,15 @@ The hidden vector of a text is the weighted sum of its features' vectors. The sc
 the hidden vector and the class's output vector.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._change import map_threads
 from .._jit import empty, inner, inner_called, kernel, release
-from ._skipgram import add_row, add_to_row, dot, learn_output
+from ._skipgram import FeatureVectors, add_row, add_to_row, dot, learn_output
+from ._word_model import steps
 
 _NEGLIGIBLE = np.float32(1e-7)  # wrong classes with a smaller probability are not updated
 _STEADY = np.float32(16.0)  # maximum of the step size times the squared hidden vector; learning oscillates above it
@@ -87,3 +90,42 @@ def learn_labelled(vectors, labelled, order, rate, fall):
         for at in range(first, stop):
             add_to_row(inputs, np.int64(labelled.features[at]), gradient, share * labelled.weights[at])
     release((hidden, gradient, scores))
+
+
+def log_softmax(scores: np.ndarray) -> np.ndarray:
+    """Return the logarithm of each row's softmax."""
+    scores = scores - scores.max(axis=1, keepdims=True)
+    scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    return scores
+
+
+def learn_vectors(
+    vectors: FeatureVectors,
+    labelled: Labelled,
+    n_epochs: int,
+    rate: float,
+    generator: np.random.Generator,
+    n_threads: int = 1,
+    report: Callable[[int], object] | None = None,
+) -> None:
+    """Learn vectors from all texts in random order, ``n_epochs`` times, with step sizes that fall from ``rate`` to 0.
+
+    ``report`` is called after each step with its number of texts.
+    """
+    n_texts, sizes, done = labelled.labels.size, np.diff(labelled.starts), 0
+    fall = rate / max(1, n_texts * n_epochs)
+    for _ in range(n_epochs):
+        order = generator.permutation(n_texts)
+        ends = np.concatenate([[0], np.cumsum(sizes[order])])
+        for spans in steps(ends, n_threads):
+            start = rate - fall * done
+
+            def learn_part(
+                span: tuple[int, int], order: np.ndarray = order, spans: Any = spans, start: float = start
+            ) -> None:
+                learn_labelled(vectors, labelled, order[slice(*span)], start, fall * len(spans))
+
+            map_threads(learn_part, spans, n_threads)
+            done += spans[-1][1] - spans[0][0]
+            if report is not None:
+                report(spans[-1][1] - spans[0][0])

@@ -7,10 +7,9 @@ import numpy as np
 from .. import persistence as files
 from .._forest import require
 from ._base import VECTORS
-from ._class_model import learn_vectors
 from ._hash_kernels import score_classes
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts, WeighedTexts
-from ._labelled import Labelled
+from ._labelled import Labelled, learn_vectors
 from ._skipgram import FeatureVectors
 
 _N_ROWS, _N_COMPONENTS = (4_000, 18_000), 128

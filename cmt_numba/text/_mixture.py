@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from ._class_model import log_softmax
+from ._labelled import log_softmax
 
 FIRST_WEIGHTS = {"sums": 12.0, "vectors": 0.5, "dense": 4.0}
 """Weights that turn scores into logits, before any evidence."""

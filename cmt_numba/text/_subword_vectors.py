@@ -110,27 +110,17 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     _model: WordModel = field(init=False)
 
     def fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Learn vectors from texts. Earlier texts are forgotten.
+        """Learn vectors from sentences or other short texts. Earlier texts are forgotten.
 
-        Parameters
-        ----------
-        texts : iterable of str
-            Sentences or other short texts. They are read once and take 4 bytes per word.
-        y
-            Ignored.
+        The texts are read once and take 4 bytes per word.
         """
         self._check_parameters()
         return self._learn(WordModel(self), texts, falling=True)
 
     def partial_fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Learn from additional texts. Words get a vector once they have occurred ``min_count`` times in all calls.
+        """Learn from additional texts, which must fit into memory.
 
-        Parameters
-        ----------
-        texts : iterable of str
-            Sentences or other short texts. They must fit into memory.
-        y
-            Ignored.
+        Words get a vector once they have occurred ``min_count`` times in all calls.
         """
         self._check_parameters()
         model = WordModel(self) if not hasattr(self, "_model") else self._model.copy()
@@ -168,30 +158,18 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return word in self._fitted().vocabulary.id_of
 
     def word_vectors(self, words: Iterable[str]) -> np.ndarray:
-        """Return the vectors of words. An unknown word gets the mean of its known n-grams.
+        """Return the vectors of words: float32, shape (n, n_components).
 
-        Parameters
-        ----------
-        words : iterable of str
-            Words, in lower case if ``lowercase`` is true.
-
-        Returns
-        -------
-        ndarray of float32, shape (n, n_components)
-            A row for each word; zeros for an unknown word without known n-grams.
+        Words must be in lower case if ``lowercase`` is true. An unknown word gets the mean of its known n-grams, or
+        zeros if it has none.
         """
         model = self._fitted()
         return model.vectors_of(check_texts("words", words, or_none=True))
 
     def nearest_words(self, word: str | Any, k: int = 10) -> list[tuple[str, float]]:
-        """Return the words whose vectors have the largest cosine with a word or vector, and these cosines.
+        """Return the ``k`` words whose vectors have the largest cosine with a word or vector, and these cosines.
 
-        Parameters
-        ----------
-        word : str or array-like, shape (n_components,)
-            A known or unknown word, or a vector. The word itself is excluded from the result.
-        k : int, default 10
-            Number of words.
+        The word may be unknown, and is itself excluded from the result.
         """
         if isinstance(word, str):
             return self._near(self.word_vectors([word])[0], k, {word})
@@ -233,13 +211,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     # Texts
 
     def transform(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the vectors of texts.
-
-        Returns
-        -------
-        ndarray of float32, shape (n, n_components)
-            A row for each text; zeros if no word of the text has a vector.
-        """
+        """Return the vectors of texts: float32, shape (n, n_components); zeros if no word of the text has a vector."""
         model = self._fitted()
         pooled = model.pooled(self._words_of_all(texts), self.pooling)
         if self.pooling == "sif" and model.common is not None:
@@ -279,8 +251,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
 
 def _escaped(word: str) -> str:
     """Escape white space, control characters and backslashes."""
-    return "".join(one if one.isprintable() and one not in " \\" else _escape(one) for one in word)
-
-
-def _escape(character: str) -> str:
-    return "\\x20" if character == " " else character.encode("unicode_escape").decode("ascii")
+    escaped = "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in word.replace("\\", "\\\\")
+    )
+    return escaped.replace(" ", "\\x20")

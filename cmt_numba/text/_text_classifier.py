@@ -18,9 +18,9 @@ from ..estimators import check_targets, check_unmixed, in_one_type
 from ..journal import InFolder
 from ..persistence import FieldTable, OptionalField, OptionsField, PartField, pack_contents, unpack_contents
 from ._base import SavableText, check_texts
-from ._class_model import log_softmax
 from ._encoders import Encoder, check_encoder
 from ._hashing import features_of, words_of
+from ._labelled import log_softmax
 from ._stored_texts import MOST_IMPORTANT, StoredTexts, check_ids
 from ._text_folder import TextFolder
 from ._text_model import TextModel
@@ -195,12 +195,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     def relabel(self, ids: Any, labels: Any) -> Self:
         """Change the classes of stored texts in one step. Classes that have no texts left are forgotten.
 
-        Parameters
-        ----------
-        ids : str, int or iterable of str or int
-            The ids of stored texts, which keep their ids.
-        labels : array-like, shape (n,)
-            The new class of each text, which may be a new class.
+        Texts keep their ids. ``labels`` has the class of each text, which may be a new class.
         """
         check_is_fitted(self, "classes_")
         listed = check_ids(ids)
@@ -219,16 +214,11 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         self._swap_in(model.learned_again(stored, y, positions))
 
     def remove(self, ids: Any) -> Self:
-        """Forget texts, and classes that have no texts left.
+        """Forget texts by their ids, and classes that have no texts left.
 
         The texts and their contributions to class sums are deleted immediately. Corrections and learned vectors retain
         traces until all texts are learned again: by ``calibrate()``, or once more than a fifth of the texts have been
         removed.
-
-        Parameters
-        ----------
-        ids : str, int or iterable of str or int
-            The ids of stored texts.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove", {"ids": _objects(check_ids(ids))})
@@ -251,13 +241,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         self._swap_in(model.learned_again(stored, model.names[stored.labels], np.empty(0, np.int64)))
 
     def remove_classes(self, labels: Any) -> Self:
-        """Forget classes and their texts.
-
-        Parameters
-        ----------
-        labels : array-like, shape (n,)
-            Elements of ``classes_``, but not all of them.
-        """
+        """Forget classes, but not all of ``classes_``, and their texts."""
         check_is_fitted(self, "classes_")
         return self._change("remove_classes", {"labels": np.ravel(checks.label_array("labels", labels))})
 
@@ -349,12 +333,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Return the class probabilities of each text, given that it belongs to one of the classes.
 
-        :meth:`predict` and :meth:`top_classes` also allow for texts of no known class.
-
-        Returns
-        -------
-        ndarray of float64, shape (n_texts, n_classes)
-            Columns correspond to ``classes_``.
+        The result is float64 of shape (n_texts, n_classes); columns correspond to ``classes_``. :meth:`predict` and
+        :meth:`top_classes` also allow for texts of no known class.
         """
         model, (hashed, vectors) = self._fitted(), self._read(texts)
         return model.probabilities(model.logits(hashed, vectors))
@@ -362,22 +342,10 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     @keeps_interpreter
     @reads
     def top_classes(self, texts: Iterable[str], k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` most probable classes of each text.
+        """Return the places in ``classes_`` of the ``k`` most probable classes of each text, and their probabilities.
 
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts.
-        k : int, default 5
-            Number of classes to return. If ``k`` exceeds the number of classes, all classes are returned.
-
-        Returns
-        -------
-        classes : ndarray of int64, shape (n_texts, k)
-            Positions in ``classes_``, best first.
-        probabilities : ndarray of float64, shape (n_texts, k)
-            The probability of each class in ``classes``. The probabilities of all classes sum to less than 1 if the
-            text may belong to none of them.
+        Both have shape (n_texts, k), best first, int64 and float64. If ``k`` exceeds the number of classes, all classes
+        are returned. Their probabilities sum to less than 1 if the text may belong to none of them.
         """
         return self._best(texts, checks.check_integer("k", k, 1))
 
@@ -455,21 +423,9 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
 
     @reads
     def explain(self, texts: Iterable[str], n_words: int = 5) -> list[TextExplanation]:
-        """Explain the predicted class of each text by the words of the text.
+        """Explain the predicted class of each text by up to ``n_words`` words of the text.
 
         Each of the first 200 distinct words is left out in turn to measure its effect.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts.
-        n_words : int, default 5
-            Maximum number of words in an explanation.
-
-        Returns
-        -------
-        list of TextExplanation
-            One explanation for each text.
         """
         n_words = checks.check_integer("n_words", n_words, 0)
         return [self._explained(text, n_words) for text in check_texts("texts", texts)]

@@ -380,7 +380,7 @@ def test_bad_input_changes_nothing(learned: Reranker):
         ({"rewards": rewards[:, :2]}, ValueError, "rewards must have shape"),
         ({"rewards": rewards + 0.5}, ValueError, "rewards must be between 0 and 1"),
         ({"rewards": rewards * np.nan}, ValueError, "at least one number that is not NaN"),
-        ({"rewards": [["a"] * 3] * 2}, TypeError, "rewards must be numbers"),
+        ({"rewards": [["a"] * 3] * 2}, TypeError, "rewards must be real numbers"),
         ({"weights": [1.0]}, ValueError, "weights must have one entry for each"),
         ({"weights": [1.0, -1.0]}, ValueError, "weights must be between 0"),
     ):

@@ -275,7 +275,7 @@ def test_vectors_that_diverge_are_refused(monkeypatch: pytest.MonkeyPatch):
 
     classifier = FastTextClassifier(2, max_n=0, random_state=0).fit(["a", "b"], [0, 1])
     before = classifier.predict_proba(["a"])
-    monkeypatch.setattr("cmt_numba.text._class_model.learn_labelled", diverge)
+    monkeypatch.setattr("cmt_numba.text._labelled.learn_labelled", diverge)
     with pytest.raises(ValueError, match=r"diverged with learning_rate=0\.2: use"):
         classifier.fit(["a", "b"], [0, 1])
     np.testing.assert_array_equal(classifier.predict_proba(["a"]), before)
