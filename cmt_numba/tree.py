@@ -424,18 +424,9 @@ class ContextualMemoryTree:
     @keeps_interpreter
     @changes
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
-        """Replace the keys of memories, and move them to the leaves of their new keys. Ids do not change.
+        """Replace the keys of memories, and move them to the leaves of their new keys ``X``. Ids do not change.
 
         In every tree, this is REMOVE followed by INSERT (Algorithms 6 and 4).
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Distinct ids of stored memories.
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            The new key of each memory.
-        progress : bool, default False
-            Show a progress bar.
 
         Raises
         ------
@@ -455,6 +446,8 @@ class ContextualMemoryTree:
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
         """Rebuild the trees from the root down around groups of memories, such as classes.
 
+        ``groups[i]`` is the group of memory ``ids[i]``. Every other memory is a group of its own.
+
         At each node, balanced 2-means over the mean keys of the groups divides the memories into halves, a router
         learns to separate the halves, and each memory follows the router (as in label trees: Prabhu et al., 2018,
         Parabel; Yu et al., 2022, XR-Linear). A group is divided only if it is alone in a node or if the router makes a
@@ -463,15 +456,6 @@ class ContextualMemoryTree:
         Keys, ids, the scorer and the links do not change. Queries use the old trees until all new trees are complete,
         and an interrupt keeps the old trees. Rebuilding takes about as much time as inserting all memories. It needs
         memory for a second set of trees and, if keys are sparse, for a copy of all keys.
-
-        Parameters
-        ----------
-        ids : array-like of int, shape (n,)
-            Distinct ids of stored memories. Every other memory is a group of its own.
-        groups : array-like of int, shape (n,)
-            The group of each memory, for example its class.
-        progress : bool, default False
-            Show a progress bar.
         """
         ids = checks.check_ids(ids)
         engine.rebuild_trees(self._forest, ids, checks.check_groups(groups, ids.size), progress)

@@ -508,12 +508,7 @@ class ShardedStore:
     def remove_shard(self, name: str | None = None) -> str:
         """Move the memories of a shard to the other shards, stop the shard, and return its name.
 
-        The store can be used during the move. See :meth:`add_shard` for other errors.
-
-        Parameters
-        ----------
-        name : str, optional
-            The name of the shard (default: the last shard).
+        By default, the last shard is removed. The store can be used during the move. See :meth:`add_shard` for errors.
         """
         return resizing.remove_shard(self._own_cluster(), name)
 

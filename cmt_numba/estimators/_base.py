@@ -256,26 +256,14 @@ class MemoryEstimator(Lockable, InFolder, checks.Constrained, BaseEstimator):
 
         An existing file is replaced atomically. The file is written only if :meth:`load` can read it back. See
         :mod:`cmt_numba.persistence` for the format.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
         """
         write_object(path, self._contents, partial(estimator_of, type(self), thorough=True))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Read an estimator from a file written by :meth:`save`.
+        """Read an estimator from a file written by :meth:`save`. It behaves exactly like the saved one.
 
-        The estimator behaves exactly like the saved one.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-        mmap : bool, default False
-            Whether to memory-map the file, as in :meth:`ContextualMemoryTree.load`. Use it only for trusted files.
+        With ``mmap``, map the file, as :meth:`ContextualMemoryTree.load` does. Map only files that you trust.
         """
         contents = read_object(path, (cls._kind,), mmap=mmap)
         with refusing(path):

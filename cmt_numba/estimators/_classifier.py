@@ -458,21 +458,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` best classes of each row by the head's scores, regardless of ``method``.
+        """Return the positions in ``classes_`` and the scores of the ``k`` best classes of each row.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        k : int, default 5
-            Number of classes, at most ``max(1000000, len(classes_))``.
-
-        Returns
-        -------
-        classes : ndarray of int64, shape (n, k)
-            Positions in ``classes_``, best first; -1 if there are fewer candidates.
-        scores : ndarray of float32, shape (n, k)
-            Scores of these classes; minus infinity for a missing class.
+        Classes are ranked by the head's scores, regardless of ``method``, best first. Both arrays, int64 and float32,
+        have shape (n, k). If there are fewer candidates, they are padded with -1 and minus infinity.
         """
         rows, lengths = self._checked(X)
         labels, scores, *_ = self._model.best_labels(rows, lengths, check_wanted("k", k, self.classes_.size), self)

@@ -181,21 +181,10 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` labels with the highest scores for each row.
+        """Return the columns and the scores of the ``k`` labels with the highest scores for each row, best first.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        k : int, default 5
-            Number of labels, at most ``max(1000000, n_labels_)``.
-
-        Returns
-        -------
-        labels : ndarray of int64, shape (n, k)
-            Columns, best first; -1 if there are fewer candidates.
-        decisions : ndarray of float32, shape (n, k)
-            Scores of these labels, positive if the row should have the label; minus infinity for a missing label.
+        Both arrays, int64 and float32, have shape (n, k). If there are fewer candidates, they are padded with -1 and
+        minus infinity. A score is positive if the row should have the label.
         """
         rows = self._checked(X)
         k, model = check_wanted("k", k, self.classes_.size), self._model

@@ -187,15 +187,7 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def replace(self, ids: Any, X: Any) -> Self:
-        """Replace the keys of memories, in a search by key. Ids and values do not change.
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Distinct ids of stored memories.
-        X : array-like or sparse matrix, shape (n, n_features)
-            The new keys.
-        """
+        """Replace the keys of memories by their distinct ids, in a search by key. Ids and values do not change."""
         rows = self._checked(X)
         if self.search_ == "value":
             raise ValueError('keys are not stored with search="value": pass search="key" and fit again to replace keys')
@@ -205,16 +197,10 @@ class CMTRetriever(MemoryEstimator):
 
     @changes_model
     def set_values(self, ids: Any, y: Any) -> Self:
-        """Replace the values of memories.
+        """Replace the values of memories by their distinct ids.
 
-        Ids, keys, and weights learned from the old values do not change.
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Distinct ids of stored memories.
-        y : array-like, sparse matrix or sequence
-            The new values, of the same type and width as the stored values.
+        Ids, keys, and weights learned from the old values do not change. The new values ``y`` must have the type and
+        width of the stored values.
         """
         check_is_fitted(self)
         ids = checks.check_ids(ids)
@@ -264,15 +250,7 @@ class CMTRetriever(MemoryEstimator):
 
     @reads
     def explain(self, X: Any, k: int = 5) -> list[ExplainedResult]:
-        """Explain the best ``k`` results of one query by the parts of their scores.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (1, n_features) or (n_features,)
-            The query.
-        k : int, default 5
-            Number of memories.
-        """
+        """Explain the best ``k`` results of one query by the parts of their scores."""
         rows = self._checked(np.atleast_2d(X) if isinstance(X, np.ndarray | list) else X)
         if rows.n_rows != 1:
             raise ValueError(f"explain takes a single query, got {rows.n_rows} rows")

@@ -134,16 +134,9 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
     # Learning
 
     def fit(self, targets: Any, queries: Any, answers: Any) -> Self:
-        """Learn costs from queries and their targets. Earlier costs are discarded.
+        """Learn costs from queries, which are noisy versions of targets. Earlier costs are discarded.
 
-        Parameters
-        ----------
-        targets : list of sequences
-            All targets, at least two.
-        queries : list of sequences, length n
-            Noisy versions of targets.
-        answers : array-like of int, shape (n,)
-            The position in ``targets`` of each query's target.
+        ``answers[i]`` is the position in ``targets`` of the target of query ``i``. There must be at least two targets.
         """
         target_list, query_list = check_sequences("targets", targets), check_sequences("queries", queries)
         alphabet = self._new_alphabet() or Alphabet.of(target_list, query_list)

@@ -17,17 +17,8 @@ NOTE_SYMBOLS = tuple((interval, ratio) for interval in range(-_WIDEST, _WIDEST +
 def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
     """Reduce a text to the letters of an alphabet.
 
-    Letters outside the alphabet are replaced by the lower-case or unaccented form of the letter, if the
-    alphabet contains this form.
-
-    Parameters
-    ----------
-    text : str
-        The text.
-    alphabet : str
-        The letters to keep.
-    unknown : str, default ""
-        Replacement for all other letters: a letter of the alphabet, or the empty string.
+    Letters outside the alphabet are replaced by the lower-case or unaccented form of the letter, if the alphabet
+    contains this form, and otherwise by ``unknown``: a letter of the alphabet, or the empty string.
 
     Examples
     --------
@@ -81,17 +72,10 @@ def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
 
 
 def encode_frames(frames: Any, n_bins: int, low: float, high: float) -> list[int] | list[tuple[int, ...]]:
-    """Encode real values as bins from 0 to ``n_bins - 1``.
+    """Encode real values, one or more for each time step, as bins from 0 to ``n_bins - 1``.
 
-    Parameters
-    ----------
-    frames : array-like of shape (n,) or (n, n_features)
-        One or more values for each time step.
-    n_bins : int
-        Number of bins of equal width, at least 2. An alphabet of all bins has ``n_bins ** n_features`` symbols, and
-        alphabets have at most 4,096.
-    low, high : float
-        Range of the bins. Values outside this range are in the first or last bin.
+    Bins have equal width. Values outside the range from ``low`` to ``high`` are in the first or last bin. An alphabet
+    of all bins has ``n_bins ** n_features`` symbols, and alphabets have at most 4,096.
 
     Examples
     --------

@@ -199,19 +199,11 @@ class SequenceMemory(files.Saved, checks.Constrained):
             self._forms, self._owners, self._blocks = self._forms.taken(kept), self._owners[kept], None
 
     def feedback(self, X: Any, ids: Any, rewards: Any) -> None:
-        """Learn from the rewards of sequences that were returned for queries.
+        """Learn from the rewards, in [0, 1], of sequences that were returned for queries.
 
-        A query with a reward of at least 0.5 becomes an additional form of the sequence, and is removed together with
-        the sequence. If an index of n-grams finds the candidates, it learns from the rewards too.
-
-        Parameters
-        ----------
-        X : list of sequences
-            Queries.
-        ids : array-like of int, shape (n,) or (n, k)
-            Ids of the returned sequences, padded with -1.
-        rewards : array-like, same shape
-            Rewards in [0, 1].
+        ``ids``, of shape (n,) or (n, k) and padded with -1, and ``rewards`` have the same shape. A query with a reward
+        of at least 0.5 becomes an additional form of the sequence, and is removed together with the sequence. If an
+        index of n-grams finds the candidates, it learns from the rewards too.
         """
         queries = self._encoded("X", X)
         shown = checks.check_memory_ids(np.ravel(ids), np.size(ids))

@@ -179,18 +179,12 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return self._near(vector, k, set())
 
     def analogies(self, a: str, b: str, c: str, k: int = 10, *, method: str = "add") -> list[tuple[str, float]]:
-        """Return the words that relate to ``c`` as ``b`` relates to ``a``, and their scores, best first.
+        """Return the ``k`` words that relate to ``c`` as ``b`` relates to ``a``, and their scores, best first.
 
-        Parameters
-        ----------
-        a, b, c : str
-            Words. They are excluded from the result.
-        k : int, default 10
-            Number of words.
-        method : {"add", "mul"}, default "add"
-            "add" scores a word by its cosine with ``b - a + c``. "mul" multiplies its cosines with ``b`` and ``c``, and
-            divides by its cosine with ``a``, after shifting all cosines to [0, 1] (Levy and Goldberg, Linguistic
-            regularities in sparse and explicit word representations, 2014). All vectors are scaled to length 1 first.
+        The three words are excluded from the result. With ``method="add"``, the score of a word is its cosine with
+        ``b - a + c``. "mul" multiplies its cosines with ``b`` and ``c``, and divides by its cosine with ``a``, after
+        shifting all cosines to [0, 1] (Levy and Goldberg, Linguistic regularities in sparse and explicit word
+        representations, 2014). All vectors are scaled to length 1 first.
         """
         checks.OneOf(("add", "mul")).check("method", method)
         vectors = unit(self.word_vectors([a, b, c]))

@@ -295,7 +295,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     @keeps_interpreter
     @reads
     def predict(self, texts: Iterable[str], reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
-        """Return the class of each text.
+        """Return the class of each text, or ``reject_label`` for rejected texts.
 
         Parameters
         ----------
@@ -306,11 +306,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             for texts of no known class, even if only one class is known.
         reject_label : object, optional
             The label of rejected texts, which must not be a class. By default "" if classes are strings, otherwise -1.
-
-        Returns
-        -------
-        ndarray, shape (n_texts,)
-            One of ``classes_`` for each text, or ``reject_label``.
         """
         model = self._fitted()
         if reject_below is None:
@@ -362,26 +357,11 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
 
     @reads
     def kneighbors(self, texts: Iterable[str], n_neighbors: int = 5, return_distance: bool = True) -> Any:
-        """Return the most similar stored texts of each text.
+        """Return the most similar stored texts of each text: their distances, if ``return_distance``, and their ids.
 
-        The similarity of two texts is the cosine of their weighted features or, with an encoder, the mean of this
-        cosine and the cosine of their vectors.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts.
-        n_neighbors : int, default 5
-            Number of stored texts to return for each text; at most ``n_texts_`` are returned.
-        return_distance : bool, default True
-            Whether to return the distances as well.
-
-        Returns
-        -------
-        neigh_dist : ndarray of float64, shape (n_texts, n_neighbors)
-            Distances, 1 minus the similarity, nearest first. Only with ``return_distance``.
-        neigh_ind : ndarray of object, shape (n_texts, n_neighbors)
-            Ids of the stored texts.
+        Both arrays have shape (n_texts, n_neighbors), nearest first. The similarity of two texts is the cosine of their
+        weighted features or, with an encoder, the mean of this cosine and the cosine of their vectors. The distance is
+        1 minus the similarity.
         """
         k = checks.check_integer("n_neighbors", n_neighbors, 1)
         (hashed, vectors), stored = self._read(texts), self._fitted().stored
@@ -397,22 +377,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
 
     @reads
     def sample(self, label: Any, n: int = 5, seed: int = 0) -> list[tuple[Any, str]]:
-        """Return random stored texts of a class.
-
-        Parameters
-        ----------
-        label : object
-            One of ``classes_``.
-        n : int, default 5
-            Number of texts. If the class has fewer texts, all are returned.
-        seed : int, default 0
-            Random seed.
-
-        Returns
-        -------
-        list of tuple
-            The id and the text of each stored text.
-        """
+        """Return the ids and the texts of ``n`` random stored texts of a class, or of all if it has fewer."""
         n, model = checks.check_integer("n", n, 1), self._fitted()
         position = np.flatnonzero(model.classes == label)
         if position.size == 0:
