@@ -86,27 +86,12 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
 
 
 def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) -> float:
-    """Return the normalised discounted cumulative gain of the first ``k`` labels of a ranking.
+    """Return the normalised discounted cumulative gain of the first ``k`` labels of a ranking, in [0, 1].
 
-    A correct label at rank ``i = 1, 2, ...`` has the gain ``1 / log2(i + 1)``.
-
-    Parameters
-    ----------
-    Y : array-like or sparse matrix, shape (n, n_labels)
-        Indicator matrix of the true labels. Nonzero entries are labels.
-    ranked : array-like of int, shape (n, at least k)
-        Labels (columns of ``Y``) for each row, best first, padded with -1.
-    k : int
-        Number of labels of each row to evaluate, at most 1,000,000.
-    inverse_propensities : array-like, shape (n_labels,), optional
-        The weight of each label, see :func:`inverse_propensities`. The result is then the propensity-scored gain of
-        Jain et al. (2016): the total gain of all rows, divided by that of the best possible rankings.
-
-    Returns
-    -------
-    float
-        The mean of the rows' gains, each divided by the gain of the row's best possible ranking, in [0, 1]. A row
-        without labels counts as 0.
+    A correct label at rank ``i = 1, 2, ...`` has the gain ``1 / log2(i + 1)``. The result is the mean of the rows'
+    gains, each divided by the gain of the row's best possible ranking. A row without labels counts as 0. The arguments
+    are those of :func:`precision_at`. With ``inverse_propensities``, the result is the propensity-scored gain of Jain
+    et al. (2016): the total gain of all rows, divided by that of the best possible rankings.
     """
     discounts = 1.0 / np.log2(np.arange(2, check_wanted("k", k, 0) + 2))
     return _gain_at(Y, ranked, discounts, inverse_propensities, by_row=True)
@@ -129,12 +114,8 @@ def inverse_propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
 def recall_at(found: Any, exact: Any, k: int) -> float:
     """Return the recall: the fraction of the exact best ``k`` memories that were found.
 
-    Parameters
-    ----------
-    found, exact : array-like of int, shape (n, at least k)
-        Ids for each row from the evaluated search and from an exact search, best first, padded with -1.
-    k : int
-        Number of ids of each row to evaluate, at most 1,000,000.
+    ``found`` and ``exact`` are the ids for each row from the evaluated search and from an exact search, best first,
+    padded with -1.
     """
     k = check_wanted("k", k, 0)
     found, exact = _first_columns("found", found, k), _first_columns("exact", exact, k)

@@ -485,18 +485,11 @@ class ContextualMemoryTree:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Load a tree from a file that :meth:`save` has written.
+        """Load a tree from a file that :meth:`save` has written. It gives the same results as the saved tree.
 
-        The loaded tree gives the same results as the saved tree for the same calls.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-        mmap : bool, default False
-            Map the file into memory instead of reading it. This takes milliseconds regardless of the file's size, and
-            processes that map the same file share its memory. Changes to the tree never reach the file. Only the header
-            is checked for damage: map only files that you trust, and do not modify them in place.
+        With ``mmap``, the file is mapped into memory instead of read. This takes milliseconds regardless of the file's
+        size, and processes that map the same file share its memory. Changes to the tree never reach the file. Only the
+        header is checked for damage: map only files that you trust, and do not modify them in place.
         """
         contents = read_object(path, (KIND,), mmap=mmap)
         with refusing(path):

@@ -98,14 +98,10 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
 
     @journaled
     def add_actions(self, actions: Any, features: Any = None) -> Self:
-        """Add actions. By default, ``act`` chooses among all actions that were added.
+        """Add distinct new actions. By default, ``act`` chooses among all actions that were added.
 
-        Parameters
-        ----------
-        actions : int or array-like of int, shape (k,)
-            Distinct new actions, as non-negative integers.
-        features : array-like, shape (k, n_action_features), optional
-            Features of each action, for policies that use them. Either all actions have features or none has.
+        ``features``, of shape (k, n_action_features), are for policies that use them. Either all actions have features
+        or none has.
         """
         new = self._new(actions)
         self._enter(new, self._checked_features(features, new.size))

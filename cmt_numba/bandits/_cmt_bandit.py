@@ -163,16 +163,11 @@ class CMTBandit(Policy):
 
     @journaled
     def add_actions(self, actions: Any, keys: Any = None) -> Self:
-        """Add actions, with or without keys.
+        """Add distinct new actions, with or without a key for each.
 
-        Parameters
-        ----------
-        actions : int or array-like of int, shape (k,)
-            Distinct new actions, as non-negative integers.
-        keys : array-like or sparse matrix, shape (k, n_features), optional
-            The key of each action. If keys and contexts have the same features, an action is proposed in contexts that
-            are similar to its key, and rewards that were learned before the first key are not used any more. Otherwise
-            a map that is learned from rewards relates contexts to keys.
+        If keys and contexts have the same features, an action is proposed in contexts that are similar to its key, and
+        rewards that were learned before the first key are not used any more. Otherwise a map that is learned from
+        rewards relates contexts to keys.
         """
         new = self._new(actions)
         if keys is not None:
@@ -451,20 +446,10 @@ class CMTBandit(Policy):
     @keeps_interpreter
     @journaled
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
-        """Learn the rewards of actions chosen by another policy, for example from a log.
+        """Learn the rewards, in [0, 1], of actions chosen by another policy, for example from a log.
 
-        For decisions of this bandit, call :meth:`reward` instead.
-
-        Parameters
-        ----------
-        contexts : array-like or sparse matrix, shape (n, n_features)
-            Contexts.
-        actions : array-like of int, shape (n,)
-            The action chosen in each context. Unknown actions are added, without keys.
-        rewards : array-like, shape (n,)
-            The reward of each action, in [0, 1].
-        propensities : array-like, shape (n,), optional
-            The probability of each choice. Propensities are validated but have no effect.
+        For decisions of this bandit, call :meth:`reward` instead. Unknown actions are added, without keys. Propensities
+        are validated but have no effect.
         """
         rows = self._rows(contexts)
         chosen = check_actions(np.atleast_1d(actions), rows.n_rows)

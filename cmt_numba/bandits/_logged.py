@@ -137,15 +137,10 @@ class ArgmaxRegressor(Saved, Constrained):
         self._model: LogModel | None = None
 
     def fit(self, log: Log, propensities: Any = None) -> Self:
-        """Train the policy on a log.
+        """Train the policy on a log with dense or sparse contexts.
 
-        Parameters
-        ----------
-        log : Log
-            A log with dense or sparse contexts.
-        propensities : array-like, shape (n,), optional
-            Propensities to use instead of those in the log, for example from
-            :func:`~cmt_numba.bandits.evaluation.estimate_propensities`.
+        ``propensities`` are used instead of those in the log. They may be estimates, for example from
+        :func:`~cmt_numba.bandits.evaluation.estimate_propensities`.
         """
         given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
         if log.contexts is None or given is None:

@@ -545,12 +545,8 @@ class ShardedStore:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the store to a folder with a file for each shard, from which :meth:`load` loads it.
 
-        A concurrent change may be included for some shards and missing for others.
-
-        Parameters
-        ----------
-        path : path-like
-            An empty or missing folder. All shards must find it under this path.
+        All shards must find the folder, which must be empty or missing, under this path. A concurrent change may be
+        included for some shards and missing for others.
 
         Raises
         ------

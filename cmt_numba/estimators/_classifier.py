@@ -479,20 +479,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the score of each class for each row.
+        """Return the score of each class for each row: float64, shape (n, n_classes), or (n,) if there are two classes.
 
-        :meth:`predict` returns the class with the highest score.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, n_classes), or (n,) if there are two classes
-            Scores of the head, or votes if neighbors decide. Classes that are not candidates get 1 less than the lowest
-            score of a candidate. With two classes, the second score minus the first.
+        Scores are those of the head, or votes if neighbors decide; :meth:`predict` returns the class with the highest
+        one. Classes that are not candidates get 1 less than the lowest score of a candidate. With two classes, the
+        result is the second score minus the first.
         """
         X = self._checked_matrix(X)
         if self._votes_decide():
@@ -506,22 +497,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class for each row.
+        """Return the probability of each class for each row: float64, shape (n, n_classes). Rows sum to 1.
 
         With ``method="head"``, probabilities are the softmax of the candidates' scores times a learned factor
         (temperature scaling; Guo et al., 2017). The first call learns the factor as :meth:`calibrate` does, if examples
         are stored and some class has more than one example. If neighbors decide, probabilities are fractions of the
         votes. Classes that are not candidates have probability 0.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, n_classes)
-            Rows sum to 1.
         """
         X = self._checked_matrix(X)
         if self._votes_decide():

@@ -170,14 +170,9 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def remove(self, ids: Any) -> Self:
-        """Remove memories with all their keys and values.
+        """Remove memories by their distinct ids, with all their keys and values.
 
-        Their ids are never reused. Weights learned from the memories do not change.
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Distinct ids of stored memories.
+        Ids are never reused. Weights learned from the memories do not change.
         """
         check_is_fitted(self)
         ids = checks.check_ids(ids)
@@ -222,20 +217,10 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @reads
     def query(self, X: Any, k: int = 1) -> Hits:
-        """Return the best memories for each row.
+        """Return the ids and scores of the ``k`` best memories for each row, with an id of -1 for a missing memory.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        k : int, default 1
-            Number of memories, at most ``max(1000000, n_memories_)``.
-
-        Returns
-        -------
-        Hits
-            Ids (-1 for a missing memory) and scores. A search by value scores memories by expected reward, and returns
-            only one of several memories with equal values.
+        A search by value scores memories by expected reward, and returns only one of several memories with equal
+        values.
         """
         return self._best(self._checked(X), checks.check_wanted("k", k, self.n_memories_))
 
@@ -308,20 +293,10 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @reads
     def reward(self, X: Any, y: Any) -> np.ndarray:
-        """Return the reward of the best memory for each row, given the correct values.
+        """Return the reward of the best memory for each row, given the correct values ``y``: float64, shape (n,).
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        y : array-like, sparse matrix or sequence
-            The correct value of each row.
-
-        Returns
-        -------
-        ndarray of float64, shape (n,)
-            The cosine of the retrieved and the correct value, or 0 if it is negative. For objects, 1 if the two are
-            equal, otherwise 0.
+        The reward is the cosine of the retrieved and the correct value, or 0 if it is negative. For objects, it is 1 if
+        the two are equal, otherwise 0.
         """
         found = self.predict(X)
         store = self._model.memories.values

@@ -202,16 +202,10 @@ def inverse_propensity(
 def self_normalized(
     rewards: Any, propensities: Any, target: Any, *, tau: float = 0.0, reward_range: tuple[float, float] | None = None
 ) -> Estimate:
-    """Estimate the value by self-normalised inverse propensity scoring.
+    """Estimate the value by self-normalised inverse propensity scoring, or as 0 if all weights are 0.
 
-    The estimate is 0 if all weights are 0.
-
-    Parameters
-    ----------
-    rewards, propensities, target, tau
-        As in :func:`inverse_propensity`.
-    reward_range : tuple of float, optional
-        The smallest and largest possible rewards, required for "betting" and "bernstein" intervals.
+    The arguments are those of :func:`inverse_propensity`. "betting" and "bernstein" intervals require ``reward_range``,
+    the smallest and largest possible rewards.
     """
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
@@ -283,12 +277,7 @@ def self_normalized_doubly_robust(
 ) -> Estimate:
     """Estimate the value by the doubly robust method, with weights divided by their mean.
 
-    Parameters
-    ----------
-    rewards, propensities, target, expected, expected_of_target, tau
-        As in :func:`doubly_robust`.
-    reward_range : tuple of float, optional
-        The smallest and largest possible rewards. Intervals are clipped to this range.
+    The arguments are those of :func:`doubly_robust`. Intervals are clipped to ``reward_range``.
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     its_range = None if reward_range is None else _checked_range(reward_range, rewards)
