@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse
 
 from .._change import share_rows
-from .._forest import NONE, require
+from .._forest import MOST_FEATURES, NONE, require
 from .._index import DenseIndex
 from .model import FeedbackModel
 from .parts import select_best
@@ -224,15 +224,23 @@ class LearnedSearch:
 
     # Files
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the persistent state."""
-        return self.model.arrays() | {"scale": self._scale}
+    @property
+    def form(self) -> tuple[int, bool]:
+        """The number of features of vectors, and whether they are sparse."""
+        return self.model.n_features, self.model.is_sparse
+
+    def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the persistent state: arrays, and the form of the vectors."""
+        n_features, is_sparse = self.form
+        return self.model.arrays() | {"scale": self._scale}, {"n_features": n_features, "is_sparse": is_sparse}
 
     @classmethod
-    def of_arrays(cls, n_features: int, is_sparse: bool, arrays: dict[str, np.ndarray]) -> Self:
+    def of_arrays(cls, arrays: dict[str, np.ndarray], form: dict[str, Any]) -> Self:
         """Return the state with these arrays. Raise InvariantError if they are invalid."""
         self, arrays = cls.__new__(cls), dict(arrays)
-        scale = arrays.pop("scale")
+        n_features, is_sparse, scale = form["n_features"], form["is_sparse"], arrays.pop("scale")
+        require(type(n_features) is int and 0 < n_features <= MOST_FEATURES, "n_features must be a positive integer")
+        require(type(is_sparse) is bool, "is_sparse must be true or false")
         require(scale.dtype == np.float64 and scale.shape == (1,) and bool(0 < scale[0] < np.inf), "scale must be > 0")
         self._scale = scale.copy()
         self.model = FeedbackModel.of_arrays(n_features, is_sparse, arrays)
@@ -240,7 +248,7 @@ class LearnedSearch:
 
     def copy(self) -> Self:
         """Return an independent copy."""
-        return self.of_arrays(self.model.n_features, self.model.is_sparse, self.arrays())
+        return self.of_arrays(*self.arrays())
 
 
 def _joined(n_shown: int, *parts: np.ndarray) -> np.ndarray:

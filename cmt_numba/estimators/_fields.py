@@ -1,6 +1,6 @@
 """Kinds of fields of estimators. A model lists its fields in a :class:`~cmt_numba.persistence.FieldTable`."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -34,38 +34,11 @@ class TreeField:
         return ContextualMemoryTree._made_of(files.as_mapping(name, field), own, thorough=thorough)
 
 
-class IndexField:
-    """An index of dense or sparse vectors."""
+INDEX = files.VariantField(dense=DenseIndex, sparse=SparseIndex)
+"""The kind of the field of an index of vectors."""
 
-    _kinds: ClassVar[dict[str, Any]] = {"dense": DenseIndex, "sparse": SparseIndex}
-
-    def put(self, name: str, value: Any, arrays: Arrays) -> Any:
-        own, facts = value.arrays()
-        arrays |= files.as_part(name, own)
-        return {"form": "sparse" if isinstance(value, SparseIndex) else "dense"} | facts
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        facts = files.as_mapping(name, field)
-        require(facts.get("form") in ("dense", "sparse"), f"{name} must be dense or sparse")
-        try:
-            return self._kinds[facts["form"]].of_arrays(files.of_part(name, arrays), facts)
-        except KeyError as error:
-            raise invariants.InvariantError(f"{name} lacks {error}") from error
-
-
-class LearnedField:
-    """What a search has learned from rewards."""
-
-    _of_model = files.FieldTable(n_features=files.NumberField(), is_sparse=files.FlagField())
-
-    def put(self, name: str, value: LearnedSearch, arrays: Arrays) -> Any:
-        arrays |= files.as_part(name, value.arrays())
-        return self._of_model.put(name, value.model, arrays)
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> LearnedSearch:
-        form = self._of_model.get(name, field, arrays, thorough=thorough)
-        return LearnedSearch.of_arrays(form["n_features"], form["is_sparse"], files.of_part(name, arrays))
-
+LEARNED = files.VariantField(learned=LearnedSearch)
+"""The kind of the field of what a search has learned from rewards."""
 
 FEATURE_WEIGHTS = files.TupleField(
     FeatureWeights,

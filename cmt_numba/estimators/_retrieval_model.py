@@ -27,7 +27,7 @@ from .._heads import (
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from .._validation import check_jobs
-from ._fields import ComponentsField, DistinctField, IndexField, LearnedField, MemoriesField
+from ._fields import INDEX, LEARNED, ComponentsField, DistinctField, MemoriesField
 from ._input import filled
 from ._memories import Memories
 from ._values import Components, DistinctVectors, ValueStore, digests_of
@@ -102,7 +102,7 @@ class RetrievalModel(files.WithFields):
     """The memories of a retriever, and the index that finds them."""
 
     FIELDS = files.FieldTable(
-        index=IndexField(),  # keys of memories, or distinct values, by their entries in the tables
+        index=INDEX,  # keys of memories, or distinct values, by their entries in the tables
         memories=MemoriesField(),  # tables of memories, keys and values
         orders=files.GeneratorField(),  # generator of the order in which rows are learned
         sparse=files.FlagField(),  # whether keys are sparse
@@ -110,7 +110,7 @@ class RetrievalModel(files.WithFields):
         by_value=files.OptionalField(files.PartField(ValueExpectation)),
         distinct=DistinctField(),  # numbers of the values in the index. Not used in a search by key.
         # what a search by key has learned from rewards; None if there were none
-        learned=files.OptionalField(LearnedField()),
+        learned=files.OptionalField(LEARNED),
     )
 
     def __init__(

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from .._forest import N_COUNTERS, arrays_of, numbers_of, put_together, require
-from ._columns import Arrays, column, document, of_part, read_array, read_column, read_document, take
+from .._forest import N_COUNTERS, InvariantError, arrays_of, numbers_of, put_together, require
+from ._columns import Arrays, as_part, column, document, of_part, read_array, read_column, read_document, take
+from ._container import Contents
 from ._states import check_at_rest
 
 MOST = 2**53  # largest integer of a field
@@ -42,6 +43,12 @@ class FieldTable:
 
     def __init__(self, **fields: Field) -> None:
         self._fields = {name.strip("_"): (name, field) for name, field in fields.items()}
+
+    def extended(self, **fields: Field) -> Self:
+        """Return the table of a subclass, which has more fields."""
+        table = type(self)(**fields)
+        table._fields = self._fields | table._fields
+        return table
 
     def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
         """Return the attributes of an object as JSON, and add their arrays to ``arrays``."""
@@ -92,6 +99,16 @@ class WithFields:
         vars(made).update(values)
         return made
 
+    def _contents(self) -> Contents:
+        """Return the contents for a file."""
+        arrays: Arrays = {}
+        return Contents(type(self).__name__, self.FIELDS.put("", self._packed(), arrays), arrays)
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        """Return the object with these contents."""
+        return cls._of_fields(cls.FIELDS.get("", contents.fields, contents.arrays, thorough=True))
+
 
 class PartField:
     """An object with fields of its own."""
@@ -104,6 +121,29 @@ class PartField:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
         return self._kind._of_fields(self._kind.FIELDS.get(name, field, arrays, thorough=thorough))
+
+
+class VariantField:
+    """An object of one of several classes, given by their names in files.
+
+    ``arrays`` of an object returns its arrays and facts that JSON can express. ``of_arrays`` of its class checks them.
+    """
+
+    def __init__(self, **kinds: Any) -> None:
+        self._kinds = kinds
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> Any:
+        own, facts = value.arrays()
+        arrays |= as_part(name, own)
+        return {"kind": next(own for own, kind in self._kinds.items() if type(value) is kind)} | facts
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        facts = as_mapping(name, field)
+        kind = NameField(*self._kinds).get(f"the kind of {name}", facts.get("kind"), arrays, thorough=thorough)
+        try:
+            return self._kinds[kind].of_arrays(of_part(name, arrays), facts)
+        except KeyError as error:
+            raise InvariantError(f"{name} lacks {error}") from error
 
 
 class OptionalField:
@@ -186,6 +226,17 @@ class ArrayField:
         return array
 
 
+class NamedArraysField:
+    """Arrays by their names, which the class checks."""
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
+        arrays |= as_part(name, value)
+        return {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Arrays:
+        return of_part(name, arrays)
+
+
 class SparseArrayField:
     """An array of at most ``most`` entries, few of them above 0."""
 
@@ -210,16 +261,20 @@ class SparseArrayField:
 
 
 class TupleField:
-    """A named tuple of type ``kind``, with a kind of field for each of its fields."""
+    """A named tuple of type ``kind``, with a kind of field for each of its fields. ``check`` refuses invalid values."""
 
-    def __init__(self, kind: Any, **fields: Field) -> None:
-        self._kind, self._table = kind, FieldTable(**fields)
+    def __init__(
+        self, kind: Any, check: Callable[[str, Any], object] = lambda name, value: None, /, **fields: Field
+    ) -> None:
+        self._kind, self._check, self._table = kind, check, FieldTable(**fields)
 
     def put(self, name: str, value: Any, arrays: Arrays) -> Any:
         return self._table.put(name, value, arrays)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        return self._kind(**self._table.get(name, field, arrays, thorough=thorough))
+        value = self._kind(**self._table.get(name, field, arrays, thorough=thorough))
+        self._check(name, value)
+        return value
 
 
 class DocumentField:
@@ -288,7 +343,7 @@ class LabelsField:
 class StructureField:
     """A named tuple of arrays whose contents the owner checks. ``trim`` drops spare capacity."""
 
-    def __init__(self, kind: Any, trim: Callable[[Any], Any]) -> None:
+    def __init__(self, kind: Any, trim: Callable[[Any], Any] = lambda value: value) -> None:
         self._kind, self._trim = kind, trim
 
     def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from .._forest import InvariantError
-from ._columns import Arrays
 from ._container import Contents, FileFormatError, file_to_write, read_contents, write_contents
 from ._fields import WithFields
 
@@ -74,16 +73,6 @@ class Saved(WithFields):
     @classmethod
     def _loaded(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
         return object_of((cls,), path, mmap=mmap)
-
-    def _contents(self) -> Contents:
-        """Return the contents for a file."""
-        arrays: Arrays = {}
-        return Contents(type(self).__name__, self.FIELDS.put("", self._packed(), arrays), arrays)
-
-    @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        """Return the object with these contents."""
-        return cls._of_fields(cls.FIELDS.get("", contents.fields, contents.arrays, thorough=True))
 
 
 def object_of(classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mmap: bool = False) -> S:

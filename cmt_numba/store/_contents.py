@@ -142,7 +142,7 @@ class StoreContents(DurableForm):
         if records is None or records.dtype != np.uint8 or records.ndim != 1:
             raise ValueError("the records are missing")
         self = cls.__new__(cls)
-        self._begin(StoreState.of_contents(contents.fields, arrays))
+        self._begin(StoreState._made_of(contents._replace(arrays=arrays)))
         self._database = MemoryDatabase(records.tobytes())
         self.records = Records(self._database)
         self.check(thorough=thorough)
@@ -479,11 +479,11 @@ class StoreContents(DurableForm):
 
     def contents(self) -> Contents:
         """Return the contents for a snapshot."""
-        return Contents(self.kind, *self.state.contents())
+        return self.state._contents()._replace(kind=self.kind)
 
     def made_of(self, contents: Contents, *, values: bool) -> StoreState:
         """Return the state in a snapshot."""
-        return StoreState.of_contents(contents.fields, contents.arrays)
+        return StoreState._made_of(contents)
 
     def fingerprint(self, made: StoreState | None = None) -> dict[str, int]:
         """Return the number of memories and the next id of a state."""

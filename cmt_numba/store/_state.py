@@ -3,18 +3,19 @@
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
 
 from .. import _index as dense_index
+from .. import persistence as files
 from .._feedback import LearnedSearch, WithOthers
-from .._forest import NONE, InvariantError, require
+from .._forest import NONE, require
 from .._sparse_index import SparseIndex
 from .._validation import OneOf, check_integer, check_seed
-from ..persistence import as_part, of_part, take
-from ._checks import check_metric, check_values
+from ._checks import METRICS, check_metric, check_values
 from ._eviction import POLICIES, EvictionOrder
 from ._text_index import TextIndex
 from ._text_search import WeighedWords
@@ -55,7 +56,7 @@ class AllowedMemories(NamedTuple):
     texts: Any
 
 
-class StoreState:
+class StoreState(files.WithFields):
     """The vectors and words of a store, the order of eviction, and what the store has learned.
 
     A memory has a vector, a text or both.
@@ -63,6 +64,23 @@ class StoreState:
     The methods below ``Operations`` are the operations that a journal records and repeats. They divide many rows into
     steps; for few rows, the caller must prevent reads.
     """
+
+    FIELDS = files.FieldTable(
+        options=files.TupleField(
+            StoreOptions,
+            metric=files.NameField(*METRICS),
+            max_items=files.OptionalField(files.NumberField(1)),
+            eviction=files.NameField(*POLICIES),
+            seed=files.NumberField(0, 2**32 - 1),
+        ),
+        index=files.OptionalField(files.VariantField(**KINDS)),
+        texts=files.PartField(TextIndex),
+        next_id=files.NumberField(),
+        feedback=files.OptionalField(files.VariantField(learned=LearnedSearch)),
+        text_feedback=files.OptionalField(files.VariantField(learned=LearnedSearch)),
+        part_weights=files.ArrayField(np.float64, n_axes=2),
+        eviction=files.NamedArraysField(),
+    )
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
@@ -316,54 +334,24 @@ class StoreState:
 
     # Files
 
-    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return the state as fields and arrays for a file."""
-        arrays, facts = self.eviction.arrays(), None
-        if self.index is not None:
-            own, facts = self.index.arrays()
-            arrays = arrays | as_part("index", own)
-        if self.feedback is not None:
-            arrays = arrays | as_part("feedback", self.feedback.arrays()) | {"part_weights": self.part_weights}
-        if self.text_feedback is not None:
-            arrays = arrays | as_part("text_feedback", self.text_feedback.arrays())
-        if self.texts.n_texts > 0:
-            arrays = arrays | as_part("texts", self.texts.arrays())
-        fields = {"options": self.options._asdict(), "form": self.form, "index": facts, "next_id": self.next_id}
-        return fields, arrays
+    def _packed(self) -> Any:
+        return SimpleNamespace(**vars(self) | {"eviction": self.eviction.arrays()})
 
     @classmethod
-    def of_contents(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
-        """Return the state with these contents. Raise InvariantError, TypeError or ValueError if they are invalid."""
-        given = take(fields, "options", dict)
-        if set(given) != set(StoreOptions._fields):
-            raise ValueError("its options must be " + ", ".join(StoreOptions._fields))
-        checked = StoreOptions.of(given)._replace(seed=check_integer("seed", given["seed"], 0, 2**32 - 1))
-        state = cls(checked)
-        form = take(fields, "form", str, type(None))
-        if form is not None:
-            if form not in KINDS:
-                raise ValueError(f"its vectors have the unknown form {form!r:.50}")
-            facts = take(fields, "index", dict)
-            try:
-                state.index = KINDS[form].of_arrays(of_part("index", arrays), facts)
-                if learned := of_part("feedback", arrays):
-                    state.feedback = LearnedSearch.of_arrays(state.index.n_features, form == "sparse", learned)
-                    state.part_weights = np.array(arrays["part_weights"])
-                    check_weights(state.part_weights)
-            except KeyError as error:
-                raise InvariantError(f"the index lacks {error}") from error
-            require(state.index.metric == checked.metric, "the index must have the metric of the store")
-        try:
-            if texts := of_part("texts", arrays):
-                state.texts = TextIndex.of_arrays(texts)
-            if learned := of_part("text_feedback", arrays):
-                state.text_feedback = LearnedSearch.of_arrays(N_WORDS, True, learned)
-        except KeyError as error:
-            raise InvariantError(f"the texts lack {error}") from error
-        state.next_id, ids = take(fields, "next_id", int), state.ids
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        state, evictions = cls(values["options"]), values.pop("eviction")
+        vars(state).update(values)
+        index, learned, by_words, ids = state.index, state.feedback, state.text_feedback, state.ids
+        require(index is None or index.metric == state.options.metric, "the index must have the metric of the store")
+        form = None if index is None else (index.n_features, state.form == "sparse")
+        require(learned is None or learned.form == form, "feedback must be for the vectors of the store")
+        require(by_words is None or by_words.form == (N_WORDS, True), "text_feedback must be for words")
+        check_weights(state.part_weights)
         state._n_memories = ids.size
         require(state.next_id > ids.max(initial=-1), "the next id must be above all others")
-        state.eviction.restore(arrays, ids)
+        are_plain = all(array.dtype == np.int64 and array.ndim == 1 for array in evictions.values())
+        require(are_plain, "arrays of eviction must be int64 with one dimension")
+        state.eviction.restore(evictions, ids)
         return state
 
 

@@ -8,6 +8,7 @@ and the mean length are those of the stored texts at the time of the query.
 import math
 from collections import Counter
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from .._change import share_rows
 from .._forest import NONE, require, resized
 from .._jit import held
+from ..persistence import ArrayField, FieldTable, WithFields
 from ._text_search import StoredWords, WeighedWords, WordPostings, score_texts, search_texts
 from ._words import check_words, words_of
 
@@ -51,8 +53,15 @@ class AllowedTexts(NamedTuple):
     mask: np.ndarray  # bool, one entry per slot
 
 
-class TextIndex:
+class TextIndex(WithFields):
     """An index of texts by id. The caller provides the lock: searches may run concurrently, changes may not."""
+
+    FIELDS = FieldTable(
+        offsets=ArrayField(np.int64),
+        words=ArrayField(np.int32),
+        counts=ArrayField(np.float32),
+        ids=ArrayField(np.int64),
+    )
 
     def __init__(self) -> None:
         self.n_texts = self._n_slots = self._n_gone = self._n_listed = 0
@@ -226,20 +235,14 @@ class TextIndex:
 
     # Files
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the persistent state."""
+    def _packed(self) -> Any:
         kept = np.flatnonzero(self._stored.ids[: self._n_slots] != NONE)
         X = self._words(kept)
-        arrays = {"offsets": X.indptr.astype(np.int64), "words": X.indices.astype(np.int32), "counts": X.data}
-        return arrays | {"ids": self._stored.ids[kept]}
+        return SimpleNamespace(offsets=X.indptr, words=X.indices, counts=X.data, ids=self._stored.ids[kept])
 
     @classmethod
-    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
-        """Return the index with this state. Raise InvariantError if the state is invalid."""
-        offsets, words, counts, ids = (arrays[name] for name in ("offsets", "words", "counts", "ids"))
-        dtypes = [array.dtype for array in (offsets, words, counts, ids)]
-        require(dtypes == [np.int64, np.int32, np.float32, np.int64], "the arrays of texts must have their dtypes")
-        require(all(array.ndim == 1 for array in arrays.values()), "the arrays of texts must have one dimension")
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        offsets, words, counts, ids = (values[name] for name in ("offsets", "words", "counts", "ids"))
         require(offsets.shape == (ids.size + 1,) and words.size == counts.size, "there must be words for each text")
         require(offsets[0] == 0 and offsets[-1] == words.size, "offsets must fit")
         require((np.diff(offsets) > 0).all(), "each text must have words")

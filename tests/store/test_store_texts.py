@@ -73,7 +73,7 @@ def test_texts_come_and_go():
         index.check_invariants()
         if not stored:
             continue
-        again, fresh = TextIndex.of_arrays(index.arrays()), TextIndex()
+        again, fresh = TextIndex._made_of(index._contents()), TextIndex()
         fresh.insert(np.array(sorted(stored)), count_words([stored[i] for i in sorted(stored)]))
         found = [one.search([one.weigh(hash_words(query)) for query in queries], 7) for one in (index, again, fresh)]
         for ids, scores in found[1:]:
@@ -345,15 +345,17 @@ def test_a_failure_changes_nothing(
 
 def test_damaged_words_are_refused():
     store = filled()
-    fields, arrays = store._contents.state.contents()
+    contents = store._contents.contents()
+    fields, arrays = contents.fields, contents.arrays
     for name, value in (("texts.words", -1), ("texts.counts", 0.5), ("texts.ids", 3), ("texts.offsets", 0)):
         damaged = arrays | {name: np.full_like(arrays[name], value)}
         with pytest.raises(InvariantError):
-            StoreState.of_contents(fields, damaged)
-    with pytest.raises(InvariantError):
-        StoreState.of_contents(fields, {name: array for name, array in arrays.items() if name != "texts.counts"})
+            StoreState._made_of(contents._replace(arrays=damaged))
+    fewer = {name: array for name, array in arrays.items() if name != "texts.counts"}
+    with pytest.raises(ValueError, match="counts"):
+        StoreState._made_of(contents._replace(arrays=fewer))
     with pytest.raises((InvariantError, ValueError)):
-        StoreState.of_contents(fields | {"next_id": 2}, arrays)
+        StoreState._made_of(contents._replace(fields=fields | {"next_id": 2}))
 
 
 def test_many_texts_in_steps(monkeypatch: pytest.MonkeyPatch):
