@@ -4,21 +4,23 @@ import copy
 from abc import ABC, abstractmethod
 from collections import namedtuple
 from dataclasses import KW_ONLY, dataclass
+from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
+from .. import persistence as files
 from .._change import Lockable, reads
 from .._forest import NONE, require
 from .._jit import keeping_interpreter, keeps_interpreter
 from .._validation import Constrained, Integer, Optional, Seed, check_parameters
 from ..journal import InFolder
-from ..persistence import Contents, OptionsField, Saved, as_part, generator_fields, of_part, read_generator, take
+from ..persistence import Contents, Saved
 from . import _checks as checks
 from ._candidate_kernels import find_slots
 from ._folder import PolicyFolder, journaled
 from ._kernels import ActionPairs
-from ._models import Estimates, Means, RewardModels, blocks, checked
+from ._models import Estimates, Means, RewardModels, blocks
 from ._rules import draw, rows_of, uniform_numbers
 
 _MICROSECONDS_OF_A_PAIR = 1.0  # estimated time to score one action in one context
@@ -58,6 +60,15 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
     Policies are thread-safe. Two policies with the same seed and the same calls make the same choices.
     """
 
+    FIELDS = files.FieldTable(
+        _options=files.OptionsField(),
+        _generator=files.GeneratorField(),
+        _n_rewards=files.NumberField(0, 2**62),
+        _ids=files.ArrayField(np.int64, bounds=(0, checks.MOST_ACTIONS)),
+        _features=files.ArrayField(np.float64, n_axes=2, bounds=(-checks.LARGEST, checks.LARGEST)),
+        n_features=files.OptionalField(files.NumberField(1, checks.MOST_FEATURES)),
+        _model=files.NamedArraysField(),
+    )
     _form = PolicyFolder
     _is_contextual: ClassVar[bool] = False
     _has_features: ClassVar[bool] = False  # whether actions may have features
@@ -334,51 +345,30 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
 
     save = reads(Saved.save)
 
-    def _contents(self) -> Contents:
-        n = self._ids.size
-        n_features = self.n_features
-        fields = {
-            "options": OptionsField().put("options", self._options, {}),
-            "generator": generator_fields(self._generator),
-            "n_features": n_features,
-            "n_rewards": self._n_rewards,
-        }
-        arrays = {"ids": self._ids, "features": self._features}
-        if self._model is not None:
-            arrays |= as_part("model", self._model.arrays(n))
-        return Contents(type(self).__name__, fields, arrays)
+    def _packed(self) -> Any:
+        model = {} if self._model is None else self._model.arrays(self._ids.size)
+        return SimpleNamespace(**vars(self) | {"n_features": self.n_features, "_model": model})
 
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        fields, arrays = contents.fields, contents.arrays
-        options = take(fields, "options", dict)
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        options, ids, features, n_features = (values[name] for name in ("_options", "_ids", "_features", "n_features"))
         require(options.get("action_features") is None, "action_features must be stored as an array")
-        policy = cls(**options | {"n_actions": None})
-        policy._options["n_actions"] = policy.n_actions = fields["options"].get("n_actions")  # type: ignore[attr-defined]
-        cls._constraints["n_actions"].check("n_actions", policy._options["n_actions"])
-        policy._generator = read_generator("the generator", fields.get("generator"))
-        ids = arrays.get("ids")
-        require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "the array of ids is missing")
-        assert ids is not None
-        require(
-            np.all((ids >= 0) & (ids <= checks.MOST_ACTIONS)), f"actions must be between 0 and {checks.MOST_ACTIONS}"
-        )
+        policy, n_actions = cls(**options | {"n_actions": None}), options.get("n_actions")
+        cls._constraints["n_actions"].check("n_actions", n_actions)
+        policy._options["n_actions"] = policy.n_actions = n_actions
+        policy._generator, policy._n_rewards = values["_generator"], values["_n_rewards"]
         require(np.unique(ids).size == ids.size, "actions must be distinct")
         policy._set_ids(ids)
-        policy._n_rewards = take(fields, "n_rewards", int)
-        require(0 <= policy._n_rewards < 2**62, "n_rewards must not be negative")
-        width = arrays["features"].shape[-1] if cls._has_features and "features" in arrays else 0
-        shape = (ids.size if width > 0 else 0, width)
-        policy._features = checked(arrays, "features", shape, np.dtype(np.float64), checks.LARGEST)
-        n_features = take(fields, "n_features", int, type(None))
+        n, width = features.shape
+        fits = (n, width) == (0, 0) or (cls._has_features and n == ids.size and width > 0)
+        require(fits, "features must have a row for each action")
+        policy._features = features
         require(n_features is None or policy._model is None, "n_features must be None if contexts are ignored")
         if n_features is not None:
-            require(1 <= n_features <= checks.MOST_FEATURES, f"n_features must be between 1 and {checks.MOST_FEATURES}")
             n_shared, regularization = policy._n_shared(n_features), float(policy._options["regularization"])
-            model = of_part("model", arrays)
-            policy._model = RewardModels.read(model, ids.size, n_features, n_shared, regularization)
+            policy._model = RewardModels.read(values["_model"], ids.size, n_features, n_shared, regularization)
         elif isinstance(policy._model, Means):
-            policy._model.restore(of_part("model", arrays), ids.size)
+            policy._model.restore(values["_model"], ids.size)
         return policy
 
     @reads

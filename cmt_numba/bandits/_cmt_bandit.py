@@ -6,12 +6,13 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 
+from .. import persistence as files
 from .._change import reads
 from .._feedback import LearnedSearch, LearnedSummary
 from .._forest import MOST_FEATURES, NO_ROOM, NONE, WORTH_KEEPING, Rows, as_matrix, require, room_for_probe
 from .._jit import keeps_interpreter
 from .._validation import Integer, OneOf, Optional, Real, check_entries, check_range, check_rows
-from ..persistence import Contents, as_part, of_part, take
+from ..estimators import LEARNED
 from ..tree import OPTIONS, ContextualMemoryTree
 from . import _candidate_kernels as kernels
 from . import _reward_kernels as models
@@ -31,7 +32,8 @@ _FEW = 4  # with at most ``_FEW * n_candidates`` known actions, all actions are 
 _FEW_OFFERED = 2048  # if the caller passes at most this many actions, all of them are candidates
 _LARGEST_CELL = 1e9  # limit of saved values; learned values are smaller because rewards and contexts are bounded
 _KNOWN = 0.95  # a context is not stored if a stored context of the same action is at least this similar
-_OF_CELLS = ("weights", "squares", "choices", "curvatures")  # names of the table columns in files
+_N_CELLS = 4  # numbers in a cell of the table of the linear models
+_PARTS = ("_width", "_sparse", "_turn", "_state", "_keys", "_by_context", "_pending", "_feedback")  # saved as they are
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -108,6 +110,17 @@ class CMTBandit(Policy):
     1
     """
 
+    FIELDS = Policy.FIELDS.extended(
+        _width=files.OptionalField(files.NumberField(1, MOST_FEATURES)),
+        _sparse=files.FlagField(),
+        _turn=files.NumberField(0, 2**62),
+        _state=files.StructureField(models.RewardState),
+        _keys=files.PartField(ActionKeys),
+        _by_context=files.PartField(ContextMemory),
+        _pending=files.PartField(Pending),
+        _feedback=files.OptionalField(LEARNED),
+    )
+
     n_candidates: Annotated[int, Integer(1, 100_000)] = 64
     n_tried: Annotated[int, Integer(0, 100_000)] = 4
     exploration: Annotated[str, OneOf(("ucb", "thompson"))] = "ucb"
@@ -128,7 +141,7 @@ class CMTBandit(Policy):
         self._means.reserve(self._ids.size)
         self._model = self._means
         self._state = models.RewardState(
-            np.zeros((1 << options["n_bits"], len(_OF_CELLS)), np.float32),
+            np.zeros((1 << options["n_bits"], _N_CELLS), np.float32),
             np.array([float(options["regularization"])]),
             np.array([models.FIRST_SCALE]),
             np.zeros((2, 0, 0), np.float32),
@@ -437,7 +450,7 @@ class CMTBandit(Policy):
         if unknown:
             raise KeyError(f"ids must refer to decisions that await a reward, but {unknown[0]} does not")
         assert self._width is not None
-        rows, actions = self._pending.take(decisions, self._width, self._sparse)
+        rows, actions = self._pending.take(decisions)
         self._see(rows)
         self._learn(rows, actions, values)
         self._pending.drop(decisions)
@@ -511,86 +524,39 @@ class CMTBandit(Policy):
     def _correct(self, decision: Chosen, actions: np.ndarray) -> None:
         self._pending.correct(decision.ids, actions)
 
-    def _contents(self) -> Contents:
-        plain = super()._contents()
-        by_context, context_arrays = self._by_context.put("by_context")
-        next_id, pending_arrays = self._pending.put(self._width or 0, self._sparse)
-        keys = self._keys.rows
-        fields = plain.fields | {
-            "by_context": by_context,
-            "next_id": next_id,
-            "sparse": self._sparse,
-            "width": self._width,
-            "keys": {"width": keys.n_features, "sparse": keys.sparse, "indexed": self._keys.n_indexed},
-            "turn": self._turn,
-            "n_features": None,
-        }
-        arrays = plain.arrays | self._keys.put() | context_arrays | pending_arrays
-        arrays |= as_part("table", {name: self._state.cells[:, i] for i, name in enumerate(_OF_CELLS)})
-        if self._feedback is not None:
-            arrays |= as_part("feedback", self._feedback.arrays())
-        return Contents(plain.kind, fields, arrays | as_part("regression", self._regression()))
-
-    def _regression(self) -> dict[str, np.ndarray]:
-        state = self._state
-        return {"scale": state.scale, "map": state.map, "matrix": state.matrix, "target": state.target}
+    def _packed(self) -> Any:
+        packed = super()._packed()
+        packed.n_features = None  # the means do not depend on contexts
+        return packed
 
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        fields, arrays = contents.fields, contents.arrays
-        n_bits = take(fields, "options", dict).get("n_bits")
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        n_bits, state = values["_options"].get("n_bits"), values["_state"]
         cls._constraints["n_bits"].check("n_bits", n_bits)
-        for name in _OF_CELLS:  # check before the table is allocated
-            checked(arrays, f"table.{name}", (1 << n_bits,), np.dtype(np.float32), _LARGEST_CELL)
-        bandit = super()._made_of(contents)
-        width = take(fields, "width", int, type(None))
-        require(width is None or 1 <= width <= MOST_FEATURES, f"width must be between 1 and {MOST_FEATURES}")
-        bandit._width, bandit._sparse = width, take(fields, "sparse", bool)
-        bandit._by_context.restore("by_context", fields.get("by_context"), arrays, bandit._ids)
-        form = bandit._by_context.tree.n_features, fields["by_context"].get("sparse")
-        require(
-            form in ((None, None), (width, bandit._sparse)),
-            "rewarded contexts must have the same width and format as other contexts",
-        )
-        for name in ("next_id", "turn"):
-            require(0 <= take(fields, name, int) < 2**62, f"{name} must not be negative")
-        bandit._turn = fields["turn"]
-        bandit._pending.restore(fields["next_id"], arrays, width or 0, bandit._sparse)
-        cells = bandit._state.cells
-        for i, name in enumerate(_OF_CELLS):
-            cells[:, i] = arrays[f"table.{name}"]
-        require(np.all(cells[:, 1::2] >= 0), "squares must not be negative")
-        bandit._restore_keys(fields, arrays)
-        return bandit
-
-    def _restore_keys(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Restore saved keys and their models."""
-        form = take(fields, "keys", dict)
-        width, sparse = take(form, "width", int), take(form, "sparse", bool)
-        require(0 <= width <= MOST_FEATURES, f"keys must have at most {MOST_FEATURES} features")
-        self._keys.restore(arrays, self._ids, width, sparse)
-        self._keys.n_indexed = take(form, "indexed", int)
-        require(0 <= self._keys.n_indexed <= len(self._keys), "the index of keys must hold stored keys")
-        learned = of_part("feedback", arrays)
-        if learned:
-            same = (width, sparse) == (self._width, self._sparse)
-            require(same, "keys must have the width and format of contexts")
-            self._feedback = LearnedSearch.of_arrays(width, sparse, learned)
-        shapes = {name: array.shape for name, array in self._regression().items()}
-        require("regression.map" in arrays, "the array regression.map is missing")
-        shapes["map"] = arrays["regression.map"].shape
-        d = min(self._width or 0, models.MAP_WIDTH), min(width, models.MAP_WIDTH)
-        require(shapes["map"] in ((2, 0, 0), (2, *d)), "the map must match the widths of contexts and keys")
-        self._state = self._state._replace(
-            **{
-                name: checked(arrays, f"regression.{name}", shapes[name], own.dtype, _LARGEST_CELL)
-                for name, own in self._regression().items()
-            }
-        )
-        state = self._state
-        require(np.all(state.map[1:] >= 0), "squares must not be negative")
+        arrays, f4 = state._asdict(), np.dtype(np.float32)
+        # before a table of this size is allocated
+        checked(arrays, "cells", (1 << n_bits, _N_CELLS), f4, _LARGEST_CELL)
+        bandit = super()._of_fields(values)
+        options, first, form = bandit._options, bandit._state._asdict(), (values["_width"], values["_sparse"])
+        vars(bandit).update({name: values[name] for name in _PARTS})
+        keys, by_context, pending, feedback = bandit._keys, bandit._by_context, bandit._pending, bandit._feedback
+        limits = by_context.most, pending.most
+        require(limits == (options["max_memories"], options["max_pending"]), "limits must be those of the options")
+        actions = np.concatenate([keys.actions, by_context.actions])
+        require(np.all(np.isin(actions, bandit._ids)), "the actions of keys and of rewarded contexts must be known")
+        for name, found in (("rewarded", by_context.form), ("pending", pending.form)):
+            require(found in (None, form), f"{name} contexts must have the same width and format as other contexts")
+        same = feedback is None or feedback.form == form == (keys.n_features, keys.rows.sparse)
+        require(same, "keys and feedback must have the width and format of contexts")
+        shape = 2, *(min(width, models.MAP_WIDTH) for width in (form[0] or 0, keys.n_features))
+        require(state.map.shape in ((2, 0, 0), shape), "the map must match the widths of contexts and keys")
+        for name, own in (first | {"map": state.map.astype(f4, copy=False)}).items():
+            checked(arrays, name, own.shape, own.dtype, _LARGEST_CELL)
+        require(np.array_equal(state.ridge, first["ridge"]), "ridge must be that of the options")
+        require(np.all(state.cells[:, 1::2] >= 0) and np.all(state.map[1:] >= 0), "squares must not be negative")
         require(np.all(state.scale >= 1.0), "scale must be at least 1")
         check_definite("matrix", state.matrix[None] - 0.5 * models.STACK_RIDGE * np.eye(models.N_PREDICTIONS))
+        return bandit
 
 
 def _share_features(rows: Rows, keys: Rows) -> bool:

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
 from sklearn.base import clone
 
+from .. import persistence as files
 from .._forest import require
-from .._validation import Constrained, OneOf, Optional, Real, Seed, check_choice, check_parameters
-from ..estimators import CMTClassifier, estimator_contents, estimator_of
-from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_array, read_generator, take
+from .._validation import Constrained, OneOf, Optional, Real, Seed, check_parameters
+from ..estimators import CMTClassifier, EstimatorField
+from ..persistence import Saved
 from ._base import Chosen
-from ._checks import MOST_ACTIONS, Choices, all_of, check_choices, generator_of, numbers
-from ._models import checked
+from ._checks import LARGEST, MOST_ACTIONS, Choices, all_of, check_choices, generator_of, numbers
 from ._ridges import ActionRidges, fit_ridges
 from ._rules import draw, greedy, rows_of
 from .evaluation._estimators import importance_weights
@@ -24,8 +25,9 @@ SUPPORTS = ("contexts", "actions", "all")
 METHODS = ("classification", "product", "regression")
 
 _NOT_FITTED = "the policy is not fitted: call fit with a log first"
-_OPTIONS: dict[str, type] = {"support": str, "regularization": float, "method": str}  # options saved in files
+_OPTIONS = ("support", "regularization", "method", "tau")  # options saved in files
 
+_ACTIONS = files.ArrayField(np.int64, bounds=(0, MOST_ACTIONS))
 _CELLS_AT_ONCE = 1 << 21
 _OTHERWISE = -1e300  # score of an unsupported action
 _TAUS = (1.0, 0.05)  # values of tau to compare: 1 gives equal weights, 0.05 limits weights to 20
@@ -33,6 +35,14 @@ _FOLDS, _FEWEST_ROWS = 4, 40
 _LEAST_REWARD = 1e-3  # lower limit of expected rewards in products
 _LEAST_PROPENSITY = 0.03  # lower limit of propensities in held-out rows, to bound the variance of weights
 _MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # required lead over the best method so far, in standard errors
+
+
+class SeenContexts(NamedTuple):
+    """The distinct contexts of a log, and the actions in them."""
+
+    contexts: np.ndarray  # float64 (n, n_features)
+    lengths: np.ndarray  # int64 (n,), the number of actions in each context
+    actions: np.ndarray  # int64, all actions, context by context
 
 
 class LogModel(NamedTuple):
@@ -117,6 +127,26 @@ class ArgmaxRegressor(Saved, Constrained):
     >>> ArgmaxRegressor(random_state=0).fit(log).act(contexts).actions.tolist()
     [0, 0, 1, 1]
     """
+
+    FIELDS = files.FieldTable(
+        method=files.NameField("auto", *METHODS),
+        tau=files.OptionalField(files.RealField(0.0, 1.0)),
+        support=files.NameField(*SUPPORTS),
+        regularization=files.RealField(1e-9, 1e9),
+        chosen_method=files.NameField(*METHODS),
+        chosen_tau=files.RealField(0.0, 1.0),
+        _generator=files.GeneratorField(),
+        _width=files.NumberField(1, 2**31 - 1),
+        _known=_ACTIONS,
+        seen=files.TupleField(
+            SeenContexts,
+            contexts=files.ArrayField(np.float64, n_axes=2, bounds=(-LARGEST, LARGEST)),
+            lengths=files.ArrayField(np.int64),
+            actions=_ACTIONS,
+        ),
+        model=files.NamedArraysField(),
+        classifier=files.OptionalField(EstimatorField(CMTClassifier)),
+    )
 
     regressor: Any = None
     _: KW_ONLY
@@ -284,69 +314,45 @@ class ArgmaxRegressor(Saved, Constrained):
 
     # Files
 
-    def _contents(self) -> Contents:
+    def _packed(self) -> Any:
         if self._model is None:
             raise ValueError(_NOT_FITTED)
-        if not isinstance(self._model.regression, ActionRidges):
+        regression, classifier = self._model
+        if not isinstance(regression, ActionRidges):
             raise TypeError(
                 "a policy with a custom regressor or pair_features cannot be saved, because files contain no code: "
                 "pickle it instead"
             )
         rows = [np.frombuffer(row, np.float64) for row in self._seen]
-        fields: dict[str, Any] = {
-            **{name: getattr(self, name) for name in _OPTIONS},
-            "tau": self.tau,
-            "chosen": [self.method_, self.tau_],
-            "width": self._width,
-            "generator": generator_fields(self._generator),
-        }
-        arrays = {
-            "actions": self._known,
-            "seen.contexts": np.array(rows).reshape(len(rows), self._width if rows else 1),
-            "seen.lengths": np.array([actions.size for actions in self._seen.values()], np.int64),
-            "seen.actions": np.concatenate([np.empty(0, np.int64), *self._seen.values()]),
-        }
-        arrays |= as_part("model", self._model.regression.arrays())
-        if self._model.classifier is not None:
-            classifier = estimator_contents(self._model.classifier)
-            fields["classifier"] = classifier.fields
-            arrays |= as_part("classifier", classifier.arrays)
-        return Contents(type(self).__name__, fields, arrays)
+        seen = SeenContexts(
+            np.array(rows).reshape(len(rows), self._width if rows else 1),
+            np.array([actions.size for actions in self._seen.values()], np.int64),
+            np.concatenate([np.empty(0, np.int64), *self._seen.values()]),
+        )
+        chosen = {"chosen_method": self.method_, "chosen_tau": self.tau_}
+        parts = {"seen": seen, "model": regression.arrays(), "classifier": classifier}
+        return SimpleNamespace(**vars(self), **chosen, **parts)
 
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        fields, arrays = contents.fields, contents.arrays
-        policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()}, tau=fields.get("tau"))
-        policy._generator = read_generator("the generator", fields.get("generator"))
-        policy._known = read_array("actions", arrays, np.int64)
-        lengths, seen = (read_array(f"seen.{name}", arrays, np.int64) for name in ("lengths", "actions"))
-        require(policy._known.size > 0, "actions must not be empty")
-        for name, actions in (("actions", policy._known), ("seen.actions", seen)):
-            require(np.all((actions >= 0) & (actions <= MOST_ACTIONS)), f"{name} must be between 0 and {MOST_ACTIONS}")
-        require(np.all(np.diff(policy._known) > 0), "actions must be in ascending order")
-        rows = arrays.get("seen.contexts")
-        require(rows is not None and rows.ndim == 2, "seen.contexts must be a matrix")
-        assert rows is not None
-        policy._width = take(fields, "width", int)
-        require(1 <= policy._width < 2**31, "width must be at least 1")
-        width = policy._width if lengths.size else rows.shape[1]
-        rows = checked(arrays, "seen.contexts", (lengths.size, width), np.dtype(np.float64))
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        policy = cls(**{name: values[name] for name in _OPTIONS})
+        vars(policy).update({name: values[name] for name in ("_generator", "_known", "_width")})
+        known, width, (rows, lengths, seen) = policy._known, policy._width, values["seen"]
+        require(known.size > 0 and np.all(np.diff(known) > 0), "actions must be in ascending order, at least one")
+        require(
+            len(rows) == lengths.size and (len(rows) == 0 or rows.shape[1] == width),
+            f"contexts must have shape ({lengths.size}, {width})",
+        )
         require(np.all(lengths > 0) and int(lengths.sum()) == seen.size, "every context must have at least one action")
-        ridges = ActionRidges.read(of_part("model", arrays), policy._known.size, policy._width)
-        classifier = None
-        if "classifier" in fields:
-            part = contents._replace(
-                kind="CMTClassifier", fields=take(fields, "classifier", dict), arrays=of_part("classifier", arrays)
-            )
-            classifier = estimator_of(CMTClassifier, part, thorough=True)
+        method, classifier = values["chosen_method"], values["classifier"]
+        if classifier is not None:
             classes = np.asarray(classifier.classes_)
-            of_actions = classes.dtype.kind == "i" and classes.min() >= 0 and classes.max() < policy._known.size
+            of_actions = classes.dtype.kind == "i" and classes.min() >= 0 and classes.max() < known.size
             require(of_actions, "classes must be positions in actions")
-            require(classifier.n_features_in_ == policy._width, "the classifier must have the features of contexts")
-        method, policy.tau_ = take(fields, "chosen", list)
-        check_choice("method", method, METHODS)
+            require(classifier.n_features_in_ == width, "the classifier must have the features of contexts")
         require(classifier is not None or method == "regression", f"method {method!r} needs a classifier")
-        policy.method_, policy.values_, policy._model = method, {}, LogModel(ridges, classifier)
+        policy.method_, policy.tau_, policy.values_ = method, values["chosen_tau"], {}
+        policy._model = LogModel(ActionRidges.read(values["model"], known.size, width), classifier)
         parts = np.split(seen.copy(), np.cumsum(lengths)[:-1]) if lengths.size else []
         policy._seen = {row.tobytes(): actions for row, actions in zip(rows, parts, strict=True)}
         return policy

@@ -1,6 +1,7 @@
 """The memory of a bandit: action keys, rewarded contexts, and decisions that wait for a reward."""
 
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
@@ -9,11 +10,11 @@ from .._engine import insert_rows
 from .._feedback import score_sparse
 from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, as_matrix, query_rows, require, top_k
 from .._heads import Digest, LabelAnswers, all_of, label_bounds, list_by_feature, rank_listed
-from ..persistence import as_part, of_part, read_array
+from ..estimators import TreeField
+from ..persistence import ArrayField, FieldTable, FlagField, NumberField, TupleField, WithFields
 from ..tree import ContextualMemoryTree
 from ._candidate_kernels import ProposedActions
 from ._checks import MOST_ACTIONS
-from ._models import Arrays
 from ._reward_kernels import ActionKeyTable, RewardState
 
 _EMPTY = np.empty(0, np.int32)
@@ -21,31 +22,35 @@ _NO_SEED = np.uint64(0)  # unused, because these queries do not explore
 _SHARE_OF_INDEX = 8  # the index is rebuilt if new keys exceed 1 / 8 of the indexed keys
 
 
-def rows_of_arrays(name: str, arrays: Arrays, n_features: int, sparse: bool) -> Rows:
-    """Return rows from saved arrays. Raise InvariantError or ValueError unless all rows have norm 1 or 0."""
-    lengths = read_array(f"{name}.lengths", arrays, np.int64)
-    values = read_array(f"{name}.values", arrays, np.float32)
-    indices = read_array(f"{name}.indices", arrays, np.int32)
-    require(np.all((lengths >= 0) & (lengths <= n_features)), f"lengths of {name} must be between 0 and {n_features}")
-    require(int(lengths.sum()) == values.size, f"lengths of {name} must match the number of values")
-    ends = np.cumsum(lengths)
+def _check_unit_rows(name: str, rows: Rows) -> None:
+    """Raise InvariantError unless rows are valid and have norm 1 or 0."""
+    values, indices, offsets, n_features, sparse = rows
+    require(offsets.size > 0 and offsets[0] == 0, f"offsets of {name} must start at 0")
+    lengths = np.diff(offsets)
+    require(np.all((lengths >= 0) & (lengths <= n_features)), f"rows of {name} must have up to {n_features} values")
+    require(offsets[-1] == values.size, f"offsets of {name} must match the number of values")
     if sparse:
         require(indices.size == values.size, f"indices and values of {name} must have the same length")
         require(np.all((indices >= 0) & (indices < n_features)), f"indices of {name} must be below {n_features}")
         rises = np.diff(indices.astype(np.int64), prepend=-1) > 0
-        rises[(ends - lengths)[lengths > 0]] = True
+        rises[offsets[:-1][lengths > 0]] = True
         require(rises.all(), f"indices of {name} must be in ascending order in each row")
     else:
         require(n_features > 0 or lengths.size == 0, f"rows of {name} must have features")
         require(np.all(lengths == n_features) and indices.size == 0, f"dense rows of {name} must have all values")
-    squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), ends - lengths) * (lengths > 0)
+    squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), offsets[:-1]) * (lengths > 0)
     require(np.all(squares < 1.01), f"rows of {name} must have norm 1 or 0")
-    return Rows(values, indices, np.concatenate([[0], ends]).astype(np.int64), n_features, sparse)
 
 
-def arrays_of_rows(name: str, rows: Rows) -> Arrays:
-    """Return rows as arrays to save."""
-    return {f"{name}.values": rows.values, f"{name}.indices": rows.indices, f"{name}.lengths": np.diff(rows.offsets)}
+_ROWS = TupleField(
+    Rows,
+    _check_unit_rows,
+    values=ArrayField(np.float32),
+    indices=ArrayField(np.int32),
+    offsets=ArrayField(np.int64),
+    n_features=NumberField(0, 2**31 - 1),
+    sparse=FlagField(),
+)
 
 
 def joined_rows(parts: list[Rows], n_features: int, sparse: bool) -> Rows:
@@ -60,13 +65,14 @@ def joined_rows(parts: list[Rows], n_features: int, sparse: bool) -> Rows:
     )
 
 
-class ActionKeys:
+class ActionKeys(WithFields):
     """Action keys, and searches for the keys that match a context.
 
     If keys and contexts have the same features, this is the index of a :class:`~cmt_numba._feedback.LearnedSearch`,
     with actions as ids. The key of an action without a key is zero.
     """
 
+    FIELDS = FieldTable(actions=ArrayField(np.int64), rows=_ROWS, n_indexed=NumberField())
     metric = "inner_product"  # not "cosine", by which an action with the context as its key always comes first
 
     def __init__(self) -> None:
@@ -185,18 +191,15 @@ class ActionKeys:
             hits[:] = _best((self._folded @ mapped.T).T, self._all, k)[0]
         return ProposedActions(self._all, self.actions, hits)
 
-    def put(self) -> Arrays:
-        """Return the arrays to save."""
-        return {"keys.actions": self.actions} | arrays_of_rows("keys", self.rows)
-
-    def restore(self, arrays: Arrays, known: np.ndarray, n_features: int, sparse: bool) -> None:
-        """Restore saved keys. Raise InvariantError or ValueError unless they belong to known actions."""
-        actions = read_array("keys.actions", arrays, np.int64)
-        rows = rows_of_arrays("keys", arrays, n_features, sparse)
+    @classmethod
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        keys, actions, rows, n_indexed = cls(), values["actions"], values["rows"], values["n_indexed"]
         require(rows.n_rows == actions.size, "every key must have an action")
         require(np.unique(actions).size == actions.size, "every action must have at most one key")
-        require(np.all(np.isin(actions, known)), "the actions of keys must be known")
-        self._set(actions, rows)
+        require(n_indexed <= actions.size, "the index of keys must hold stored keys")
+        keys._set(actions, rows)
+        keys.n_indexed = n_indexed
+        return keys
 
 
 def _best(scores: Any, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -220,11 +223,13 @@ def _folded(X: Any, width: int) -> Any:
     return np.ascontiguousarray(padded.reshape(n, -1, width).sum(axis=1))
 
 
-class ContextMemory:
+class ContextMemory(WithFields):
     """Up to ``most`` contexts in which actions were rewarded, inserted into trees before the next search."""
 
-    def __init__(self, tree: ContextualMemoryTree, most: int | None = None) -> None:
-        self.tree, self._most = tree, most
+    FIELDS = FieldTable(tree=TreeField(), most=NumberField(1), _ids=ArrayField(np.int64), actions=ArrayField(np.int64))
+
+    def __init__(self, tree: ContextualMemoryTree, most: int) -> None:
+        self.tree, self.most = tree, most
         self._waiting: list[tuple[Rows, np.ndarray]] = []
         self._n_waiting = 0
         self._set(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -238,14 +243,15 @@ class ContextMemory:
         return self._columns.columns[0]
 
     @property
-    def _actions(self) -> np.ndarray:
+    def actions(self) -> np.ndarray:
+        """The action of each memory."""
         return self._columns.columns[1]
 
     def store(self, rows: Rows, actions: np.ndarray) -> None:
         """Queue contexts in which actions were rewarded."""
         self._waiting.append((rows, actions))
         self._n_waiting += actions.size
-        while self._most is not None and self._n_waiting - self._waiting[0][1].size >= self._most:
+        while self._n_waiting - self._waiting[0][1].size >= self.most:
             self._n_waiting -= self._waiting.pop(0)[1].size
 
     def settle(self) -> None:
@@ -280,44 +286,46 @@ class ContextMemory:
             scores.fill(-np.inf)
             query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, _NO_SEED, room)
             query_rows(self.tree._forest.view(state), query, UNRESTRICTED, ids, scores)
-        return ProposedActions(self._ids, self._actions, ids), scores
+        return ProposedActions(self._ids, self.actions, ids), scores
 
     def actions_of(self, ids: np.ndarray) -> np.ndarray:
         """Return the action of each memory, or NONE where the id is NONE."""
         if len(self._columns) == 0:
             return np.full(ids.shape, NONE, np.int64)
         places = np.minimum(np.searchsorted(self._ids, ids), len(self._columns) - 1)
-        return np.where(ids != NONE, self._actions[places], NONE)
+        return np.where(ids != NONE, self.actions[places], NONE)
 
     def forget(self, actions: np.ndarray) -> None:
         """Remove all contexts of actions."""
         self.settle()
-        gone = np.isin(self._actions, actions)
+        gone = np.isin(self.actions, actions)
         stored = self._ids[gone & np.isin(self._ids, self.tree.ids)]
         if stored.size > 0:
             self.tree.remove(stored)
         self._keep(~gone)
 
     def _keep(self, kept: np.ndarray) -> None:
-        self._set(self._ids[kept], self._actions[kept])
+        self._set(self._ids[kept], self.actions[kept])
 
-    def put(self, name: str) -> tuple[Any, Arrays]:
-        """Return the JSON fields and the arrays to save."""
+    def _packed(self) -> Any:
         self.settle()
-        fields, arrays = self.tree._contents()
-        return fields, as_part(name, arrays) | {f"{name} ids": self._ids, f"{name} actions": self._actions}
+        return self
 
-    def restore(self, name: str, field: Any, arrays: Arrays, known: np.ndarray) -> None:
-        """Restore saved contexts. Raise InvariantError or ValueError unless their actions are known."""
-        require(type(field) is dict, f"{name} must be a mapping")
-        self.tree = ContextualMemoryTree._made_of(field, of_part(name, arrays), thorough=True)
-        ids, actions = (read_array(f"{name} {part}", arrays, np.int64) for part in ("ids", "actions"))
-        require(ids.size == actions.size, f"{name} must have an action for each memory")
+    @property
+    def form(self) -> tuple[int, bool] | None:
+        """The number of features of contexts, and whether they are sparse; None before the first."""
+        state = self.tree._forest.state
+        return None if state is None else (state.parameters.n_features, bool(state.parameters.sparse))
+
+    @classmethod
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        memory, ids, actions = cls(values["tree"], values["most"]), values["_ids"], values["actions"]
+        require(ids.size == actions.size, "rewarded contexts must have an action for each memory")
         ascending = bool(np.all(ids >= 0)) and bool(np.all(ids[1:] > ids[:-1]))
-        require(ascending, f"the ids of {name} must be non-negative and in ascending order")
-        require(np.all(np.isin(actions, known)), f"the actions of {name} must be known")
-        require(np.all(np.isin(self.tree.ids, ids)), f"{name} must have an action for each memory of the tree")
-        self._set(ids, actions)
+        require(ascending, "the ids of rewarded contexts must be non-negative and in ascending order")
+        require(np.all(np.isin(memory.tree.ids, ids)), "rewarded contexts must have an action for each memory")
+        memory._set(ids, actions)
+        return memory
 
 
 class _Decision(NamedTuple):
@@ -326,11 +334,20 @@ class _Decision(NamedTuple):
     action: int
 
 
-class Pending:
+class Pending(WithFields):
     """Decisions that wait for a reward. Beyond ``most`` decisions, the oldest are forgotten."""
 
+    FIELDS = FieldTable(
+        most=NumberField(1),
+        next_id=NumberField(0, 2**62),
+        ids=ArrayField(np.int64),
+        actions=ArrayField(np.int64, bounds=(0, MOST_ACTIONS)),
+        rows=_ROWS,
+    )
+    form: tuple[int, bool] | None = None  # the number of features of contexts, and whether they are sparse
+
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._decisions: dict[int, _Decision] = {}
         self.next_id = 0
 
@@ -339,9 +356,9 @@ class Pending:
 
     def enter(self, rows: Rows, actions: np.ndarray) -> np.ndarray:
         """Store a decision for each row, and return the new ids."""
-        first_id, n = self.next_id, actions.size
-        first = max(0, n - self._most)
-        while len(self._decisions) + n - first > self._most:
+        first_id, n, self.form = self.next_id, actions.size, (rows.n_features, rows.sparse)
+        first = max(0, n - self.most)
+        while len(self._decisions) + n - first > self.most:
             del self._decisions[next(iter(self._decisions))]
         self.next_id += n
         for i, action in enumerate(actions[first:].tolist(), first):
@@ -358,11 +375,11 @@ class Pending:
         """Return the ids without a pending decision."""
         return [i for i in ids if i not in self._decisions]
 
-    def take(self, ids: list[int], n_features: int, sparse: bool) -> tuple[Rows, np.ndarray]:
+    def take(self, ids: list[int]) -> tuple[Rows, np.ndarray]:
         """Return the contexts and actions of pending decisions."""
         decisions = [self._decisions[i] for i in ids]
         actions = np.array([decision.action for decision in decisions], np.int64)
-        return _rows_of(decisions, n_features, sparse), actions
+        return _rows_of(decisions, *(self.form or (0, False))), actions
 
     def drop(self, ids: list[int]) -> None:
         """Remove decisions by id."""
@@ -374,26 +391,21 @@ class Pending:
         gone = set(actions.tolist())
         self._decisions = {i: decision for i, decision in self._decisions.items() if decision.action not in gone}
 
-    def put(self, n_features: int, sparse: bool) -> tuple[int, Arrays]:
-        """Return the next id and the arrays to save."""
-        decisions = list(self._decisions.values())
-        rows = _rows_of(decisions, n_features, sparse)
-        return self.next_id, arrays_of_rows("pending", rows) | {
-            "pending.ids": np.array(list(self._decisions), np.int64),
-            "pending.actions": np.array([decision.action for decision in decisions], np.int64),
-        }
+    def _packed(self) -> Any:
+        ids, (rows, actions) = np.array(list(self._decisions), np.int64), self.take(list(self._decisions))
+        return SimpleNamespace(most=self.most, next_id=self.next_id, ids=ids, actions=actions, rows=rows)
 
-    def restore(self, next_id: int, arrays: Arrays, n_features: int, sparse: bool) -> None:
-        """Restore saved decisions. Raise InvariantError or ValueError if they are invalid."""
-        ids, actions = (read_array(f"pending.{name}", arrays, np.int64) for name in ("ids", "actions"))
-        rows = rows_of_arrays("pending", arrays, n_features, sparse)
-        require(ids.size <= self._most, "there must be at most max_pending decisions")
-        require(np.all(np.diff(ids) > 0) and np.all((ids >= 0) & (ids < next_id)), "ids must be in ascending order")
+    @classmethod
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        pending, ids, actions, rows = cls(values["most"]), values["ids"], values["actions"], values["rows"]
+        pending.next_id, pending.form = values["next_id"], (rows.n_features, rows.sparse) if ids.size > 0 else None
+        require(ids.size <= pending.most, "there must be at most max_pending decisions")
+        ascend = np.all(np.diff(ids) > 0) and np.all((ids >= 0) & (ids < pending.next_id))
+        require(ascend, "ids must be in ascending order")
         require(rows.n_rows == ids.size == actions.size, "every decision must have a context")
-        require(np.all((actions >= 0) & (actions <= MOST_ACTIONS)), "actions must be in range")
         for i, (decision, action) in enumerate(zip(ids.tolist(), actions.tolist(), strict=True)):
-            self._decisions[decision] = _decision_of(rows, i, action)
-        self.next_id = next_id
+            pending._decisions[decision] = _decision_of(rows, i, action)
+        return pending
 
 
 def _decision_of(rows: Rows, i: int, action: int) -> _Decision:

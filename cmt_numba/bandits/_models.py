@@ -17,8 +17,6 @@ _PAIRS_AT_ONCE = 4096  # limits the memory for shared features
 _TOLERANCE = 1e-9  # maximum relative error of an inverse before it is recomputed
 
 _OF_ACTIONS = ("matrices", "inverses", "crossed", "regressed", "targets", "offsets", "counts")
-_SYMMETRIC = ("matrices", "inverses", "shared_matrix", "shared_inverse")
-_OF_ALL = ("shared_matrix", "shared_inverse", "shared_target", "shared")
 
 # Limits of absolute values in files. Learned values are far smaller for contexts and rewards up to 1e30.
 _LARGEST_INVERSE, _LARGEST_WEIGHT, _LARGEST_SUM = 1e30, 1e100, 1e200
@@ -151,37 +149,27 @@ class RewardModels:
 
     def arrays(self, n_slots: int) -> Arrays:
         """Return the arrays to save."""
-        arrays = {name: getattr(self.linear, name)[:n_slots] for name in _OF_ACTIONS}
-        arrays |= {name: getattr(self.linear, name) for name in _OF_ALL}
-        return arrays | {name: _unpacked(arrays[name]) for name in _SYMMETRIC}
+        arrays = self.linear._asdict()
+        return {name: array[:n_slots] if name in _OF_ACTIONS else array for name, array in arrays.items()}
 
     @classmethod
     def read(cls, arrays: Arrays, n_slots: int, n_features: int, n_shared: int, regularization: float) -> Self:
         """Return models restored from saved arrays. Raise InvariantError if they are invalid."""
-        d, k = n_features, n_shared
-        shapes: dict[str, tuple[int, ...]] = {
-            "matrices": (d, d),
-            "inverses": (d, d),
-            "crossed": (d, k),
-            "regressed": (d, k),
-        }
-        shapes |= {"targets": (d,), "offsets": (d,), "counts": ()}
-        shapes = {name: (n_slots, *shape) for name, shape in shapes.items()}
-        shapes |= {"shared_matrix": (k, k), "shared_inverse": (k, k), "shared_target": (k,), "shared": (k,)}
         limits = {"inverses": _LARGEST_INVERSE, "shared_inverse": _LARGEST_INVERSE, "counts": MOST_REWARDS}
         limits |= dict.fromkeys(("regressed", "offsets", "shared"), _LARGEST_WEIGHT)
+        shapes = {"targets": (n_slots, n_features), "shared_matrix": (n_shared * (n_shared + 1) // 2,)}
         for name, shape in shapes.items():  # check before memory is allocated
-            dtype = np.dtype(np.int64 if name == "counts" else np.float64)
-            checked(arrays, name, shape, dtype, limits.get(name, _LARGEST_SUM))
+            checked(arrays, name, shape, np.dtype(np.float64), _LARGEST_SUM)
+        models = cls(n_features, n_shared, regularization)
+        for name, own in models.linear._asdict().items():
+            saved = (n_slots, *own.shape[1:]) if name in _OF_ACTIONS else own.shape
+            checked(arrays, name, saved, own.dtype, limits.get(name, _LARGEST_SUM))
         require(np.all(arrays["counts"] >= 0), "counts must not be negative")
-        for name in ("matrices", "shared_matrix"):
-            check_definite(name, arrays[name] if name == "matrices" else arrays[name][None])
-        models = cls(d, k, regularization)
+        check_definite("matrices", _unpacked(arrays["matrices"]))
+        check_definite("shared_matrix", _unpacked(arrays["shared_matrix"][None]))
         models.reserve(n_slots)
-        for name in shapes:
-            own = getattr(models.linear, name)
-            saved = _packed(arrays[name]) if name in _SYMMETRIC else arrays[name]
-            own[: n_slots if name in _OF_ACTIONS else None] = saved
+        for name, own in models.linear._asdict().items():
+            own[: n_slots if name in _OF_ACTIONS else None] = arrays[name]
         return models
 
 

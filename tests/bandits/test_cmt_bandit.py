@@ -338,18 +338,19 @@ def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
     arrays = contents.arrays
     for name, value, message in (
         ("pending.ids", arrays["pending.ids"][::-1].copy(), "ascend"),
-        ("pending.indices", arrays["pending.indices"] + np.int32(N_FEATURES), "indices"),
-        ("pending.lengths", arrays["pending.lengths"] + 1, "match the number of values"),
-        ("pending.actions", arrays["pending.actions"] - 50, "in range"),
-        ("table.weights", arrays["table.weights"][:-1], "weights must have dtype"),
-        ("table.squares", arrays["table.squares"] - 1, "negative"),
+        ("pending.rows.indices", arrays["pending.rows.indices"] + np.int32(N_FEATURES), "indices"),
+        ("pending.rows.offsets", np.append(arrays["pending.rows.offsets"][:-1], 0), "must have up to"),
+        ("pending.rows.values", arrays["pending.rows.values"][:-1], "match the number of values"),
+        ("pending.actions", arrays["pending.actions"] - 50, "between 0 and"),
+        ("state.cells", arrays["state.cells"][:-1], "cells must have dtype"),
+        ("state.cells", arrays["state.cells"] - 1, "negative"),
         ("keys.actions", arrays["keys.actions"][1:].copy(), "every key must have an action"),
-        ("regression.target", arrays["regression.target"][1:].copy(), "target must have"),
+        ("state.target", arrays["state.target"][1:].copy(), "target must have"),
         ("feedback.weights", arrays["feedback.weights"][1:].copy(), "weights does not fit"),
     ):
         with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError), match=message):
             CMTBandit._made_of(contents._replace(arrays=arrays | {name: value}))
-    for name, field in (("width", 3), ("next_id", -1), ("turn", None), ("sparse", 1), ("n_rewards", -1)):
+    for name, field in (("width", 3), ("pending", {}), ("turn", None), ("sparse", 1), ("n_rewards", -1)):
         with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError)):
             CMTBandit._made_of(contents._replace(fields=contents.fields | {name: field}))
     LinUCB(3).save(tmp_path / "other.cmt")

@@ -23,12 +23,11 @@ from cmt_numba.bandits import (
 )
 from cmt_numba.bandits.evaluation import Log
 
-APART = ("by_context.",)  # parts whose files have tests of their own
+APART = ("by_context.tree.",)  # parts whose files have tests of their own
 ALIKE = (
     "ids",
     "model.",
-    "table.",
-    "regression.",
+    "state.",
     "feedback.t",
     "feedback.figures",
     "feedback.weights",

@@ -209,10 +209,10 @@ def test_invalid_contents_of_files_are_refused():
     contents = ArgmaxRegressor(support="contexts", random_state=0).fit(log_of(100, 0))._contents()
     arrays = contents.arrays
     for name, array, message in (
-        ("actions", arrays["actions"][::-1].copy(), "ascend"),
+        ("known", arrays["known"][::-1].copy(), "ascend"),
         ("seen.actions", arrays["seen.actions"] - 50, "between 0 and"),
         ("seen.lengths", arrays["seen.lengths"] + 1, "must have at least one action"),
-        ("seen.contexts", arrays["seen.contexts"] * np.nan, "finite"),
+        ("seen.contexts", arrays["seen.contexts"] * np.nan, "between"),
         ("seen.contexts", arrays["seen.contexts"][:, :1].copy(), "shape"),
         ("model.weights", arrays["model.weights"][:, :-1].copy(), "shape"),
         ("model.weights", arrays["model.weights"] * np.nan, "finite"),
