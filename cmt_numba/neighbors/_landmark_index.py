@@ -1,16 +1,18 @@
 """Approximate nearest neighbors by vector quantisation."""
 
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.spatial.distance import cdist, pdist
 
 from .. import _validation as checks
+from .. import persistence as files
 from .._change import Lockable, changes_in_one_step, reads, spans
-from .._forest import InvariantError, top_k
+from .._forest import require, top_k
 from .._index import DenseIndex
 from .._jit import keeps_interpreter
-from ..persistence import Contents, Saved, as_part, of_part, take
+from ..persistence import Saved
 
 SIMILARITIES = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
 _KERNELS = ("gaussian", "laplacian")
@@ -62,6 +64,12 @@ class LandmarkIndex(Lockable, Saved):
     (array([[0, 1]]), array([[0., 5.]], dtype=float32))
     """
 
+    FIELDS = files.FieldTable(
+        options=files.OptionsField(),
+        _seed=files.NumberField(0, 2**32 - 1),
+        _bandwidth=files.RealField(0.0, 1e30),
+        _index=files.OptionalField(files.VariantField(dense=DenseIndex)),
+    )
     _constraints: ClassVar[dict[str, checks.Constraint]] = {
         "metric": checks.OneOf(SIMILARITIES),
         "target_recall": checks.Real(0.0, 1.0, above=True),
@@ -226,43 +234,30 @@ class LandmarkIndex(Lockable, Saved):
     # Files
 
     @reads
-    def _contents(self) -> Contents:
-        fields = {"options": {name: getattr(self, name) for name in self._constraints}, "seed": self._seed}
-        if self._index is None:
-            return Contents(type(self).__name__, fields, {})
-        arrays, facts = self._index.arrays()
-        copies = {name: array.copy() for name, array in arrays.items()}
-        return Contents(
-            type(self).__name__, fields | {"bandwidth": self._bandwidth, "index": facts}, as_part("index", copies)
-        )
+    def _contents(self) -> files.Contents:
+        """Return copies of the contents for a file."""
+        contents = super()._contents()
+        return contents._replace(arrays={name: array.copy() for name, array in contents.arrays.items()})
+
+    def _packed(self) -> Any:
+        return SimpleNamespace(**vars(self), options={name: getattr(self, name) for name in self._constraints})
 
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        made = cls(**take(contents.fields, "options", dict))
-        made._fill(contents)
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        made, index = cls(**values.pop("options")), values["_index"]
+        require(values["_bandwidth"] > 0.0, "bandwidth must be positive")
+        vars(made).update(values)
+        if index is not None:
+            metric = "euclidean" if made.metric in _KERNELS else made.metric
+            require(index.metric == metric, "the index must have the metric of its options")
+            require(np.isfinite(index.vectors(index.ids)).all(), "rows must be finite")
         return made
 
-    def _fill(self, contents: Contents) -> None:
-        fields = contents.fields
-        self._seed = checks.check_integer("seed", take(fields, "seed", int), 0, 2**32 - 1)
-        if not contents.arrays:
-            return
-        self._bandwidth = checks.Real(0.0, 1e30, above=True).check("bandwidth", take(fields, "bandwidth", float))
-        try:
-            self._index = DenseIndex.of_arrays(of_part("index", contents.arrays), take(fields, "index", dict))
-        except KeyError as error:
-            raise InvariantError(f"the index lacks {error}") from error
-        if self._index.metric != ("euclidean" if self.metric in _KERNELS else self.metric):
-            raise ValueError("the index must have the metric of its options")
-        if not np.isfinite(self._index.vectors(self._index.ids)).all():
-            raise ValueError("rows must be finite")
-
-    def __getstate__(self) -> Contents:
+    def __getstate__(self) -> files.Contents:
         return self._contents()
 
-    def __setstate__(self, contents: Contents) -> None:
-        LandmarkIndex.__init__(self, **contents.fields["options"])
-        self._fill(contents)
+    def __setstate__(self, contents: files.Contents) -> None:
+        vars(self).update(vars(self._made_of(contents)))
 
 
 def weights_of(metric: str, values: np.ndarray) -> np.ndarray:
