@@ -9,9 +9,9 @@ import numpy as np
 
 from .._validation import MOST_WANTED
 from ..store import ExplainedResult, Key, MemoryStore, Results
+from . import _store_access as access
 from ._moves import Moves
 from ._schema import Schema
-from ._store_access import alone, ids_of, keys_after, keys_where, learn_from_all, query, schema_of, statistics_of
 from ._topology import MoveProgress, Topology
 
 Position = tuple[int, int]
@@ -68,16 +68,16 @@ class StaleReplica(NamedTuple):
 
 
 def _count(store: MemoryStore) -> ShardFacts:
-    return ShardFacts(schema_of(store), len(store))
+    return ShardFacts(access.schema_of(store), len(store))
 
 
 def _are_stored(store: MemoryStore, keys: list[Key]) -> np.ndarray:
-    return ids_of(store, keys) >= 0
+    return access.ids_of(store, keys) >= 0
 
 
 def _query(store: MemoryStore, X: Any, words: Any, k: int, *options: Any) -> Results:
     # The client limits k to the size of the whole store, which may exceed the size of this shard.
-    return query(store, X, words, min(k, max(MOST_WANTED, len(store))), *options)
+    return access.query(store, X, words, min(k, max(MOST_WANTED, len(store))), *options)
 
 
 def _explain(store: MemoryStore, X: Any, k: int) -> list[ExplainedResult]:
@@ -85,7 +85,7 @@ def _explain(store: MemoryStore, X: Any, k: int) -> list[ExplainedResult]:
 
 
 def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
-    keys, ids = keys_after(store, last)
+    keys, ids = access.keys_after(store, last)
     return keys, ids[-1] if ids else last
 
 
@@ -93,12 +93,13 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
     "facts": _count,
     "are_stored": _are_stored,
     "query": _query,
-    "statistics": statistics_of,
+    "statistics": access.statistics_of,
     "explain": _explain,
     "learned": MemoryStore.learned,
     "get": lambda store, keys: store.get(keys),
+    "rewarded": access.rewarded,
     "keys_after": _next_keys,
-    "keys_where": keys_where,
+    "keys_where": access.keys_where,
     "recall": MemoryStore.recall,
     "max_items": attrgetter("max_items"),
     "check_invariants": MemoryStore.check_invariants,
@@ -111,7 +112,7 @@ def answer(
 ) -> Reply | OtherTopology:
     """Answer a read-only call from a client whose topology has the given version."""
     find = partial(_answer, store, moves, version, name, arguments)
-    return alone(store, find) if name == "facts" else find()
+    return access.alone(store, find) if name == "facts" else find()
 
 
 def _answer(
@@ -137,7 +138,7 @@ _CHANGES: dict[str, Callable[..., Any]] = {
     "upsert": MemoryStore.upsert,
     "delete": MemoryStore.delete,
     "update_payload": MemoryStore.update_payload,
-    "feedback": learn_from_all,
+    "feedback": access.learn_from_all,
     "create_index": MemoryStore.create_index,
 }
 

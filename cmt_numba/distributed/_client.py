@@ -219,14 +219,14 @@ class Client:
         values = self.ask(Question(name, lambda topology: dict.fromkeys(topology.names, arguments)))
         return list(values.values())
 
-    def ask_owners(self, name: str, keys: list[Key]) -> list[tuple[np.ndarray, Any]]:
+    def ask_owners(self, name: str, keys: list[Key], *arguments: Any) -> list[tuple[np.ndarray, Any]]:
         """Send a read-only call to the shards that own keys. Return each shard's key positions and answer."""
         parts: dict[str, np.ndarray] = {}
 
         def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
             nonlocal parts
             parts = topology.divided(keys)
-            return {shard: (pick(keys, part),) for shard, part in parts.items()}
+            return {shard: (pick(keys, part), *arguments) for shard, part in parts.items()}
 
         return [(parts[shard], value) for shard, value in self.ask(Question(name, calls, keys)).items()]
 

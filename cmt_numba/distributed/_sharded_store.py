@@ -454,14 +454,13 @@ class ShardedStore:
         rewards = checks.check_rewards(rewards, np.where(there, 0, -1), may_be_unknown=True)
         if not there.any():
             return
-        items = self.get(list(dict.fromkeys(stores.check_keys(given[there].tolist(), distinct=False))))
-        can_learn = np.array([text is not None for text in items.texts]) if X is None else _have_vectors(items)
-        without = {key for key, may in zip(items.keys, can_learn, strict=True) if not may}
-        given[[[key in without for key in row] for row in given]] = None
-        if can_learn.any():
-            rows = np.flatnonzero(can_learn)
-            texts = [items.texts[row] for row in rows]
-            known = pick(items.keys, rows), texts if X is None else items.vectors[rows]
+        checked = list(dict.fromkeys(stores.check_keys(given[there].tolist(), distinct=False)))
+        parts = [part for _, part in self._client.ask_owners("rewarded", checked, X is None) if part[0]]
+        able, described = [key for own, _ in parts for key in own], [of_keys for _, of_keys in parts]
+        can_learn = set(able)
+        given[[[key not in can_learn for key in row] for row in given]] = None
+        if able:
+            known = able, _joined(described)
             rewards = rewards if rewards.shape == given.shape else rewards[:, 0]
             words, statistics = (words, self._statistics(words)) if X is None else (None, None)  # type: ignore[arg-type]
             self._client.change_all("feedback", X, words, given, rewards, known, statistics)
@@ -630,13 +629,11 @@ class ShardedStore:
         return f"ShardedStore({place}, metric={self.metric!r}) of {len(self.shards)} shards"
 
 
-def _have_vectors(items: stores.Items) -> np.ndarray:
-    """Return whether each item has a vector: bool, shape (n,)."""
-    if items.vectors is None:
-        return np.zeros(len(items.keys), np.bool_)
-    if scipy.sparse.issparse(items.vectors):
-        return np.asarray(np.diff(items.vectors.indptr) > 0)
-    return np.asarray(~np.isnan(items.vectors[:, 0]))
+def _joined(parts: list[Any]) -> Any:
+    """Return lists of texts, or vectors of one form, as one."""
+    if isinstance(parts[0], list):
+        return [text for texts in parts for text in texts]
+    return scipy.sparse.vstack(parts, "csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
 
 
 def _stack(parts: list[stores.Items]) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .._forest import NONE
 from ..store import Key, MemoryStore, Results, WordStatistics
 from ._schema import Schema
 
@@ -109,6 +110,22 @@ def options_of(store: MemoryStore) -> dict[str, Any]:
 def indexed_fields(store: MemoryStore) -> list[tuple[str, ...]]:
     """Return the indexed payload fields."""
     return [tuple(path[3:-1].split('"."')) for path in store._contents.records.fields()]  # paths are $."name"."name"
+
+
+def rewarded(store: MemoryStore, keys: list[Key], by_words: bool) -> tuple[list[Key], Any]:
+    """Return the keys of memories that can learn from rewards, and their texts or vectors, None if there are none."""
+    contents = store._contents
+
+    def read() -> tuple[list[Key], Any]:
+        found = contents.find_rewarded(keys, by_words)
+        there = np.flatnonzero(found != NONE)
+        ids, own = found[there], [keys[i] for i in there]
+        if not by_words:
+            return own, contents.state.vectors(ids) if own else None
+        texts = contents.records.texts(ids.tolist())
+        return own, [texts[memory_id] for memory_id in ids.tolist()]
+
+    return contents.lock.read(read)
 
 
 def learn_from_all(

@@ -400,17 +400,25 @@ class StoreContents(DurableForm):
         there = ~are_none(given)
         if there.any():
             checked = check_keys(given[there].tolist(), distinct=False)
-            found = self.records.find(checked)
-            if known is None:
-                if state.options.max_items is None:  # a bounded store may have evicted memories since the query
-                    check_stored(checked, found)
-            elif (missing := np.flatnonzero(found < 0)).size > 0:
+            found = self.find_rewarded(checked, by_words, is_shard=known is not None)
+            if known is not None and (missing := np.flatnonzero(self.records.find(checked) < 0)).size > 0:
                 found[missing] = other_ids([checked[i] for i in missing])
                 vectors = state.vectors_of_texts(known[1]) if by_words else self.check_vectors(known[1])
                 others = MemoriesOfOthers.of(known[0], vectors)
-            can_learn = state.texts.contains(found) if by_words else state.have_vectors(found)
-            ids[there] = np.where(can_learn | (found < NONE), found, NONE)
+            ids[there] = found
         return ids, others
+
+    def find_rewarded(self, keys: list[Key], by_words: bool, *, is_shard: bool = False) -> np.ndarray:
+        """Return the ids of memories that can learn from rewards, and -1 for others.
+
+        Raise KeyError if a key is not stored, unless the store is bounded, so that memories may have been evicted since
+        the query, or is a shard, so that others may store them.
+        """
+        found = self.records.find(keys)
+        if self.state.options.max_items is None and not is_shard:
+            check_stored(keys, found)
+        can_learn = self.state.texts.contains(found) if by_words else self.state.have_vectors(found)
+        return np.where(can_learn, found, NONE)
 
     def set_fields(self, keys: list[Key], fields: list[dict[str, Any]]) -> None:
         """Set payload fields of memories, within a change."""

@@ -87,7 +87,7 @@ def test_recall_is_no_lower_by_default(one: MemoryStore, sharded: ShardedStore):
     assert recalls[1] >= recalls[0] - 0.005
 
 
-def test_memories_are_deleted_by_a_filter():
+def test_a_bounded_store_deletes_by_a_filter_and_ignores_rewards_of_missing_memories():
     with ShardedStore(2, random_state=0, max_items=1000) as store:
         store.add(range(60), vectors(60), [{"n": i % 3} for i in range(60)])
         assert store.delete(where={"n": 1}) == 20
@@ -95,6 +95,9 @@ def test_memories_are_deleted_by_a_filter():
         assert store.delete([0, 2]) == 2
         assert set(store) == {i for i in range(60) if i % 3 != 1} - {0, 2}
         assert store.max_items == 1000
+        store.feedback(vectors(2), [0, 3], [1.0, 1.0])  # a bounded store ignores rewards of memories that are gone
+        learned = store.learned()
+        assert learned is not None
         for given in ({}, {"keys": [3], "where": {"n": 0}}):
             with pytest.raises(TypeError, match="either where or keys"):
                 store.delete(**given)

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from cmt_numba import MemoryStore
 from cmt_numba.distributed._results import mean_summary, merge_explained, merge_results
-from cmt_numba.distributed._store_access import learn_from_all, query, statistics_of
+from cmt_numba.distributed._store_access import learn_from_all, query, rewarded, statistics_of
 from cmt_numba.store._words import hash_words
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
@@ -67,6 +67,24 @@ def test_two_shards_learn_like_one_store(form: str, tmp_path: Path):
         with MemoryStore(tmp_path / f"{i}") as again:
             np.testing.assert_array_equal(again.query(Q[:20], 5).keys, expected.keys)
             again.check_invariants()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_only_stored_memories_of_a_kind_are_rewarded(form: str):
+    X = FORMS[form](np.eye(4, dtype=np.float32))
+    bounded, unbounded = MemoryStore(max_items=3, random_state=0), MemoryStore(random_state=0)
+    for store in (bounded, unbounded):
+        store.add(["a"], X[:1], texts="red")
+        store.add(["b", "c"], X[1:3])
+        store.add(["d"], texts="blue")  # evicts "a" from the bounded store
+    keys, vectors = rewarded(bounded, ["a", "b", "c", "d"], False)
+    assert keys == ["b", "c"]
+    assert (vectors != X[1:3]).sum() == 0
+    assert rewarded(bounded, ["a", "b", "d"], True) == (["d"], ["blue"])
+    assert rewarded(bounded, ["a", "d"], False) == ([], None)
+    assert rewarded(unbounded, ["d", "a"], True) == (["d", "a"], ["blue", "red"])
+    with pytest.raises(KeyError, match="nobody"):
+        rewarded(unbounded, ["a", "nobody"], False)
 
 
 def test_shards_learn_by_texts_alone(tmp_path: Path):
