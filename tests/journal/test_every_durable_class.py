@@ -2,8 +2,10 @@
 
 import gc
 import os
+import re
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from structure import MODULES
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, DurableTree, MemoryStore
 from cmt_numba.bandits import CMTBandit, LinUCB, Policy
@@ -233,3 +236,38 @@ def test_a_second_writer_waits(kind: Kind, tmp_path: Path):
     closing.join()
     with pytest.raises(ValueError, match="refresh_every requires read_only"):
         kind.open(tmp_path / "model", refresh_every=1.0)
+
+
+@every_kind
+def test_the_system_clock_may_go_back(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, seconds = tmp_path / "thing", iter(range(10**9, 0, -1000))
+    monkeypatch.setattr(time, "time", lambda: float(next(seconds)))
+    monkeypatch.setattr(time, "time_ns", lambda: next(seconds) * 10**9)
+
+    def set_back() -> None:
+        """Give all files earlier times than before."""
+        for name in path.iterdir():
+            os.utime(name, (now := next(seconds), now))
+
+    with kind.open(path) as writer:
+        kind.change(writer, 0)
+        set_back()
+        reader = kind.open(path, read_only=True)
+        for i in range(1, 4):
+            kind.change(writer, i)
+            set_back()
+            if i == 2:
+                snapshot(writer)
+                set_back()
+            assert reader.refresh()
+            assert not reader.refresh()
+        reader.close()
+        with pytest.raises(AlreadyOpenError):
+            kind.open(path, timeout=0.01)
+    kind.open(path).close()
+
+
+def test_no_module_reads_the_system_clock():
+    names = re.compile(r"\btime\(\)|\btime_ns|datetime\.now|utcnow|date\.today|localtime")
+    found = [path.name for path in MODULES if names.search(path.read_text(encoding="utf-8"))]
+    assert not found, "waits and ages are measured by clocks that never go back"
