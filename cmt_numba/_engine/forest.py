@@ -236,10 +236,13 @@ class Forest:
         self.put(forests.with_spare_room(self.state, n_rows, n_memories))
 
     def in_steps(
-        self, n: int, unit: str, progress: bool, step: Callable[[Workers, int, int], None], n_new: int = 0
+        self, n: int, unit: str, progress: bool, step: Callable[[Workers, int, int], None], most: int | None = None
     ) -> None:
-        """Call ``step(run, start, stop)`` for parts of ``n`` rows. In between, others read and arrays are enlarged."""
-        n_memories = self.n_memories + n_new
+        """Call ``step(run, start, stop)`` for parts of ``n`` rows. In between, others read and arrays are enlarged.
+
+        Arrays get capacity for ``most`` memories, by default for the stored ones.
+        """
+        n_memories = self.n_memories if most is None else most
         if self.is_one_step(n, progress):
             self._make_spare_room(n, n_memories)
             self.lock.step(partial(step, in_own_thread, 0, n))

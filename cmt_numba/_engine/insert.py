@@ -62,7 +62,8 @@ def _evict(forest: Forest, n: int) -> None:
 
 def _append_rows(forest: Forest, rows: forests.Rows, n_rows: int, progress: bool, n_reroutes: int | None) -> None:
     """Store keys in the next slots and insert them into every tree."""
-    state = forest.allocated()
+    state = forest.state
+    assert state is not None
     first = state.keys.totals.item(forests.N_MEMORIES)
     forest.put(forests.with_room_for_keys(state, n_rows, rows.values.size))
     n_reroutes = state.parameters.n_reroutes if n_reroutes is None else n_reroutes
@@ -74,7 +75,7 @@ def _append_rows(forest: Forest, rows: forests.Rows, n_rows: int, progress: bool
         if forest.eviction.minds_queries:
             forest.eviction.inserted(forest.allocated(), first + start)
 
-    forest.in_steps(n_rows, "insert", progress, insert, n_rows)
+    forest.in_steps(n_rows, "insert", progress, insert, first + n_rows)
     if n_rows > first:  # rare, so the cost of the copy is negligible
         forest.put(forests.trimmed(forest.allocated()))
 
