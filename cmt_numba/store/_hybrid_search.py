@@ -11,7 +11,7 @@ from ._text_index import WordStatistics
 from ._text_search import WeighedWords, rank_by_parts
 from ._word_vectors import full_scores
 
-_DEPTH = 20  # at least this number of the best memories by vectors, and by words, are candidates
+_DEPTH = 12  # at least this number of the best memories by vectors, and by words, are candidates
 _N_COMPETITORS = 10  # number of results with which rewarded memories are compared
 _RATE, _LEAST, _MOST = 0.1, 0.1, 1000.0  # step size and bounds of the weights of parts
 _ALL = AllowedMemories(None, None)

@@ -113,7 +113,7 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
     texts found so far (Turtle and Flood, 1995).
     """
     stored, postings, query = by_reference(stored), by_reference(postings), by_reference(query)
-    sums, found = zeros(n_listed, np.float32), empty(n_listed, np.int32)
+    sums, found = zeros(n_listed, np.float32), empty(n_listed + 1, np.int32)
     n_found, n_words, i = np.int64(0), query.words.size, np.int64(0)
     places, bounds = empty(n_words, np.int64), empty(n_words, np.float64)
     _set_bounds(postings, query, places, bounds)
@@ -127,18 +127,16 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
             scores[:], ids[:] = -np.inf, _MOST_ID
             for j in range(n_found):
                 keep_best(scores, ids, np.float64(sums[found[j]]), np.int64(found[j]))
-            bar = np.inf  # the final scores of the best texts so far bound those of the results
-            for j in range(ids.size):
+            bar, j = np.inf, 0  # the final scores of the best texts so far bound those of the results
+            while j < ids.size and bar > bounds[i]:
                 bar = min(bar, np.float64(_add_words(stored, ids[j], query, i, sums[ids[j]])))
+                j += 1
             if bar > bounds[i]:
                 break
         for at in range(first, stop):
             slot = postings.slots[at]
-            if sums[slot] == np.float32(0.0):
-                if not _may_return(stored, allowed, slot):
-                    continue
-                found[n_found] = slot
-                n_found += 1
+            found[n_found] = slot
+            n_found += np.int64(sums[slot] == np.float32(0.0)) & np.int64(_may_return(stored, allowed, slot))
             sums[slot] += _gain(query, i, postings.counts[at], stored.lengths[slot])
         i += 1
     scores[:], ids[:] = -np.inf, _MOST_ID
