@@ -93,12 +93,14 @@ class LeastUsefulFirst(EvictionOrder):
     def returned(self, ids: np.ndarray) -> None:
         """Raise the usefulness of ids, and start with that of new ones."""
         for memory_id in ids.tolist():
-            is_new = memory_id not in self._usefulness
-            self._raise(memory_id, _OF_A_NEW_MEMORY if is_new else _BY_A_RETURN)
-        self._n_returned += ids.size
-        if self._n_returned >= self._period:
-            self._n_returned = 0
-            self._start_queue({memory_id: usefulness // 2 for memory_id, usefulness in self._usefulness.items()})
+            if memory_id not in self._usefulness:
+                self._raise(memory_id, _OF_A_NEW_MEMORY)
+                continue
+            self._raise(memory_id, _BY_A_RETURN)
+            self._n_returned += 1
+            if self._n_returned == self._period:
+                self._n_returned = 0
+                self._start_queue({other: usefulness // 2 for other, usefulness in self._usefulness.items()})
 
     def rewarded(self, ids: np.ndarray, rewards: np.ndarray) -> None:
         """Raise usefulness by rewards."""
