@@ -280,13 +280,13 @@ class ContextualMemoryTree:
     @keeps_interpreter
     @changes
     def update(
-        self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
+        self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.3, progress: bool = False
     ) -> None:
         """Learn from rewards for the answers to a query (UPDATE, Algorithm 3).
 
         A row that explored an internal node trains the router of that node; any other row trains the scorer. After each
-        row, every tree reroutes ``n_reroutes`` memories. Unlike the algorithm of the paper, an update may also move
-        dense keys, and with ``scorer_loss="contrast"``, :meth:`teach` follows for memories with a reward of 1.
+        row, every tree reroutes ``n_reroutes`` memories. Unlike the algorithm of the paper, an update also moves dense
+        keys, and with ``scorer_loss="contrast"``, :meth:`teach` follows for memories with a reward of 1.
 
         Parameters
         ----------
@@ -296,7 +296,7 @@ class ContextualMemoryTree:
             The return value of :meth:`query`. Memories and nodes that have been removed since the query are skipped.
         rewards : array-like, shape (n,) or (n, k)
             Rewards in [0, 1] of the first memory of each row, or of all memories. Ignored where ``hits.ids`` is -1.
-        key_learning_rate : float in [0, 1], default 0.0
+        key_learning_rate : float in [0, 1], default 0.3
             Maximum step of a dense key per sixteen rows; keys have length 1. With 0, keys do not move. A row that
             explored no internal node moves the keys of memories with high rewards towards itself, and the keys of its
             other memories away (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis:

@@ -307,7 +307,7 @@ class DurableTree(ContextualMemoryTree):
         return self._form.change("insert", {"X": X}, progress=progress)
 
     def update(
-        self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
+        self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.3, progress: bool = False
     ) -> None:
         """Learn from the rewards of a query's results; see :meth:`ContextualMemoryTree.update`."""
         arguments = {"X": X, "hits": hits, "rewards": rewards, "key_learning_rate": key_learning_rate}
