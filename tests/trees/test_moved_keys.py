@@ -59,7 +59,8 @@ def moved_by_definition(keys: np.ndarray, tree: ContextualMemoryTree, asked: Any
 
 def test_keys_move_as_defined(rng: np.random.Generator) -> None:
     tree, asked = grown(rng)
-    tree.update(asked, hits := tree.query(asked, 4), rng.random(hits.ids.shape))  # trains weights but moves no key
+    hits = tree.query(asked, 4)
+    tree.update(asked, hits, rng.random(hits.ids.shape), key_learning_rate=0.0)  # trains weights but moves no key
     theta, keys = tree._forest.allocated().scorer.theta.copy(), keys_of(tree)
     assert theta.any()
     hits = tree.query(asked, 5, epsilon=0.4)
@@ -99,7 +100,7 @@ def test_searches_see_the_moved_keys(rng: np.random.Generator) -> None:
 def test_unmoved_keys_stay_equal_bit_for_bit(rng: np.random.Generator) -> None:
     tree, asked = grown(rng)
     keys, hits = keys_of(tree), tree.query(asked, 4)
-    tree.update(asked, hits, rng.random(hits.ids.shape))  # the rate is 0
+    tree.update(asked, hits, rng.random(hits.ids.shape), key_learning_rate=0.0)
     tree.update(asked, hits, np.ones(hits.ids.shape), key_learning_rate=0.3)  # no memory is better than another
     tree.update(asked, tree.query(asked, 4, epsilon=1.0), np.ones(hits.ids.shape), key_learning_rate=0.3)
     tree.learn(asked, lambda rows, ids: rng.random(ids.shape), key_learning_rate=0.0)

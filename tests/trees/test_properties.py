@@ -363,12 +363,12 @@ def test_mira_orders_a_pair_in_one_step(kind: Any):
     query = kind([[1.0, 1.05, 0.0]])
     hits = tree.query(query, k=2)
     assert hits.ids.tolist() == [[1, 0]]
-    tree.update(query, hits, [[0.0, 0.5]])
+    tree.update(query, hits, [[0.0, 0.5]], key_learning_rate=0.0)
     after = tree.query(query, k=2)
     assert after.ids.tolist() == [[0, 1]]
     assert after.scores[0, 0] - after.scores[0, 1] == pytest.approx(0.1, rel=1e-3)
     theta = tree._forest.state.scorer.theta.copy()
-    tree.update(query, after, [[0.5, 0.0]])
+    tree.update(query, after, [[0.5, 0.0]], key_learning_rate=0.0)
     np.testing.assert_allclose(tree._forest.state.scorer.theta, theta, atol=1e-5)
 
 
