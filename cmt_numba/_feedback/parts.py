@@ -243,24 +243,28 @@ def standing(learned, parts, i):
     return log_odds(learned, parts, i) + fresh + exact
 
 
+@inner
+def _score(learned, table, query, mapped, ids, similarities, keys, room, scores):
+    """Write the scores of candidates: the log-odds of a reward without the constant, in units of the similarity."""
+    forms, rows, parts = room
+    find_rows(learned, table, ids, rows)
+    describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts)
+    for i in range(ids.size):
+        scores[i] = (standing(learned, parts, i) - learned.weights[CONSTANT]) / learned.weights[SIMILAR]
+
+
 @kernel
 def score_candidates(learned, table, queries, mapped, candidates, scores, parts_of_first):
-    """Write the scores of the candidates of each query, and the parts of those of the first query.
-
-    A score is the log-odds of a reward without the constant, in units of the similarity.
-    """
+    """Write the scores of the candidates of each query, and the parts of those of the first query."""
     learned, (ids, similarities, keys) = by_reference(learned), candidates
     n, m = ids.shape
-    forms, rows, parts = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, N_PARTS), np.float64)
-    constant, unit = learned.weights[CONSTANT], learned.weights[SIMILAR]
+    room = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, N_PARTS), np.float64)
     for row in range(n):
-        find_rows(learned, table, ids[row], rows)
-        describe(learned, queries[row], mapped[row], rows, ids[row], similarities[row], keys[row], forms, parts)
-        for i in range(m):
-            scores[row, i] = (standing(learned, parts, i) - constant) / unit
-            if row < parts_of_first.shape[0]:
-                copy_values(parts[i], parts_of_first[row, i])
-    release((forms, rows, parts))
+        own = similarities[row]
+        _score(learned, table, queries[row], mapped[row], ids[row], own, keys[row], room, scores[row])
+        for i in range(m if row < parts_of_first.shape[0] else 0):
+            copy_values(room[2][i], parts_of_first[row, i])
+    release(room)
 
 
 @inner
@@ -284,18 +288,14 @@ def rank_stored(learned, table, index, queries, mapped, ids, best_scores, best_i
     """Write the best candidates for each query as :func:`select_best`. Their keys are in a dense index."""
     learned, index = by_reference(learned), by_reference(index)
     width, m = queries.shape[1], ids.shape[1]
-    forms, rows, parts = new_forms(width), empty(m, np.int64), empty((m, N_PARTS), np.float64)
-    keys, scores = empty((m, width), np.float32), empty(m, np.float64)
-    constant, unit = learned.weights[CONSTANT], learned.weights[SIMILAR]
+    room = new_forms(width), empty(m, np.int64), empty((m, N_PARTS), np.float64)
+    keys, similarities, scores = empty((m, width), np.float32), empty(m, np.float64), empty(m, np.float64)
     for row in range(ids.shape[0]):
-        find_rows(learned, table, ids[row], rows)
-        scores[:] = np.nan
+        similarities[:] = np.nan
         for i in range(m):
             if ids[row, i] != NONE:
                 copy_values(vector_of(index.vectors, find_slot(index.vectors, ids[row, i])).values, keys[i])
                 scale_row(keys[i])
-        describe(learned, queries[row], mapped[row], rows, ids[row], scores, keys, forms, parts)
-        for i in range(m):
-            scores[i] = (standing(learned, parts, i) - constant) / unit
+        _score(learned, table, queries[row], mapped[row], ids[row], similarities, keys, room, scores)
         _select(scores, ids[row], best_scores[row], best_ids[row])
-    release((forms, rows, parts, keys, scores))
+    release((room, keys, similarities, scores))
