@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from shared.products import best_by_product
+from shared.reward_tasks import Task, tasks_of
 from shared.store_times import Measured, measured, of_other_version, of_store
 from shared.texts import packages
 from shared.vector_rivals import rivals_of
@@ -474,6 +475,42 @@ def rewards(options: argparse.Namespace) -> None:
         }
         rows.append([n, *quartiles(searches, len(asked)).values()])
     print(tabulate(rows, ["queries with rewards", "static query", "query", "feedback"], floatfmt=".0f"))
+
+
+@commands.add(DATA, argument("--k", type=int, default=3), argument("--seeds", type=int, nargs="+", default=[0, 1]))
+def eviction(options: argparse.Namespace) -> None:
+    """Compare policies of eviction: a store has room for 30 % of the memories, and the others arrive during a stream.
+
+    Tasks are those of ``stream``. The table has the mean expected reward of the first result in the last quarter.
+    """
+    rows = []
+    for name, make in tasks_of(options.data).items():
+        policies = {
+            policy: np.mean([last_rewards(make(seed), policy, options.k, seed) for seed in options.seeds])
+            for policy in ("least_useful", "least_recently_returned", "oldest")
+        }
+        rows.append([name, *policies.values()])
+    print(tabulate(rows, ["task", *policies], floatfmt=".3f"))
+
+
+def last_rewards(task: Task, policy: str, k: int, seed: int, n_at_a_time: int = 20) -> float:
+    """Return the mean expected reward of the first result in the last quarter of a stream."""
+    rng, n, n_rows = np.random.default_rng(seed), task.keys.shape[0], task.stream.wanted.size
+    order, room = rng.permutation(n), int(0.3 * n)
+    store = MemoryStore(max_items=room, eviction=policy, random_state=0)
+    store.add(order[:room].tolist(), task.keys[order[:room]])
+    expected = []
+    for start in range(0, n_rows, n_at_a_time):
+        rows = slice(start, start + n_at_a_time)
+        shares = np.array([start, min(start + n_at_a_time, n_rows)]) / n_rows
+        if (new := order[slice(*(room + shares * (n - room)).astype(int))]).size:
+            store.add(new.tolist(), task.keys[new])
+        shown = store.query(task.stream.rows[rows], k).keys
+        ids = np.where(shown == None, -1, shown).astype(np.int64)  # noqa: E711
+        chances = task.expected(task.stream.wanted[rows], ids, is_late=2 * start >= n_rows)
+        store.feedback(task.stream.rows[rows], shown, (rng.random(ids.shape) < chances).astype(float))
+        expected.append(chances[:, 0].mean())
+    return float(np.mean(expected[-len(expected) // 4 :]))
 
 
 def selected(index: Any, chosen: np.ndarray, n: int) -> Callable[[np.ndarray], Any]:
