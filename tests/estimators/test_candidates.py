@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import state_of, trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads.candidates import Listing, SearchEffort, list_hard_negatives, list_labels, scored_candidates
@@ -53,11 +54,11 @@ def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
     """Return the trees, routers, head, questions and effort of a fitted classifier."""
     X = rows_of(scipy.sparse.csr_array, rng)
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.arange(60) % 20)
-    state, rows = classifier.forest_._forest.allocated(), check_rows(X)
+    state, rows = state_of(classifier.forest_), check_rows(X)
     return (
         state.trees,
         state.models,
-        classifier._model.index.head.scorers,
+        trained_head(classifier).scorers,
         all_of(rows, rows),
         SearchEffort(4, 12, 3, 12),
     )

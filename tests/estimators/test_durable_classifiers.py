@@ -15,7 +15,6 @@ import scipy.sparse
 from journals import crashed
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
-from cmt_numba.estimators._classification_model import ClassificationModel
 from cmt_numba.estimators._durable import OPERATIONS, folder_of
 from cmt_numba.journal import JournalError
 from cmt_numba.journal._entries import pack_entry, unpack_entry
@@ -74,26 +73,6 @@ def test_names_of_labels(tmp_path: Path):
         assert again.classes_.tolist() == ["blue", "red", "round", "amber"]
         assert again.predict(X[3:]) == [("amber",)]
         np.testing.assert_array_equal(again.decision_function(X), tagger.decision_function(X))
-
-
-def test_read_only(tmp_path: Path):
-    path = tmp_path / "folder"
-    with pytest.raises(FileNotFoundError):
-        CMTClassifier.open(path, read_only=True)
-    path.mkdir()
-    with pytest.raises(FileFormatError, match="open it without read_only"):
-        CMTClassifier.open(path, read_only=True)
-    with CMTClassifier.open(path, random_state=0, **FEW) as classifier:
-        classifier.fit(X, Y).partial_fit(X[:1], ["e"])
-        with CMTClassifier.open(path, read_only=True) as reader:  # in the same process
-            np.testing.assert_array_equal(reader.predict_proba(X), classifier.predict_proba(X))
-    before = {file.name: file.read_bytes() for file in path.iterdir()}
-    with CMTClassifier.open(path, read_only=True) as reader:
-        np.testing.assert_array_equal(reader.predict_proba(X), classifier.predict_proba(X))
-        for change in (lambda: reader.calibrate(X, Y), reader.checkpoint):
-            with pytest.raises(JournalError, match="it is read-only; open it without read_only"):
-                change()
-        assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
 def test_folders_of_others_are_refused(tmp_path: Path):
@@ -160,33 +139,6 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Gener
         classifier.predict_proba(rows)  # learns a calibration, which would be journaled
     with CMTClassifier.open(tmp_path / "folder") as again:
         assert int(again._model.index.n_of_label.sum()) == 300
-
-
-def test_a_change_that_fails_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
-        twin = CMTClassifier(random_state=1, **FEW).fit(X, Y)
-        classifier.fit(X, Y)
-        train, failures = ClassificationModel._train_head, iter([MemoryError])
-
-        def fail_once(*args: Any, **kwargs: Any) -> Any:
-            for error in failures:
-                raise error
-            return train(*args, **kwargs)
-
-        monkeypatch.setattr(ClassificationModel, "_train_head", fail_once)
-        with pytest.raises(MemoryError):
-            classifier.partial_fit(X[:1], ["new"])
-        assert_equal_answers(classifier, twin)
-        classifier.check_invariants()
-        for each in (classifier, twin):
-            each.partial_fit(X[:1], ["new"])
-        assert_equal_answers(classifier, twin)
-    with CMTClassifier.open(tmp_path / "folder") as again:
-        assert_equal_answers(again, twin)
-
-
-def assert_equal_answers(one: CMTClassifier, other: CMTClassifier) -> None:
-    np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))
 
 
 def test_copies_are_in_memory(tmp_path: Path):

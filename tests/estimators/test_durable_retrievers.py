@@ -8,7 +8,6 @@ import pytest
 
 from cmt_numba import CMTRetriever
 
-SEARCHES = pytest.mark.parametrize("search", ["key", "value"])
 X = np.eye(4)
 
 

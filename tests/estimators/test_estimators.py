@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit, text_like
-from failures import failing
+from internals import trained_head
 from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from sklearn.neighbors import KNeighborsClassifier
@@ -66,16 +66,6 @@ def test_it_learns_to_ignore_noisy_features():
 
 
 @needs_jit
-def test_few_classes_are_scored_where_there_are_many():
-    X, y = classes_of_views(1000, 3, 0.2)
-    classifier = CMTClassifier(random_state=0).fit(X, y)
-    queries, answers = classes_of_views(1000, 1, 0.2, seed=1)
-    classifier.set_params(n_candidates=200)
-    assert classifier.score(queries, answers) > 0.95
-    assert classifier.count_candidates(queries).mean() <= 200
-
-
-@needs_jit
 @pytest.mark.parametrize("signed", [False, True], ids=["counts", "signed"])
 def test_rare_features_lead_to_their_classes(signed: bool):
     """Two rare features identify each class; routers can hardly learn these for 2,000 classes."""
@@ -99,7 +89,7 @@ def test_new_classes_reach_the_index_in_time():
     classifier = CMTClassifier(n_trees=2, random_state=0)
     for i in range(400):
         classifier.partial_fit(X[[i]], [i])
-    assert classifier._model.index.head.postings.n_labels >= 300
+    assert trained_head(classifier).postings.n_labels >= 300
     assert classifier.score(X[:400], np.arange(400)) > 0.95
 
 
@@ -124,16 +114,6 @@ def test_classes_named_beforehand():
     assert classifier.partial_fit(X[y >= 2], y[y >= 2]).score(X, y) == 1.0
     with pytest.raises(ValueError, match="y must contain only labels listed in classes"):
         CMTClassifier(**FEW).partial_fit(X, y, classes=[0, 1])
-
-
-def test_probabilities():
-    X, y = classes_of_views(30, 4, 0.5)
-    classifier = CMTClassifier(**FEW).fit(X, y)
-    proba = classifier.predict_proba(X)
-    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
-    assert (proba >= 0).all()
-    np.testing.assert_array_equal(classifier.classes_[proba.argmax(axis=1)], classifier.predict(X))
-    assert ((proba > 0).sum(axis=1) == classifier.count_candidates(X)).all()
 
 
 @FORMS
@@ -203,8 +183,8 @@ def test_the_estimator_is_found_by_name():
 def test_a_head_with_a_removed_loss_is_refused():
     X, y = classes_of_views(3, 2, 0.1)
     classifier = CMTClassifier(**FEW).fit(X, y)
-    parameters = classifier._model.index.head.parameters._replace(loss=2)
-    classifier._model.index.head = classifier._model.index.head._replace(parameters=parameters)
+    parameters = trained_head(classifier).parameters._replace(loss=2)
+    classifier._model.index.head = trained_head(classifier)._replace(parameters=parameters)
     with pytest.raises(InvariantError, match="the loss of the head is unknown"):
         classifier.check_invariants()
 
@@ -233,24 +213,6 @@ def test_a_refused_batch_changes_nothing():
         classifier.partial_fit(np.full((1, 20), 1e300), [100])
     np.testing.assert_array_equal(classifier.predict_proba(X), before)
     assert list(classifier.classes_) == [0, 1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
-@pytest.mark.parametrize(
-    "place",
-    ["_heads.with_labels", "estimators._label_index.insert_rows", "_heads.with_room_for_examples"],
-)
-def test_running_out_of_memory_part_way(form: Any, place: str):
-    X, y = classes_of_views(16, 3, 0.1)
-    old = y < 4
-    classifier = CMTClassifier(**FEW).fit(form(X[old]), y[old])
-    with failing(place):
-        classifier.partial_fit(form(X[~old]), y[~old])
-    assert classifier.score(form(X[old]), y[old]) > 0.9
-    assert classifier.kneighbors(form(X), 3)[1].max() < old.sum()
-    classifier.partial_fit(form(X[~old]), y[~old])
-    assert classifier.score(form(X), y) > 0.9
-    classifier.forest_.check_invariants()
 
 
 @needs_jit

@@ -204,12 +204,3 @@ def test_readers_in_steps_of_a_stream_of_changes():
     assert set(seen) <= set(range(12, 21))
     assert seen == sorted(seen)
     classifier.check_invariants()
-
-
-def test_a_failure_leaves_the_dual_variables(aside: None):
-    classifier = fitted("classifier")
-    before = [part.copy() for part in classifier._model.duals]
-    with failing("estimators._label_index.LabelIndex.end_training"):
-        classifier.partial_fit(X[100:110], y[100:110])
-    for part, former in zip(classifier._model.duals, before, strict=True):
-        np.testing.assert_array_equal(part, former)

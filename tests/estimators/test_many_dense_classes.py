@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from conftest import needs_jit
+from internals import state_of, trained_head
 
 from cmt_numba import CMTClassifier, _heads
 from cmt_numba._forest.rows import as_matrix
@@ -46,7 +47,7 @@ def test_a_classifier_of_many_classes_uses_an_index():
     np.testing.assert_array_equal(predicted, classifier.classes_[classes[:, 0]])
     np.testing.assert_array_equal(classifier.predict(queries.astype(np.float32)), predicted)
     assert (np.diff(scores, axis=1) <= 0).all()
-    every = all_scorers(classifier._model.index.head)
+    every = all_scorers(trained_head(classifier))
     assert every is not None
     asked, stored = (as_matrix(check_rows(some)) for some in (queries, X[:n]))
     nearness = (asked @ stored.T + (asked @ every.weights)[:, classifier._model.label_of_class]) / 2.0
@@ -71,8 +72,8 @@ def test_very_many_classes_of_one_example_are_not_trained():
     X = rng.normal(size=(MOST_TRAINED_ALONE_DENSE + 1, 4)).astype(np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     classifier = CMTClassifier(random_state=0).fit(X, np.arange(len(X)))
-    assert classifier.forest_._forest.allocated().parameters.n_trees == 1
-    scorers = all_scorers(classifier._model.index.head)
+    assert state_of(classifier.forest_).parameters.n_trees == 1
+    scorers = all_scorers(trained_head(classifier))
     assert scorers is not None
     np.testing.assert_allclose(scorers.weights.T, X[classifier._model.class_of_label], atol=1e-5)
     assert np.mean(classifier.predict(X[:500]) == np.arange(500)) > 0.99

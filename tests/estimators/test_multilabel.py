@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from internals import trained_head
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
@@ -233,20 +234,20 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
     X, Y = topics(300)
     X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
     learner = CMTMultilabelClassifier(random_state=0).fit(X[:200], Y[:200])
-    assert is_in_lists(learner._model.index.head)
-    assert learner._model.index.head.routers.table.size == 0
+    assert is_in_lists(trained_head(learner))
+    assert trained_head(learner).routers.table.size == 0
     before, copied = learner.top_labels(X), pickle.loads(pickle.dumps(learner))
     learner.partial_fit(X[200:203], Y[200:203])
     assert not is_in_lists(
-        learner._model.index.head
+        trained_head(learner)
     )  # three rows of 1,042 labels are too few to prepare the head for queries
     assert (
         np.mean(learner.top_labels(X)[0][:, 0] == before[0][:, 0]) > 0.9
     )  # training continues from the earlier scorers
     for learned in (learner, copied.partial_fit(X[200:203], Y[200:203])):
         learned.partial_fit(X[203:], Y[203:])
-        assert is_in_lists(learned._model.index.head)
-        assert learned._model.index.head.routers.table.size == 0
+        assert is_in_lists(trained_head(learned))
+        assert trained_head(learned).routers.table.size == 0
     np.testing.assert_array_equal(learner.top_labels(X)[1], copied.top_labels(X)[1])
 
 
@@ -323,7 +324,7 @@ def test_many_labels_come_close_to_one_against_all(form: Any):
     X, Y = topics(1500, n_labels=1100, width=100)
     queries, answers = topics(100, n_labels=1100, seed=1, width=100)
     learned = CMTMultilabelClassifier(**FEW).fit(form(X), scipy.sparse.csr_array(Y))
-    assert learned._model.index.head.common.labels.size < 100
+    assert trained_head(learned).common.labels.size < 100
     assert learned.count_candidates(form(queries)).max() < 550
     found, scores = learned.top_labels(form(queries), 1)
     against_all = LinearRegression().fit(unit(X), Y).predict(unit(queries))
@@ -337,11 +338,11 @@ def test_many_labels_come_close_to_one_against_all(form: Any):
 def test_common_labels_are_those_of_most_rows():
     X, Y = topics(300)
     classifier = CMTMultilabelClassifier(**FEW).fit(scipy.sparse.csr_array(X), with_rare_labels(Y)[:, 1:])
-    common = classifier._model.index.head.common.labels
+    common = trained_head(classifier).common.labels
     assert set(classifier._model.column_of_label[common]) == set(range(11))
     # Scores with and without the digest are the same.
     decisions = classifier.decision_function(X)
-    classifier._model.index.head = without_digest(classifier._model.index.head)
+    classifier._model.index.head = without_digest(trained_head(classifier))
     np.testing.assert_allclose(classifier.decision_function(X), decisions, atol=1e-5)
     assert scipy.sparse.issparse(classifier.predict(X[:10]))
     assert classifier.predict(X[:10]).shape == (10, 1041)
@@ -354,14 +355,14 @@ def test_rare_labels():
     X, Y = scipy.sparse.csr_array(X), np.hstack([Y, np.zeros((600, 1), np.int64)])
     Y[3, 12] = 1
     classifier = CMTMultilabelClassifier(**FEW).fit(X, Y)
-    assert classifier._model.index.head.postings.labels.size == 0
+    assert trained_head(classifier).postings.labels.size == 0
     classifier.partial_fit(X[10:20], with_rare_labels(Y[10:20]))
-    common, listed = classifier._model.index.head.common.labels, classifier._model.index.head.postings.labels
+    common, listed = trained_head(classifier).common.labels, trained_head(classifier).postings.labels
     assert set(classifier._model.column_of_label[common]) == set(range(12))
     later = classifier._model.label_of_column[12:]
     assert set(later) <= set(listed)
     assert not set(common) & set(listed)
-    biases = classifier._model.index.head.nodes[0, later]["bias"]
+    biases = trained_head(classifier).nodes[0, later]["bias"]
     assert np.all((biases > -1.1) & (biases < -0.7))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads import products
@@ -127,7 +128,7 @@ def test_sparse_rows_are_scored_by_products():
 def test_features_without_weights_are_not_laid_out():
     wide = scipy.sparse.csr_array((np.ones(60), (np.arange(60), np.arange(60))), (60, 200_000))
     classifier = CMTClassifier(random_state=0).fit(wide, np.arange(60) % 30)
-    scorers = all_scorers(classifier._model.index.head)
+    scorers = all_scorers(trained_head(classifier))
     assert scorers.weights.size <= 60 * 30  # only features with a weight
     np.testing.assert_array_equal(classifier.predict(wide), np.arange(60) % 30)
 
@@ -135,7 +136,7 @@ def test_features_without_weights_are_not_laid_out():
 def test_scorers_have_the_same_scores_in_a_matrix_in_lists_and_in_tables(monkeypatch: pytest.MonkeyPatch):
     X = scipy.sparse.random_array((90, 60), density=0.1, random_state=np.random.default_rng(0), format="csr")
     classifier = CMTClassifier(random_state=0).fit(X, np.arange(90) % 30)
-    head, rows = classifier._model.index.head, check_rows(X.astype(np.float32))
+    head, rows = trained_head(classifier), check_rows(X.astype(np.float32))
     in_matrix, in_tables = all_scorers(head), all_scorers(head, in_tables=True)
     monkeypatch.setattr("cmt_numba._heads.products._MOST_SPREAD", 0)
     monkeypatch.setattr("cmt_numba._heads.products._MOST_SPREAD_EACH", 0)
@@ -168,17 +169,6 @@ def test_a_classifier_scores_all_classes_by_default(form: Any):
     searched, rounded = classifier.set_params(n_probes=10_000, n_candidates=40).top_classes(queries, 1)
     assert np.mean(searched[:, 0] == predicted) > 0.9
     np.testing.assert_allclose(rounded[:, 0], scores[:, 0], atol=0.02)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_settings_of_the_search_are_respected(sparse: bool):
-    X, y = views(40, 3, 1)
-    X = scipy.sparse.csr_array(X) if sparse else X
-    classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, y)
-    for options in ({"n_probes": 1}, {"n_candidates": 3}):
-        assert (
-            classifier.set_params(**{"n_probes": None, "n_candidates": None} | options).count_candidates(X).max() < 40
-        )
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from internals import trained_head
 
 from cmt_numba import CMTClassifier
 from cmt_numba._heads.examples import all_examples, some_examples
@@ -108,28 +109,11 @@ def test_dual_variables_match_the_scorers(rng: np.random.Generator):
     np.add.at(learned, labels, keys * weights[: labels.size].sum(axis=1, keepdims=True))
     for competitor, weight in zip(competitors[: labels.size].T, weights[: labels.size].T, strict=True):
         np.subtract.at(learned, competitor, keys * weight[:, None])
-    scorers = classifier._model.index.head.routers.weights[0, : 6 * 34].reshape(6, 34)[:, :17]
+    scorers = trained_head(classifier).routers.weights[0, : 6 * 34].reshape(6, 34)[:, :17]
     np.testing.assert_allclose(scorers, learned, atol=2e-3)
     classifier.remove(np.arange(0, 20)).remove_classes([2]).check_invariants()
     assert classifier._model.duals.weights.any()
     assert classifier._model.duals.competitors.max() == 4
-
-
-def test_a_failed_change_leaves_the_head(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
-    X, y = clouds(rng, 60, 5)
-    classifier = CMTClassifier(**FEW).fit(X[:40], y[:40])
-    before = classifier.predict(X)
-
-    def fail(*arguments: Any) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as failing:
-        failing.setattr(classifier._model, "_train_head", fail)
-        with pytest.raises(MemoryError):
-            classifier.partial_fit(X[40:], y[40:])
-    classifier.check_invariants()
-    np.testing.assert_array_equal(classifier.predict(X), before)
-    assert classifier.partial_fit(X[40:], y[40:])._model.n_relearned == 60  # the failed change stored nothing
 
 
 def test_learning_continues_after_loading(rng: np.random.Generator, tmp_path: Any):

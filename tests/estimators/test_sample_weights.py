@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 from cmt_numba._heads.multiclass_svm import margin_wanted
@@ -33,7 +34,7 @@ def test_a_weight_counts_as_rows_repeated(form: Any, n_passes: int, overlapping:
     unweighted = CMTClassifier(**options).fit(form(X[weights > 0]), y[weights > 0])
     # Scores are compared in margins: the margin is a mean over rows, so repeated rows change it.
     scores, wanted, others = (
-        some.decision_function(form(X)) / (margin_wanted(some._model.index.head) if n_passes > 0 else 1.0)
+        some.decision_function(form(X)) / (margin_wanted(trained_head(some)) if n_passes > 0 else 1.0)
         for some in (one, twice, unweighted)
     )
     np.testing.assert_allclose(scores, wanted, atol=1e-5 if n_passes == 0 else 0.2)

@@ -1,17 +1,14 @@
 """Classifiers with scikit-learn: estimator checks, pipelines, data frames and files."""
 
-import io
 import pickle
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -109,21 +106,6 @@ def test_data_frames(frame: Any):
     np.testing.assert_array_equal(
         tagger.predict(frame(dict(zip(names, X.T, strict=True)))), CMTMultilabelClassifier(**FEW).fit(X, Y).predict(X)
     )
-
-
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("estimator", [CMTClassifier(**FEW), CMTMultilabelClassifier(**FEW)], ids=["classes", "labels"])
-def test_copies_answer_alike(estimator: Any, sparse: bool):
-    X, y = views()
-    rows = scipy.sparse.csr_array(np.maximum(X, 0.0)) if sparse else X
-    truth = y if isinstance(estimator, CMTClassifier) else np.eye(6)[y]
-    fitted = clone(estimator).fit(rows, truth)
-    file = io.BytesIO()
-    joblib.dump(fitted, file)
-    file.seek(0)
-    for copy in (pickle.loads(pickle.dumps(fitted)), joblib.load(file), clone(fitted).fit(rows, truth)):
-        assert copy.get_params() == fitted.get_params()
-        np.testing.assert_array_equal(copy.predict_proba(rows), fitted.predict_proba(rows))
 
 
 @pytest.mark.parametrize(

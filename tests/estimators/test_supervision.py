@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 from conftest import needs_jit, text_like
 from failures import failing
+from internals import state_of, trained_head
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest.rows import row_of
@@ -40,11 +41,6 @@ from cmt_numba._validation import check_rows
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 ALL_LABELS = SearchEffort(n_leaves=1, n_labels=10**6, n_listed=10**6, n_met=10**6)
-
-
-def state_of(tree: ContextualMemoryTree) -> State:
-    assert tree._forest.state is not None
-    return tree._forest.state
 
 
 def weights_of(state: Any, t: int, node: int) -> np.ndarray:
@@ -354,19 +350,6 @@ def index_of(W: np.ndarray) -> Postings:
     return list_by_feature(digest, np.ones(cells.nnz, np.bool_), W.shape[1])
 
 
-def test_the_index_lists_the_heaviest_labels_first(rng: np.random.Generator):
-    W = signed_scorers(rng)
-    index = index_of(W)
-    assert index.n_labels == 30
-    for feature in range(12):
-        a, b = index.offsets[feature : feature + 2]
-        sign = 1 if W[:, feature].sum() >= 0 else -1
-        expected = np.flatnonzero(sign * W[:, feature] > 0)
-        assert set(index.labels[a:b]) == set(expected)
-        np.testing.assert_array_equal(index.weights[a:b], W[index.labels[a:b], feature])
-        assert (np.diff(np.abs(index.weights[a:b])) <= 0).all()
-
-
 @pytest.mark.parametrize("room", [3, 12, 30])
 def test_a_row_meets_the_labels_of_its_rarest_heavy_features(room: int, rng: np.random.Generator):
     W = signed_scorers(rng)
@@ -501,8 +484,8 @@ def test_an_untrained_classifier_is_the_same_however_examples_come(form: Any):
     of_once, of_online = at_once._model.label_of_class, online._model.label_of_class
     for c in range(5):
         np.testing.assert_allclose(
-            weights_of(online._model.index.head, 0, of_online[c]),
-            weights_of(at_once._model.index.head, 0, of_once[c]),
+            weights_of(trained_head(online), 0, of_online[c]),
+            weights_of(trained_head(at_once), 0, of_once[c]),
             atol=1e-5,
         )
 
@@ -517,4 +500,4 @@ def test_the_margin_follows_the_gaps():
     for first in range(0, 3000, 30):
         online.partial_fit(X[first : first + 30], y[first : first + 30])
     at_once = CMTClassifier(random_state=0).fit(X, y)
-    assert margin_wanted(online._model.index.head) < 1.5 * margin_wanted(at_once._model.index.head)
+    assert margin_wanted(trained_head(online)) < 1.5 * margin_wanted(trained_head(at_once))

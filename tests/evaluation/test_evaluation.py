@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
+from internals import state_of
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import SGDClassifier
@@ -337,7 +338,7 @@ def stored(request: Any) -> tuple[ContextualMemoryTree, Any, np.ndarray]:
 
 def leaves_by_hand(tree: ContextualMemoryTree) -> list[tuple[int, int, int]]:
     """Return the tree, depth and size of all leaves by descending to each."""
-    state, result = tree._forest.state, []
+    state, result = state_of(tree), []
     assert state is not None
 
     def descend(t: int, place: int, depth: int) -> None:
@@ -367,7 +368,7 @@ def test_leaves_and_profile(stored: Any):
     for t in range(2):
         depths = [depth for number, depth, _ in by_hand if number == t]
         balances.append(np.log2(len(depths)) / np.mean(depths))
-        assert sum(size for number, _, size in by_hand if number == t) == tree._forest.state.counters[t, COUNT]
+        assert sum(size for number, _, size in by_hand if number == t) == state_of(tree).counters[t, COUNT]
     assert shape.balance == pytest.approx(np.mean(balances))
     assert 0.0 < shape.balance <= 1.0
     assert json.loads(json.dumps(shape.as_dict()))["leaf_sizes"] == shape.leaf_sizes.tolist()

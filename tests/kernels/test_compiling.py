@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from internals import state_of
 from numba import config, njit
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
@@ -258,7 +259,7 @@ def test_kernels_take_held_views_instead_of_tuples(sparse: bool):
     """The arrays are those of the tuple, they live as long, and branches on what is known are left out."""
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(scipy.sparse.csr_array([[0.0, 1.0]] * 3) if sparse else np.ones((3, 2)))
-    kept, totals = tree._forest.state.view(), tree._forest.state.keys.totals
+    kept, totals = state_of(tree).view(), state_of(tree).keys.totals
     as_tuple = getattr(kept, "target", kept)
     del tree
     gc.collect()

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import state_of
 from numba import njit
 from reference import Forest, Leaf, Node, Place, SplitMix64
 
@@ -73,7 +74,7 @@ MAKERS = {"dense": dense_rows, "sparse": sparse_rows}
 
 def places_of(tree: ContextualMemoryTree, t: int) -> dict[str, int]:
     """Return all places of a tree by name, each before those below it."""
-    state = tree._forest.state
+    state = state_of(tree)
     places = {}
     waiting = [("", int(state.counters[t, ROOT]))]
     while waiting:
@@ -86,7 +87,7 @@ def places_of(tree: ContextualMemoryTree, t: int) -> dict[str, int]:
 
 def shape_of(tree: ContextualMemoryTree, t: int) -> dict[str, tuple[int, ...]]:
     """Return the ids in each leaf, in order, and each node's counts: left, right, examples and mistakes."""
-    state = tree._forest.state
+    state = state_of(tree)
     shape = {}
     for name, place in places_of(tree, t).items():
         if place >= 0:
@@ -107,7 +108,7 @@ def cell_in_kernel(models: Any, t: int, node: int, feature: int) -> int:
 def routers_of(tree: ContextualMemoryTree, t: int) -> dict[str, np.ndarray]:
     """Return each node's router: a row of weights and a row of AdaGrad accumulators, the bias last."""
     routers = {}
-    state, d = tree._forest.state, tree.n_features
+    state, d = state_of(tree), tree.n_features
     for name, node in places_of(tree, t).items():
         if node < 0:
             continue
@@ -159,8 +160,8 @@ def reference_routers(root: Place, n_features: int) -> dict[str, np.ndarray]:
 def assert_same_trees(tree: ContextualMemoryTree, other: ContextualMemoryTree) -> None:
     """Check that two forests have grown the same, weight by weight up to rounding."""
     assert tree.ids.tolist() == other.ids.tolist()
-    assert tree._forest.state.streams.tolist() == other._forest.state.streams.tolist()
-    for t in range(tree._forest.state.parameters.n_trees):
+    assert state_of(tree).streams.tolist() == state_of(other).streams.tolist()
+    for t in range(state_of(tree).parameters.n_trees):
         assert shape_of(tree, t) == shape_of(other, t)
         routers, other_routers = routers_of(tree, t), routers_of(other, t)
         for name, router in routers.items():
@@ -180,16 +181,16 @@ class Pair:
         tree.check_invariants()
         assert tree.ids.tolist() == [memory.id for memory in forest.memories]
         if isinstance(tree._forest.eviction, LeastRecentlyReturned):
-            order = tree._forest.state.keys.ids[tree._forest.eviction._order(tree._forest.state)]
+            order = state_of(tree).keys.ids[tree._forest.eviction._order(state_of(tree))]
             assert order.tolist() == [memory.id for memory in forest.returned]
         streams = [*(of_tree.stream.state for of_tree in forest.trees), forest.query_stream.state]
-        assert tree._forest.state.streams.tolist() == streams
+        assert state_of(tree).streams.tolist() == streams
         for t, of_tree in enumerate(forest.trees):
             assert shape_of(tree, t) == reference_shape(of_tree.root)
             routers = routers_of(tree, t)
             for name, expected in reference_routers(of_tree.root, tree.n_features).items():
                 np.testing.assert_allclose(routers[name], expected, rtol=1e-3, atol=1e-4, err_msg=f"tree {t}, {name}")
-        scorer = tree._forest.state.scorer
+        scorer = state_of(tree).scorer
         for array, weights in ((scorer.theta, forest.theta), (scorer.squares, forest.theta_squares)):
             expected = [weights.get(feature, 0.0) for feature in range(array.size)]
             np.testing.assert_allclose(array, expected, rtol=1e-3, atol=1e-4)
@@ -237,7 +238,7 @@ class Pair:
                 assert node == NONE
             else:
                 assert names[t][node] == nodes[record.node]
-                assert explored.generation[row] == self.tree._forest.state.nodes["generation"][t, node]
+                assert explored.generation[row] == state_of(self.tree).nodes["generation"][t, node]
         self.check()
         return hits, answers
 
@@ -361,7 +362,7 @@ def test_scorer_of_wide_keys(scorer_loss):
         tree.insert(keys)
         for _ in range(3):
             tree.update(asked, tree.query(asked, k=4), rewards)
-        learned.append(tree._forest.state.scorer.theta[features])
+        learned.append(state_of(tree).scorer.theta[features])
     assert np.count_nonzero(learned[0]) > N_SPARSE_FEATURES / 3
     np.testing.assert_allclose(*learned, rtol=1e-3, atol=1e-4)
 
@@ -428,8 +429,8 @@ def test_dense_and_sparse_forms_agree(options):
         tree.reroute(5)
         answers.append((hits, tree.query(to_form(queries), k=3, n_probes=4)))
         tree.check_invariants()
-    assert not dense._forest.state.parameters.sparse
-    assert sparse._forest.state.parameters.sparse
+    assert not state_of(dense).parameters.sparse
+    assert state_of(sparse).parameters.sparse
     assert_same_trees(dense, sparse)
     for of_dense, of_sparse in zip(*answers, strict=True):
         np.testing.assert_array_equal(of_dense.ids, of_sparse.ids)
@@ -464,9 +465,9 @@ def test_growing_routers_find_all_their_features():
     for row in X:
         row[rng.choice(300, 12, replace=False)] = rng.normal(size=12)
     pair.insert(scipy.sparse.csr_array(X[:10]))
-    few = int(pair.tree._forest.state.nodes["table_used"][0].max())
+    few = int(state_of(pair.tree).nodes["table_used"][0].max())
     pair.insert(scipy.sparse.csr_array(X[10:]))
-    assert int(pair.tree._forest.state.nodes["table_used"][0].max()) > 2 * few
+    assert int(state_of(pair.tree).nodes["table_used"][0].max()) > 2 * few
     pair.remove(list(range(30)))
     pair.insert(scipy.sparse.csr_array(X[:20]))  # into freed tables
     pair.query(scipy.sparse.csr_array(X[::4]), k=2, n_probes=2)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import trained_head
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 
@@ -32,7 +33,7 @@ def test_unknown_losses_of_trees(form, name):
 def test_unknown_losses_of_heads(form):
     labels = np.arange(60) % 3
     classifier = CMTClassifier(loss="logistic", random_state=0).fit(form(X), labels)
-    head = classifier._model.index.head
+    head = trained_head(classifier)
     classifier._model.index.head = head._replace(parameters=head.parameters._replace(loss=UNKNOWN))
     with pytest.raises(ValueError, match="loss"):
         classifier.partial_fit(form(X), labels)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from internals import state_of, trained_head
 from kill_saves import kill_saves, new_trees
 from mutations import parsed, sealed, start_of
 from saved import dense_rows, load_any, saved, several_labels, sparse_rows
@@ -36,7 +37,7 @@ def go_on(thing: Any) -> list[Any]:
     """Query an object, let it learn, and query it again; return all answers."""
     if isinstance(thing, ContextualMemoryTree):
         return _tree_goes_on(thing)
-    sparse = thing._model.sparse if isinstance(thing, CMTRetriever) else thing._model.index.head.parameters.sparse
+    sparse = thing._model.sparse if isinstance(thing, CMTRetriever) else trained_head(thing).parameters.sparse
     rows = sparse_rows(40, 40, 5) if sparse else dense_rows(40, 5, 5)
     said = [thing.predict(rows)]
     if isinstance(thing, CMTRetriever):
@@ -56,7 +57,7 @@ def go_on(thing: Any) -> list[Any]:
 
 
 def _tree_goes_on(tree: ContextualMemoryTree) -> list[Any]:
-    sparse = tree._forest.state is not None and tree._forest.allocated().parameters.sparse
+    sparse = state_of(tree) is not None and state_of(tree).parameters.sparse
     rows = sparse_rows(80, 40, 5) if sparse else dense_rows(80, 5, 5)
     said: list[Any] = [tree.query(rows, 3).ids, tree.insert(rows)]
     tree.remove(said[-1][::3])
@@ -159,7 +160,7 @@ def test_equal_trees_have_equal_files(tmp_path: Path):
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(dense_rows(20, 5))
     file = saved(tree, tmp_path / "tree")
-    state = tree._forest.state
+    state = state_of(tree)
     tree._forest.state = state._replace(members=np.pad(state.members, ((0, 0), (0, 0), (0, 40))))
     assert saved(tree, tmp_path / "tree") == file
 
@@ -193,7 +194,7 @@ def test_names_of_features_come_back(tmp_path: Path):
 def test_many_labels_of_which_few_are_common(tmp_path: Path):
     X, Y = sparse_rows(400, 300), several_labels(400, 1500)
     classifier = CMTMultilabelClassifier(random_state=0, n_head_passes=1).fit(X, Y)
-    assert 0 < classifier._model.index.head.common.labels.size < classifier.forest_.n_memories
+    assert 0 < trained_head(classifier).common.labels.size < classifier.forest_.n_memories
     again = _loaded(classifier, tmp_path / "classifier")
     for one in (classifier, again):
         one.partial_fit(X[:50], Y[:50])
@@ -238,7 +239,7 @@ def test_unloadable_objects_are_not_saved(things: dict[str, Any], tmp_path: Path
         pickle.loads(pickle.dumps(things[name])) for name in ("dense", "classifier", "retriever by value")
     )
     before = saved(tree, path)
-    tree._forest.state.keys.ids[0] = 10**6
+    state_of(tree).keys.ids[0] = 10**6
     classifier._model.classes = classifier.classes_[::-1]
     retriever._model.memories.owners[0] = 10**6
     for thing in (tree, classifier, retriever):

@@ -104,18 +104,6 @@ def test_nearly_equal_directions_are_distinguished():
     check_answers(store, "cosine", X[:50] + np.float32(1e-5), X)
 
 
-@pytest.mark.parametrize("data", ["towns", "one far"])
-def test_the_measured_recall_is_that_of_the_metric(data: str):
-    X, Q = towns(6000) if data == "towns" else (drawn(6000), drawn(100, 1))
-    X[0] = 1e4 if data == "one far" else X[0]
-    store = MemoryStore(metric="euclidean", random_state=0)
-    store.add(range(6000), X)
-    answers, true = store.query(Q, 10).keys, np.argsort(-true_scores("euclidean", Q, X), axis=1)[:, :10]
-    found = np.mean([np.isin(one, other).mean() for one, other in zip(true, answers, strict=True)])
-    assert found > 0.9
-    check_answers(store, "euclidean", Q, X)
-
-
 def test_equal_vectors_are_ranked_by_when_they_were_added():
     X = np.repeat(drawn(4), 30, axis=0)
     for metric in METRICS:

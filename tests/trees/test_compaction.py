@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import EVERY_LEAF
 from failures import failing
+from internals import state_of
 
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._forest.state import LEAVES_END, NONE
@@ -36,7 +37,7 @@ def test_compaction_changes_no_answer(keys: Any, n_trees: int):
 def test_the_memories_of_a_leaf_lie_together(keys: Any):
     tree = grown(keys, n_trees=2)
     tree.compact()
-    state = tree._forest.state
+    state = state_of(tree)
     for leaf in range(state.counters[0, LEAVES_END]):
         slots = state.members[0, leaf, : state.leaves["size"][0, leaf]]
         np.testing.assert_array_equal(np.diff(slots), 1)
@@ -58,15 +59,6 @@ def test_a_compacted_tree_can_change(keys: Any):
     trees[1].check_invariants()
     trees[1].compact()
     trees[1].check_invariants()
-
-
-def test_nothing_to_compact():
-    tree = ContextualMemoryTree(n_trees=2)
-    tree.compact()
-    tree.remove(tree.insert(np.eye(3)))
-    tree.compact()
-    tree.check_invariants()
-    assert len(tree) == 0
 
 
 def test_compaction_that_fails_changes_nothing(dense_keys: np.ndarray):

@@ -1,13 +1,13 @@
 """Trees with a bounded number of memories."""
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit
 from failures import failing
+from internals import state_of
 from test_tree import assert_holds
 
 import cmt_numba._engine.forest
@@ -45,27 +45,6 @@ def test_the_number_of_memories_stays_bounded(
     assert_holds(tree, tree.ids, keys[tree.ids])
 
 
-@pytest.mark.parametrize("n", [1, 7, 50, 51, 120])
-def test_the_oldest_are_evicted_first(keys: Any, n: int):
-    tree = bounded(50, "oldest")
-    tree.insert(keys[:50])
-    tree.remove([0, 3, 20, 49])
-    tree.query(keys[:5], 2)  # has no effect
-    tree.insert(keys[50 : 50 + n])
-    left = np.setdiff1d(np.arange(50 + n), [0, 3, 20, 49])[-50:]
-    np.testing.assert_array_equal(np.sort(tree.ids), left)
-
-
-def test_a_copy_evicts_the_oldest_first(dense_keys: np.ndarray):
-    tree = bounded(50, "oldest")
-    tree.insert(dense_keys[:80])
-    twin = pickle.loads(pickle.dumps(tree))
-    for each in (tree, twin):
-        each.remove(each.ids.min())
-        each.insert(dense_keys[80:100])
-        np.testing.assert_array_equal(np.sort(each.ids), np.arange(50, 100))
-
-
 def test_the_least_recently_returned_are_evicted_first(dense_keys: np.ndarray):
     tree = bounded(40, "least_recently_returned")
     tree.insert(dense_keys[:40])
@@ -83,17 +62,6 @@ def test_the_least_recently_returned_are_evicted_first(dense_keys: np.ndarray):
         assert gone in tree
         tree.insert(dense_keys[100:101])
         assert gone not in tree
-
-
-def test_replaced_memories_count_as_returned(dense_keys: np.ndarray):
-    tree = bounded(10, "least_recently_returned")
-    tree.insert(dense_keys[:10])
-    tree.replace([2, 0], dense_keys[20:22])
-    tree.insert(dense_keys[10:18])
-    assert set(tree.ids.tolist()) == {2, 0, *range(10, 18)}
-    tree.insert(dense_keys[18:19])
-    assert 2 not in tree
-    assert 0 in tree
 
 
 def test_random_eviction_is_uniform():
@@ -119,38 +87,8 @@ def test_the_same_on_any_number_of_threads(keys: Any, eviction: str):
         tree.insert(keys[:70])
         tree.insert(keys[:1])
     np.testing.assert_array_equal(*(tree.ids for tree in trees))
-    np.testing.assert_array_equal(*(tree._forest.state.leaf_of[:, :120] for tree in trees))
+    np.testing.assert_array_equal(*(state_of(tree).leaf_of[:, :120] for tree in trees))
     np.testing.assert_array_equal(*(tree.query(keys, 3, epsilon=0.2).ids for tree in trees))
-
-
-def test_compaction_keeps_the_eviction_order(keys: Any):
-    trees = [bounded(100, "least_recently_returned", n_trees=2, n_reroutes=0) for _ in range(2)]
-    for tree in trees:
-        tree.insert(keys[:150])
-        tree.query(keys[100:130], 2)
-        if tree is trees[0]:
-            tree.compact()
-            tree.check_invariants()
-        tree.remove(np.sort(tree.ids)[::9])
-        tree.insert(keys[150:210])
-        tree.check_invariants()
-    np.testing.assert_array_equal(*(np.sort(tree.ids) for tree in trees))
-
-
-@pytest.mark.parametrize("mmap", [False, True])
-@pytest.mark.parametrize("eviction", EVICTIONS)
-def test_files_keep_the_eviction_order(tmp_path: Path, keys: Any, eviction: str, mmap: bool):
-    tree = bounded(100, eviction)
-    tree.insert(keys[:130])
-    tree.query(keys[60:90], 2)
-    tree.save(tmp_path / "tree")
-    again = ContextualMemoryTree.load(tmp_path / "tree", mmap=mmap)
-    assert repr(again) == repr(tree)
-    for each in (tree, again):
-        each.query(keys[100:110])
-        each.insert(keys[130:200])
-        each.check_invariants()
-    np.testing.assert_array_equal(tree.ids, again.ids)
 
 
 def test_nbytes_includes_the_eviction_order(dense_keys: np.ndarray):

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF, load_script
 from exact_keys import LARGEST, check_keys, trees
+from internals import state_of
 from numba import njit
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
@@ -117,24 +118,6 @@ def test_digests_of_trees():
     assert len({script.digest((array,)) for array in others}) == 4
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_one_memory_of_one_feature(sparse: bool):
-    form = scipy.sparse.csr_array if sparse else np.asarray
-    tree = ContextualMemoryTree(random_state=0)
-    assert tree.insert(form(np.array([[-3.0]]))).tolist() == [0]
-    tree.reroute(3)
-    hits = tree.query(form(np.array([[2.0], [0.0], [-1e-40]])), k=2, n_probes=5, epsilon=0.0)
-    assert hits.ids.tolist() == [[0, -1]] * 3
-    np.testing.assert_allclose(hits.scores[:, 0], [-1.0, 0.0, 1.0])
-    tree.update(form(np.array([[1.0]])), tree.query(form(np.array([[1.0]])), epsilon=1.0), [1.0])
-    tree.teach(form(np.array([[1.0]])), [0])
-    tree.check_invariants()
-    tree.remove(0)
-    tree.check_invariants()
-    assert tree.query(form(np.array([[1.0]]))).ids.tolist() == [[-1]]
-    assert tree.insert(form(np.array([[1.0]]))).tolist() == [1]
-
-
 # Numbers near 2**31
 
 
@@ -184,7 +167,7 @@ def test_more_router_storage_than_can_be_addressed():
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     tree.insert(rows[:100])
     with pytest.raises(MemoryError, match="a tree's routers cannot have more than"):
-        with_tables(tree._forest.allocated(), MOST_CELLS + 1)
+        with_tables(state_of(tree), MOST_CELLS + 1)
     tree.check_invariants()
     assert tree.insert(rows[100:]).tolist() == list(range(100, 400))
     tree.check_invariants()
@@ -194,12 +177,12 @@ def test_generations_wrap_around():
     """The record of a node that was freed 2**31 times still differs from others."""
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     tree.insert(np.random.default_rng(0).normal(size=(60, 3)))
-    tree._forest.allocated().nodes["generation"] = 2**31 - 1
+    state_of(tree).nodes["generation"] = 2**31 - 1
     queries = np.random.default_rng(1).normal(size=(40, 3))
     hits = tree.query(queries, epsilon=1.0)
     tree.remove(tree.ids[:50])
     tree.insert(np.random.default_rng(2).normal(size=(50, 3)))
-    assert tree._forest.allocated().nodes["generation"].min() == -(2**31)
+    assert state_of(tree).nodes["generation"].min() == -(2**31)
     tree.check_invariants()
     tree.update(queries, hits, np.ones(40))
     tree.check_invariants()

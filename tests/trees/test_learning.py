@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from internals import state_of
 from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -249,7 +250,7 @@ def in_groups(form: Any, n_trees: int = 1, **options: Any) -> tuple[ContextualMe
 
 def together(tree: ContextualMemoryTree, ids: np.ndarray, groups: np.ndarray, t: int = 0) -> float:
     """Return the share of the groups all of whose memories are in one leaf of tree ``t``."""
-    leaf = tree._forest.allocated().leaf_of[t, tree._forest.slots_of(ids)]
+    leaf = state_of(tree).leaf_of[t, tree._forest.slots_of(ids)]
     return float(np.mean([np.unique(leaf[groups == group]).size == 1 for group in np.unique(groups)]))
 
 
@@ -257,23 +258,21 @@ def together(tree: ContextualMemoryTree, ids: np.ndarray, groups: np.ndarray, t:
 @FORMS
 def test_rebuilt_trees_keep_groups_together(form: Any):
     tree, ids, groups = in_groups(form, 2)
-    keys = [tree._forest.allocated().keys.values.copy(), tree.ids]
+    keys = [state_of(tree).keys.values.copy(), tree.ids]
     asked = form(np.random.default_rng(9).normal(size=(20, 80)))
     explored = tree.query(asked, epsilon=1.0)
     assert together(tree, ids, groups) < 0.2
     tree.rebuild(ids, groups)
     tree.check_invariants()
-    after = np.concatenate([tree._forest.allocated().keys.values, tree.ids])
+    after = np.concatenate([state_of(tree).keys.values, tree.ids])
     np.testing.assert_array_equal(after, np.concatenate(keys))
     assert min(together(tree, ids, groups, t) for t in range(2)) >= 0.7
-    assert len({tree._forest.allocated().leaf_of[t, :80].tobytes() for t in range(2)}) == 2  # trees differ
+    assert len({state_of(tree).leaf_of[t, :80].tobytes() for t in range(2)}) == 2  # trees differ
     again, _, _ = in_groups(form, 2)
     again.query(asked, epsilon=1.0)  # this draws from the random stream
     again.rebuild(ids[::-1], groups[::-1])
     for t in range(2):
-        np.testing.assert_array_equal(
-            again._forest.allocated().leaf_of[t, :80], tree._forest.allocated().leaf_of[t, :80]
-        )
+        np.testing.assert_array_equal(state_of(again).leaf_of[t, :80], state_of(tree).leaf_of[t, :80])
     tree.update(asked, explored, np.ones(20))  # of removed nodes, so it is skipped
     tree.remove(ids[:30])
     tree.insert(asked)
@@ -285,7 +284,7 @@ def test_rebuilt_trees_find_memories_by_their_keys():
     """Runs as plain Python as well."""
     tree, ids, groups = in_groups(np.asarray)
     tree.rebuild(ids, groups)
-    X = tree._forest.allocated().keys.values.reshape(-1, 80)[tree._forest.slots_of(ids)]
+    X = state_of(tree).keys.values.reshape(-1, 80)[tree._forest.slots_of(ids)]
     assert np.mean(tree.query(X).ids[:, 0] == ids) > 0.95
 
 
@@ -301,10 +300,10 @@ def test_rebuilt_trees_find_memories_by_their_keys():
 )
 def test_wrong_groups_are_refused(ids: Any, groups: Any, error: type[Exception], message: str):
     tree, _, _ = in_groups(np.asarray)
-    before = tree._forest.state
+    before = state_of(tree)
     with pytest.raises(error, match=message):
         tree.rebuild(ids, groups)
-    assert tree._forest.state is before
+    assert state_of(tree) is before
     with pytest.raises(KeyError, match="no memory has id"):
         ContextualMemoryTree().rebuild([0], [0])
 
@@ -322,7 +321,7 @@ def test_inseparable_keys_are_divided(form: Any):
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 def test_a_failed_rebuild_keeps_the_old_trees(error: type[BaseException], monkeypatch: pytest.MonkeyPatch):
     tree, ids, groups = in_groups(np.asarray, 2)
-    before, leaf_of = tree._forest.state, tree._forest.allocated().leaf_of.copy()
+    before, leaf_of = state_of(tree), state_of(tree).leaf_of.copy()
     teach, calls = partition.teach_trees, iter(range(100))
 
     def fail(*arguments: Any) -> int:
@@ -333,8 +332,8 @@ def test_a_failed_rebuild_keeps_the_old_trees(error: type[BaseException], monkey
     monkeypatch.setattr(partition, "teach_trees", fail)
     with pytest.raises(error):
         tree.rebuild(ids, groups)
-    assert tree._forest.state is before
-    np.testing.assert_array_equal(tree._forest.allocated().leaf_of, leaf_of)
+    assert state_of(tree) is before
+    np.testing.assert_array_equal(state_of(tree).leaf_of, leaf_of)
     tree.check_invariants()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import state_of
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._forest.hits import Hits
@@ -24,7 +25,7 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 def keys_of(tree: ContextualMemoryTree) -> np.ndarray:
     """Return the keys in the order of their ids."""
-    return np.array(as_matrix(stored_rows(tree._forest.allocated(), tree._forest.slots_of(np.sort(tree.ids)))))
+    return np.array(as_matrix(stored_rows(state_of(tree), tree._forest.slots_of(np.sort(tree.ids)))))
 
 
 def grown(rng: np.random.Generator, n_trees: int = 1, **options: Any) -> tuple[ContextualMemoryTree, np.ndarray]:
@@ -37,7 +38,7 @@ def grown(rng: np.random.Generator, n_trees: int = 1, **options: Any) -> tuple[C
 
 def moved_by_definition(keys: np.ndarray, tree: ContextualMemoryTree, asked: Any, hits: Hits, rewards: Any) -> Any:
     """Return the keys after updates with a rate of 0.3, computed from the definition in blocks of sixteen rows."""
-    weights, keys = 1.0 + tree._forest.allocated().scorer.theta, keys.astype(np.float64)
+    weights, keys = 1.0 + state_of(tree).scorer.theta, keys.astype(np.float64)
     for first in range(0, len(asked), 16):
         steps = np.zeros(keys.shape)
         for row in range(first, min(first + 16, len(asked))):
@@ -61,7 +62,7 @@ def test_keys_move_as_defined(rng: np.random.Generator) -> None:
     tree, asked = grown(rng)
     hits = tree.query(asked, 4)
     tree.update(asked, hits, rng.random(hits.ids.shape), key_learning_rate=0.0)  # trains weights but moves no key
-    theta, keys = tree._forest.allocated().scorer.theta.copy(), keys_of(tree)
+    theta, keys = state_of(tree).scorer.theta.copy(), keys_of(tree)
     assert theta.any()
     hits = tree.query(asked, 5, epsilon=0.4)
     hits.ids[3, 2:], hits.ids[4], rewards = NONE, NONE, rng.integers(0, 3, hits.ids.shape) / 2
@@ -87,7 +88,7 @@ def test_searches_see_the_moved_keys(rng: np.random.Generator) -> None:
     hits = tree.query(asked, 5)
     tree.update(asked, hits, rng.random(hits.ids.shape), key_learning_rate=1.0)
     tree.check_invariants()
-    keys, weights = keys_of(tree), 1.0 + tree._forest.allocated().scorer.theta
+    keys, weights = keys_of(tree), 1.0 + state_of(tree).scorer.theta
     moved = np.any(keys != before, axis=1)
     assert moved[hits.ids].mean() > 0.5  # but not those whose softmax is 0
     assert not moved[np.setdiff1d(np.arange(60), hits.ids)].any()
@@ -108,9 +109,9 @@ def test_unmoved_keys_stay_equal_bit_for_bit(rng: np.random.Generator) -> None:
     sparse = ContextualMemoryTree(random_state=0)
     sparse.insert(scipy.sparse.csr_array(keys))
     hits = sparse.query(scipy.sparse.csr_array(asked), 4)
-    before = sparse._forest.allocated().keys.values.copy()
+    before = state_of(sparse).keys.values.copy()
     sparse.update(scipy.sparse.csr_array(asked), hits, rng.random(hits.ids.shape), key_learning_rate=0.3)
-    np.testing.assert_array_equal(sparse._forest.allocated().keys.values, before)
+    np.testing.assert_array_equal(state_of(sparse).keys.values, before)
 
 
 def test_many_rows_move_a_key_no_farther_than_one(rng: np.random.Generator) -> None:
@@ -145,7 +146,7 @@ def test_wrong_rates_are_refused(rate: float, rng: np.random.Generator) -> None:
         tree.update(asked, hits, np.ones((20, 2)), key_learning_rate=rate)
     with pytest.raises(ValueError, match="key_learning_rate must be"):
         tree.learn(asked, lambda rows, ids: np.ones(ids.shape), key_learning_rate=rate)
-    assert tree._forest.allocated().scorer.theta.size == 0
+    assert state_of(tree).scorer.theta.size == 0
     np.testing.assert_array_equal(keys_of(tree), keys)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
+from internals import state_of
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._forest.state import LEAVES_END, NODES_END, REROUTES_LEFT, TABLES_END
@@ -38,7 +39,7 @@ def self_consistency(tree: ContextualMemoryTree, X: Any) -> float:
 def test_balance(kind: str, alpha: float):
     """Each child of a node holds at least 1 / K of its memories (Theorem 3.3)."""
     tree = grown(rows_of(kind, 8000), alpha=alpha, n_reroutes=0)
-    state = tree._forest.state
+    state = state_of(tree)
     end = state.counters[0, NODES_END]
     below, examples = state.nodes["below"][0, :end], state.nodes["examples"][0, :end]
     progressive_error = state.nodes["mistakes"][0, :end] / examples
@@ -65,9 +66,9 @@ def test_depth_grows_with_log_n(kind: str):
 def test_leaf_bound(leaf_multiplier: float):
     X = dense_rows(3000)
     tree = grown(X, leaf_multiplier=leaf_multiplier, n_trees=2, n_reroutes=2)
-    sizes = tree._forest.state.leaves["size"]
+    sizes = state_of(tree).leaves["size"]
     for t in range(2):
-        assert sizes[t, : tree._forest.state.counters[t, LEAVES_END]].max() <= max(1, leaf_multiplier * math.log2(3000))
+        assert sizes[t, : state_of(tree).counters[t, LEAVES_END]].max() <= max(1, leaf_multiplier * math.log2(3000))
     tree.check_invariants()
 
 
@@ -122,7 +123,7 @@ def test_churn_keeps_space(kind: str):
 
 def arrays_of(tree: ContextualMemoryTree) -> list[bytes]:
     """Return the bytes in use of the arrays of a tree's shape and routers."""
-    state = tree._forest.state
+    state = state_of(tree)
     nodes, n = state.counters[:, NODES_END].max(), tree.n_memories
     return [
         state.counters[:, [*range(TABLES_END), REROUTES_LEFT]].tobytes(),  # others depend on when tables have grown
@@ -141,6 +142,7 @@ def everything(X: Any, queries: Any, **options: Any) -> tuple[ContextualMemoryTr
     hits = tree.query(queries, k=3, epsilon=0.5)
     tree.update(queries, hits, (hits.ids % 3 == 0).astype(np.float32))
     tree.remove(np.arange(0, X.shape[0], 7))
+    tree.replace(np.arange(1, X.shape[0], 7), X[: len(range(1, X.shape[0], 7))])
     tree.reroute(100)
     later = tree.query(queries, k=5, n_probes=7, epsilon=0.3)
     return tree, [hits.ids, hits.scores, *hits.exploration, later.ids, later.scores, *later.exploration]
@@ -187,7 +189,7 @@ def test_more_probes_find_more(kind: str, n_trees: int):
 
 def path_of(tree: ContextualMemoryTree, t: int, x: np.ndarray) -> list[int]:
     """Return the internal nodes on the path of a unit-length dense key."""
-    state, d = tree._forest.state, x.size
+    state, d = state_of(tree), x.size
     place, nodes = int(state.counters[t, 0]), []
     while place >= 0:
         nodes.append(place)
@@ -274,10 +276,10 @@ def test_stale_records_are_ignored():
     tree.check_invariants()
     # The same rows now hold other nodes, and the records of the old nodes must not train these.
     tree.insert(X)
-    before = arrays_of(tree)[1:5], tree._forest.state.routers.weights.copy()
+    before = arrays_of(tree)[1:5], state_of(tree).routers.weights.copy()
     tree.update(queries[inner], hits_inner, np.ones(int(inner.sum())))
     assert arrays_of(tree)[1:5] == before[0]
-    np.testing.assert_array_equal(tree._forest.state.routers.weights, before[1])
+    np.testing.assert_array_equal(state_of(tree).routers.weights, before[1])
     fresh = tree.query(queries, epsilon=1.0)
     tree.update(queries, fresh, np.ones(200))
     assert arrays_of(tree)[3] != before[0][2]
@@ -329,12 +331,12 @@ def test_rewards_raise_the_right_memory(scorer_loss: str, kind: Any):
         taught = seen(first)
         hits = tree.query(taught, k=20, n_probes=EVERY_LEAF)
         tree.update(taught, hits, hits.ids == np.arange(50)[:, np.newaxis])
-    theta = tree._forest.state.scorer.theta
+    theta = state_of(tree).scorer.theta
     assert theta.min() >= -1.0
     assert theta[:20].mean() > theta[20:].mean() + 0.1
     tree.insert(keys[50:])
     ranks = ranks_of_right(tree, queries)
-    tree._forest.state.scorer.theta[:] = 0.0
+    state_of(tree).scorer.theta[:] = 0.0
     cosine_ranks = ranks_of_right(tree, queries)
     for some in (first, slice(50, None)):
         assert np.mean(cosine_ranks[some] > 0) > 0.2
@@ -353,7 +355,7 @@ def test_rewards_without_a_comparison(scorer_loss: str):
         tree.update(queries, hits, np.full(hits.ids.shape, reward))
     tree.update(queries, tree.query(queries), np.ones(20))
     tree.update(queries, tree.query(queries, k=5), np.arange(20) % 2)  # of the first memories only
-    assert not np.any(tree._forest.state.scorer.theta)
+    assert not np.any(state_of(tree).scorer.theta)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
@@ -367,27 +369,27 @@ def test_mira_orders_a_pair_in_one_step(kind: Any):
     after = tree.query(query, k=2)
     assert after.ids.tolist() == [[0, 1]]
     assert after.scores[0, 0] - after.scores[0, 1] == pytest.approx(0.1, rel=1e-3)
-    theta = tree._forest.state.scorer.theta.copy()
+    theta = state_of(tree).scorer.theta.copy()
     tree.update(query, after, [[0.5, 0.0]], key_learning_rate=0.0)
-    np.testing.assert_allclose(tree._forest.state.scorer.theta, theta, atol=1e-5)
+    np.testing.assert_allclose(state_of(tree).scorer.theta, theta, atol=1e-5)
 
 
 def test_scorer_and_routers_learn_from_separate_rewards():
     """Rewards of rows that explored a node do not change the scorer, and other rewards do not change routers."""
     X, queries = dense_rows(1000), dense_rows(300, seed=9)
     tree = grown(X, n_reroutes=0, scorer_loss="regression")
-    routers = tree._forest.state.nodes["bias"].copy(), tree._forest.state.routers.weights.copy()
+    routers = state_of(tree).nodes["bias"].copy(), state_of(tree).routers.weights.copy()
     tree.update(queries, tree.query(queries), np.full(300, 0.5))
-    np.testing.assert_array_equal(tree._forest.state.nodes["bias"], routers[0])
-    np.testing.assert_array_equal(tree._forest.state.routers.weights, routers[1])
-    theta = tree._forest.state.scorer.theta.copy()
+    np.testing.assert_array_equal(state_of(tree).nodes["bias"], routers[0])
+    np.testing.assert_array_equal(state_of(tree).routers.weights, routers[1])
+    theta = state_of(tree).scorer.theta.copy()
     assert np.any(theta != 0)
     hits = tree.query(queries, epsilon=1.0)
     rows = np.flatnonzero(hits.exploration.node >= 0)
     inner = type(hits)(hits.ids[rows], hits.scores[rows], type(hits.exploration)(*(c[rows] for c in hits.exploration)))
     tree.update(queries[rows], inner, np.ones(rows.size))
-    np.testing.assert_array_equal(tree._forest.state.scorer.theta, theta)
-    assert np.any(tree._forest.state.routers.weights != routers[1])
+    np.testing.assert_array_equal(state_of(tree).scorer.theta, theta)
+    assert np.any(state_of(tree).routers.weights != routers[1])
 
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
@@ -396,7 +398,7 @@ def test_rewards_move_routers(side: int, kind: Any):
     """Rewarding one side of the root for a query sends that query there."""
     X = dense_rows(1000, 8)
     tree = grown(kind(X), n_reroutes=0, alpha=0.5)
-    root = int(tree._forest.state.counters[0, 0])
+    root = int(state_of(tree).counters[0, 0])
     # The side of a memory is that of a query routed to its leaf.
     members = [set(np.flatnonzero(on_side(tree, root, s)).tolist()) for s in (0, 1)]
     assert min(map(len, members)) > 100
@@ -421,7 +423,7 @@ def test_rewards_move_routers(side: int, kind: Any):
 
 def on_side(tree: ContextualMemoryTree, root: int, side: int) -> np.ndarray:
     """Return which memories are below one side of the root."""
-    state = tree._forest.state
+    state = state_of(tree)
     result = np.zeros(tree.n_memories, bool)
     stack = [int(state.nodes["child"][0, root, side])]
     while stack:

@@ -34,14 +34,6 @@ def test_few_memories_are_replaced_in_one_step(dense_keys: np.ndarray):
     tree.check_invariants()
 
 
-def test_one_memory(dense_keys: np.ndarray):
-    tree = ContextualMemoryTree(random_state=0)
-    tree.insert(dense_keys[:1])
-    tree.replace(0, dense_keys[1:2])
-    tree.replace([0], 5 * dense_keys[2:3])
-    assert_holds(tree, np.array([0]), dense_keys[2:3])
-
-
 @pytest.mark.parametrize(
     ("ids", "n", "error", "reason"),
     [
@@ -70,27 +62,6 @@ def test_unusable_keys_replace_none(dense_keys: np.ndarray):
         with pytest.raises(ValueError, match="X must"):
             tree.replace([0, 1], X)
     assert_holds(tree, np.arange(100), dense_keys[:100])
-
-
-def test_compact_trees_update_codes_of_replaced_keys(keys: Any):
-    tree = ContextualMemoryTree(3, leaf_multiplier=1.0, n_reroutes=0, random_state=0)
-    ids = tree.insert(keys[:200])
-    tree.compact()
-    tree.replace(ids[::3], keys[200 : 200 + ids[::3].size])
-    tree.check_invariants()
-    tree.compact()
-    tree.check_invariants()
-
-
-@pytest.mark.parametrize("n_rows", [1, 90])
-def test_a_progress_bar(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray, n_rows: int):
-    trees = [ContextualMemoryTree(2, random_state=0) for _ in range(2)]
-    for tree, progress in zip(trees, (False, True), strict=True):
-        tree.insert(dense_keys[:200])
-        tree.replace(np.arange(n_rows), dense_keys[200 : 200 + n_rows], progress=progress)
-        shown = capsys.readouterr().err
-        assert (f"{n_rows}/{n_rows}" in shown) is progress
-    np.testing.assert_array_equal(*(tree.query(dense_keys, k=3).ids for tree in trees))
 
 
 @needs_jit
@@ -137,15 +108,6 @@ def test_a_replacement_without_memory_changes_nothing(sparse_keys: Any):
     with failing("_forest.with_room_for_keys"):
         tree.replace(ids, sparse_keys[100:200])
     assert_holds(tree, ids, sparse_keys[:100])
-
-
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_the_same_on_any_number_of_threads(keys: Any, n_threads: int):
-    trees = [ContextualMemoryTree(3, n_threads=n, random_state=0) for n in (1, n_threads)]
-    for tree in trees:
-        tree.replace(tree.insert(keys[:150]), keys[150:])
-    np.testing.assert_array_equal(*(tree._forest.state.leaf_of for tree in trees))
-    np.testing.assert_array_equal(*(tree.query(keys, 3, epsilon=0.2).ids for tree in trees))
 
 
 # The retriever's memories
@@ -215,14 +177,3 @@ def test_the_retriever_refuses_invalid_replacements(dense_keys: np.ndarray):
         by_value.set_values([0], dense_keys[:1, :5])
     np.testing.assert_array_equal(by_value.values(np.arange(20)), dense_keys[20:40])
     assert by_key.values(np.arange(20)).tolist() == colours(20)
-
-
-def test_a_failure_leaves_the_old_values(dense_keys: np.ndarray):
-    retriever = CMTRetriever(random_state=0).fit(dense_keys[:20], dense_keys[20:40])
-    before = retriever.query(dense_keys[:20], 3).ids
-    with failing("estimators._memories.Memories.with_values"):
-        retriever.set_values([4, 5], dense_keys[40:42])
-    np.testing.assert_array_equal(retriever.values(np.arange(20)), dense_keys[20:40])
-    np.testing.assert_array_equal(retriever.query(dense_keys[:20], 3).ids, before)
-    retriever.set_values([4, 5], dense_keys[40:42])
-    np.testing.assert_array_equal(retriever.values([5, 4]), dense_keys[[41, 40]])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import state_of
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba.journal import DurableTree
@@ -49,7 +50,7 @@ def test_the_best_other_memory_counts_as_unrewarded(kind: Any) -> None:
     tree.update(asked, hits, rewards)
     other.update(asked, hits, np.column_stack([rewards, np.zeros(25)]))
     other.teach(asked[rewards == 1], hits.ids[rewards == 1, 0])
-    assert np.any(tree._forest.allocated().scorer.theta)
+    assert np.any(state_of(tree).scorer.theta)
     assert same(tree, other)
     tree.check_invariants()
 
@@ -63,7 +64,7 @@ def test_full_rewards_train_the_scorer_like_ranking_and_teach_the_routers() -> N
         hits, rewards = tree.query(asked, k=3, epsilon=0.3), np.arange(75).reshape(25, 3) % 2
         tree.update(asked, hits, rewards)
     trees[1].teach(asked, np.where(rewards == 1, hits.ids, 60).min(axis=1))
-    assert np.any(trees[0]._forest.allocated().scorer.theta)
+    assert np.any(state_of(trees[0]).scorer.theta)
     assert same(*trees)
 
 
@@ -87,10 +88,10 @@ def test_rewards_of_0_and_of_removed_memories_teach_nothing() -> None:
     asked = rows_of(np.arange(6), rng)
     hits = tree.query(asked)
     tree.update(asked, hits, np.zeros(6))
-    assert not np.any(tree._forest.allocated().scorer.theta)
+    assert not np.any(state_of(tree).scorer.theta)
     tree.remove(np.unique(hits.ids))
     tree.update(asked, hits, np.ones(6))
-    assert not np.any(tree._forest.allocated().scorer.theta)
+    assert not np.any(state_of(tree).scorer.theta)
     tree.remove(tree.ids)
     tree.update(asked, hits, np.ones(6))
     tree.check_invariants()
@@ -120,6 +121,6 @@ def test_opening_a_folder_repeats_no_warning(tmp_path: Path) -> None:
     with DurableTree(tmp_path / "contrast", random_state=1) as tree:
         tree.insert(asked)
         tree.update(asked, tree.query(asked), np.ones(10))
-        theta = tree._forest.allocated().scorer.theta
+        theta = state_of(tree).scorer.theta
     with DurableTree(tmp_path / "contrast") as tree:
-        np.testing.assert_array_equal(tree._forest.allocated().scorer.theta, theta)
+        np.testing.assert_array_equal(state_of(tree).scorer.theta, theta)

@@ -12,6 +12,7 @@ from conftest import EVERY_LEAF, needs_jit
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from internals import state_of
 from journals import same
 
 from cmt_numba import ContextualMemoryTree, Hits
@@ -117,8 +118,8 @@ class ForestMachine(RuleBasedStateMachine):
     def expected_scores(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the scores of memories for each row, with the learned weights."""
         weights = np.ones(self.n_features)
-        if self.tree._forest.state.scorer.theta.size:
-            weights = weights + self.tree._forest.state.scorer.theta
+        if state_of(self.tree).scorer.theta.size:
+            weights = weights + state_of(self.tree).scorer.theta
         return (unit_rows(rows) * weights) @ np.array([self.keys[memory_id] for memory_id in ids.tolist()]).T
 
     def check_hits(self, rows: np.ndarray, hits: Hits) -> None:

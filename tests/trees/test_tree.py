@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
 from failures import failing
+from internals import state_of
 
 import cmt_numba._engine.forest
 import cmt_numba._forest
@@ -69,30 +70,13 @@ def test_repr(dense_keys: np.ndarray):
     assert repr(tree).endswith("with 7 memories")
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_remove_all(dense_keys: np.ndarray, sparse: bool):
-    tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, n_reroutes=1, random_state=0)
-    keys = scipy.sparse.csr_array(dense_keys) if sparse else dense_keys
-    tree.remove(tree.insert(keys)[::-1])
-    tree.check_invariants()
-    assert len(tree) == tree.depth == 0
-    assert tree.n_features == 8
-    for epsilon in (0.0, 1.0):
-        hits = tree.query(keys[:5], k=3, epsilon=epsilon)
-        np.testing.assert_array_equal(hits.ids, np.full((5, 3), -1))
-        np.testing.assert_array_equal(hits.scores, np.full((5, 3), -np.inf))
-    tree.reroute(5)
-    assert tree.insert(keys)[0] == 300
-    tree.check_invariants()
-
-
 def test_reroute_none(dense_keys: np.ndarray):
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(dense_keys[:50])
-    places, streams = tree._forest.state.leaf_of.copy(), tree._forest.state.streams.copy()
+    places, streams = state_of(tree).leaf_of.copy(), state_of(tree).streams.copy()
     tree.reroute(0)
-    np.testing.assert_array_equal(tree._forest.state.leaf_of, places)
-    np.testing.assert_array_equal(tree._forest.state.streams, streams)
+    np.testing.assert_array_equal(state_of(tree).leaf_of, places)
+    np.testing.assert_array_equal(state_of(tree).streams, streams)
     tree.check_invariants()
 
 
@@ -111,9 +95,11 @@ def test_progress(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray, n_
         shown.append(capsys.readouterr().err)
         tree.reroute(n_rows, progress=progress)
         shown.append(capsys.readouterr().err)
+        tree.replace(np.arange(n_rows), -dense_keys[:n_rows], progress=progress)
+        shown.append(capsys.readouterr().err)
         answers.append(tree.query(dense_keys, k=3))
-    assert shown[:4] == [""] * 4
-    for text, unit in zip(shown[4:], ("insert", "query", "update", "reroute"), strict=True):
+    assert shown[:5] == [""] * 5
+    for text, unit in zip(shown[5:], ("insert", "query", "update", "reroute", "replace"), strict=True):
         assert f"{n_rows}/{n_rows}" in text
         assert unit in text
     np.testing.assert_array_equal(answers[0].ids, answers[1].ids)
@@ -200,7 +186,7 @@ def test_failing_first_insert(n: int, error: type[BaseException]):
 
 def drop_spare_room(tree: ContextualMemoryTree) -> None:
     """Remove the spare room of a tree's arrays, so that the next split or new feature needs more."""
-    state = tree._forest.state
+    state = state_of(tree)
     cells, leaves = (int(state.counters[:, end].max()) for end in (TABLES_END, LEAVES_END))
     tree._forest.state = state._replace(
         routers=state.routers._replace(table=resized(state.routers.table, cells, 1)),
@@ -221,8 +207,8 @@ def test_failing_reroutes(n: int, error: type[BaseException], n_trees: int, oper
     queries = keys[1000:]
     hits = tree.query(queries, epsilon=1.0)
     # Lower the limit, as many removals would: leaves are too full now and split at the next insert.
-    tree._forest.state = tree._forest.state._replace(
-        parameters=tree._forest.state.parameters._replace(n_reroutes=20, leaf_multiplier=0.3),
+    tree._forest.state = state_of(tree)._replace(
+        parameters=state_of(tree).parameters._replace(n_reroutes=20, leaf_multiplier=0.3),
     )
     drop_spare_room(tree)
     with failing("_forest.with_more", error, n):
@@ -259,7 +245,7 @@ def test_ids_in_order_leave_gaps():
     tree = ContextualMemoryTree(n_reroutes=0, random_state=0)
     for n in (300, 3000, 30_000):
         tree.insert(np.ones((n - len(tree), 1)))
-        gaps = np.flatnonzero(tree._forest.state.keys.slot_table == NONE)
+        gaps = np.flatnonzero(state_of(tree).keys.slot_table == NONE)
         assert gaps.size > 0
         assert np.diff(gaps).max() < 50
 
@@ -270,7 +256,7 @@ def test_queries_keep_no_arrays_that_have_grown():
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(X[:20])
     assert tree.query(X[:1]).ids.shape == (1, 1)
-    former = weakref.ref(tree._forest.state.keys.values)
+    former = weakref.ref(state_of(tree).keys.values)
     tree.insert(X[20:])
     assert former() is None
     before = tree.query(X[:20], 3, n_probes=EVERY_LEAF)
@@ -282,9 +268,9 @@ def test_search_views_are_renewed_only_when_arrays_grow(dense_keys: np.ndarray):
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(dense_keys)
     tree.insert(dense_keys[:1])  # may need more room
-    state = tree._forest.state
+    state = state_of(tree)
     tree.insert(dense_keys[1:2])
-    assert tree._forest.state is state
+    assert state_of(tree) is state
 
 
 def test_plot_shows_leaves_and_routers():

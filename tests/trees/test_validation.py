@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import state_of
 
 from cmt_numba import ContextualMemoryTree, DurableTree, Hits
 from cmt_numba._forest.state import MOST_MEMORIES, N_MEMORIES
@@ -19,7 +20,7 @@ WIDTH = 8
 
 def arrays_of(tree: ContextualMemoryTree) -> list[np.ndarray]:
     """Return all arrays of a tree's state."""
-    state = tree._forest.state or ()
+    state = state_of(tree) or ()
     return [array for part in state for array in (part if isinstance(part, tuple) else (part,)) if np.ndim(array)]
 
 
@@ -140,7 +141,7 @@ def test_too_many_features():
 
 
 def test_too_many_memories(tree: ContextualMemoryTree):
-    totals = tree._forest.allocated().keys.totals
+    totals = state_of(tree).keys.totals
     with nothing_changes(tree):
         held, totals[N_MEMORIES] = totals[N_MEMORIES], MOST_MEMORIES - 2
         with pytest.raises(ValueError, match="X must have at most 2 rows, got 3"):
@@ -315,7 +316,7 @@ def test_accepted_rewards(queries: np.ndarray, rewards: Any):
     tree = grown_tree(sparse=False, scorer_loss="regression")
     tree.update(queries, tree.query(queries, k=2), rewards)
     tree.check_invariants()
-    assert np.any(tree._forest.state.scorer.theta != 0)
+    assert np.any(state_of(tree).scorer.theta != 0)
 
 
 def test_bad_hits(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits):
