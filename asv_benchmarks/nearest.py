@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from shared.labelled_sets import SETS, LabelledSet, read_lines
+from shared.products import best_by_product
 from sklearn.neighbors import BallTree, KDTree, NearestNeighbors
 from tabulate import tabulate
 
@@ -69,20 +70,6 @@ def faiss_engines(X: np.ndarray) -> Iterator[tuple[str, Search]]:
         yield f"faiss LSH, {n_bits} bits, 100 compared", look_up
 
 
-def product(X: np.ndarray) -> Search:
-    """Return exact search by a matrix product."""
-
-    def search(asked: np.ndarray) -> np.ndarray:
-        found = []
-        for first in range(0, asked.shape[0], 256):
-            scores = asked[first : first + 256] @ X.T
-            best = np.argpartition(scores, -WANTED, axis=1)[:, -WANTED:]
-            found.append(np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, 1), 1), 1))
-        return np.concatenate(found)
-
-    return search
-
-
 def compare(data: LabelledSet, options: argparse.Namespace) -> None:
     """Print the comparison of searches."""
     X, asked = (np.ascontiguousarray(rows, np.float32) for rows in (data.X, data.queries))
@@ -94,7 +81,7 @@ def compare(data: LabelledSet, options: argparse.Namespace) -> None:
     engines: dict[str, Search] = {f"LandmarkIndex, target {target}": ours(index, target) for target in TARGETS}
     if find_spec("faiss"):
         engines |= faiss_engines(X)
-    engines["matrix product"] = product(X)
+    engines["matrix product"] = lambda rows: best_by_product(rows, X, WANTED)
     for kind in (KDTree, BallTree):
         tree = kind(X)
         engines[kind.__name__] = lambda rows, tree=tree: tree.query(rows, WANTED, return_distance=False)

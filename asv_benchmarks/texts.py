@@ -6,8 +6,6 @@ from shared.commands import DATA, Commands, argument, timed  # before libraries 
 
 # isort: split
 import argparse
-import gzip
-import json
 import resource
 import statistics
 import tempfile
@@ -152,9 +150,7 @@ def seconds_of(work: Callable[[], Any]) -> float:
 
 def read_pairs(path: Path, keys: str, queries: str) -> tuple[list[str], list[str], np.ndarray]:
     """Return the texts to store, the queries, and the position of the answer to each query."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        versions = [json.loads(line)["text"] for line in file]
-    versions = [version for version in versions if version.get(keys)]
+    versions = [line["text"] for line in read_lines(path) if line["text"].get(keys)]
     asked = [i for i, version in enumerate(versions) if version.get(queries)]
     return [version[keys] for version in versions], [versions[i][queries] for i in asked], np.array(asked)
 

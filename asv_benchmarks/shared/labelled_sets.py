@@ -68,8 +68,9 @@ def read_multilabel(folder: Path) -> MultilabelSet:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a compressed file of JSON lines."""
-    with gzip.open(path, "rt") as file:
+    """Return the objects of a file of JSON lines, which may be compressed."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 

@@ -15,10 +15,11 @@ PRODUCTS_AT_ONCE = 1 << 24
 
 
 def best_by_product(queries: Any, keys: Any, k: int, block: int = 250) -> np.ndarray:
-    """Return the positions of the ``k`` sparse keys with the largest products for each query, best first."""
-    by_term, found = keys.T.tocsr(), []
+    """Return the positions of the ``k`` keys with the largest products for each query, best first."""
+    by_feature, found = (keys.T.tocsr() if scipy.sparse.issparse(keys) else keys.T), []
     for first in range(0, queries.shape[0], block):
-        scores = (queries[first : first + block] @ by_term).toarray()
+        scores = queries[first : first + block] @ by_feature
+        scores = scores.toarray() if scipy.sparse.issparse(scores) else scores
         best = scores.argmax(axis=1)[:, None] if k == 1 else np.argpartition(-scores, k, axis=1)[:, :k]
         order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
         found.append(np.take_along_axis(best, order, axis=1))

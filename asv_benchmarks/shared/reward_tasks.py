@@ -7,8 +7,6 @@ their own. The reward of returning memory ``m`` for a query that wants label ``y
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +16,8 @@ import numpy as np
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
+
+from .labelled_sets import read_lines
 
 N_HELD, N_STREAM = 1500, 4000
 
@@ -47,11 +47,6 @@ class Task(NamedTuple):
         return np.where(ids >= 0, (labels[ids] == wanted[:, None]) * self.worth[ids], 0.0)
 
 
-def _lines(path: Path) -> list[Any]:
-    with gzip.open(path, "rt", encoding="utf8") as file:
-        return [json.loads(line) for line in file]
-
-
 def vectors(texts: list[str], form: str) -> Any:
     """Return rows of tf-idf ("sparse") or their 128 strongest components ("dense")."""
     rows = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b", dtype=np.float32).fit_transform(texts)
@@ -67,7 +62,7 @@ def clicks(
 
     In the second half of the stream, the articles of a share ``flipped`` of the intents answer another intent.
     """
-    rng, examples = np.random.default_rng(seed), _lines(data / "clinc150" / "train.jsonl.gz")
+    rng, examples = np.random.default_rng(seed), read_lines(data / "clinc150" / "train.jsonl.gz")
     names, labels = np.unique([example["label"] for example in examples], return_inverse=True)
     kept = np.concatenate([rng.permutation(np.flatnonzero(labels == i))[:44] for i in range(names.size)])
     X, y = vectors([examples[i]["text"] for i in kept], form), labels[kept]
@@ -101,7 +96,7 @@ def _pairs(keys: Any, queries: Any, n: int, n_asked: int, n_late: int, seed: int
 
 def verses(data: Path, seed: int, form: str) -> Task:
     """Return verses of one translation of the Bible as queries for those of another."""
-    rows = [row["text"] for row in _lines(data / "bible" / "verses.jsonl.gz")]
+    rows = [row["text"] for row in read_lines(data / "bible" / "verses.jsonl.gz")]
     rows = [row for row in rows if row.get("KJV") and row.get("BBE")]
     rows = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))[:4000]]
     X = vectors([row["KJV"] for row in rows] + [row["BBE"] for row in rows], form)

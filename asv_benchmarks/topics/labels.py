@@ -4,7 +4,6 @@ from shared.commands import DATA, Commands, argument, timed  # before libraries 
 
 # isort: split
 import argparse
-import resource
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 import scipy.sparse
 from shared.extreme_learners import LEARNERS as EXTREME_LEARNERS
-from shared.extreme_learners import apart, is_installed, read_part
+from shared.extreme_learners import apart, is_installed, read_part, resident_peak
 from shared.labelled_sets import (
     RANKS,
     SETS,
@@ -234,12 +233,12 @@ def product(weights: np.ndarray, classes: np.ndarray) -> Method:
 
 def methods(data: LabelledSet) -> Iterator[tuple[str, float, Method]]:
     """Yield the methods to compare: the name, the seconds to prepare it, and the function that answers queries."""
-    before, began = peak_gigabytes(), time.process_time()
+    before, began = resident_peak() / 1024, time.process_time()
     classifier = CMTClassifier(random_state=0).fit(data.X, data.y)
-    fitted, after_fit = time.process_time() - began, peak_gigabytes()
+    fitted, after_fit = time.process_time() - began, resident_peak() / 1024
     classifier.predict(data.queries[:1])
     print(f"fit: {fitted:.1f} s; peak memory: {before:.2f} GB before, {after_fit:.2f} GB after", end="")
-    print(f", {peak_gigabytes():.2f} GB when ready for queries")
+    print(f", {resident_peak() / 1024:.2f} GB when ready for queries")
     yield "CMTClassifier", time.process_time() - began, classifier.predict
     classes, positions = np.unique(data.y, return_inverse=True)
     means = np.zeros((classes.size, data.X.shape[1]), np.float32)
@@ -249,11 +248,6 @@ def methods(data: LabelledSet) -> Iterator[tuple[str, float, Method]]:
     assert scorers is not None
     weights, of_label = np.ascontiguousarray(scorers.weights.T), classes[classifier._model.class_of_label]
     yield "product with scorers", 0.0, product(weights, of_label)
-
-
-def peak_gigabytes() -> float:
-    """Return the peak memory of the process."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def compare(data: LabelledSet, repeats: int, product_queries: int) -> list[list[float | str]]:

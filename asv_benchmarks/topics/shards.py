@@ -4,8 +4,6 @@ from shared.commands import Commands, argument, timed  # before libraries that r
 
 # isort: split
 import argparse
-import gzip
-import json
 import os
 import statistics
 import time
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from shared.labelled_sets import SETS, LabelledSet, synthetic
+from shared.labelled_sets import SETS, LabelledSet, read_lines, synthetic
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tabulate import tabulate
 
@@ -31,8 +29,7 @@ _N_CLUSTERS = 100
 
 def of_texts(path: str, n: int, n_queries: int) -> tuple[Any, Any]:
     """Return the tf-idf vectors of distinct texts, and of half the words of some of them."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        texts = sorted({json.loads(line)["summary"] for line in lines})
+    texts = sorted({line["summary"] for line in read_lines(Path(path))})
     draws = np.random.default_rng(0)
     chosen = [texts[i] for i in draws.permutation(len(texts))[:n]]
     vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
@@ -245,8 +242,3 @@ def evaluation(options: argparse.Namespace) -> None:
     rows = [[name, *alone[name].metrics["error"], on_ray[name].per_seed == alone[name].per_seed] for name in settings]
     print(tabulate(rows, ["setting", "error", "standard deviation", "same on Ray"], floatfmt=".4f"))
     print(f"{len(settings) * options.seeds} runs: {seconds_alone:.1f} s in one process, {seconds_on_ray:.1f} s on Ray")
-
-
-_BUSY = 0.6  # utilisation of the busiest resource
-_WARM_UP = 0.1  # fraction of batches excluded from the results
-_RECALL_AT = 10

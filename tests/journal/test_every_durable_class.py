@@ -19,6 +19,7 @@ from structure import MODULES
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, DurableTree, MemoryStore
 from cmt_numba.bandits import CMTBandit, LinUCB, Policy
 from cmt_numba.journal import AlreadyOpenError, Journal, JournalError
+from cmt_numba.persistence import FileFormatError
 from cmt_numba.text import TextClassifier
 
 X = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
@@ -121,12 +122,19 @@ def test_a_renamed_folder_keeps_its_changes(kind: Kind, tmp_path: Path):
 
 @every_kind
 def test_one_process_reads_a_folder_twice(kind: Kind, tmp_path: Path):
+    with pytest.raises(FileNotFoundError):
+        kind.open(tmp_path / "model", read_only=True)
+    (tmp_path / "model").mkdir()
+    with pytest.raises(FileFormatError, match="open it without read_only"):
+        kind.open(tmp_path / "model", read_only=True)
     opened(kind, tmp_path / "model", 1).close()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
     with kind.open(tmp_path / "model", read_only=True) as one, kind.open(tmp_path / "model", read_only=True) as two:
         assert count(one) == count(two) > 0
         assert answers(one) == answers(two)
         with pytest.raises(JournalError, match="read-only; open it without read_only"):
             kind.change(one, 1)
+        assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
         with kind.open(tmp_path / "model") as writer:  # readers do not lock the folder
             kind.change(writer, 1)
             assert count(one) < count(writer)

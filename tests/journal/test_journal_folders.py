@@ -241,12 +241,6 @@ def test_read_only(folder: Path):
         assert len(reader) == 298
         assert len(DurableTree(Path(shutil.copytree(path, path.with_name("again"))), read_only=True)) == 302
     assert len(DurableTree(path, read_only=True)) == 302
-    with pytest.raises(FileNotFoundError):
-        DurableTree(folder / "nowhere", read_only=True)
-    path.with_name("empty").mkdir()
-    with pytest.raises(FileFormatError, match="has no journal"):
-        DurableTree(path.with_name("empty"), read_only=True)
-    assert names_in(path.with_name("empty")) == []
 
 
 READING = """

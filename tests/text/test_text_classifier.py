@@ -169,13 +169,9 @@ def test_further_texts_calibrate(classifier):
         classifier.calibrate(texts)
 
 
-def test_a_saved_classifier_goes_on_as_the_one_saved(classifier, tmp_path):
-    path, (texts, labels) = tmp_path / "texts.cmt", labelled(3, seed=7)
+def test_a_truncated_file_is_refused(classifier, tmp_path):
+    path = tmp_path / "texts.cmt"
     classifier.save(path)
-    loaded = TextClassifier.load(path)
-    for one in (classifier, loaded):
-        one.partial_fit(texts[:2], labels[:2]).remove("t3")
-    np.testing.assert_array_equal(classifier.predict_proba(texts), loaded.predict_proba(texts))
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(FileFormatError):
         TextClassifier.load(path)
@@ -205,12 +201,6 @@ def test_saves_and_copies_exclude_changes(classifier, tmp_path, monkeypatch):
         assert classifier.n_texts_ == 36 + 9 * len(started)
         assert contents in (None, known)
     assert TextClassifier.load(path).n_texts_ == 36 + 9
-
-
-def test_the_same_seed_gives_the_same_classifier():
-    texts, labels = labelled(4)
-    first, second = (TextClassifier(random_state=3).fit(texts, labels).predict_proba(texts) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
 
 
 def encode(texts):
