@@ -151,19 +151,21 @@ def _sigmoid(odds: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-np.clip(odds, -500.0, 500.0)))
 
 
-def probabilities_of(logits: np.ndarray, confidence: np.ndarray, n_texts: int) -> np.ndarray:
+def probabilities_of(logits: np.ndarray, confidence: np.ndarray, n_texts: int, least: np.ndarray) -> np.ndarray:
     """Return the probability of each class if the text belongs to one of the classes.
 
     The softmax of the logits is flattened or sharpened until the best class has the learned probability. The order of
     the classes stays the same. However clear a text is, ``n_texts`` texts do not show that errors are rarer than half
-    an error in ``n_texts + 1`` (the estimator of Krichevsky and Trofimov).
+    an error in ``n_texts + 1`` (the estimator of Krichevsky and Trofimov). Below this bound, the best class of each
+    text has at least the probability in ``least``.
     """
     chances = np.exp(log_softmax(logits))
     n_classes, rows, best = logits.shape[1], np.arange(len(logits)), logits.argmax(axis=1)
     if n_classes < 2:
         return chances
     wanted = _sigmoid(confidence[0] * _log_odds(logits, confidence[3]) + confidence[1])
-    wanted = np.maximum(np.minimum(wanted, (n_texts + 0.5) / (n_texts + 1.0)), 1.0 / n_classes)
+    wanted = np.minimum(np.maximum(wanted, least), (n_texts + 0.5) / (n_texts + 1.0))
+    wanted = np.maximum(wanted, 1.0 / n_classes)
     highest = chances[rows, best]
     flattened = np.clip((highest - wanted) / np.maximum(highest - 1.0 / n_classes, _LEAST), 0.0, _FLATTEST)
     sharpened = np.clip((wanted - highest) / np.maximum(1.0 - highest, _LEAST), 0.0, 1.0)

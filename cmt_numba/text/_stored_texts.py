@@ -1,6 +1,7 @@
 """The texts that a classifier stores, with their ids, labels and features."""
 
 import itertools
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from ._hashing import HashedTexts, features_of
 MOST_IDS = 2**53
 MOST_IMPORTANT = 1e6  # largest sample weight
 _LARGEST = float(np.finfo(np.float32).max)
+_COPIES, _RIGHT = 20, 19  # repeated texts assumed before any evidence, and how many have the class of their copies
+_NO_COPY = -1
 
 
 class NewTexts(NamedTuple):
@@ -57,6 +60,12 @@ class StoredTexts(files.WithFields):
         self._rows = GrowingColumns(slots, labels, importance)
         self._starts, self._features = GrowingColumns(hashed.starts), GrowingColumns(*hashed[1:])
         self._encoded = None if encoded is None else GrowingColumns(encoded)
+        self._positions: dict[bytes, list[int]] = {}  # positions of the texts with the same features
+        self._list_copies(hashed, 0)
+
+    def _list_copies(self, hashed: HashedTexts, first: int) -> None:
+        for position, key in enumerate(_keys(hashed), first):
+            self._positions.setdefault(key, []).append(position)
 
     @property
     def slots(self) -> np.ndarray:
@@ -116,6 +125,7 @@ class StoredTexts(files.WithFields):
         self.texts.extend(new.texts)
         self.ids.extend(new.ids)
         self.slot_of.update(zip(new.ids, slots.tolist(), strict=True))
+        self._list_copies(hashed, len(self) - n)
         self.next_slot += n
 
     def positions_of(self, ids: Any) -> np.ndarray:
@@ -127,6 +137,24 @@ class StoredTexts(files.WithFields):
         if len(set(listed)) < len(listed):
             raise ValueError("ids must be distinct")
         return np.searchsorted(self.slots, np.array([self.slot_of[one] for one in listed], np.int64))
+
+    def labels_of_copies(self, hashed: HashedTexts) -> np.ndarray:
+        """Return the label of the stored texts with the same features as each text, or -1 for none or several."""
+        labels = ({int(self.labels[i]) for i in self._positions.get(key, ())} for key in _keys(hashed))
+        return np.array([found.pop() if len(found) == 1 else _NO_COPY for found in labels], np.int64)
+
+    def copies_agree(self) -> float:
+        """Return how probably a repeated text has the label of its copies, if these have one label.
+
+        Each text with copies is left out in turn, in addition to the texts assumed before any evidence.
+        """
+        right, n = _RIGHT, _COPIES
+        for positions in self._positions.values():
+            if len(positions) > 1:
+                counts = np.unique(self.labels[positions], return_counts=True)[1]
+                right += int(counts[0]) if counts.size == 1 else 0
+                n += int(counts[0]) if counts.size == 1 else int(np.sum(counts == 1)) if counts.size == 2 else 0
+        return right / n
 
     def features_at(self, positions: np.ndarray) -> HashedTexts:
         """Return the features of the texts at ``positions``."""
@@ -166,6 +194,12 @@ class StoredTexts(files.WithFields):
         require(len(made.slot_of) == n, "ids must be distinct")
         made._set(slots, labels, importance, features_of(made.texts), encoded)
         return made
+
+
+def _keys(hashed: HashedTexts) -> list[bytes]:
+    """Return a digest of the features of each text."""
+    data, ends = hashed.columns.tobytes(), (hashed.columns.itemsize * hashed.starts).tolist()
+    return [blake2b(data[a:b], digest_size=16).digest() for a, b in itertools.pairwise(ends)]
 
 
 def check_ids(ids: Any) -> list[Any]:

@@ -332,7 +332,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         :meth:`top_classes` also allow for texts of no known class.
         """
         model, (hashed, vectors) = self._fitted(), self._read(texts)
-        return model.probabilities(model.logits(hashed, vectors))
+        return model.probabilities(model.logits(hashed, vectors), hashed)
 
     @keeps_interpreter
     @reads
@@ -352,7 +352,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             few = hashed if n == rows.stop - rows.start else hashed.rows(rows)
             logits = model.logits(few, None if vectors is None else vectors[rows])
             order = np.argsort(-logits, axis=1, kind="stable")[:, :k] if k > 1 else logits.argmax(axis=1)[:, None]
-            best[rows], chances[rows] = order, np.take_along_axis(model.open_probabilities(logits), order, 1)
+            open_chances = model.probabilities(logits, few, is_open=True)
+            best[rows], chances[rows] = order, np.take_along_axis(open_chances, order, 1)
         return best, chances
 
     @reads
@@ -409,7 +410,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         chosen = np.argsort(-np.abs(effects), kind="stable")[:n_words].tolist()
         runner_up = model.classes[order[1]] if len(order) > 1 else None
         named = [(distinct[i], float(effects[i])) for i in chosen]
-        chance = float(model.open_probabilities(logits[:1])[0, order[0]])
+        chance = float(model.probabilities(logits[:1], hashed.rows(slice(0, 1)), is_open=True)[0, order[0]])
         return TextExplanation(model.classes[order[0]], chance, runner_up, named)
 
     def _read(self, texts: Iterable[str]) -> Any:

@@ -48,6 +48,7 @@ class TextModel(files.WithFields):
     - ``weights``: the weight of each scorer, in the order above.
     - ``leads`` (float64 (6,)): the mean lead of the best class for each share of the vectors in ``SHARES``.
     - ``confidence`` (float64 (4,)): parameters of the probabilities (see ``learn_confidence``).
+    - ``copies_agree``: how probably a text with the features of stored texts has their class.
     - ``n_removed``, ``n_since``: the numbers of texts removed and added since all texts were last learned.
     - ``n_weighed``: the number of texts when the weights of the scorers were last learned.
     """
@@ -63,6 +64,7 @@ class TextModel(files.WithFields):
         weights=files.ArrayField(np.float64, bounds=(_LEAST, MOST)),
         leads=files.ArrayField(np.float64, bounds=(_LEAST, 1e6)),
         confidence=files.ArrayField(np.float64, bounds=(-MOST, MOST)),
+        copies_agree=files.RealField(0.0, 1.0),
         **dict.fromkeys(("n_removed", "n_since", "n_weighed"), files.NumberField(0, MOST_IDS)),
     )
     sums: ClassSums
@@ -74,6 +76,7 @@ class TextModel(files.WithFields):
         self.vectors: LearnedVectors | None = None
         self.dense: Any = None
         self.weights, self.leads, self.confidence = np.empty(0), np.ones(mixture.SHARES.size), np.ones(4)
+        self.copies_agree = 0.0
         self.n_removed = self.n_since = self.n_weighed = 0
         self._name(names)
 
@@ -93,6 +96,7 @@ class TextModel(files.WithFields):
         model = cls(generator, classes)
         stored.labels[:] = labels  # in place: StoredTexts owns the array
         model.stored, model.frequencies = stored, DocumentFrequencies.of(stored.hashed)
+        model.copies_agree = stored.copies_agree()
         if classes.size > _MOST_CLASSES and stored.encoded is None:
             model._learn_sums()
             return model
@@ -342,14 +346,18 @@ class TextModel(files.WithFields):
         for first in range(0, n, length):
             yield slice(first, min(n, first + length))
 
-    def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Convert logits to the probabilities of classes, given that the text belongs to one of them."""
-        return mixture.probabilities_of(logits, self.confidence, len(self.stored))
+    def probabilities(self, logits: np.ndarray, hashed: HashedTexts, *, is_open: bool = False) -> np.ndarray:
+        """Convert logits to the probabilities of classes, given that the text belongs to one of them.
 
-    def open_probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Convert logits to the probabilities of classes. The rest is the probability that no class is correct."""
-        known = mixture.known_probability(logits, self.confidence)
-        return self.probabilities(logits) * known[:, None]
+        With ``is_open``, the rest is the probability that no class is correct. A text with the features of stored texts
+        belongs to a class, and if theirs is the best, it is as probable as repeated texts show.
+        """
+        is_copy = self.stored.labels_of_copies(hashed) == self.order[logits.argmax(axis=1)]
+        least = np.where(is_copy, self.copies_agree, 0.0)
+        chances = mixture.probabilities_of(logits, self.confidence, len(self.stored), least)
+        if is_open:
+            chances *= np.where(is_copy, 1.0, mixture.known_probability(logits, self.confidence))[:, None]
+        return chances
 
     def calibrate(self, scores: list[np.ndarray], labels: np.ndarray) -> None:
         """Learn the scale of the weights and the confidence from the scores and labels of other texts."""

@@ -310,6 +310,24 @@ def test_a_corrected_text_is_classified_as_corrected():
     assert np.mean(classifier.predict(asked[60:]) != right[60:]) <= before + 0.03
 
 
+@pytest.mark.parametrize(("n_wrong", "least"), [(0, 49 / 50), (5, 39 / 50)])
+def test_stored_texts_are_as_probable_as_repeated_texts_show(n_wrong: int, least: float):
+    texts, labels = shared_words(20, 200, 0)
+    asked, right = shared_words(20, 60, 1)
+    of_copies = (labels[:15] + (np.arange(15) < n_wrong)) % 20
+    classifier = TextClassifier(random_state=0).fit(texts + texts[:15], np.concatenate([labels, of_copies]))
+    classifier.partial_fit(asked[:30], right[:30])
+    best, chances = classifier.top_classes([text.upper() + "!" for text in asked[:30]], 1)
+    np.testing.assert_array_equal(best[:, 0], right[:30])
+    assert classifier._model.copies_agree == least
+    assert chances.min() >= least - 1e-9
+    before = classifier.predict_proba(asked)
+    classifier._model.copies_agree = 0.0
+    after = classifier.predict_proba(asked)
+    np.testing.assert_array_equal(before[30:], after[30:])
+    assert before[:30].max(axis=1).min() > after[:30].max(axis=1).min()
+
+
 def test_texts_that_come_singly_are_as_good_as_one_fit():
     texts, labels = shared_words(20, 500, 0)
     asked, right = shared_words(20, 300, 1)
