@@ -118,6 +118,14 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     require((weight is None) == (index.weight_of_label is None), "labels and rows must both have weights, or neither")
     require(weight is None or weight >= 0.0, "the total weight of rows must not be negative")
     require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must have one or two classes")
+    if model.means is not None:
+        sets, sums, amounts, last, n_rows = model.means
+        require(index.is_standardized and sums.shape[1] == d, "label sets must have means of rows of a table")
+        require(sets.shape[1] <= n_columns, "label sets must have columns")
+        has_labels = np.all(model.label_of_column[np.flatnonzero(sets.any(axis=0))] != NONE)
+        require(bool(has_labels), "label sets must have labels with examples")
+        sound = invariants.all_finite(sums) and invariants.all_finite(amounts) and bool(np.all(amounts > 0.0))
+        require(sound and invariants.all_within(last, 0, n_rows), "label sets must have rows")
     if thorough:
         few = invariants.all_within(index.n_of_label, 1, index.n_rows)
         require(few, "a label has no examples, or more than there are rows")

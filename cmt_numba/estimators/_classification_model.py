@@ -38,6 +38,7 @@ from ._input import ExampleBatch, filled, joined_weights, taken, total_weights, 
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, means_of
 from ._neighbors import NeighborSearch
 from ._replay import is_due, n_times_grown, replayed
+from ._set_means import UNLIKELY
 from ._votes import count_votes, weights_of_votes
 
 PASSES_ONLINE = 2  # passes over a batch and its replayed examples. More passes would overfit.
@@ -45,7 +46,6 @@ _FEW_ROWS = 64  # batches of at most this size are learned in a single kernel ca
 _MOST_AT_ONCE = 200  # with more examples, a few steps between retrainings would leave the others far from their optimum
 _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/16 of all examples
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
-_UNLIKELY = 0.05  # a label has stopped coming if rows in random order would lack it with a smaller probability
 _ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
 _ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
@@ -217,7 +217,7 @@ class ClassificationModel(files.WithFields):
         """
         index, others = self.index, np.unique(self._competing(rows, labels, options))
         by_chance = (1.0 - index.n_of_label / index.n_of_label.sum()) ** index.n_unseen
-        others = others[by_chance[others] < _UNLIKELY]
+        others = others[by_chance[others] < UNLIKELY]
         if others.size == 0:
             return rows, labels, weights
         weights = np.ones(rows.n_rows, np.float32) if weights is None else weights

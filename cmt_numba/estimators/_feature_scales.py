@@ -102,7 +102,7 @@ def add_rows(scales: FeatureScales, rows: Rows, lengths: np.ndarray, weights: np
     step = max(1, _VALUES_AT_ONCE // rows.n_features)
     n_rows, means, squares = scales.n_rows, scales.means, scales.squares
     for first in range(0, rows.n_rows, step):
-        X = _original(rows, lengths, slice(first, first + step))
+        X = original_rows(rows, lengths, slice(first, first + step))
         shares = np.ones(X.shape[0]) if weights is None else weights[first : first + step].astype(np.float64)
         n, n_new = n_rows, float(shares.sum())
         n_rows += n_new
@@ -114,7 +114,7 @@ def add_rows(scales: FeatureScales, rows: Rows, lengths: np.ndarray, weights: np
     return more.refreshed() if n_rows >= _GROWTH * scales.n_used else more
 
 
-def _original(rows: Rows, lengths: np.ndarray, span: slice) -> np.ndarray:
+def original_rows(rows: Rows, lengths: np.ndarray, span: slice) -> np.ndarray:
     """Return some rows as they were before they were scaled to unit length."""
     finite = np.minimum(lengths[span, None], np.finfo(np.float32).max)
     return rows.values.reshape(-1, rows.n_features)[span] * finite.astype(np.float64)
@@ -127,7 +127,7 @@ def standardize(scales: FeatureScales, rows: Rows, lengths: np.ndarray) -> Rows:
     step = max(1, _VALUES_AT_ONCE // d)
     for first in range(0, rows.n_rows, step):
         span = slice(first, first + step)
-        X = (_original(rows, lengths, span) - scales.center) * scales.inverse
+        X = (original_rows(rows, lengths, span) - scales.center) * scales.inverse
         of_rows = np.sqrt(np.einsum("ij,ij->i", X, X) + scales.constant**2)
         values[span, :-1] = X / of_rows[:, None]
         values[span, -1] = scales.constant / of_rows

@@ -1,7 +1,8 @@
 """Model of a multi-label classifier.
 
 Each label has its own linear support vector machine (``_heads/binary_svm.py``). Common labels learn from all rows,
-rarer labels from the rows for which they are candidates.
+rarer labels from the rows for which they are candidates. In tables, the means of label sets that have stopped coming
+are learned again with each batch, so that their labels do not fade.
 """
 
 import copy
@@ -15,13 +16,15 @@ from .. import _heads as heads
 from .. import persistence as files
 from .._change import map_threads, spans, with_progress
 from .._engine import insert_rows, query_forest, roll_back
-from .._forest import NONE, Rows, rescaled
-from .._validation import check_jobs
+from .._forest import NONE, Rows, as_matrix, rescaled
+from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
-from ._feature_scales import is_table, measure_scales
+from ._feature_scales import is_table, measure_scales, original_rows
 from ._fields import TreeField
 from ._input import filled, taken, total_weights
 from ._label_index import LabelIndex, LabelOptions, routed
+from ._neighbors import lengths_unless_unit
+from ._set_means import SetMeans, no_means
 
 _MOST_COMMON = 1024  # maximum number of common labels; up to this number of labels, all are common
 _SHARE_OF_ROWS = 1 / 256  # a label is common if at least this fraction of rows has it
@@ -71,6 +74,8 @@ class MultilabelModel(files.WithFields):
         is_output_sparse=files.FlagField(),  # whether labels were given in a sparse matrix
         # score above which labels are predicted, or None if it was not learned
         threshold=files.OptionalField(files.RealField()),
+        # means of label sets; None if rows are no table or have too many label sets
+        means=files.OptionalField(files.StructureField(SetMeans, SetMeans._make)),
     )
 
     def __init__(
@@ -88,6 +93,7 @@ class MultilabelModel(files.WithFields):
         self.label_of_column: np.ndarray = np.empty(0, np.int64)
         self.column_of_label: np.ndarray = np.empty(0, np.int64)
         self.threshold: float | None = None
+        self.means: SetMeans | None = None
 
     @classmethod
     def new(
@@ -110,7 +116,9 @@ class MultilabelModel(files.WithFields):
         if lengths is not None and may_scale:
             index.scales = measure_scales(rows, lengths, weights, is_used=True)
             index.head = index.empty_head(rows.n_features)
-        return cls(index, examples, None, pair, is_output_sparse=is_output_sparse)
+        made = cls(index, examples, None, pair, is_output_sparse=is_output_sparse)
+        made.means = no_means(rows.n_features) if index.is_standardized else None
+        return made
 
     @property
     def classes(self) -> np.ndarray:
@@ -155,6 +163,7 @@ class MultilabelModel(files.WithFields):
             # Trees find new labels until the inverted index is rebuilt.
             index.grow_trees(options)
         labels = self._add_labels(labelled._replace(rows=rows), of_rows, names, options)
+        means = self._further_means(labelled)
         if self.examples is not None:
             insert_rows(self.examples._forest, rescaled(labelled.rows), options.verbose)
         if index.n_labels == 0:
@@ -165,8 +174,35 @@ class MultilabelModel(files.WithFields):
         if labels.size > 0 and not index.without_trees:
             index.teach_routers(rescaled(questions.routed.take(of_rows)), labels, options, afresh=afresh)
         if options.n_head_passes > 0:
-            self._train_head(questions, of_rows, labels, n_known, labelled.weights, options)
-        index.end_training(rows.n_rows)
+            weights = labelled.weights
+            if means is not None and not afresh:
+                rows, of_rows, labels, weights = self._with_means(means, rows, of_rows, labels, weights)
+                questions = heads.all_of(routed(rows), rows)
+            self._train_head(questions, of_rows, labels, n_known, weights, options)
+        self.means = means
+        index.end_training(labelled.rows.n_rows)
+
+    def _further_means(self, labelled: LabelledRows) -> SetMeans | None:
+        if self.means is None:
+            return None
+        rows, answers, weights, lengths = labelled
+        X = original_rows(rows, filled(lengths, rows.n_rows), slice(0, rows.n_rows))
+        return self.means.learned(X, answers.toarray() != 0, filled(weights, rows.n_rows).astype(np.float64))
+
+    def _with_means(
+        self, means: SetMeans, rows: Rows, of_rows: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+    ) -> tuple[Rows, np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return rows with labels and, with the same total weight, the means of label sets that have stopped coming."""
+        X, sets = means.stopped(n := rows.n_rows)
+        if len(X) == 0:
+            return rows, of_rows, labels, weights
+        others, columns = np.nonzero(sets)
+        added = self.index.prepared(check_rows(X), lengths_unless_unit(X))
+        joined = check_rows(np.concatenate([as_matrix(rows), as_matrix(added)]))
+        each = filled(weights, n)
+        weights = np.append(each, np.full(len(X), each.sum() / len(X), np.float32))
+        labels = np.append(labels, self.label_of_column[columns])
+        return joined, np.append(of_rows, n + others), labels, weights
 
     def _add_labels(
         self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None, options: MultilabelOptions

@@ -208,3 +208,24 @@ def test_batches_of_one_class_keep_other_classes(n_rows: int):
     for first in range(0, y.size, n_rows):
         classifier.partial_fit(X[first : first + n_rows], y[first : first + n_rows])
     assert classifier.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("n_rows", [1, 10, 50])
+def test_batches_of_one_label_set_keep_other_labels(n_rows: int, tmp_path: Path):
+    X, y = load_iris(return_X_y=True)
+    Y = np.column_stack([np.eye(3, dtype=np.int64)[y], y > 0])  # the last label comes with two others
+    classifier = CMTMultilabelClassifier(random_state=0, threshold=0.0)
+    for first in range(0, 100, n_rows):
+        classifier.partial_fit(X[first : first + n_rows], Y[first : first + n_rows])
+    classifier.save(tmp_path / "file")
+    loaded = CMTMultilabelClassifier.load(tmp_path / "file")
+    for learner in (classifier, loaded):
+        for first in range(100, 150, n_rows):
+            learner.partial_fit(X[first : first + n_rows], Y[first : first + n_rows])
+    np.testing.assert_array_equal(loaded.decision_function(X), classifier.decision_function(X))
+    scores = classifier.decision_function(X)
+    assert np.mean(scores[:, :3].argmax(axis=1) == y) > 0.8
+    assert np.mean((scores[:, 3] > 0) == (y > 0)) > 0.9
+    many = (np.arange(128)[:, None] >> np.arange(7)) & 1  # more label sets than have means
+    rows = np.random.default_rng(0).normal(size=(128, 4)).astype(np.float32)
+    assert classifier.partial_fit(rows, many)._model.means is None
