@@ -477,11 +477,7 @@ class ContextualMemoryTree:
         An existing file is replaced when the new file is complete, so a crash leaves either the old or the new file.
         See :mod:`cmt_numba.persistence` for the format.
         """
-        write_object(
-            path,
-            lambda: Contents(KIND, *self._contents()),
-            lambda read: type(self)._made_of(read.fields, read.arrays, thorough=True),
-        )
+        write_object(path, self._contents, self._made_of)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
@@ -493,16 +489,14 @@ class ContextualMemoryTree:
         """
         contents = read_object(path, (KIND,), mmap=mmap)
         with refusing(path):
-            return cls._made_of(contents.fields, contents.arrays, thorough=not mmap)
+            return cls._made_of(contents, thorough=not mmap)
 
     @classmethod
-    def _made_of(
-        cls, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool, values: bool = True
-    ) -> Self:
+    def _made_of(cls, contents: Contents, *, thorough: bool = True, values: bool = True) -> Self:
         """Return a tree with the contents of a file. See :func:`~cmt_numba._engine.restore` for the parameters."""
         tree = cls.__new__(cls)
-        tree._set_up(fields)
-        engine.restore(tree._forest, fields, arrays, thorough=thorough, values=values)
+        tree._set_up(contents.fields)
+        engine.restore(tree._forest, contents.fields, contents.arrays, thorough=thorough, values=values)
         return tree
 
     def _set_up(self, fields: dict[str, Any]) -> None:
@@ -510,13 +504,17 @@ class ContextualMemoryTree:
         n_threads = take(fields, "n_threads", int, type(None))
         ContextualMemoryTree.__init__(self, **take(fields, "options", dict), n_threads=n_threads, random_state=0)
 
-    def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        return engine.contents_of(self._forest)
+    def _contents(self) -> Contents:
+        """Return the contents for a file."""
+        return Contents(KIND, *engine.contents_of(self._forest))
 
     @changes  # read-only, but blocks changes meanwhile
     def __getstate__(self) -> dict[str, Any]:
-        fields, arrays = self._contents()
-        return {"fields": fields, "arrays": {name: array.copy() for name, array in arrays.items()}}
+        contents = self._contents()
+        return {
+            "fields": contents.fields,
+            "arrays": {name: array.copy() for name, array in contents.arrays.items()},
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._set_up(state["fields"])

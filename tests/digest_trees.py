@@ -35,7 +35,7 @@ def digest(arrays: Iterator[np.ndarray] | tuple[np.ndarray, ...]) -> str:
 
 def arrays_of(tree: ContextualMemoryTree) -> Iterator[np.ndarray]:
     """Yield all that a tree holds, as it would be saved: in use, and in order."""
-    _, arrays = tree._contents()
+    arrays = tree._contents().arrays
     for name in sorted(arrays):
         yield arrays[name]
 

@@ -10,7 +10,7 @@ from .._engine import insert_rows
 from .._feedback import score_sparse
 from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, as_matrix, query_rows, require, top_k
 from .._heads import Digest, LabelAnswers, all_of, label_bounds, list_by_feature, rank_listed
-from ..estimators import TreeField
+from ..estimators import TREE
 from ..persistence import ArrayField, FieldTable, FlagField, NumberField, TupleField, WithFields
 from ..tree import ContextualMemoryTree
 from ._candidate_kernels import ProposedActions
@@ -226,7 +226,7 @@ def _folded(X: Any, width: int) -> Any:
 class ContextMemory(WithFields):
     """Up to ``most`` contexts in which actions were rewarded, inserted into trees before the next search."""
 
-    FIELDS = FieldTable(tree=TreeField(), most=NumberField(1), _ids=ArrayField(np.int64), actions=ArrayField(np.int64))
+    FIELDS = FieldTable(tree=TREE, most=NumberField(1), _ids=ArrayField(np.int64), actions=ArrayField(np.int64))
 
     def __init__(self, tree: ContextualMemoryTree, most: int) -> None:
         self.tree, self.most = tree, most

@@ -11,7 +11,7 @@ from .._forest import invariants, require
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from .._validation import MOST_WANTED
-from ..tree import ContextualMemoryTree
+from ..tree import KIND, ContextualMemoryTree
 from ._choice import METHODS, Choice
 from ._feature_weights import MOST_WEIGHTED, FeatureWeights
 from ._memories import Memories
@@ -21,18 +21,8 @@ from ._values import Components, DistinctVectors, ValueStore
 Arrays = dict[str, np.ndarray]
 
 
-class TreeField:
-    """A tree, whose invariants are checked on reading."""
-
-    def put(self, name: str, value: ContextualMemoryTree, arrays: Arrays) -> Any:
-        fields, own = value._contents()
-        arrays |= files.as_part(name, own)
-        return fields
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ContextualMemoryTree:
-        own = files.of_part(name, arrays)
-        return ContextualMemoryTree._made_of(files.as_mapping(name, field), own, thorough=thorough)
-
+TREE = files.ContentsField(KIND, ContextualMemoryTree._contents, ContextualMemoryTree._made_of)
+"""The kind of the field of a tree."""
 
 INDEX = files.VariantField(dense=DenseIndex, sparse=SparseIndex)
 """The kind of the field of an index of vectors."""

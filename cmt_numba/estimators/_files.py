@@ -3,6 +3,7 @@
 A file has the parameters of an estimator as JSON, and the fields of its model (``FIELDS`` of the model's class).
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,17 +93,6 @@ def estimator_of(kind: type, contents: files.Contents, *, thorough: bool) -> Any
     return estimator
 
 
-class EstimatorField:
-    """An estimator within another object."""
-
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
-
-    def put(self, name: str, value: Any, arrays: files.Arrays) -> Any:
-        contents = estimator_contents(value)
-        arrays |= files.as_part(name, contents.arrays)
-        return contents.fields
-
-    def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> Any:
-        contents = files.Contents(self._kind._kind, files.as_mapping(name, field), files.of_part(name, arrays))
-        return estimator_of(self._kind, contents, thorough=thorough)
+def estimator_field(kind: Any) -> files.ContentsField:
+    """Return the kind of the field of an estimator within another object."""
+    return files.ContentsField(kind._kind, estimator_contents, partial(estimator_of, kind))

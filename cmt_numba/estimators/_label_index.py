@@ -35,7 +35,7 @@ from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
 from ._feature_scales import FeatureScales, add_rows, move_scorers, standardize
 from ._feature_weights import FeatureWeights, weigh
-from ._fields import FEATURE_WEIGHTS, TreeField
+from ._fields import FEATURE_WEIGHTS, TREE
 from ._input import filled, taken, trim_weights
 from ._neighbors import row_lengths
 
@@ -114,7 +114,7 @@ class LabelIndex(files.WithFields):
     """
 
     FIELDS = files.FieldTable(
-        tree=TreeField(),  # trees over the labels
+        tree=TREE,  # trees over the labels
         head=files.StructureField(heads.Head, files.trim_head),  # scorers
         seed=files.NumberField(),  # seed of the forest and of ``orders``
         orders=files.GeneratorField(),  # generator of the order in which labels are inserted and rows are learned

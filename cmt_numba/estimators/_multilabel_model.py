@@ -20,7 +20,7 @@ from .._forest import NONE, Rows, as_matrix, rescaled
 from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
 from ._feature_scales import is_table, measure_scales, original_rows
-from ._fields import TreeField
+from ._fields import TREE
 from ._input import filled, taken, total_weights
 from ._label_index import LabelIndex, LabelOptions, routed
 from ._neighbors import lengths_unless_unit
@@ -64,7 +64,7 @@ class MultilabelModel(files.WithFields):
 
     FIELDS = files.FieldTable(
         index=files.PartField(LabelIndex),  # forest and the scorers. Labels are numbered in insertion order.
-        examples=files.OptionalField(TreeField()),  # trees over the examples
+        examples=files.OptionalField(TREE),  # trees over the examples
         n_columns=files.NumberField(),  # number of columns of label matrices
         # label of each column, NONE if no row has the label, and the column of each label
         label_of_column=files.ArrayField(np.int64),

@@ -129,10 +129,10 @@ class _TreeForm(DurableForm):
     # Files
 
     def contents(self) -> Contents:
-        return Contents(self.kind, *self.tree._contents())
+        return self.tree._contents()
 
     def made_of(self, contents: Contents, *, values: bool) -> ContextualMemoryTree:
-        return ContextualMemoryTree._made_of(contents.fields, contents.arrays, thorough=True, values=values)
+        return ContextualMemoryTree._made_of(contents, values=values)
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
         return fingerprint(made or self.tree)

@@ -57,6 +57,7 @@ from ._container import (
 )
 from ._fields import (
     ArrayField,
+    ContentsField,
     DocumentField,
     Field,
     FieldTable,

@@ -123,6 +123,22 @@ class PartField:
         return self._kind._of_fields(self._kind.FIELDS.get(name, field, arrays, thorough=thorough))
 
 
+class ContentsField:
+    """An object of the class ``kind`` that has contents of its own."""
+
+    def __init__(self, kind: str, contents_of: Callable[[Any], Contents], made_of: Callable[..., Any]) -> None:
+        self._kind, self._contents_of, self._made_of = kind, contents_of, made_of
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> Any:
+        contents = self._contents_of(value)
+        arrays |= as_part(name, contents.arrays)
+        return contents.fields
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        contents = Contents(self._kind, as_mapping(name, field), of_part(name, arrays))
+        return self._made_of(contents, thorough=thorough)
+
+
 class VariantField:
     """An object of one of several classes, given by their names in files.
 

@@ -95,9 +95,9 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
 
 def same(one: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
     """Return whether two trees are equal bit for bit, except for spare room."""
-    (fields, arrays), (others_fields, others_arrays) = one._contents(), other._contents()
+    mine, others = one._contents(), other._contents()
     return (
-        fields == others_fields
-        and arrays.keys() == others_arrays.keys()
-        and all(arrays[name].tobytes() == others_arrays[name].tobytes() for name in arrays)
+        mine.fields == others.fields
+        and mine.arrays.keys() == others.arrays.keys()
+        and all(array.tobytes() == others.arrays[name].tobytes() for name, array in mine.arrays.items())
     )

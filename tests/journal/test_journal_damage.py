@@ -17,7 +17,7 @@ from cmt_numba import ContextualMemoryTree, FileFormatError
 from cmt_numba._forest.hits import Hits
 from cmt_numba.journal import DurableTree
 from cmt_numba.journal._entries import Entry, pack_entry, unpack_entry
-from cmt_numba.persistence import VALUES, Contents, read_object, write_object
+from cmt_numba.persistence import VALUES, read_object, write_object
 
 
 @pytest.fixture(scope="module")
@@ -232,9 +232,8 @@ def _of_another_journal(folder: Path, identity: str | None) -> None:
 
 def _with_the_tree_of_its_beginning(folder: Path) -> None:
     contents = read_object(folder / "tree-1.cmt", ("ContextualMemoryTree",), mmap=False)
-    fields, arrays = ContextualMemoryTree()._contents()
-    fields |= {"journal": contents.fields["journal"]}
-    forged = Contents("ContextualMemoryTree", fields, arrays)
+    empty = ContextualMemoryTree()._contents()
+    forged = empty._replace(fields=empty.fields | {"journal": contents.fields["journal"]})
     write_object(folder / "tree-1.cmt", lambda: forged, lambda _: None)
 
 

@@ -32,7 +32,7 @@ def warnings_of(tree: ContextualMemoryTree, asked: np.ndarray) -> list[str]:
 
 def same(tree: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
     """Return whether two trees are equal, bit for bit."""
-    arrays, others = tree._contents()[1], other._contents()[1]
+    arrays, others = tree._contents().arrays, other._contents().arrays
     return arrays.keys() == others.keys() and all(np.array_equal(arrays[name], others[name]) for name in arrays)
 
 
