@@ -26,7 +26,20 @@ from .codes import (
     rotate,
     score_codes,
 )
-from .state import FREE_TILE, INNER_PRODUCT, LEAST_SIZE, LIST_SIZE, MASS, METRIC, N_FAR, N_LISTS, N_ROUTED, N_TILES
+from .state import (
+    COSINE,
+    EUCLIDEAN,
+    FREE_TILE,
+    INNER_PRODUCT,
+    LEAST_SIZE,
+    LIST_SIZE,
+    MASS,
+    METRIC,
+    N_FAR,
+    N_LISTS,
+    N_ROUTED,
+    N_TILES,
+)
 
 _MOST_MEMBERS = 2 * LIST_SIZE
 _AROUND = 16  # number of lists that a refresh compares with members
@@ -35,6 +48,7 @@ _ROUNDS = 5  # iterations of 2-means
 _SMALLEST_SIDE = 4  # a side of a split gets at least this fraction (1 / 4) of the members
 _SURE = np.float32(1.9)  # number of standard errors of estimates
 _HALF = np.float32(0.5)
+_COMPACT = np.float32(0.25)  # part of the squared length of a center that is added to the nearness of its list
 ROUNDING = np.float32(2e-6)
 """Bound on the error of squared distances, relative to them."""
 
@@ -106,7 +120,7 @@ def estimate_near(state, queries, m, weight, epsilon, near):
     best, value = np.int64(0), -np.float32(np.inf)
     for at in range(0, state.totals[N_LISTS], TILE):
         marks = score_codes(routes, at // TILE, queries, m, base, error, value, near, at)
-        if state.totals[METRIC] == INNER_PRODUCT and weight != np.float32(0.0):
+        if state.totals[METRIC] != EUCLIDEAN and weight != np.float32(0.0):
             for i in range(at, at + TILE):
                 near[i] += weight * state.clusters.added[i]
             marks = marks_of(near, at, value)
@@ -180,9 +194,15 @@ def _set_added(state, j):
 
 @inner
 def set_center(state, j, center, rest):
-    """Set the center of a list and its code. The codes of members must be written afterwards."""
+    """Set the center of a list and its code. The codes of members must be written afterwards.
+
+    The longer the mean of unit vectors is, the less they are scattered. Of two lists whose centers are equally far from
+    a query, the members of the less scattered one are nearer to it.
+    """
     clusters = state.clusters
     copy_values(center, clusters.centers[j])
+    if state.totals[METRIC] == COSINE:
+        clusters.added[j] = _COMPACT * dot32(center, center)
     _set_added(state, j)
     _write_route(state.routes, clusters.centers[j], j, rest)
 

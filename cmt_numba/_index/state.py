@@ -60,7 +60,7 @@ class Clusters(NamedTuple):
     """Lists."""
 
     centers: np.ndarray  # float32 (lists, width): rotated
-    added: np.ndarray  # float32 (lists,): for inner products, the mean of ``lifts``; otherwise 0
+    added: np.ndarray  # float32 (lists,): added to the nearness of lists, not for distances
     masses: np.ndarray  # float32 (lists,): sum of ``lifts`` of the members
     sizes: np.ndarray  # int64 (lists,)
     heads: np.ndarray  # int64 (lists,): the first tile, or NONE
