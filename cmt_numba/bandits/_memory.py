@@ -379,7 +379,8 @@ class Pending(WithFields):
         """Return the contexts and actions of pending decisions."""
         decisions = [self._decisions[i] for i in ids]
         actions = np.array([decision.action for decision in decisions], np.int64)
-        return _rows_of(decisions, *(self.form or (0, False))), actions
+        # The form is not known after loading no decisions, and equal states must give equal files.
+        return _rows_of(decisions, *((self.form if decisions else None) or (0, False))), actions
 
     def drop(self, ids: list[int]) -> None:
         """Remove decisions by id."""
