@@ -19,23 +19,12 @@ from .allocation import (
     with_spare_room,
     with_tables,
 )
-from .bisection import lower_bound
 from .columns import GrowingColumns, resized, with_room
 from .compaction import compacted
 from .eviction import EVICTIONS, Eviction, new_eviction
 from .exploration import add_explored, explore_rows
 from .filtering import UNRESTRICTED, Restriction, are_few, restriction_to, score_slots
-from .frontier import (
-    Frontier,
-    begin_search,
-    frontier_at,
-    new_frontier,
-    new_frontiers,
-    patience_of,
-    push,
-    reach_next,
-    take_cheapest,
-)
+from .frontier import Frontier, begin_search, frontier_at, new_frontiers, patience_of, push, reach_next, take_cheapest
 from .hash_table import enter_place, find_place, hash_feature, hash_number
 from .hits import (
     NO_ROOM,
@@ -170,5 +159,5 @@ from .state import (
     new_state,
 )
 from .structures import arrays_of, kind_of, numbers_of, put_together, writeable
-from .top_k import keep_best, sort_best_first, top_k
+from .top_k import keep_best, lower_bound, sort_best_first, top_k
 from .update import RouterLesson, forget_routes, teach_trees, update_scorer, update_trees

@@ -6,12 +6,14 @@ list of memories in the order in which queries last returned them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .columns import resized
-from .invariants.lru_list import check_order, check_recency
+from .invariants.arrays import all_within, check_layout, require
 from .key_store import find_slots
-from .lru_list import LENGTH, NOT_LISTED, Recency, list_first, new_recency, put_last, take_out
+from .lru_list import FIRST, LENGTH, NOT_LISTED, Recency, list_first, new_recency, put_last, take_out
 from .rng import draw_word
 from .state import N_MEMORIES, NEXT_ID, NONE, State
 
@@ -134,7 +136,7 @@ class LeastRecentlyReturned(Eviction):
 
     def check(self, state: State) -> None:
         """Raise InvariantError unless the list holds every memory once."""
-        check_recency(self._complete(state), int(state.keys.totals[N_MEMORIES]))
+        _check_recency(self._complete(state), int(state.keys.totals[N_MEMORIES]))
 
     def contents(self, state: State) -> dict[str, np.ndarray]:
         """Return the slots of all memories as int32, least recently returned first."""
@@ -142,7 +144,7 @@ class LeastRecentlyReturned(Eviction):
 
     def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:
         """Restore the order from a file. Raises InvariantError if it is invalid."""
-        order = check_order(arrays.get(_ORDER), int(state.keys.totals[N_MEMORIES]))
+        order = _check_order(arrays.get(_ORDER), int(state.keys.totals[N_MEMORIES]))
         self.recency = new_recency(order, state.keys.ids.size)
 
     def _with_room(self, state: State) -> Recency:
@@ -178,3 +180,25 @@ EVICTIONS = tuple(_POLICIES)
 def new_eviction(name: str, *, bounded: bool) -> Eviction:
     """Return the policy called ``name``, or the base policy for an unbounded forest, which never evicts."""
     return _POLICIES[name]() if bounded else Eviction()
+
+
+def _check_recency(recency: Recency, n: int) -> None:
+    """Raise InvariantError unless the list contains each slot below ``n`` once, and no other slots."""
+    check_layout(recency)
+    require(recency.totals[LENGTH] == n <= recency.before.size, "the order of memories does not list every memory")
+    inside = all_within(recency.after[:n], -1, n - 1) and all_within(recency.totals[FIRST : FIRST + 1], -1, n - 1)
+    require(inside, "the order of memories refers to a memory that does not exist")
+    order = np.empty(n, np.int64)
+    list_first(recency, order)
+    require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list every memory")
+    again = new_recency(order, recency.before.size)
+    same = all(np.array_equal(one, other) for one, other in zip(again, recency, strict=True))
+    require(same, "the order of memories is inconsistent between its two directions")
+
+
+def _check_order(order: Any, n: int) -> np.ndarray:
+    """Return an order of ``n`` memories as int64. Raises InvariantError unless it is an int32 permutation."""
+    there = isinstance(order, np.ndarray) and order.dtype == np.int32 and order.shape == (n,)
+    require(there, f"the order must list {n} memories")
+    require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list every memory")
+    return np.asarray(order, np.int64)

@@ -54,12 +54,6 @@ def new_frontiers(trees, n):
     return Frontier(empty((n, n_places), ENTRY), empty((n, 1), HERE))
 
 
-@inner_allocating
-def new_frontier(n_places):
-    """Return a frontier with room for ``n_places`` places."""
-    return Frontier(empty(n_places, ENTRY), empty(1, HERE))
-
-
 @inner
 def frontier_at(frontiers, i):
     return Frontier(frontiers.heap[i], frontiers.here[i])

@@ -32,14 +32,12 @@ from .sparse_weights import request_cells, table_bits
 from .state import (
     COUNT,
     DONE,
-    LEAVES_FULL,
     LEFT,
     MOVED_FROM,
     MOVING_PLACE,
     MOVING_SLOT,
     N_MEMORIES,
     NEXT_ID,
-    NODES_FULL,
     NONE,
     REROUTES_LEFT,
     RIGHT,
@@ -51,11 +49,10 @@ from .state import (
 from .topology import (
     add_member,
     add_to_counts,
+    check_room,
     child_of,
     free_leaf,
     free_node,
-    has_leaf,
-    has_node,
     parent_of,
     position_in_leaf,
     put_in_place_of,
@@ -96,10 +93,9 @@ def _split(view, t, leaf, work):
     """Replace a full leaf by a node above two leaves (Algorithm 5, lines 3 to 7); return DONE or the full array."""
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
-    if not has_node(trees, t):
-        return NODES_FULL
-    if not has_leaf(trees, t):
-        return LEAVES_FULL
+    status = check_room(trees, t)
+    if status != DONE:
+        return status
     size = np.int64(trees.leaves[t, leaf]["size"])
     if keys.sparse:
         n_cells = np.int64(0)

@@ -1,4 +1,4 @@
-"""Selection of the ``k`` items with the largest scores.
+"""Selection of the ``k`` items with the largest scores, and search in sorted arrays.
 
 Among equal scores the lowest item ranks first, so results do not depend on the order of the input or on the processor.
 Tree searches break ties at random; see ``leaf_scan.py``.
@@ -60,6 +60,18 @@ def sort_best_first(scores, items):
     for n in range(scores.size - 1, 0, -1):
         _swap(scores, items, 0, n)
         _sink(scores, items, n)
+
+
+@inner
+def lower_bound(ascending, first, stop, value):
+    """Return the first position from ``first`` to ``stop`` whose value is at least ``value``."""
+    while first < stop:
+        middle = (first + stop) >> 1
+        if ascending[middle] < value:
+            first = middle + 1
+        else:
+            stop = middle
+    return first
 
 
 class _Held(NamedTuple):

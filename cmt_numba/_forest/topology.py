@@ -3,21 +3,18 @@
 import numpy as np
 
 from .._jit import inner
-from .state import FREE_LEAF, FREE_NODE, LEAVES_END, LEFT, NODES_END, NONE, RIGHT, ROOT
+from .state import DONE, FREE_LEAF, FREE_NODE, LEAVES_END, LEAVES_FULL, LEFT, NODES_END, NODES_FULL, NONE, RIGHT, ROOT
 
 
 @inner
-def has_node(trees, t):
-    """Return whether tree ``t`` has a free node."""
+def check_room(trees, t):
+    """Return DONE if tree ``t`` has a free node and a free leaf, or else NODES_FULL or LEAVES_FULL."""
     counters = trees.counters
-    return counters[t, FREE_NODE] != NONE or counters[t, NODES_END] < trees.nodes.shape[1]
-
-
-@inner
-def has_leaf(trees, t):
-    """Return whether tree ``t`` has a free leaf."""
-    counters = trees.counters
-    return counters[t, FREE_LEAF] != NONE or counters[t, LEAVES_END] < trees.leaves.shape[1]
+    if counters[t, FREE_NODE] == NONE and counters[t, NODES_END] == trees.nodes.shape[1]:
+        return NODES_FULL
+    if counters[t, FREE_LEAF] == NONE and counters[t, LEAVES_END] == trees.leaves.shape[1]:
+        return LEAVES_FULL
+    return DONE
 
 
 @inner

@@ -38,7 +38,7 @@ _BYTE, _SHORT, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(3
 _LANES_OF_A_SUM = {16: 16}  # number of registers for sums, by the number of lanes; otherwise 8
 
 
-def transpose_block_slowly(source: Any, at: Any, stride: Any, target: Any, to: Any) -> None:
+def transpose_block_slowly(source, at, stride, target, to):
     """Transpose the codes of 16 members in groups of four, and add 128.
 
     The 64 codes of member ``i`` begin at the flat index ``at + i * stride``. Group ``g`` of all members is written from
@@ -51,19 +51,7 @@ def transpose_block_slowly(source: Any, at: Any, stride: Any, target: Any, to: A
         target[to + g * _BYTES_OF_A_GROUP :][:BLOCK_BYTES] = group ^ np.int8(-OFFSET)
 
 
-def score_rows_slowly(
-    codes: Any,
-    at: Any,
-    numbers: Any,
-    of: Any,
-    n_groups: Any,
-    of_rows: Any,
-    shifts: Any,
-    factors: Any,
-    bars: Any,
-    rows: Any,
-    scores: Any,
-) -> Any:
+def score_rows_slowly(codes, at, numbers, of, n_groups, of_rows, shifts, factors, bars, rows, scores):
     """Write scores of a tile's members for eight rows to ``scores[32 * i : 32 * i + 32]``.
 
     The codes of the tile begin at ``codes[at]``, and its scales and numbers to add at ``numbers[of]``. The score for
@@ -81,20 +69,20 @@ def score_rows_slowly(
     return marks
 
 
-def _called(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+def _called(builder, name, result, *arguments):
     takes = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, takes, name), arguments)
 
 
 def _in_one_step(name: str) -> Callable[..., Any]:
-    def add(builder: Any, total: Any, members: Any, row: Any) -> Any:
+    def add(builder, total, members, row):
         return _called(builder, name, total.type, total, members, row)
 
     return add
 
 
 def _in_two_steps(multiply_bytes: str, add_shorts: str) -> Callable[..., Any]:
-    def add(builder: Any, total: Any, members: Any, row: Any) -> Any:
+    def add(builder, total, members, row):
         n = total.type.count
         of_bytes, of_shorts = ir.VectorType(_BYTE, 4 * n), ir.VectorType(_SHORT, 2 * n)
         both = (builder.bitcast(it, of_bytes) for it in (members, row))
@@ -105,10 +93,10 @@ def _in_two_steps(multiply_bytes: str, add_shorts: str) -> Callable[..., Any]:
     return add
 
 
-def _in_many_steps(builder: Any, total: Any, members: Any, row: Any) -> Any:
+def _in_many_steps(builder, total, members, row):
     shorts = ir.VectorType(_SHORT, 2 * total.type.count)
 
-    def halves(values: Any, bits: int, shift_down: Any) -> tuple[Any, Any]:
+    def halves(values, bits, shift_down):
         width = ir.Constant(values.type, [bits] * values.type.count)
         return shift_down(builder.shl(values, width), width), shift_down(values, width)
 
@@ -132,14 +120,14 @@ _INSTRUCTIONS = (
 _WITHOUT = (4, _in_many_steps)
 
 
-def _instruction(context: Any, builder: Any) -> tuple[int, Callable[..., Any]]:
+def _instruction(context, builder):
     features = context.codegen()._tm_features.split(",") if "x86" in builder.module.triple else []
     return next(((lanes, add) for feature, lanes, add in _INSTRUCTIONS if f"+{feature}" in features), _WITHOUT)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _transpose_block(_context: Any, source: Any, at: Any, stride: Any, target: Any, to: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _transpose_block(_context, source, at, stride, target, to):
+    def lower(context, builder, signature, arguments):
         source, target = (array_data(context, builder, signature, arguments, i) for i in (0, 3))
         at, stride, to = (arguments[i] for i in (1, 2, 4))
         n, words = BLOCK_MEMBERS, ir.VectorType(_INT, BLOCK_MEMBERS)
@@ -165,7 +153,7 @@ def _transpose_block(_context: Any, source: Any, at: Any, stride: Any, target: A
     return types.void(source, i8, i8, target, i8), lower
 
 
-def _add_products(builder: Any, add: Any, sums: list[list[Any]], codes: Any, rows: list[Any], n_groups: Any) -> Any:
+def _add_products(builder, add, sums, codes, rows, n_groups):
     """Generate the loop that adds the products of all groups of features to ``sums``; return the new sums.
 
     ``sums[i]`` is a list of registers for row ``i``. ``codes(group, j)`` generates register ``j`` of a group's codes,
@@ -192,22 +180,9 @@ def _add_products(builder: Any, add: Any, sums: list[list[Any]], codes: Any, row
     return more
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _score_rows(
-    _context: Any,
-    codes: Any,
-    at: Any,
-    numbers: Any,
-    of: Any,
-    n_groups: Any,
-    of_rows: Any,
-    shifts: Any,
-    factors: Any,
-    bars: Any,
-    rows: Any,
-    scores: Any,
-) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _score_rows(_context, codes, at, numbers, of, n_groups, of_rows, shifts, factors, bars, rows, scores):
+    def lower(context, builder, signature, arguments):
         codes, numbers, of_rows, shifts, factors, bars, rows, scores = (
             array_data(context, builder, signature, arguments, i) for i in (0, 2, 5, 6, 7, 8, 9, 10)
         )
@@ -218,11 +193,11 @@ def _score_rows(
         places = [builder.load(builder.gep(rows, [_WORD(i)])) for i in range(ROWS)]
         begins = [builder.mul(place, builder.mul(n_groups, _WORD(FEATURES))) for place in places]
 
-        def one_of(data: Any, i: Any) -> Any:
+        def one_of(data, i):
             return everywhere(builder, builder.load(builder.gep(data, [i])), lanes)
 
-        def word_at(begin: Any) -> Any:
-            def word(group: Any) -> Any:
+        def word_at(begin):
+            def word(group):
                 return read_vector(builder, of_rows, builder.add(begin, builder.mul(group, _WORD(FEATURES))), _INT, 1)
 
             return word
@@ -232,7 +207,7 @@ def _score_rows(
         for first in range(0, TILE, lanes * n_registers):
             offsets = [first + lanes * j for j in range(n_registers)]
 
-            def codes_of(group: Any, j: int, offsets: list[int] = offsets) -> Any:
+            def codes_of(group, j, offsets=offsets):
                 place = builder.add(builder.mul(group, _WORD(_BYTES_OF_A_GROUP)), _WORD(FEATURES * offsets[j]))
                 return read_vector(builder, codes, builder.add(at, place), of_sums, 1)
 

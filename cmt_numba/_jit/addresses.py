@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 _known: set[Any] = set()  # tuples of argument types that :func:`address_of` has compiled
 
 
-def address_of(function: Any, *arguments: Any) -> Any:
+def address_of(function, *arguments):
     """Compile a function, which must return an int64, for the types of ``arguments``; return its address.
 
     With ``NUMBA_DISABLE_JIT=1``, return the function itself.
@@ -35,15 +35,15 @@ def address_of(function: Any, *arguments: Any) -> Any:
     return address
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _call(_context: Any, address: Any, arguments: Any) -> Any:
+@intrinsic
+def _call(_context, address, arguments):
     kinds = tuple(arguments)
     if kinds not in _known:  # machine code for other types would misread the arguments
         raise TypingError(
             f"the types {kinds} have not been compiled: call address_of with arguments of these types first"
         )
 
-    def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+    def lower(context, builder, _signature, values):
         convention = context.call_conv
         pointer = convention.get_function_type(types.int64, kinds).as_pointer()
         function = builder.inttoptr(values[0], pointer)
@@ -56,7 +56,7 @@ def _call(_context: Any, address: Any, arguments: Any) -> Any:
     return types.int64(address, arguments), lower
 
 
-def _call_python(function: Any, arguments: Any) -> Any:
+def _call_python(function, arguments):
     return function(*arguments)
 
 

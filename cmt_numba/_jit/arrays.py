@@ -15,17 +15,17 @@ from llvmlite import ir
 from numba import config, types
 from numba.core import cgutils
 from numba.core.typing.npydecl import parse_dtype, parse_shape
-from numba.extending import intrinsic, lower_builtin, type_callable
+from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 
-def _array_of(shape: Any, dtype: Any) -> Any:
+def _array_of(shape, dtype):
     """Return the signature of an allocation with a shape and a dtype, or None if these are invalid."""
     n_axes, of = parse_shape(shape), parse_dtype(dtype)
     return None if n_axes is None or of is None else types.Array(of, n_axes, "C")(shape, dtype)
 
 
-def _allocate(context: Any, builder: Any, signature: Any, arguments: Any) -> tuple[Any, Any]:
+def _allocate(context, builder, signature, arguments):
     """Generate the allocation of an array with a reference count of 1; return the array and its size in bytes."""
     kind, given = signature.return_type, signature.args[0]
     lengths, types_given = [arguments[0]], [given]
@@ -47,18 +47,18 @@ def _allocate(context: Any, builder: Any, signature: Any, arguments: Any) -> tup
     return array, n_bytes
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _empty(_context: Any, shape: Any, dtype: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _empty(_context, shape, dtype):
+    def lower(context, builder, signature, arguments):
         return _allocate(context, builder, signature, arguments)[0]._getvalue()
 
     signature = _array_of(shape, dtype)
     return signature and (signature, lower)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _zeros(_context: Any, shape: Any, dtype: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _zeros(_context, shape, dtype):
+    def lower(context, builder, signature, arguments):
         array, n_bytes = _allocate(context, builder, signature, arguments)
         cgutils.memset(builder, array.data, n_bytes, 0)
         return array._getvalue()
@@ -67,17 +67,17 @@ def _zeros(_context: Any, shape: Any, dtype: Any) -> Any:
     return signature and (signature, lower)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _release(_context: Any, work: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _release(_context, work):
+    def lower(context, builder, signature, arguments):
         context.subtarget(enable_nrt=True).nrt.decref(builder, signature.args[0], arguments[0])
         return context.get_dummy_value()
 
     return types.void(work), lower
 
 
-def _keep(work: Any) -> None:
-    """Do nothing, because Python frees unused arrays."""
+def _keep(*_):
+    """Do nothing in plain Python, which frees unused arrays and cannot prefetch."""
 
 
 empty: Any = np.empty if config.DISABLE_JIT else _empty  # type: ignore[attr-defined]
@@ -96,30 +96,22 @@ _DATA = 1
 _BYTE_POINTER = ir.IntType(8).as_pointer()
 
 
-def prefetch(array: Any, i: Any) -> None:
-    """Prefetch the cache line of entry ``i`` of a one-dimensional array, without another effect.
+@intrinsic
+def _prefetch(_context, array, i):
+    def lower(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), _BYTE_POINTER)
+        word = ir.IntType(32)
+        takes = ir.FunctionType(ir.VoidType(), [_BYTE_POINTER, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, takes, "llvm.prefetch.p0")
+        builder.call(function, [address, word(_FOR_READING), word(_INTO_ALL_CACHES), word(_DATA)])
+        return context.get_dummy_value()
 
-    A search knows the keys that it will read long before it reads them, but the processor sees only the next few
-    instructions. In plain Python this does nothing.
-    """
-
-
-@type_callable(prefetch)
-def _type_of_prefetch(context: Any) -> Any:
-    def returns(array: Any, i: Any) -> Any:
-        if isinstance(array, types.Array) and array.ndim == 1 and isinstance(i, types.Integer):
-            return types.void
-        return None
-
-    return returns
+    return types.void(array, i), lower
 
 
-@lower_builtin(prefetch, types.Array, types.Integer)
-def _lower_prefetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    array = context.make_array(signature.args[0])(context, builder, arguments[0])
-    address = builder.bitcast(builder.gep(array.data, [arguments[1]]), _BYTE_POINTER)
-    word = ir.IntType(32)
-    takes = ir.FunctionType(ir.VoidType(), [_BYTE_POINTER, word, word, word])
-    function = cgutils.get_or_insert_function(builder.module, takes, "llvm.prefetch.p0")
-    builder.call(function, [address, word(_FOR_READING), word(_INTO_ALL_CACHES), word(_DATA)])
-    return context.get_dummy_value()
+prefetch: Any = _keep if config.DISABLE_JIT else _prefetch  # type: ignore[attr-defined]
+"""Prefetch the cache line of entry ``i`` of a one-dimensional array: ``prefetch(array, i)``.
+
+A search knows the keys that it will read long before it reads them, but the processor sees only the next few
+instructions."""

@@ -22,21 +22,7 @@ _WEIGHTS = (1, 2, 4, -8)
 _BYTE, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
-def score_tile_slowly(
-    bits: Any,
-    tile: Any,
-    n_words: Any,
-    planes: Any,
-    first: Any,
-    factors: Any,
-    added: Any,
-    base: Any,
-    step: Any,
-    less: Any,
-    least: Any,
-    scores: Any,
-    at: Any,
-) -> Any:
+def score_tile_slowly(bits, tile, n_words, planes, first, factors, added, base, step, less, least, scores, at):
     """Write ``base + added + factors * (step * sums + less)`` of a tile's 32 codes to ``scores[at : at + 32]``.
 
     ``sums`` are the sums of a query's 4-bit values over the set bits of each code. Word ``w`` of code ``i`` is
@@ -51,82 +37,67 @@ def score_tile_slowly(
     return marks_of_slowly(scores, at, least)
 
 
-def signs_of_slowly(x: Any, at: Any) -> Any:
+def signs_of_slowly(x, at):
     """Return a uint64 whose bit ``i`` is set if the float32 ``x[at + i]`` is positive, for ``i`` below 64."""
     return np.packbits(x[at : at + BITS_OF_A_WORD] > 0, bitorder="little").view(np.uint64)[0]
 
 
-def plane_of_slowly(numbers: Any, at: Any, p: Any) -> Any:
+def plane_of_slowly(numbers, at, p):
     """Return a uint64 whose bit ``i`` is bit ``p`` of the int8 ``numbers[at + i]``, for ``i`` below 64."""
     some = (numbers[at : at + BITS_OF_A_WORD] >> np.int8(p)) & np.int8(1)
     return np.packbits(some.astype(np.bool_), bitorder="little").view(np.uint64)[0]
 
 
-def add_and_subtract_slowly(x: Any, i: Any, h: Any) -> None:
+def add_and_subtract_slowly(x, i, h):
     """Replace blocks ``u = x[i : i + 16]`` and ``v = x[i + h : i + h + 16]`` by ``u + v`` and ``u - v``."""
     u, v = x[i : i + BLOCK].copy(), x[i + h : i + h + BLOCK].copy()
     x[i : i + BLOCK], x[i + h : i + h + BLOCK] = u + v, u - v
 
 
-def transform_block_slowly(x: Any, i: Any) -> None:
+def transform_block_slowly(x, i):
     """Apply the Hadamard transform of 16 values to ``x[i : i + 16]``, without scaling."""
     for h in (8, 4, 2, 1):
         pairs = x[i : i + BLOCK].reshape(-1, 2, h).copy()
         x[i : i + BLOCK] = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).reshape(-1)
 
 
-def marks_of_slowly(scores: Any, at: Any, least: Any) -> Any:
+def marks_of_slowly(scores, at, least):
     """Return an int64 whose bit ``i`` is set if the float32 ``scores[at + i] >= least``, for ``i`` below 32."""
     return sum(1 << int(i) for i in np.flatnonzero(scores[at : at + TILE] >= least))
 
 
-def first_of_slowly(marks: Any) -> Any:
+def first_of_slowly(marks):
     """Return the position of the lowest set bit of a nonzero int64."""
     return (int(marks) & -int(marks)).bit_length() - 1
 
 
-def array_data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
+def array_data(context, builder, signature, arguments, i):
     """Return a pointer to the first element of the array that is argument ``i``."""
     return context.make_array(signature.args[i])(context, builder, arguments[i]).data
 
 
-def pointer_at(builder: Any, data: Any, i: Any, kind: Any) -> Any:
+def pointer_at(builder, data, i, kind):
     """Return a pointer of type ``kind`` to element ``i`` of an array."""
     return builder.bitcast(builder.gep(data, [i]), kind.as_pointer())
 
 
-def read_vector(builder: Any, data: Any, i: Any, kind: Any, align: int) -> Any:
+def read_vector(builder, data, i, kind, align):
     """Generate a load of type ``kind`` from element ``i`` of an array on."""
     value = builder.load(pointer_at(builder, data, i, kind))
     value.align = align
     return value
 
 
-def everywhere(builder: Any, value: Any, lanes: int) -> Any:
+def everywhere(builder, value, lanes):
     """Generate a vector register with a value in every lane."""
     kind = ir.VectorType(value.type, lanes)
     alone = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
     return builder.shuffle_vector(alone, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(_INT, lanes), None))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _score_tile(
-    _context: Any,
-    bits: Any,
-    tile: Any,
-    n_words: Any,
-    planes: Any,
-    first: Any,
-    factors: Any,
-    added: Any,
-    base: Any,
-    step: Any,
-    less: Any,
-    least: Any,
-    scores: Any,
-    at: Any,
-) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _score_tile(_context, bits, tile, n_words, planes, first, factors, added, base, step, less, least, scores, at):
+    def lower(context, builder, signature, arguments):
         bits, planes, factors, added, scores = (
             array_data(context, builder, signature, arguments, i) for i in (0, 3, 5, 6, 11)
         )
@@ -185,9 +156,9 @@ def _score_tile(
     return i8(bits, i8, i8, planes, i8, factors, added, f4, f4, f4, f4, scores, i8), lower
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _signs_of(_context: Any, x: Any, at: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _signs_of(_context, x, at):
+    def lower(context, builder, signature, arguments):
         kind = ir.VectorType(_FLOAT, BITS_OF_A_WORD)
         at = arguments[1]
         values = read_vector(builder, array_data(context, builder, signature, arguments, 0), at, kind, 4)
@@ -196,9 +167,9 @@ def _signs_of(_context: Any, x: Any, at: Any) -> Any:
     return types.uint64(x, types.int64), lower
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _plane_of(_context: Any, numbers: Any, at: Any, p: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _plane_of(_context, numbers, at, p):
+    def lower(context, builder, signature, arguments):
         kind = ir.VectorType(_BYTE, BITS_OF_A_WORD)
         at, p = (arguments[i] for i in (1, 2))
         values = read_vector(builder, array_data(context, builder, signature, arguments, 0), at, kind, 1)
@@ -208,9 +179,9 @@ def _plane_of(_context: Any, numbers: Any, at: Any, p: Any) -> Any:
     return types.uint64(numbers, types.int64, types.int64), lower
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _add_and_subtract(_context: Any, x: Any, i: Any, h: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _add_and_subtract(_context, x, i, h):
+    def lower(context, builder, signature, arguments):
         kind, data = ir.VectorType(_FLOAT, BLOCK), array_data(context, builder, signature, arguments, 0)
         i, h = (arguments[n] for n in (1, 2))
         u, v = read_vector(builder, data, i, kind, 4), read_vector(builder, data, builder.add(i, h), kind, 4)
@@ -221,9 +192,9 @@ def _add_and_subtract(_context: Any, x: Any, i: Any, h: Any) -> Any:
     return types.void(x, types.int64, types.int64), lower
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _transform_block(_context: Any, x: Any, i: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _transform_block(_context, x, i):
+    def lower(context, builder, signature, arguments):
         kind, data = ir.VectorType(_FLOAT, BLOCK), array_data(context, builder, signature, arguments, 0)
         i = arguments[1]
         values = read_vector(builder, data, i, kind, 4)
@@ -237,9 +208,9 @@ def _transform_block(_context: Any, x: Any, i: Any) -> Any:
     return types.void(x, types.int64), lower
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _marks_of(_context: Any, scores: Any, at: Any, least: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _marks_of(_context, scores, at, least):
+    def lower(context, builder, signature, arguments):
         some = read_vector(
             builder, array_data(context, builder, signature, arguments, 0), arguments[1], ir.VectorType(_FLOAT, TILE), 4
         )
@@ -249,9 +220,9 @@ def _marks_of(_context: Any, scores: Any, at: Any, least: Any) -> Any:
     return types.int64(scores, types.int64, types.float32), lower
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _first_of(_context: Any, marks: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+@intrinsic
+def _first_of(_context, marks):
+    def lower(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.IntType(1)(1))
 
     return types.int64(types.int64), lower

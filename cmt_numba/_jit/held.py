@@ -36,7 +36,7 @@ class Held:
 
     __slots__ = ("_numba_type_", "_words", "address", "target")
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target):
         form = _form_of(target)
         if form not in _known:
             kind = HeldType(typeof(target))
@@ -49,8 +49,8 @@ class Held:
         _write(self._words, target)
 
 
-def _lower_put(_context: Any, words: Any, target: Any) -> Any:
-    def store(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _lower_put(_context, words, target):
+    def store(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         builder.store(arguments[1], builder.bitcast(array.data, arguments[1].type.as_pointer()))
         return context.get_dummy_value()
@@ -67,7 +67,7 @@ def _write(words, target):
 
 
 @unbox(HeldType)
-def _take_address(kind: Any, value: Any, c: Any) -> Any:
+def _take_address(kind, value, c):
     """Convert a :class:`Held` object to a pointer to its words."""
     number = c.pyapi.object_getattr_string(value, "address")
     address = c.pyapi.long_as_longlong(number)
@@ -76,7 +76,7 @@ def _take_address(kind: Any, value: Any, c: Any) -> Any:
     return NativeValue(pointer, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
 
 
-def _unchanged(target: Any) -> Any:
+def _unchanged(target):
     return target
 
 

@@ -23,7 +23,7 @@ from numba.extending import intrinsic, models, register_model
 class Reference(types.Type):
     """The Numba type of a reference to a named tuple of type ``target``, valid until the kernel returns."""
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target):
         self.target = target
         super().__init__(name=f"Reference({target})")
 
@@ -32,14 +32,14 @@ class Reference(types.Type):
 class _ReferenceModel(models.PrimitiveModel):
     """The data model of a reference: a pointer."""
 
-    def __init__(self, manager: Any, reference: Any) -> None:
+    def __init__(self, manager, reference):
         super().__init__(manager, reference, manager.lookup(reference.target).get_value_type().as_pointer())
 
 
 class HeldType(types.Type):
     """The Numba type of a ``Held`` named tuple of type ``target``; see ``held.py``."""
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target):
         self.target = target
         super().__init__(name=f"Held({target})")
 
@@ -61,7 +61,7 @@ class _ReferenceAttributes(AttributeTemplate):
 
 
 @lower_getattr_generic(Reference)
-def _get_attribute(context: Any, builder: Any, reference: Reference, pointer: Any, name: str) -> Any:
+def _get_attribute(context, builder, reference, pointer, name):
     i = reference.target.fields.index(name)
     place, field = cgutils.gep_inbounds(builder, pointer, 0, i), reference.target[i]
     if isinstance(field, types.BaseNamedTuple):
@@ -69,35 +69,35 @@ def _get_attribute(context: Any, builder: Any, reference: Reference, pointer: An
     return impl_ret_borrowed(context, builder, field, builder.load(place))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _to_reference(_context: Any, target: Any) -> Any:
+@intrinsic
+def _to_reference(_context, target):
     if isinstance(target, HeldType):
         # Copy the words into the stack frame, where LLVM knows that the kernel's writes do not change them.
-        def copy(_target_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        def copy(_target_context, builder, _signature, arguments):
             return cgutils.alloca_once_value(builder, builder.load(arguments[0]))
 
         return Reference(target.target)(target), copy
     if not isinstance(target, types.BaseNamedTuple):
         return None
 
-    def store(_target_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def store(_target_context, builder, _signature, arguments):
         return cgutils.alloca_once_value(builder, arguments[0])
 
     return Reference(target)(target), store
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _to_value(_context: Any, reference: Any) -> Any:
+@intrinsic
+def _to_value(_context, reference):
     if not isinstance(reference, Reference):
         return None
 
-    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def load(context, builder, signature, arguments):
         return impl_ret_borrowed(context, builder, signature.return_type, builder.load(arguments[0]))
 
     return reference.target(reference), load
 
 
-def _unchanged(state: Any) -> Any:
+def _unchanged(state):
     return state
 
 
