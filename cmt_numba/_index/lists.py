@@ -401,8 +401,8 @@ def _divide(work, n):
 
 
 @inner
-def _find_around(state, j, center, work):
-    """Write the lists nearest to a center, except list ``j``; return their number."""
+def _find_around(state, j, new, center, work):
+    """Write the lists nearest to a center, except ``j`` and ``new``, between which members are divided already."""
     queries = work.queries
     copy_values(center, queries.rotated[0])
     code_rotated(queries, 0)
@@ -410,7 +410,7 @@ def _find_around(state, j, center, work):
     work.around[:] = NONE
     work.scores[:] = -np.float32(np.inf)
     for i in range(state.totals[N_LISTS]):
-        if i != j and work.near[i] > work.scores[0]:
+        if i != j and i != new and work.near[i] > work.scores[0]:
             keep_best(work.scores, work.around, work.near[i], np.int64(i))
 
 
@@ -474,7 +474,7 @@ def refresh(arrays, j, work):
     if n > 0:
         if not is_dissolved:
             set_center(state, j, work.center, work.rest)
-        _find_around(state, j, work.center, work)
+        _find_around(state, j, new, work.center, work)
     for i in range(n):
         slot, y = work.slots[i], work.rotated[i]
         own = j if work.side[i] == 0 else new

@@ -634,17 +634,20 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
 
 @kernel
 def compare_slots(arrays, Q, first, stop, slots, scores, ids):
-    """Write the best of the vectors in ``slots`` for rows ``first:stop``, exactly."""
+    """Write the best vectors for rows ``first:stop``, exactly.
+
+    Row ``first + i`` is compared with the vectors in ``slots[i]``. A single row of slots is for all rows.
+    """
     state = by_reference(arrays)
     queries = new_queries(1, Q.shape[1], state.signs.shape[1])
     ranking = _new_ranking(1, ids.shape[1])
     for row in range(first, stop):
-        x = Q[row]
+        x, own = Q[row], slots[min(row - first, slots.shape[0] - 1)]
         _begin(ranking, 0, np.float32(1.0))
         ids[row, :], scores[row, :] = NONE, -np.inf
         code_query(state, x, queries, 0, _query_length(state))
-        for i in range(slots.size):
-            place, upper = np.int64(state.vectors.places[slots[i]]), np.float32(np.inf)
+        for i in range(own.size):
+            place, upper = np.int64(state.vectors.places[own[i]]), np.float32(np.inf)
             _let_wait(state, x, queries, 0, ranking, place, upper, scores[row], ids[row])
         _finish(state, x, queries, 0, ranking, scores[row], ids[row])
     release((queries, ranking))

@@ -35,7 +35,7 @@ def figures_of(commit: str) -> Figures:
             columns = dict(zip(stored["result_columns"], cells, strict=False))
             choices = itertools.product(*columns.get("params", []))
             for choice, value in zip(choices, columns["result"] or [], strict=False):
-                if value is not None:
+                if value is not None and value == value:  # not NaN, of a case that is left out
                     figures[benchmark, ", ".join(choice).replace("'", "")] = value
     if not figures:
         sys.exit(f"{RESULTS} has no results of {commit}: run 'asv run {commit}^!' in asv_benchmarks/")
@@ -44,7 +44,7 @@ def figures_of(commit: str) -> Figures:
 
 def in_unit(benchmark: str, value: float | None) -> str:
     """Return a result with its unit."""
-    if value is None or value != value:
+    if value is None:
         return ""
     kind = benchmark.rsplit(".", 1)[-1].split("_")[0]
     if kind == "peakmem":

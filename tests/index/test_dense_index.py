@@ -1,5 +1,7 @@
 """``DenseIndex`` against a naive model."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from conftest import needs_jit
@@ -275,6 +277,33 @@ def test_queries_far_from_all_clusters_find_their_nearest_vectors(metric: str):
     for first in range(0, 4000, 250):
         dense.insert(X[first : first + 250])
     assert dense.recall(X[4000:], 10, 0.95) > 0.93
+
+
+HARD: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "usual": lambda V: V,
+    "nearly equal": lambda V: V[:1] + 1e-7 * V,
+    "equal": lambda V: np.repeat(V[:20], 15, axis=0),
+    "far from zero": lambda V: 1000.0 + 0.001 * V,
+    "long": lambda V: 1e18 * V,
+    "short": lambda V: 1e-30 * V,
+    "of very different lengths": lambda V: V * 10.0 ** np.linspace(-12, 12, len(V))[:, None],
+}
+
+
+@pytest.mark.parametrize("vectors_of", HARD.values(), ids=HARD)
+@pytest.mark.parametrize("metric", METRICS)
+def test_rows_of_a_batch_are_answered_like_single_rows(metric: str, vectors_of: Callable[[np.ndarray], np.ndarray]):
+    V = vectors_of(vectors(300, 24)).astype(np.float32)
+    dense = index.DenseIndex(24, metric=metric)
+    dense.insert(V)
+    Q = np.concatenate([V[:10], vectors_of(vectors(300, 24, 1))[:10].astype(np.float32)])
+    for among in (None, dense.allow(np.arange(5)), dense.allow(np.arange(0, 300, 3))):
+        for k in (1, 10, 120):
+            ids, scores = dense.search(Q, k, among=among)
+            for i, q in enumerate(Q):
+                alone = dense.search(q[None], k, among=among)
+                np.testing.assert_array_equal(ids[i], alone[0][0])
+                np.testing.assert_array_equal(scores[i], alone[1][0])
 
 
 @needs_jit
