@@ -15,7 +15,7 @@ from .rows import drop_repeated
 _N_COMPETITORS = 10  # number of candidates with which rewarded memories are compared
 _CELLS_AT_ONCE = 1 << 21  # numbers in the keys of candidates that are ranked together
 _N_HASHED = 32  # number of the most similar memories that are candidates, if keys are hashed
-_N_TRANSFORMED, _N_MOVED = 12, 8  # number of candidates by transformed queries and by moved keys
+_N_TRANSFORMED, _N_MOVED = 16, 16  # number of candidates by transformed queries and by moved keys
 _SLACK = 1e-4  # bound on the error of cosines
 _N_SAMPLES = 256
 _MOST_KEPT = 16  # number of queries whose candidates are kept until their rewards are known

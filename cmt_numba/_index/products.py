@@ -12,6 +12,7 @@ from .state import COSINE, EUCLIDEAN, METRIC, DenseState, used_vectors
 _PRODUCTS_AT_ONCE = 1 << 18  # so that they stay in the processor's cache
 _SPARE = 8  # more candidates than results
 _MOST_PRODUCT = 1e37  # larger products could overflow
+_SHORTEST = 1e-15  # products of shorter vectors could lose digits
 
 Search = Callable[[int, int], None]
 
@@ -30,6 +31,8 @@ def search_by_products(
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     lengths = np.sqrt(squares)
     longest, n_kept = lengths.max(), min(k + _SPARE, len(slots))
+    is_short = bool(((lengths < _SHORTEST) & (lengths > 0.0)).any())
+    divisors = np.where(lengths < _SHORTEST, 1.0, lengths).astype(np.float32)
     rounding = 1.1 * (vectors.shape[1] + 8) * 2.0**-24
 
     def search(first: int, stop: int) -> None:
@@ -40,13 +43,13 @@ def search_by_products(
             of_rows = np.sqrt(np.einsum("ij,ij->i", Q[rows], Q[rows], dtype=np.float64))
             errors = rounding * of_rows * longest
             if metric == COSINE:
-                found /= lengths.astype(np.float32)
+                found /= divisors
                 errors = rounding * of_rows
             elif metric == EUCLIDEAN:
                 found -= (0.5 * squares).astype(np.float32)
                 errors += rounding * longest**2
             columns, best = top_k(found, n_kept)
-            is_sure = (of_rows + longest) * longest < _MOST_PRODUCT
+            is_sure = ((of_rows + longest) * longest < _MOST_PRODUCT) & (not is_short)
             if n_kept < len(slots):
                 is_sure &= best[:, -1] < best[:, k - 1] - 2.0 * errors - 1e-30
             candidates = slots[columns]

@@ -243,7 +243,7 @@ class Pair:
         return hits, answers
 
     def update(self, X: object, hits: Hits, answers: list, rewards: np.ndarray) -> None:
-        self.tree.update(X, hits, rewards)
+        self.tree.update(X, hits, rewards, key_learning_rate=0.0)
         self.forest.update(X, answers, rewards)
         self.check()
 
@@ -424,7 +424,7 @@ def test_dense_and_sparse_forms_agree(options):
     for tree, to_form in ((dense, scipy.sparse.csr_array.toarray), (sparse, scipy.sparse.csr_array)):
         tree.insert(to_form(X))
         hits = tree.query(to_form(queries), k=2, n_probes=4, epsilon=0.5)
-        tree.update(to_form(queries), hits, rewards)
+        tree.update(to_form(queries), hits, rewards, key_learning_rate=0.0)
         tree.remove(np.arange(5, 20))
         tree.reroute(5)
         answers.append((hits, tree.query(to_form(queries), k=3, n_probes=4)))
