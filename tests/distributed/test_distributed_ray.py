@@ -91,7 +91,7 @@ def test_all_shards_together_answer_as_one_store(one: MemoryStore, sharded: Shar
 
 def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path):
     keys, X, Q = [f"k{i}" for i in range(400)], vectors(400), vectors(5, 1)
-    store = ShardedStore(1, tmp_path / "store", random_state=0)
+    store = ShardedStore(1, tmp_path / "store", timeout=300.0, random_state=0)  # a busy machine starts shards slowly
     store.add(keys, X, [{"n": i} for i in range(400)])
     store.create_index("n")
     expected = store.query(Q, 400, target_recall=1.0)
