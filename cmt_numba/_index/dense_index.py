@@ -35,7 +35,8 @@ METRICS = {"cosine": COSINE, "inner_product": INNER_PRODUCT, "euclidean": EUCLID
 
 _FEW = 1024  # up to so many vectors are compared directly,
 _FEW_OF_MANY, _MANY_TIMES = 8192, 16  # or so many of those that a filter allows, if there are many more others
-_ROWS_OF_A_PRODUCT = 8  # from so many rows on, direct comparisons use matrix products
+_ROWS_OF_A_PRODUCT = 8  # from so many rows on, direct comparisons use matrix products,
+_NUMBERS_OF_A_PRODUCT = 1 << 24  # unless the vectors have more numbers, which may have to be copied
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 _EVERYWHERE = np.full(24, 1e30, np.float32)
@@ -268,7 +269,8 @@ class DenseIndex:
                 slots, mask = None, among.mask(self._state)
         elif n <= _FEW or is_exact:
             slots = np.arange(n)
-        if slots is not None and n_rows >= _ROWS_OF_A_PRODUCT and len(slots) > 0:
+        n_numbers = 0 if slots is None else len(slots) * self.n_features
+        if slots is not None and n_rows >= _ROWS_OF_A_PRODUCT and 0 < n_numbers <= _NUMBERS_OF_A_PRODUCT:
             answer = search_by_products(self._state, self._held, Q, slots, scores, ids)
         elif slots is not None:
 

@@ -9,8 +9,9 @@ from .._forest import top_k
 from .search import compare_slots
 from .state import COSINE, EUCLIDEAN, METRIC, DenseState, used_vectors
 
-_PRODUCTS_AT_ONCE = 1 << 18  # so that they stay in the processor's cache
-_SPARE = 8  # more candidates than results
+_PRODUCTS_AT_ONCE = 1 << 18  # number of products computed together, which fit into the processor's cache
+_FEWEST_ROWS = 16  # the smallest number of rows that share a product, except at the end of a span
+_SPARE = 8  # number of candidates beyond the number of results
 _MOST_PRODUCT = 1e37  # larger products could overflow
 _SHORTEST = 1e-15  # products of shorter vectors could lose digits
 
@@ -36,7 +37,7 @@ def search_by_products(
     rounding = 1.1 * (vectors.shape[1] + 8) * 2.0**-24
 
     def search(first: int, stop: int) -> None:
-        step = max(1, _PRODUCTS_AT_ONCE // len(slots))
+        step = max(_FEWEST_ROWS, _PRODUCTS_AT_ONCE // len(slots))
         for start in range(first, stop, step):
             rows = slice(start, min(start + step, stop))
             found = Q[rows] @ vectors.T

@@ -636,7 +636,7 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
 def compare_slots(arrays, Q, first, stop, slots, scores, ids):
     """Write the best vectors for rows ``first:stop``, exactly.
 
-    Row ``first + i`` is compared with the vectors in ``slots[i]``. A single row of slots is for all rows.
+    Row ``first + i`` is compared with the vectors in ``slots[i]``. If ``slots`` has one row, it is for all rows.
     """
     state = by_reference(arrays)
     queries = new_queries(1, Q.shape[1], state.signs.shape[1])
