@@ -255,7 +255,7 @@ def _score(learned, table, query, mapped, ids, similarities, keys, room, scores)
 
 @kernel
 def score_candidates(learned, table, queries, mapped, candidates, scores, parts_of_first):
-    """Write the scores of the candidates of each query, and the parts of those of the first query."""
+    """Write the scores of the candidates of each query, and the parts of the first query's scores."""
     learned, (ids, similarities, keys) = by_reference(learned), candidates
     n, m = ids.shape
     room = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, N_PARTS), np.float64)

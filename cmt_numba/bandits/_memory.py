@@ -313,7 +313,7 @@ class ContextMemory(WithFields):
 
     @property
     def form(self) -> tuple[int, bool] | None:
-        """The number of features of contexts, and whether they are sparse; None before the first."""
+        """The number of features of contexts, and whether they are sparse; None before the first context."""
         state = self.tree._forest.state
         return None if state is None else (state.parameters.n_features, bool(state.parameters.sparse))
 

@@ -113,7 +113,10 @@ def indexed_fields(store: MemoryStore) -> list[tuple[str, ...]]:
 
 
 def rewarded(store: MemoryStore, keys: list[Key], by_words: bool) -> tuple[list[Key], Any]:
-    """Return the keys of memories that can learn from rewards, and their texts or vectors, None if there are none."""
+    """Return the keys of those memories that can learn from rewards, and their texts or vectors.
+
+    The vectors are None if no memory can learn.
+    """
     contents = store._contents
 
     def read() -> tuple[list[Key], Any]:

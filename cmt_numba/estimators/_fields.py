@@ -22,13 +22,13 @@ Arrays = dict[str, np.ndarray]
 
 
 TREE = files.ContentsField(KIND, ContextualMemoryTree._contents, ContextualMemoryTree._made_of)
-"""The kind of the field of a tree."""
+"""A field that holds a tree."""
 
 INDEX = files.VariantField(dense=DenseIndex, sparse=SparseIndex)
-"""The kind of the field of an index of vectors."""
+"""A field that holds an index of vectors."""
 
 LEARNED = files.VariantField(learned=LearnedSearch)
-"""The kind of the field of what a search has learned from rewards."""
+"""A field that holds what a search has learned from rewards."""
 
 FEATURE_WEIGHTS = files.TupleField(
     FeatureWeights,

@@ -94,5 +94,5 @@ def estimator_of(kind: type, contents: files.Contents, *, thorough: bool) -> Any
 
 
 def estimator_field(kind: Any) -> files.ContentsField:
-    """Return the kind of the field of an estimator within another object."""
+    """Return a field that holds an estimator within another object."""
     return files.ContentsField(kind._kind, estimator_contents, partial(estimator_of, kind))

@@ -192,7 +192,10 @@ class MultilabelModel(files.WithFields):
     def _with_means(
         self, means: SetMeans, rows: Rows, of_rows: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
     ) -> tuple[Rows, np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return rows with labels and, with the same total weight, the means of label sets that have stopped coming."""
+        """Append the means of label sets that have stopped coming to rows with labels.
+
+        The weights of the means add up to those of the rows.
+        """
         X, sets = means.stopped(n := rows.n_rows)
         if len(X) == 0:
             return rows, of_rows, labels, weights

@@ -74,7 +74,7 @@ class LeastUsefulFirst(EvictionOrder):
 
     def __init__(self, seed: int, most: int) -> None:
         super().__init__(seed, most)
-        self._usefulness: dict[int, int] = {}  # of all ids
+        self._usefulness: dict[int, int] = {}  # by id
         self._queue: list[tuple[int, int]] = []  # a heap of usefulness and id, also with earlier values and removed ids
         self._period = _RETURNS_UNTIL_HALVED * most
         self._n_returned = 0  # in this period
@@ -104,9 +104,9 @@ class LeastUsefulFirst(EvictionOrder):
 
     def rewarded(self, ids: np.ndarray, rewards: np.ndarray) -> None:
         """Raise usefulness by rewards."""
-        known = ids[~np.isnan(rewards)].tolist()
-        by = np.rint(rewards[~np.isnan(rewards)] * (_BY_A_REWARD + _BY_A_RETURN)).astype(np.int64) - _BY_A_RETURN
-        for memory_id, change in zip(known, by.tolist(), strict=True):
+        is_known = ~np.isnan(rewards)
+        changes = np.rint(rewards[is_known] * (_BY_A_REWARD + _BY_A_RETURN)).astype(np.int64) - _BY_A_RETURN
+        for memory_id, change in zip(ids[is_known].tolist(), changes.tolist(), strict=True):
             if memory_id in self._usefulness:
                 self._raise(memory_id, change)
 

@@ -1,4 +1,4 @@
-"""What tests inspect behind the public interface: each path through private attributes stands here once."""
+"""Access to private state for tests, with one function for each path through private attributes."""
 
 from typing import Any
 

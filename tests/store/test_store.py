@@ -232,7 +232,9 @@ def test_the_least_useful_are_evicted_first(tmp_path: Path):
         for i in range(5):
             each.add([f"new {i}"], -X[i : i + 1])
             left.append("".join(key for key in sorted(each) if len(key) == 1))
-            each.query(np.repeat(-X[i : i + 1], 10, axis=0), 1)  # useful, so the next is another
+            each.query(
+                np.repeat(-X[i : i + 1], 10, axis=0), 1
+            )  # makes the new memory useful, so that the next add evicts another one
         assert left == ["bcdef", "bcdf", "bcd", "bd", "b"]
 
 
@@ -244,7 +246,7 @@ def test_what_was_useful_long_ago_counts_less():
         store.feedback(X[:1], ["a"], [1.0])
     for _ in range(20):
         store.query(np.repeat(X[1:], 6, axis=0), 1)
-        store.upsert(list("bcd"), X[1:])  # a change, with which returns take effect
+        store.upsert(list("bcd"), X[1:])  # returns take effect with the next change
     store.add(["e"], -X[:1])
     assert sorted(store) == ["b", "c", "d", "e"]
 
