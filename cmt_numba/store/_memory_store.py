@@ -387,7 +387,7 @@ class MemoryStore:
         feedback = state.feedback or state.text_feedback
         return None if feedback is None else self._contents.lock.read(feedback.model.learned)
 
-    def explain(self, X: Any, k: int = 10, *, texts: Any = None) -> list[ExplainedResult]:
+    def explain(self, X: Any = None, k: int = 10, *, texts: Any = None) -> list[ExplainedResult]:
         """Explain the results of one query by the parts of their scores.
 
         The arguments are those of :meth:`query`. Each result, best first, has its key, its score and the parts of the

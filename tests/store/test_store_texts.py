@@ -446,7 +446,7 @@ def test_feedback_by_texts_alone(tmp_path: Path):
             store.feedback(None, ["only a vector"], [1.0], texts="the device")  # teaches nothing about its words
             store.delete("repair 3")
             store.upsert("repair 1", texts="something else")
-            first, *_ = store.explain(None, 2, texts=asked[0])
+            first, *_ = store.explain(k=2, texts=asked[0])
             assert first.key == "repair 0"
             assert first.parts["rewarded queries"] > 0.0
             learned = store.learned()
