@@ -14,6 +14,8 @@ _OF_A_NEW_MEMORY = 10_000
 
 _RETURNS_UNTIL_HALVED = 8  # usefulness is halved after this many returns for each memory that a full store has
 
+_SMALLEST = 64  # entries beyond twice the memories with which the queue is made anew
+
 
 class EvictionOrder:
     """Evicts the memories with the lowest ids, which are the oldest.
@@ -75,7 +77,8 @@ class LeastUsefulFirst(EvictionOrder):
     def __init__(self, seed: int, most: int) -> None:
         super().__init__(seed, most)
         self._usefulness: dict[int, int] = {}  # by id
-        self._queue: list[tuple[int, int]] = []  # a heap of usefulness and id, also with earlier values and removed ids
+        # A heap of usefulness and id, also of removed ids. Each memory has an entry that is at most its usefulness.
+        self._queue: list[tuple[int, int]] = []
         self._period = _RETURNS_UNTIL_HALVED * most
         self._n_returned = 0  # in this period
 
@@ -83,9 +86,12 @@ class LeastUsefulFirst(EvictionOrder):
         """Return the ``n`` least useful ids."""
         chosen: dict[int, tuple[int, int]] = {}
         while len(chosen) < n:
-            usefulness, memory_id = entry = heapq.heappop(self._queue)
-            if self._usefulness.get(memory_id) == usefulness:
+            noted, memory_id = entry = heapq.heappop(self._queue)
+            usefulness = self._usefulness.get(memory_id, -1)
+            if noted == usefulness:
                 chosen[memory_id] = entry
+            elif noted < usefulness:
+                heapq.heappush(self._queue, (usefulness, memory_id))
         for entry in chosen.values():  # they are stored until the caller removes them
             heapq.heappush(self._queue, entry)
         return np.fromiter(chosen, np.int64, n)
@@ -112,11 +118,12 @@ class LeastUsefulFirst(EvictionOrder):
 
     def _raise(self, memory_id: int, by: int) -> None:
         by += by * self._n_returned // self._period
-        usefulness = max(self._usefulness.get(memory_id, 0) + by, 0)
-        self._usefulness[memory_id] = usefulness
-        heapq.heappush(self._queue, (usefulness, memory_id))
-        if len(self._queue) > 2 * self._period:
-            self._start_queue(self._usefulness)
+        before = self._usefulness.get(memory_id)
+        usefulness = self._usefulness[memory_id] = max((before or 0) + by, 0)
+        if before is None or usefulness < before:
+            heapq.heappush(self._queue, (usefulness, memory_id))
+            if len(self._queue) > 2 * len(self._usefulness) + _SMALLEST:
+                self._start_queue(self._usefulness)
 
     def _start_queue(self, usefulness: dict[int, int]) -> None:
         self._usefulness = usefulness

@@ -238,6 +238,42 @@ def test_the_least_useful_are_evicted_first(tmp_path: Path):
         assert left == ["bcdef", "bcdf", "bcd", "bd", "b"]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_eviction_follows_a_simple_model(seed: int):
+    generator, X, most = np.random.default_rng(seed), np.eye(64, dtype=np.float32), 12
+    store, useful, n_returned, added = MemoryStore(max_items=most, random_state=0), {}, 0, 0
+
+    def change(key: int, by: int) -> None:
+        useful[key] = max(useful.get(key, 0) + by + by * n_returned // (8 * most), 0)
+
+    for _ in range(400):
+        stored, kind = list(useful), generator.choice(["add", "return", "reward", "delete"], p=[0.3, 0.4, 0.25, 0.05])
+        if kind == "add" or not stored:
+            if len(useful) == most:
+                del useful[min(useful, key=lambda key: (useful[key], key))]
+            free = next(i for i in range(64) if all(key % 64 != i for key in useful))
+            added += 64
+            store.add([added + free], X[free : free + 1])
+            change(added + free, 10_000)
+        elif kind == "return":
+            for key in generator.choice(stored, 5).tolist():
+                assert store.query(X[key % 64], 1).keys == key
+                change(key, 1_000)
+                n_returned += 1
+                if n_returned == 8 * most:
+                    n_returned = 0
+                    useful = {other: value // 2 for other, value in useful.items()}
+        elif kind == "reward":
+            key, reward = int(generator.choice(stored)), float(generator.choice([0.0, 0.5, 1.0]))
+            store.feedback(X[key % 64], [key], [reward])
+            change(key, round(reward * 11_000) - 1_000)
+        else:
+            key = int(generator.choice(stored))
+            store.delete([key])
+            del useful[key]
+        assert sorted(store) == sorted(useful)
+
+
 def test_what_was_useful_long_ago_counts_less():
     X = np.eye(4, dtype=np.float32)
     store = MemoryStore(max_items=4, random_state=0)
