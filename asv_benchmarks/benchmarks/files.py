@@ -1,39 +1,16 @@
 """Save and load trees: time, memory and file sizes."""
 
-import pickle
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import cmt_numba
-from cmt_numba import ContextualMemoryTree
+from cmt_numba import ContextualMemoryTree, DurableTree
 
 from .keys import FORMS, make_data
-from .trees import WithTrees, read_grown
 
 SIZES = (10_000, 100_000)
 _NEW = Path("new.cmt")
-
-
-class Pickle(WithTrees):
-    """Trees as pickles."""
-
-    params = (FORMS, SIZES)
-    param_names = ("form", "memories")
-
-    def setup(self, form: str, n: int) -> None:
-        """Load a tree and pickle it once."""
-        self.tree = read_grown(form, n).tree
-        self.pickled = pickle.dumps(self.tree, pickle.HIGHEST_PROTOCOL)
-
-    def time_dump(self, form: str, n: int) -> None:
-        """Pickle the tree."""
-        pickle.dumps(self.tree, pickle.HIGHEST_PROTOCOL)
-
-    def time_load(self, form: str, n: int) -> None:
-        """Unpickle the tree."""
-        pickle.loads(self.pickled)
 
 
 class WithFiles:
@@ -44,17 +21,10 @@ class WithFiles:
 
     def setup_cache(self) -> None:
         """Grow and save a tree of each kind."""
-        if not hasattr(ContextualMemoryTree, "save"):
-            return
         for form, n in product(FORMS, SIZES):
             tree = ContextualMemoryTree(n_threads=1, random_state=0)
             tree.insert(make_data(form, n).keys)
             tree.save(_path(form, n))
-
-    def setup(self, form: str, n: int) -> None:
-        """Skip versions of the package that cannot save files."""
-        if not hasattr(ContextualMemoryTree, "save"):
-            raise NotImplementedError
 
 
 class Save(WithFiles):
@@ -62,7 +32,6 @@ class Save(WithFiles):
 
     def setup(self, form: str, n: int) -> None:
         """Load the tree to save."""
-        super().setup(form, n)
         self.tree = ContextualMemoryTree.load(_path(form, n))
 
     def time_save(self, form: str, n: int) -> None:
@@ -83,7 +52,6 @@ class Load(WithFiles):
 
     def setup(self, form: str, n: int) -> None:
         """Make a query and compile all kernels."""
-        super().setup(form, n)
         self.query = make_data(form, n).queries[:1]
         self.time_map_and_ask_one_row(form, n)
 
@@ -112,8 +80,6 @@ class Journal:
 
     def setup(self, n: int, kind: str) -> None:
         """Compile all kernels and make an empty tree."""
-        if kind != "plain" and not hasattr(cmt_numba, "DurableTree"):
-            raise NotImplementedError
         self.keys = make_data("dense", self.n_rows).keys
         options: dict[str, Any] = {"n_threads": 1, "random_state": 0}
         ContextualMemoryTree(**options).insert(self.keys[:1000])
@@ -122,7 +88,7 @@ class Journal:
             return
         self.folder = TemporaryDirectory(dir=".")
         sync_every = 1 if kind == "journaled" else 1_000_000
-        self.tree = cmt_numba.DurableTree(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
+        self.tree = DurableTree(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
 
     def time_insert(self, n: int, kind: str) -> None:
         """Insert rows in batches: at most 10,000 rows and at most 1,000 batches."""

@@ -42,23 +42,6 @@ class Insert:
         self.insert(self.keys)
 
 
-class InsertIntoForest:
-    """Insert 10,000 keys into four empty trees."""
-
-    params = (FORMS, [1, 2])
-    param_names = ("form", "threads")
-    number = 1
-
-    def setup(self, form: str, n_threads: int) -> None:
-        """Make the keys and compile all kernels."""
-        self.keys = make_data(form, 10_000).keys
-        ContextualMemoryTree(4, n_threads=n_threads, random_state=0).insert(self.keys[:100])
-
-    def time_insert(self, form: str, n_threads: int) -> None:
-        """Insert all keys."""
-        ContextualMemoryTree(4, n_threads=n_threads, random_state=0).insert(self.keys)
-
-
 class Change(WithTrees):
     """Change a tree of many memories, on one thread."""
 

@@ -42,8 +42,7 @@ def benchmarks(
     monkeypatch.setattr(modules["search"], "DIALLED", FEW)
     monkeypatch.setattr(modules["files"], "FORMS", ("dense",))
     monkeypatch.setattr(modules["files"], "SIZES", (FEW,))
-    for a_class in (modules["files"].WithFiles, modules["files"].Pickle):
-        monkeypatch.setattr(a_class, "params", (("dense",), (FEW,)))
+    monkeypatch.setattr(modules["files"].WithFiles, "params", (("dense",), (FEW,)))
     monkeypatch.setattr(modules["files"].Journal, "n_rows", 50)
     monkeypatch.setattr(modules["learning"], "LABELS", 100)
     monkeypatch.setattr(modules["pairs"], "PAIRS", {"vectors, tree": modules["pairs"].PAIRS["vectors, tree"]})
@@ -78,12 +77,7 @@ def test_benchmarks(benchmarks: dict[str, ModuleType], module: str):
         for name, choice in itertools.product(names, choices):
             benchmark: Any = a_class()
             parameters = choice if cache is None else [cache, *choice]
-            try:
-                getattr(benchmark, "setup", lambda *_: None)(*parameters)
-            except NotImplementedError:
-                assert module == "files"
-                assert not hasattr(ContextualMemoryTree, "save")
-                continue
+            getattr(benchmark, "setup", lambda *_: None)(*parameters)
             result = getattr(benchmark, name)(*parameters)
             getattr(benchmark, "teardown", lambda *_: None)(*parameters)
             if name.startswith("track_"):

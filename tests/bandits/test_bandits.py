@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 from cmt_numba.bandits import (
     UCB1,
@@ -20,11 +18,9 @@ from cmt_numba.bandits import (
     LinUCB,
     Policy,
     SquareCB,
-    load_policy,
 )
 from cmt_numba.bandits import _models as models
 from cmt_numba.bandits._rules import draw, uniform_numbers
-from cmt_numba.persistence import FileFormatError
 
 FEATURES = np.random.default_rng(7).normal(size=(5, 2))
 
@@ -135,17 +131,6 @@ def test_squarecb_weighs_by_the_inverse_gap():
     np.testing.assert_allclose(policy.probabilities([[1.0]])[0], [1 - sum(others), *others])
 
 
-def test_thompson_chooses_by_the_probability_of_being_best():
-    policy = LinearThompson(3, scale=1.0, random_state=0)
-    policy.learn(np.ones((6, 1)), [0, 0, 0, 1, 1, 2], [1.0, 0.5, 1.0, 1.0, 0.0, 0.2])
-    counts, sums = np.array([3, 2, 1]), np.array([2.5, 1.0, 0.2])
-    means, deviations = sums / (1 + counts), np.sqrt(1 / (1 + counts))
-    drawn = np.random.default_rng(0).normal(means, deviations, (400_000, 3)).argmax(axis=1)
-    np.testing.assert_allclose(policy.probabilities([[1.0]])[0], np.bincount(drawn) / drawn.size, atol=0.004)
-    two = LinearThompson(2, scale=1.0).learn(np.ones((2, 1)), [0, 1], [1.0, 0.0])
-    np.testing.assert_allclose(two.probabilities([[1.0]])[0, 0], norm.cdf(0.5), atol=1e-4)  # of a difference
-
-
 def test_inaccurate_inverses_are_recomputed(monkeypatch: pytest.MonkeyPatch):
     """Contexts are nearly parallel and the ridge is tiny, so that rounding errors are large."""
     rng = np.random.default_rng(0)
@@ -187,11 +172,6 @@ def test_probabilities_sum_to_one_over_the_actions_allowed(name: str, seed: int)
         np.testing.assert_array_equal(propensities, probabilities[np.arange(n), actions])
         assert np.all(propensities > 0)
         policy.learn(X, actions, rng.random(n), propensities)
-
-
-def test_the_same_seed_gives_the_same_choices(policy: Policy):
-    again = copy.deepcopy(policy)
-    assert run(policy, 20) == run(again, 20)
 
 
 def test_draws_follow_the_probabilities():
@@ -288,46 +268,6 @@ def test_features_of_new_actions():
         HybridLinUCB(3).add_actions(5, [[1.0]])
     with pytest.raises(ValueError, match="action_features must have 3 rows"):
         HybridLinUCB(3, action_features=FEATURES)
-
-
-# Files and pickles
-
-
-def test_a_loaded_policy_goes_on_as_the_one_saved(policy: Policy, tmp_path: Path):
-    for n_rounds in (0, 12):
-        run(policy, n_rounds)
-        policy.save(tmp_path / "policy.cmt")
-        loaded = type(policy).load(tmp_path / "policy.cmt")
-        unpickled = pickle.loads(pickle.dumps(policy))
-        expected = run(copy.deepcopy(policy), 10, seed=1)
-        assert run(loaded, 10, seed=1) == expected
-        assert run(unpickled, 10, seed=1) == expected
-    path, other = tmp_path / "policy.cmt", UCB1 if type(policy) is LinUCB else LinUCB
-    whole = path.read_bytes()
-    with pytest.raises(FileFormatError, match=f"type {other.__name__}, got '{type(policy).__name__}'"):
-        other.load(path)
-    for part, message in ((whole[:-1], "truncated"), (whole[:40], "truncated"), (b"PK" + whole, "not ")):
-        path.write_bytes(part)
-        with pytest.raises(FileFormatError, match=message):
-            load_policy(path)
-
-
-def test_invalid_contents_of_files_are_refused():
-    policy = LinUCB(3, random_state=0)
-    run(policy, 3)
-    contents = policy._contents()
-    for change, message in (
-        ({"arrays": contents.arrays | {"ids": np.array([0, 0, 1])}}, "distinct"),
-        ({"arrays": contents.arrays | {"model.inverses": np.zeros((3, 2, 2))}}, "inverses must have dtype"),
-        ({"arrays": contents.arrays | {"model.shared": np.full(0, 1, np.float32)}}, "shared must have"),
-        ({"arrays": contents.arrays | {"model.offsets": np.full((3, 3), np.nan)}}, "finite"),
-        ({"arrays": contents.arrays | {"model.counts": np.full(3, -1)}}, "negative"),
-        ({"fields": contents.fields | {"n_features": 10**9}}, "n_features must be"),
-        ({"fields": contents.fields | {"options": {"alpha": -1.0}}}, "alpha must be"),
-        ({"fields": contents.fields | {"generator": {}}}, "state"),
-    ):
-        with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError), match=message):
-            LinUCB._made_of(contents._replace(**change))
 
 
 # Bad input

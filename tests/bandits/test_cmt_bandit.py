@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from conftest import text_like
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmt_numba.bandits import CMTBandit, LinUCB
+from cmt_numba.bandits import CMTBandit
 from cmt_numba.bandits._checks import check_choices
-from cmt_numba.persistence import FileFormatError
 
 N_ACTIONS, N_FEATURES = 30, 60
 
@@ -126,7 +124,7 @@ def test_a_reward_of_zero_lowers_the_action():
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_keys_may_have_features_of_their_own(sparse: bool, tmp_path: Path):
+def test_keys_may_have_features_of_their_own(sparse: bool):
     rng = np.random.default_rng(0)
     users, items = (np.eye(n)[rng.integers(0, n, m)] for n, m in ((4, 1200), (3, 40)))
     likes = np.array([0, 1, 2, 0])  # which kind of item a kind of user wants
@@ -139,9 +137,6 @@ def test_keys_may_have_features_of_their_own(sparse: bool, tmp_path: Path):
         rewards[span] = items[decisions.actions, likes[users[span].argmax(axis=1)]]
         bandit.reward(decisions.ids, rewards[span])
     assert rewards[-600:].mean() > 0.9
-    bandit.save(tmp_path / "bandit.cmt")
-    loaded = CMTBandit.load(tmp_path / "bandit.cmt")
-    np.testing.assert_array_equal(loaded.probabilities(X[:20]), bandit.probabilities(X[:20]))
 
 
 @pytest.mark.parametrize("name", ["experienced", "without_keys"])
@@ -201,11 +196,6 @@ def test_looking_at_probabilities_changes_nothing(experienced: CMTBandit):
     before = pickle.dumps(experienced)
     experienced.probabilities(keys())
     assert pickle.dumps(experienced) == before
-
-
-def test_the_same_seed_gives_the_same_choices(experienced: CMTBandit):
-    assert run(copy.deepcopy(experienced), 8, seed=1) == run(copy.deepcopy(experienced), 8, seed=1)
-    assert run(bandit_of(random_state=3), 8) == run(bandit_of(random_state=3), 8)
 
 
 # Learning
@@ -312,50 +302,6 @@ def test_actions_may_be_new():
     assert propensities is decisions.propensities
     copied = pickle.loads(pickle.dumps(decisions))
     np.testing.assert_array_equal(copied.ids, decisions.ids)
-
-
-# Files and pickles
-
-
-@pytest.mark.parametrize("sparse", [True, False])
-def test_a_loaded_bandit_goes_on_as_the_one_saved(sparse: bool, tmp_path: Path):
-    path, bandit = tmp_path / "bandit.cmt", bandit_of(sparse, epsilon=0.2)
-    for n_rounds in (0, 10):
-        run(bandit, n_rounds, sparse=sparse)
-        ids = bandit.act(keys(sparse)).ids  # pending
-        bandit.save(path)
-        loaded, unpickled = CMTBandit.load(path), pickle.loads(pickle.dumps(bandit))
-        expected = copy.deepcopy(bandit).reward(ids, np.linspace(0, 1, N_ACTIONS))
-        for other in (loaded, unpickled):
-            other.reward(ids, np.linspace(0, 1, N_ACTIONS))
-            assert run(other, 6, seed=1, sparse=sparse) == run(copy.deepcopy(expected), 6, seed=1, sparse=sparse)
-
-
-def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
-    bandit = copy.deepcopy(experienced)
-    bandit.act(keys()[:4])
-    contents = bandit._contents()
-    arrays = contents.arrays
-    for name, value, message in (
-        ("pending.ids", arrays["pending.ids"][::-1].copy(), "ascend"),
-        ("pending.rows.indices", arrays["pending.rows.indices"] + np.int32(N_FEATURES), "indices"),
-        ("pending.rows.offsets", np.append(arrays["pending.rows.offsets"][:-1], 0), "must have up to"),
-        ("pending.rows.values", arrays["pending.rows.values"][:-1], "match the number of values"),
-        ("pending.actions", arrays["pending.actions"] - 50, "between 0 and"),
-        ("state.cells", arrays["state.cells"][:-1], "cells must have dtype"),
-        ("state.cells", arrays["state.cells"] - 1, "negative"),
-        ("keys.actions", arrays["keys.actions"][1:].copy(), "every key must have an action"),
-        ("state.target", arrays["state.target"][1:].copy(), "target must have"),
-        ("feedback.weights", arrays["feedback.weights"][1:].copy(), "weights does not fit"),
-    ):
-        with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError), match=message):
-            CMTBandit._made_of(contents._replace(arrays=arrays | {name: value}))
-    for name, field in (("width", 3), ("pending", {}), ("turn", None), ("sparse", 1), ("n_rewards", -1)):
-        with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError)):
-            CMTBandit._made_of(contents._replace(fields=contents.fields | {name: field}))
-    LinUCB(3).save(tmp_path / "other.cmt")
-    with pytest.raises(FileFormatError, match="got 'LinUCB'"):
-        CMTBandit.load(tmp_path / "other.cmt")
 
 
 # Bad input

@@ -12,8 +12,7 @@ from scipy.special import expit
 from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
-from cmt_numba._forest.invariants import InvariantError
-from cmt_numba.bandits import ArgmaxRegressor, EpsilonGreedy, LinUCB, load_policy
+from cmt_numba.bandits import ArgmaxRegressor, EpsilonGreedy, LinUCB
 from cmt_numba.bandits.evaluation import Log, estimate_rewards, evaluate, replay
 
 K = 6
@@ -171,8 +170,8 @@ def products(contexts: np.ndarray, actions: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"regressor": Ridge()}, {"pair_features": products}, {"support": "contexts"}],
-    ids=["default", "regressor", "features of pairs", "support"],
+    [{"regressor": Ridge()}, {"pair_features": products}],
+    ids=["regressor", "features of pairs"],
 )
 def test_pickles_go_on_as_the_one_pickled(options: dict[str, Any]):
     log = log_of(300, 0)
@@ -186,38 +185,12 @@ def test_pickles_go_on_as_the_one_pickled(options: dict[str, Any]):
     np.testing.assert_array_equal(again.act(log.contexts).actions, learned.act(log.contexts).actions)
 
 
-@pytest.mark.parametrize("support", ["contexts", "actions"])
-def test_a_loaded_policy_goes_on_as_the_one_saved(support: str, tmp_path: Path):
+def test_a_policy_is_saved_when_it_has_learned_without_functions_of_users(tmp_path: Path):
     path, log = tmp_path / "policy.cmt", log_of(300, 0)
-    learned = ArgmaxRegressor(support=support, random_state=0)
     with pytest.raises(ValueError, match="call fit"):
-        learned.save(path)
-    learned.fit(log).act(log.contexts)
-    learned.save(path)
-    actions = np.arange(len(log)) % 9  # some are not in the log
-    expected, chosen = learned.expected(log.contexts, actions), learned.act(log.contexts).actions
-    for loaded in (ArgmaxRegressor.load(path), load_policy(path)):
-        np.testing.assert_array_equal(loaded.expected(log.contexts, actions), expected)
-        np.testing.assert_array_equal(loaded.act(log.contexts).actions, chosen)
+        ArgmaxRegressor().save(path)
+    ArgmaxRegressor().fit(log).save(path)
     for options in ({"regressor": Ridge()}, {"pair_features": products}):
         with pytest.raises(TypeError, match="pickle it instead"):
             ArgmaxRegressor(**options).fit(log).save(path)
     ArgmaxRegressor.load(path)  # still the file before
-
-
-def test_invalid_contents_of_files_are_refused():
-    contents = ArgmaxRegressor(support="contexts", random_state=0).fit(log_of(100, 0))._contents()
-    arrays = contents.arrays
-    for name, array, message in (
-        ("known", arrays["known"][::-1].copy(), "ascend"),
-        ("seen.actions", arrays["seen.actions"] - 50, "between 0 and"),
-        ("seen.lengths", arrays["seen.lengths"] + 1, "must have at least one action"),
-        ("seen.contexts", arrays["seen.contexts"] * np.nan, "between"),
-        ("seen.contexts", arrays["seen.contexts"][:, :1].copy(), "shape"),
-        ("model.weights", arrays["model.weights"][:, :-1].copy(), "shape"),
-        ("model.weights", arrays["model.weights"] * np.nan, "finite"),
-    ):
-        with pytest.raises((ValueError, InvariantError), match=message):
-            ArgmaxRegressor._made_of(contents._replace(arrays=arrays | {name: array}))
-    with pytest.raises(ValueError, match="tau"):
-        ArgmaxRegressor._made_of(contents._replace(fields=contents.fields | {"tau": 2.0}))

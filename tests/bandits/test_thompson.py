@@ -52,13 +52,6 @@ def test_deviations_of_very_different_size_keep_their_probabilities(n_rewards):
     np.testing.assert_allclose(found, probabilities_of(means, deviations), rtol=0, atol=1e-8)
 
 
-def test_probabilities_are_those_of_draws_from_the_posterior():
-    policy, means, deviations = policy_with((0.5, 0.6, 0.0), (1000, 1000, 0))
-    normal = np.random.default_rng(0).normal(size=(400_000, 3))
-    drawn = np.bincount((means + deviations * normal).argmax(axis=1), minlength=3) / normal.shape[0]
-    np.testing.assert_allclose(policy.probabilities([[1.0]])[0], drawn, rtol=0, atol=0.004)
-
-
 def test_many_equal_actions_share_the_probability():
     found = LinearThompson(3000).probabilities([[1.0, -2.0]])[0]
     np.testing.assert_allclose(found, 1.0 / 3000, rtol=1e-9)

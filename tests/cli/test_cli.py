@@ -468,30 +468,6 @@ def test_outputs_are_checked_before_the_work(folder: Path, tmp_path: Path, monke
     assert "No such file" in fail("query", data, "-m", none, "-o", none)
 
 
-@needs_jit
-def test_data_in_another_format(folder: Path, tmp_path: Path):
-    model = tmp_path / "news.cmt"
-    succeed("fit", folder / "news.csv", "-m", model, "--text", "body", "--label", "topic", "--bits", 12)
-    for command in ("query", "predict"):
-        complaint = fail(command, folder / "test.svm", "-m", model)
-        assert f"{model} requires column 'body' of csv, but {folder / 'test.svm'} has the format svmlight" in complaint
-
-
-@needs_jit
-def test_control_characters_in_labels_are_escaped(tmp_path: Path):
-    data, model = tmp_path / "data.csv", tmp_path / "my.cmt"
-    data.write_text("a,b,label\n" + "1,0,\x1b[31mred\n0,1,[bold]b\x07\n1,1,\x1b[31mred\n" * 4)
-    succeed("fit", data, "-m", model)
-    shown = succeed("query", data, "-m", model)
-    assert "\\x1b[31mred\t" in shown
-    assert "[bold]b\\x07\t" in shown
-    shown += succeed("info", data)
-    assert "\x1b[31m" not in shown
-    assert "\x07" not in shown
-    assert "\\x1b[31mred" in succeed("info", data)
-    assert "\\x1b" in fail("info", tmp_path / "\x1b[31m.svm")
-
-
 def test_second_files_of_labels(folder: Path, tmp_path: Path):
     np.save(tmp_path / "y.npy", np.zeros(240, int))
     assert "contains labels" in fail("info", folder / "train.svm", "--labels", tmp_path / "y.npy")

@@ -18,7 +18,7 @@ pandas = pytest.importorskip("pandas")
 
 from test_cli import fail, run, succeed  # noqa: E402
 
-ESCAPE = "\x1b[31mred\x7f\x9b\u2028"  # control characters of terminals, and a line separator
+ESCAPE = "\x1b[31m[bold]red\x7f\x9b\u2028"  # control characters of terminals, and a line separator
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +120,7 @@ def test_control_characters_are_escaped_in_all_output(folder: Path, model: Path)
     }
     for name, text in printed.items():
         assert not set(text) & set("\x1b\x7f\x9b\u2028"), name
+    assert "\\x1b[31m[bold]red" in printed["lines"]
     answers = [json.loads(line) for line in printed["json"].split("\n")[:-1]]
     assert {label for answer in answers for label in answer["labels"]} == {"a", ESCAPE}
     assert json.loads(printed["info as json"])["data"]["most frequent class"] in ("a", ESCAPE)

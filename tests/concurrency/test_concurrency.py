@@ -247,20 +247,6 @@ def test_readers_have_their_turn_after_a_change_that_kept_them_waiting():
     assert lock._open_until > 0.0
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_readers_do_not_wait_for_a_failed_change(error: type[BaseException]):
-    lock = ReadWriteLock()
-
-    def fail() -> None:
-        raise error
-
-    with pytest.raises(error):
-        lock.change(fail)
-    assert lock._hold is None
-    assert lock.read(lambda: "read") == "read"
-    assert not lock._kept_waiting
-
-
 def test_steps_cover_all_rows():
     for n in (0, 1, 63, 64, 65, 5000):
         covered: list[int] = []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cmt_numba import CMTClassifier
 from cmt_numba.estimators import held_out
-from cmt_numba.estimators._calibration import logits_per_margin, positions_in
+from cmt_numba.estimators._calibration import logits_per_margin
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW: dict[str, Any] = {"n_trees": 2, "random_state": 0}
@@ -47,11 +47,6 @@ def test_the_value_of_a_margin_is_found():
     right = (generator.random(20_000)[:, None] > np.cumsum(proba, axis=1)).sum(axis=1)
     assert abs(logits_per_margin(scores / 0.5, np.minimum(right, 4)) - 2.5) < 0.15
     assert logits_per_margin(scores / 0.5, np.zeros(20_000, np.int64)) > 100.0  # no wrong prediction
-
-
-def test_positions():
-    found = np.array([[4, 2, -1], [7, 8, 9]])
-    np.testing.assert_array_equal(positions_in(found, np.array([2, 5])), [1, -1])
 
 
 def test_the_first_example_of_a_label_is_not_held_out():

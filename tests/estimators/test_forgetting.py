@@ -121,13 +121,6 @@ def test_strings_as_ids(clouds: Any, tmp_path: Path):
         CMTClassifier(**FEW).fit(X, y).remove(["example 1"])
 
 
-def test_a_class_without_examples_is_removed(clouds: Any):
-    X, y = clouds
-    classifier = CMTClassifier(**FEW).fit(X, np.array(list("abcdefgh"))[y])
-    classifier.remove(np.flatnonzero(y == 1))
-    assert classifier.classes_.tolist() == list("acdefgh")
-
-
 def test_removing_a_quarter_relearns_everything(clouds: Any):
     X, y = clouds
     kept = np.arange(48) % 6 < 4

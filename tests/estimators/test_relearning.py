@@ -116,20 +116,6 @@ def test_dual_variables_match_the_scorers(rng: np.random.Generator):
     assert classifier._model.duals.competitors.max() == 4
 
 
-def test_learning_continues_after_loading(rng: np.random.Generator, tmp_path: Any):
-    X, y = clouds(rng, 80, 5)
-    classifier = CMTClassifier(**FEW).fit(X[:40], y[:40])
-    classifier.save(tmp_path / "model")
-    loaded = CMTClassifier.load(tmp_path / "model")
-    np.testing.assert_array_equal(
-        loaded._model.duals.weights, classifier._model.duals.weights[: loaded._model.duals.weights.shape[0]]
-    )
-    for each in (classifier, loaded):
-        each.partial_fit(X[40:45], y[40:45]).partial_fit(X[45:], y[45:])
-    np.testing.assert_array_equal(loaded.top_classes(X)[1], classifier.top_classes(X)[1])
-    assert loaded._model.n_relearned == 80
-
-
 def test_examples_that_are_not_stored_are_learned_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     X, y = clouds(rng, 60, 5)
     monkeypatch.setattr(ClassificationModel, "train_from_means", None)

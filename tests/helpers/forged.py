@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mutations import parsed, sealed
+from mutations import DTYPES, parsed, sealed
 
 from cmt_numba.persistence import FileFormatError
 
@@ -114,3 +114,28 @@ def check_forgeries(
             except Exception as error:
                 raise AssertionError(description) from error
     assert n_refused > 0
+
+
+def with_array(file: bytes, name: str, change: Callable[[np.ndarray], Any]) -> bytes:
+    """Return a file with a changed array, and correct checksums. The change is in place, or returns another array."""
+    described, arrays = parsed(file)
+    i = [entry["name"] for entry in described["arrays"]].index(name)
+    entry = described["arrays"][i]
+    array = np.frombuffer(bytearray(arrays[i]), DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    changed = change(array)
+    if changed is not None:
+        array = np.ascontiguousarray(changed)
+        entry |= {"shape": array.shape, "dtype": array.dtype.name}
+    arrays[i] = array.tobytes()
+    return sealed(described, arrays)
+
+
+def with_field(file: bytes, name: str, value: Any) -> bytes:
+    """Return a file with another value in a field, whose path has dots, and correct checksums."""
+    described, arrays = parsed(file)
+    *path, last = name.split(".")
+    fields = described["fields"]
+    for part in path:
+        fields = fields[part]
+    fields[last] = value
+    return sealed(described, arrays)

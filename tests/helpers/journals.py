@@ -15,15 +15,6 @@ from cmt_numba._engine import draw_seed
 
 OPTIONS: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 5, "n_threads": 1}
 
-FORMS_AND_EVICTIONS: list[tuple[str, str | None]] = [
-    ("dense", None),
-    ("sparse", None),
-    ("dense", "least_recently_returned"),
-    ("sparse", "oldest"),
-    ("sparse", "random"),
-]
-"""Pairs of key forms and eviction policies, in which each occurs; None for trees without a bound."""
-
 FORMS: dict[str, Callable[[np.ndarray], Any]] = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 
 _FEATURES = 12

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from journals import FORMS_AND_EVICTIONS, OPTIONS, change, execute, same
+from journals import OPTIONS, execute, same
 from saved import dense_rows
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree, FileFormatError, MemoryStore
@@ -35,32 +33,6 @@ def names_in(folder: Path) -> list[str]:
 def contents_of(folder: Path) -> dict[str, bytes]:
     """Return the contents of all files except the index of the log, which SQLite makes again."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith("-shm")}
-
-
-# Reopening
-
-
-@needs_jit
-@pytest.mark.parametrize(("form", "eviction"), FORMS_AND_EVICTIONS)
-@settings(max_examples=5)
-@given(seed=st.integers(0, 10**6), snapshot_bytes=st.sampled_from([0, 1 << 26]), sync_every=st.sampled_from([1, 5]))
-@example(seed=9146, snapshot_bytes=0, sync_every=1)  # fewer memories than before the snapshot
-def test_any_changes_lead_to_the_same_tree_again(
-    form: str, eviction: str | None, seed: int, snapshot_bytes: int, sync_every: int, tmp_path_factory: Any
-):
-    path = tmp_path_factory.mktemp("any") / "tree"
-    options = OPTIONS | ({} if eviction is None else {"max_memories": 30, "eviction": eviction})
-    plain, number = ContextualMemoryTree(**options), seed
-    for _ in range(3):
-        with DurableTree(path, snapshot_bytes=snapshot_bytes, sync_every=sync_every, **options) as tree:
-            assert same(tree, plain)
-            for _ in range(8):
-                assert change(plain, form, number) == change(tree, form, number)
-                assert sorted(tree.ids) == sorted(plain.ids)
-                number += 1
-            live = np.sort(tree.ids)
-        with DurableTree(path, read_only=True) as tree:
-            assert np.sort(tree.ids).tolist() == live.tolist()
 
 
 def test_returned_memories_are_recorded_during_changes(folder: Path, monkeypatch: pytest.MonkeyPatch):

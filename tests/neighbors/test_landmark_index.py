@@ -1,9 +1,5 @@
 """``LandmarkIndex`` compared with exhaustive search after insertions, removals and loading; and its classifier."""
 
-import copy
-import pickle
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -13,10 +9,8 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.neighbors import KNeighborsClassifier
 
-from cmt_numba import InvariantError
 from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
 from cmt_numba.neighbors._landmark_index import SIMILARITIES
-from cmt_numba.persistence import FileFormatError
 
 
 def all_values(metric: str, asked: np.ndarray, stored: np.ndarray, bandwidth: float) -> np.ndarray:
@@ -148,40 +142,6 @@ def test_changes_in_any_order(data: st.DataObject):
 
 
 # Files
-
-
-@pytest.mark.parametrize("metric", ["cosine", "gaussian"])
-def test_files(metric: str, tmp_path: Path, rng: np.random.Generator):
-    rows, path = grouped(rng, 200), tmp_path / "index.cmt"
-    index = LandmarkIndex(metric, random_state=0)
-    for size in (0, 50, 150):
-        if size:
-            index.insert(rows[:size])
-            index.remove(index.ids[::4])
-        index.save(path)
-        loaded = LandmarkIndex.load(path)
-        np.testing.assert_array_equal(loaded.ids, index.ids)
-        for mine, other in zip(index.query(rows, 4), loaded.query(rows, 4), strict=True):
-            np.testing.assert_array_equal(mine, other)
-    both = [one.insert(rows) for one in (index, loaded)]
-    np.testing.assert_array_equal(*both)
-    np.testing.assert_array_equal(index.landmarks_, loaded.landmarks_)
-
-
-def test_other_files_and_copies(tmp_path: Path, rng: np.random.Generator):
-    index, rows = LandmarkIndex(random_state=0), grouped(rng, 60)
-    index.insert(rows)
-    twin = copy.deepcopy(index)
-    twin.remove(twin.ids[:30])
-    assert len(index) == 60
-    assert (pickle.loads(pickle.dumps(index)).query(rows, 3).ids == index.query(rows, 3).ids).all()
-    contents = index._contents()
-    contents.arrays["index.ids"][:2] = 0
-    with pytest.raises(InvariantError, match="distinct"):
-        LandmarkIndex._made_of(contents)
-    (tmp_path / "no index").write_bytes(b"nothing")
-    with pytest.raises(FileFormatError):
-        LandmarkIndex.load(tmp_path / "no index")
 
 
 # Votes

@@ -1,5 +1,6 @@
 """Saving and loading: equal objects, refused values, and files after crashes."""
 
+import copy
 import json
 import os
 import pickle
@@ -83,6 +84,10 @@ def _copied(thing: Any, path: Path) -> Any:
     return pickle.loads(pickle.dumps(thing))
 
 
+def _deepcopied(thing: Any, path: Path) -> Any:
+    return copy.deepcopy(thing)
+
+
 def _from_joblib(thing: Any, path: Path) -> Any:
     joblib.dump(thing, path)
     return joblib.load(path)
@@ -99,7 +104,7 @@ def _loaded(thing: Any, path: Path) -> Any:
 
 
 @needs_jit
-@pytest.mark.parametrize("way", [_loaded, _mapped, _copied, _from_joblib])
+@pytest.mark.parametrize("way", [_loaded, _mapped, _copied, _from_joblib, _deepcopied])
 @pytest.mark.parametrize("name", NAMES)
 def test_loaded_objects_continue_as_before(things: dict[str, Any], name: str, way: Any, tmp_path: Path):
     thing = pickle.loads(pickle.dumps(things[name]))

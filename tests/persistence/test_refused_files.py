@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import CORPUS, needs_jit
+from forged import with_array
 from mutations import MAGIC, PREAMBLE, parsed, sealed
 from saved import check, load_any, saved
 
@@ -17,15 +18,12 @@ from cmt_numba._forest.state import (
     CELLS_WANTED,
     COUNT,
     FREE_NODE,
-    LEAF,
     LONGEST,
     N_MEMORIES,
     NEXT_ID,
-    NODE,
     NODES_END,
     ROOT,
     TABLES_END,
-    WEIGHT_CELL,
 )
 from cmt_numba.persistence import FORMAT_VERSION, FileFormatError
 
@@ -98,19 +96,6 @@ def test_every_cut_and_every_damaged_byte_of_the_header_is_noticed(things: dict[
     path.write_bytes(file + b"\0")
     with pytest.raises(FileFormatError, match="has data after its end"):
         ContextualMemoryTree.load(path)
-
-
-def forged(file: bytes, name: str, change: Callable[[np.ndarray], None]) -> bytes:
-    """Return a file with a changed array and correct checksums."""
-    described, arrays = parsed(file)
-    i = [entry["name"] for entry in described["arrays"]].index(name)
-    entry = described["arrays"][i]
-    dtypes = {"node": NODE, "leaf": LEAF, "weight cell": WEIGHT_CELL}
-    dtype = dtypes.get(entry["dtype"]) or np.dtype(entry["dtype"])
-    array = np.frombuffer(bytearray(arrays[i]), dtype).reshape(entry["shape"])
-    change(array)
-    arrays[i] = array.tobytes()
-    return sealed(described, arrays)
 
 
 def put(index: Any, value: Any, field: str | None = None) -> Callable[[np.ndarray], None]:
@@ -244,7 +229,7 @@ def test_forged_arrays_are_refused(
     things: dict[str, Any], name: str, array: str, change: Any, reason: str, tmp_path: Path
 ):
     path = tmp_path / "file"
-    path.write_bytes(forged(saved(things[name], path), array, change))
+    path.write_bytes(with_array(saved(things[name], path), array, change))
     with pytest.raises(FileFormatError, match=reason):
         load_any(path)
 

@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cmt_numba import FileFormatError, Hits, InvariantError
+from cmt_numba import Hits
 from cmt_numba._forest.hits import no_hits
 from cmt_numba.reranking import Reranker
 from cmt_numba.reranking._models import read_model
@@ -251,17 +251,6 @@ def test_a_custom_distance_is_used():
 # Files
 
 
-def test_files_are_learned_from_again(learned: Reranker, tmp_path: Path):
-    learned.save(tmp_path / "reranker")
-    loaded = Reranker.load(tmp_path / "reranker", learned.model, random_state=0)
-    asked, found, _ = log(20, seed=1)
-    expected = learned.rerank(asked, DOCUMENTS, found)
-    np.testing.assert_array_equal(loaded.rerank(asked, DOCUMENTS, found).scores, expected.scores)
-    assert loaded.n_queries_ == 60
-    loaded.partial_fit(asked, DOCUMENTS, found, np.zeros((20, 3)))
-    assert loaded.n_queries_ == 80
-
-
 def test_functions_must_be_given_again(tmp_path: Path):
     def length(asked: list[str], stored: list[str]) -> list[int]:
         return [len(text) for text in stored]
@@ -277,28 +266,6 @@ def test_functions_must_be_given_again(tmp_path: Path):
     np.testing.assert_allclose(
         loaded.rerank(queries, DOCUMENTS, hits).scores, reranker.rerank(queries, DOCUMENTS, hits).scores
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "spoil"),
-    [
-        ("X", lambda array: array[:-1]),
-        ("X", lambda array: array * np.nan),
-        ("rewards", lambda array: array + 1.0),
-        ("sizes", lambda array: array + 1),
-        ("vectorizer.vocabulary", lambda array: array[:-1]),
-    ],
-)
-def test_files_are_checked(learned: Reranker, name: str, spoil: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    contents = learned._contents()
-    contents.arrays[name] = spoil(contents.arrays[name])
-    monkeypatch.setattr(Reranker, "_contents", lambda self: contents)
-    with pytest.raises((InvariantError, ValueError)):
-        learned.save(tmp_path / "file")
-    assert not (tmp_path / "file").exists()
-    (tmp_path / "file").write_bytes(b"something else")
-    with pytest.raises(FileFormatError):
-        Reranker.load(tmp_path / "file")
 
 
 # XGBoost

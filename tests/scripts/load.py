@@ -219,8 +219,11 @@ def follow(folder: str, pause: float, ends: float, results: Any) -> None:
                 started = time.perf_counter()
                 store.query(vectors(1, n_queries % 100), 5, texts=sentences(1, n_queries % 100))
                 longest = max(longest, time.perf_counter() - started)
-                change = store["last"].payload["change"]
+                everything = store.query(vectors(1, 1), 2 * MEMORIES, target_recall=1.0).payloads[0]
+                changes = [payload["change"] for payload in everything if payload is not None]
+                change = max(changes)
                 assert change >= last, f"change {change} after {last}"
+                assert changes.count(change) == BATCH + 1, f"a part of change {change}"
                 n_queries, last = n_queries + 1, change
                 time.sleep(pause)
         results.put(f"{n_queries:,} queries, the longest {1e3 * longest:.0f} ms, up to change {last}")

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -265,3 +266,16 @@ def test_lone_surrogates_are_refused_by_all():
         for learn in each:
             with pytest.raises(ValueError, match=rf"{name}\[1\] must be valid Unicode, .* U\+D83D at position 8"):
                 learn(texts)
+
+
+def test_files_hold_no_functions(tmp_path: Path):
+    learned = BM25Vectorizer(analyzer=str.split).fit(DOCUMENTS)
+    learned.save(tmp_path / "keys")
+    loaded = BM25Vectorizer.load(tmp_path / "keys")
+    assert loaded.analyzer == "word"
+    again = loaded.set_params(analyzer=str.split).transform(DOCUMENTS)
+    np.testing.assert_array_equal(again.toarray(), learned.transform(DOCUMENTS).toarray())
+    with pytest.raises(TypeError, match="terms must be text to be saved"):
+        BM25Vectorizer(analyzer=lambda text: [(word,) for word in text.split()]).fit(DOCUMENTS).save(tmp_path / "keys")
+    with pytest.raises(NotFittedError):
+        BM25Vectorizer().save(tmp_path / "keys")

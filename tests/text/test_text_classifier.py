@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cmt_numba.persistence import FileFormatError
 from cmt_numba.persistence import _objects as persistence_objects
 from cmt_numba.text import TextClassifier
 from cmt_numba.text import _text_classifier as text_classifier
@@ -64,23 +63,6 @@ def test_a_new_class_is_known_after_a_few_texts(classifier):
     texts, labels = labelled(5, seed=1)
     assert np.mean(classifier.predict(sentences(LATER, 10, 1)) == "sport") >= 0.8
     assert np.mean(classifier.predict(texts) == labels) >= 0.9
-
-
-def test_learning_text_by_text_is_as_good_as_all_at_once():
-    texts, labels = labelled(8, seed=8)
-    order = np.random.default_rng(0).permutation(len(texts))
-    classifier = TextClassifier(random_state=0).fit([texts[i] for i in order[:6]], [labels[i] for i in order[:6]])
-    for i in order[6:]:
-        classifier.partial_fit([texts[i]], [labels[i]])
-    for text in sentences(LATER, 4, 1):
-        classifier.partial_fit([text], ["a later class"])
-    stored = classifier._model.stored
-    assert [str(classifier._model.names[label]) for label in stored.labels] == [
-        *(labels[i] for i in order),
-        *["a later class"] * 4,
-    ]
-    asked, right = labelled(5, seed=9)
-    assert np.mean(classifier.predict(asked) == right) >= 0.9
 
 
 def test_many_further_texts_give_the_same_as_learning_again(classifier):
@@ -167,14 +149,6 @@ def test_further_texts_calibrate(classifier):
     classifier.calibrate()
     with pytest.raises(ValueError, match="both be"):
         classifier.calibrate(texts)
-
-
-def test_a_truncated_file_is_refused(classifier, tmp_path):
-    path = tmp_path / "texts.cmt"
-    classifier.save(path)
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(FileFormatError):
-        TextClassifier.load(path)
 
 
 def test_saves_and_copies_exclude_changes(classifier, tmp_path, monkeypatch):

@@ -1,14 +1,10 @@
 """The rest of the public interface, and failures in the middle of an operation."""
 
-import copy
-import pickle
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
 from failures import failing
 from internals import state_of
@@ -104,34 +100,6 @@ def test_progress(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray, n_
         assert unit in text
     np.testing.assert_array_equal(answers[0].ids, answers[1].ids)
     np.testing.assert_array_equal(answers[0].scores, answers[1].scores)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))])
-def test_copies(dense_keys: np.ndarray, copied: Callable[[Any], Any], sparse: bool):
-    """A copy gives the same answers, continues like the original, and shares nothing with it."""
-    keys = scipy.sparse.csr_array(dense_keys) if sparse else dense_keys
-    tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, n_reroutes=1, random_state=0)
-    tree.insert(keys[:100])
-    tree.update(keys[:20], tree.query(keys[:20], epsilon=0.5), np.ones(20))
-    twin = copied(tree)
-    for each in (tree, twin):
-        each.insert(keys[100:150])
-        each.reroute(20)
-        each.check_invariants()
-    results = [each.query(keys[:100], k=3, epsilon=0.5) for each in (tree, twin)]
-    np.testing.assert_array_equal(results[0].ids, results[1].ids)
-    np.testing.assert_array_equal(results[0].scores, results[1].scores)
-    before = tree.query(keys, k=2).ids
-    twin.remove(twin.ids)
-    np.testing.assert_array_equal(tree.query(keys, k=2).ids, before)
-    tree.check_invariants()
-
-
-def test_copy_of_empty():
-    twin = pickle.loads(pickle.dumps(ContextualMemoryTree(n_trees=3, random_state=1)))
-    assert twin.insert(np.eye(4)).tolist() == [0, 1, 2, 3]
-    twin.check_invariants()
 
 
 # Failures in the middle of an operation

@@ -1,0 +1,36 @@
+"""Files of every kind with a wrong array or field and a valid checksum are refused, or load as objects that work."""
+
+from pathlib import Path
+
+import pytest
+from conftest import needs_jit
+from file_kinds import MAKERS, loader, use
+from forged import check_forgeries
+
+APART: dict[str, tuple[str, ...]] = {
+    # Parts of a sparse bandit that are those of a dense one, whose file is much smaller.
+    "sparse bandit": (
+        "ids",
+        "model.",
+        "state.",
+        "feedback.t",
+        "feedback.figures",
+        "feedback.weights",
+        "options",
+        "gen",
+    ),
+    # Forge only what an encoder adds: loading a CMTClassifier for every forgery is slow.
+    "text classifier with an encoder": ("dense.", "sums.", "vectors.", "stored.t", "stored.i", "model"),
+}
+# Parts that have tests of their own: trees of bandits and memories, distances, vectorizers.
+OF_OTHERS = ("by_context.tree.", "retriever", "distance", "metric.", "vectorizer")
+
+
+@needs_jit
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MAKERS)
+def test_forged_files_are_refused_or_work(name: str, tmp_path: Path):
+    thing = MAKERS[name]()
+    thing.save(tmp_path / "thing")
+    apart = OF_OTHERS + APART.get(name, ())
+    check_forgeries((tmp_path / "thing").read_bytes(), loader(thing), use, tmp_path / "forged", apart)
