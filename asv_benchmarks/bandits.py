@@ -16,10 +16,7 @@ from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier
-from cmt_numba.bandits import (
-    ArgmaxRegressor,
-    LinUCB,
-)
+from cmt_numba.bandits import ArgmaxRegressor, LinUCB
 from cmt_numba.bandits.evaluation import Log, estimate_rewards, evaluate
 
 commands = Commands(__doc__)

@@ -24,14 +24,7 @@ from shared.labelled_sets import SETS, LabelledSet, texts_with_labels, vw_lines,
 from shared.products import product_of_all
 from shared.texts import TOKEN
 from shared.vectors import K, Vectors, features, graph_of, recall
-from sklearn.datasets import (
-    load_breast_cancer,
-    load_diabetes,
-    load_digits,
-    load_iris,
-    load_wine,
-    make_classification,
-)
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine, make_classification
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_score
@@ -519,8 +512,7 @@ VECTORIZERS: dict[str, Callable[[], Any]] = {
 
 
 @commands.add(
-    DATA,
-    argument("--sets", nargs="+", default=["clinc150, 5 shots", "clinc150, 100 shots"], choices=list(SETS)),
+    DATA, argument("--sets", nargs="+", default=["clinc150, 5 shots", "clinc150, 100 shots"], choices=list(SETS))
 )
 def feature_weights(options: argparse.Namespace) -> None:
     """Compare classifiers of texts with and without feature weights.

@@ -210,8 +210,7 @@ def growth(options: argparse.Namespace) -> None:
 
 
 @commands.add(
-    argument("--sizes", type=float, nargs="+", default=[1e5, 3e5, 1e6]),
-    argument("--features", type=int, default=64),
+    argument("--sizes", type=float, nargs="+", default=[1e5, 3e5, 1e6]), argument("--features", type=int, default=64)
 )
 def vectors(options: argparse.Namespace) -> None:
     """Measure how the costs of an added row and of a query grow with the number of vectors in a store.

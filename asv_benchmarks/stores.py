@@ -400,8 +400,7 @@ N_TIMED, N_REPEATED = 200, 20  # queries of a batch, and repetitions
 
 
 @commands.add(
-    argument("--n", type=int, default=60_000, help="clustered vectors"),
-    argument("--features", type=int, default=384),
+    argument("--n", type=int, default=60_000, help="clustered vectors"), argument("--features", type=int, default=384)
 )
 def filters(options: argparse.Namespace) -> None:
     """Compare filtered queries with NumPy and with faiss's ID selectors: recall at 10, in a batch and one at a time.

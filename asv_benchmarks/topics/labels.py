@@ -289,10 +289,7 @@ def asked_of(name: str, queries: np.ndarray, product_queries: int) -> int:
     argument("--shots", type=int, default=5, help="examples per class of the synthetic sets"),
     argument("--repeats", type=int, default=5),
     argument(
-        "--product-queries",
-        type=int,
-        default=4000,
-        help="maximum number of queries for matrix products and for errors",
+        "--product-queries", type=int, default=4000, help="maximum number of queries for matrix products and for errors"
     ),
 )
 def plans(options: argparse.Namespace) -> None:

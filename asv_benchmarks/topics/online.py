@@ -184,10 +184,7 @@ def fading_rows(name: str, examples: LabelledSet) -> Iterator[list[Any]]:
         yield [name, store, before_all, after_all, fitted_all, fitted_all - after_all]
 
 
-@commands.add(
-    DATA,
-    argument("--parts", nargs="+", choices=("online", "fading"), default=["online", "fading"]),
-)
+@commands.add(DATA, argument("--parts", nargs="+", choices=("online", "fading"), default=["online", "fading"]))
 def batches(options: argparse.Namespace) -> None:
     """Compare learning in batches with a single fit, and measure forgetting of classes without new examples.
 

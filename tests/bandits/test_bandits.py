@@ -10,15 +10,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmt_numba.bandits import (
-    UCB1,
-    EpsilonGreedy,
-    HybridLinUCB,
-    LinearThompson,
-    LinUCB,
-    Policy,
-    SquareCB,
-)
+from cmt_numba.bandits import UCB1, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, Policy, SquareCB
 from cmt_numba.bandits import _models as models
 from cmt_numba.bandits._rules import draw, uniform_numbers
 

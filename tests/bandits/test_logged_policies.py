@@ -169,9 +169,7 @@ def products(contexts: np.ndarray, actions: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"regressor": Ridge()}, {"pair_features": products}],
-    ids=["regressor", "features of pairs"],
+    "options", [{"regressor": Ridge()}, {"pair_features": products}], ids=["regressor", "features of pairs"]
 )
 def test_pickles_go_on_as_the_one_pickled(options: dict[str, Any]):
     log = log_of(300, 0)

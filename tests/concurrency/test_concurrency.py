@@ -125,11 +125,7 @@ def test_errors_release_locks(error: type[BaseException]):
     def fail() -> None:
         raise error
 
-    for work in (
-        lambda: lock.read(fail),
-        lambda: lock.change(fail),
-        lambda: lock.change(lambda: lock.step(fail)),
-    ):
+    for work in (lambda: lock.read(fail), lambda: lock.change(fail), lambda: lock.change(lambda: lock.step(fail))):
         with pytest.raises(error):
             work()
         done: list[str] = []

@@ -16,13 +16,7 @@ from conftest import ROOT
 from sklearn.exceptions import NotFittedError
 
 from cmt_numba import CMTClassifier
-from cmt_numba.distributed import (
-    ClusterError,
-    NoAnswerError,
-    ShardedClassifier,
-    evaluate,
-    start,
-)
+from cmt_numba.distributed import ClusterError, NoAnswerError, ShardedClassifier, evaluate, start
 from cmt_numba.distributed._cluster import ray
 from cmt_numba.evaluation import batch_evaluation
 from cmt_numba.journal import JournalError

@@ -55,13 +55,7 @@ def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
     X = rows_of(scipy.sparse.csr_array, rng)
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.arange(60) % 20)
     state, rows = state_of(classifier.forest_), check_rows(X)
-    return (
-        state.trees,
-        state.models,
-        trained_head(classifier).scorers,
-        all_of(rows, rows),
-        SearchEffort(4, 12, 3, 12),
-    )
+    return (state.trees, state.models, trained_head(classifier).scorers, all_of(rows, rows), SearchEffort(4, 12, 3, 12))
 
 
 def test_candidates_do_not_depend_on_the_number_of_threads(rng: np.random.Generator):

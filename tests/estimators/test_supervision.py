@@ -28,13 +28,7 @@ from cmt_numba._heads.label_scorers import (
     without_digest,
 )
 from cmt_numba._heads.lessons import CandidateSearch, HeadLesson
-from cmt_numba._heads.multiclass_svm import (
-    ascend_in_blocks,
-    learn_labels,
-    margin_wanted,
-    measure_gaps,
-    new_duals,
-)
+from cmt_numba._heads.multiclass_svm import ascend_in_blocks, learn_labels, margin_wanted, measure_gaps, new_duals
 from cmt_numba._heads.shortlists import new_shortlists
 from cmt_numba._jit import empty, inner, kernel, release
 from cmt_numba._validation import check_rows

@@ -18,12 +18,7 @@ from sklearn.linear_model import SGDClassifier
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, ContextualMemoryTree, metrics
 from cmt_numba._forest.state import COUNT, ROOT
-from cmt_numba.evaluation import (
-    batch_evaluation,
-    growing_batches,
-    profile,
-    progressive_validation,
-)
+from cmt_numba.evaluation import batch_evaluation, growing_batches, profile, progressive_validation
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2}
 

@@ -103,7 +103,7 @@ LOCAL_RAY: Any = SimpleNamespace(
     put=lambda value: Ref(pickle.dumps(value)),
     remote=_remote,
     util=SimpleNamespace(
-        list_named_actors=lambda all_namespaces: [{"name": name, "namespace": "cmt_numba"} for name in ACTORS],
+        list_named_actors=lambda all_namespaces: [{"name": name, "namespace": "cmt_numba"} for name in ACTORS]
     ),
     wait=_wait,
 )

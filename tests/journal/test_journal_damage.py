@@ -137,10 +137,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda f: execute(f, "DELETE FROM entries WHERE sequence=1"),
     ),
     "nothing": ("is empty, but had 6 changes", lambda f: execute(f, "DELETE FROM entries")),
-    "text": (
-        "entry 3 is not valid",
-        lambda f: execute(f, "UPDATE entries SET entry = 'text' WHERE sequence = 3"),
-    ),
+    "text": ("entry 3 is not valid", lambda f: execute(f, "UPDATE entries SET entry = 'text' WHERE sequence = 3")),
     "no bytes": (
         "entry 3: is not a cmt-numba file",
         lambda f: execute(f, "UPDATE entries SET entry = x'' WHERE sequence = 3"),
@@ -170,15 +167,9 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     ),
     "no journal's": ("entry 2 is not valid: journal must be of type str", lambda f: _of_another_journal(f, None)),
     "no arguments": ("lacks the argument 'keys'", lambda f: rewritten(f, 2, Entry("insert", {}, AFTER))),
-    "more arguments": (
-        "unknown argument 'm'",
-        lambda f: rewritten(f, 2, Entry("compact", {"m": 2}, AFTER)),
-    ),
+    "more arguments": ("unknown argument 'm'", lambda f: rewritten(f, 2, Entry("compact", {"m": 2}, AFTER))),
     "wide keys": ("features", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 5)}, AFTER))),
-    "one key": (
-        "n_memories=41",
-        lambda f: rewritten(f, 2, Entry("insert", {"keys": np.ones(4)}, AFTER)),
-    ),
+    "one key": ("n_memories=41", lambda f: rewritten(f, 2, Entry("insert", {"keys": np.ones(4)}, AFTER))),
     "a number for keys": ("X must have two", lambda f: rewritten(f, 2, Entry("insert", {"keys": 3}, AFTER))),
     "unknown ids": ("no memory has id 99", lambda f: rewritten(f, 2, Entry("remove", {"ids": np.array([99])}, AFTER))),
     "fewer keys": (

@@ -32,11 +32,7 @@ def test_compiled_kernels_are_loaded():
     """A second process that makes the same calls compiles nothing, whatever it is handed: no kernel is missing."""
     _warmup.make_calls("classifier")
     done = subprocess.run(
-        [sys.executable, "-c", UNAWARE, "classifier"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
+        [sys.executable, "-c", UNAWARE, "classifier"], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout == "[]\n"
 
@@ -69,11 +65,7 @@ def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("given", "environment", "reason"),
     [
-        (
-            {"kinds": ["forest"]},
-            {},
-            "bandit, text, sequences, got 'forest'",
-        ),
+        ({"kinds": ["forest"]}, {}, "bandit, text, sequences, got 'forest'"),
         ({"n_jobs": 0}, {}, "n_jobs must be at least 1"),
         ({}, {"CMT_NUMBA_CACHE": "0"}, "cached with CMT_NUMBA_CACHE=0"),
         ({}, {"NUMBA_DISABLE_JIT": "1"}, "cached with NUMBA_DISABLE_JIT=1"),

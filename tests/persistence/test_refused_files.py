@@ -35,10 +35,7 @@ from cmt_numba.persistence import FORMAT_VERSION, FileFormatError
         (b"7 12:1 40:0.5\n", "is not a cmt-numba file"),
         (b"PK\x03\x04" + bytes(100), "is not a cmt-numba file"),
         (b"\x93cmt-numba\r\n\x1a\n", "is truncated"),
-        (
-            PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 2**40),
-            "its header has an invalid length: 1099511627776",
-        ),
+        (PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 2**40), "its header has an invalid length: 1099511627776"),
         (PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 100), "is truncated"),
         (PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 2) + b"{}", "its header is damaged"),
         (PREAMBLE.pack(MAGIC, 99, 0, 0), "has format version 99, .* reads version .*; load it with a later"),

@@ -482,11 +482,7 @@ KINDS = {
     "classifier": kind_of_estimator(
         CMTClassifier,
         one_class,
-        {
-            "remove": remove_examples,
-            "remove_classes": remove_a_class,
-            "calibrate": calibrate,
-        },
+        {"remove": remove_examples, "remove_classes": remove_a_class, "calibrate": calibrate},
         {"n_trees": 2},
         {"n_trees": 2, "max_examples": 30},
         {"n_trees": 2, "method": "neighbors"},

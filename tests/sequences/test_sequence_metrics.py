@@ -97,9 +97,7 @@ def test_similar_symbols_are_learned_together():
 
 def test_what_is_refused():
     words = ["ab", "cd"], ["a"], [0]
-    for options, message in [
-        ({"featured": True}, "symbols must be finite numbers"),
-    ]:
+    for options, message in [({"featured": True}, "symbols must be finite numbers")]:
         with pytest.raises(ValueError, match=message):
             EditDistance(**options).fit(*words)
     with pytest.raises(ValueError, match="symbols must be finite numbers"):

@@ -302,13 +302,5 @@ def test_words_of_any_characters_are_one_field_of_word2vec_files(tmp_path: Path)
     assert header == f"{len(words)} 3"
     assert {len(line.split()) for line in lines} == {4}
     found = [line.split()[0] for line in lines]
-    escaped = [
-        "New\\x20York",
-        "line\\nbreak",
-        "tab\\tand\\u2028more",
-        "back\\\\slash",
-        "plain",
-        "é",
-        "\\xa0",
-    ]
+    escaped = ["New\\x20York", "line\\nbreak", "tab\\tand\\u2028more", "back\\\\slash", "plain", "é", "\\xa0"]
     assert sorted(found) == sorted(escaped)

@@ -88,12 +88,7 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Any, list[str], list[str]]] = {
         ["n_router_passes", "n_head_passes", "n_reroutes"],
         ["top_labels", "kneighbors"],
     ),
-    "retriever": (
-        CMTRetriever,
-        Y,
-        ["n_components", "n_value_passes"],
-        ["query", "kneighbors"],
-    ),
+    "retriever": (CMTRetriever, Y, ["n_components", "n_value_passes"], ["query", "kneighbors"]),
 }
 
 

@@ -176,7 +176,7 @@ def test_failing_reroutes(n: int, error: type[BaseException], n_trees: int, oper
     hits = tree.query(queries, epsilon=1.0)
     # Lower the limit, as many removals would: leaves are too full now and split at the next insert.
     tree._forest.state = state_of(tree)._replace(
-        parameters=state_of(tree).parameters._replace(n_reroutes=20, leaf_multiplier=0.3),
+        parameters=state_of(tree).parameters._replace(n_reroutes=20, leaf_multiplier=0.3)
     )
     drop_spare_room(tree)
     with failing("_forest.with_more", error, n):
