@@ -1,6 +1,6 @@
 """Compare the policies of ``cmt_numba.bandits`` and measure their evaluation from logs."""
 
-from shared.commands import DATA, Commands, argument  # before libraries that read the number of threads
+from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
 # isort: split
 import argparse
@@ -264,9 +264,7 @@ def logs(options: argparse.Namespace) -> None:
                 log = Log(actions, rewards, X[:n], propensities, np.arange(P.shape[1]))
                 good = np.flatnonzero(rewards)
                 chosen = {"argmax of the log": P[n:].argmax(axis=1)}
-                start = time.process_time()
-                learned = ArgmaxRegressor(random_state=0).fit(log)
-                seconds = time.process_time() - start
+                learned, seconds = timed(ArgmaxRegressor(random_state=0).fit, log)
                 chosen["ArgmaxRegressor"] = learned.act(X[n:]).actions
                 for label, tau in (("ridges", 1.0), ("ridges, weighted", 0.01)):
                     ridges = ArgmaxRegressor(method="regression", tau=tau, random_state=0).fit(log)

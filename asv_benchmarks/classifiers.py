@@ -8,7 +8,6 @@ import json
 import pickle
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -79,14 +78,11 @@ def measured(
     """Return the results of a learner, and the learner. The query time is the minimum over several rounds."""
     forget_peak()
     before = resident_peak()
-    start = time.process_time()
-    learner = train()
-    trained = time.process_time() - start
+    learner, trained = timed(train)
     times = []
     while len(times) < 3 or sum(times) < _SECONDS_ASKED:
-        start = time.process_time()
-        answers = predict(learner)
-        times.append(time.process_time() - start)
+        answers, seconds = timed(predict, learner)
+        times.append(seconds)
     n = data.answers.size
     error = float(np.mean(answers != data.answers))
     peak = resident_peak() - before
@@ -532,7 +528,7 @@ def feature_weights(options: argparse.Namespace) -> None:
             X, queries = texts.fit_transform(data.texts[0]), texts.transform(data.texts[1])
             for learner, new in learners.items():
                 new().fit(X[:50], data.y[:50])  # compile
-                fitted, seconds = timed(partial(new().fit, X, data.y))
+                fitted, seconds = timed(new().fit, X, data.y)
                 rows.append((kind, learner, float(np.mean(fitted.predict(queries) != data.answers)), seconds))
         print(name, tabulate(rows, ("keys", "learner", "error", "learn, s"), floatfmt=".3f"), sep="\n", flush=True)
 
@@ -614,8 +610,8 @@ def methods(options: argparse.Namespace) -> None:
             answers, taken, learned = {}, {}, {}
             for learner, new in learners.items():
                 new().fit(rows[seen], y[seen]).predict(rows[asked][:2])  # compile
-                fitted, learned[learner] = timed(partial(new().fit, rows[seen], y[seen]))
-                answers[learner], taken[learner] = timed(partial(fitted.predict, rows[asked]))
+                fitted, learned[learner] = timed(new().fit, rows[seen], y[seen])
+                answers[learner], taken[learner] = timed(fitted.predict, rows[asked])
             same = np.mean(answers["neighbors"] == answers["sklearn"])
             errors = [np.mean(answers[learner] != y[asked]) for learner in learners if learner != "sklearn"]
             times = taken["neighbors"] / taken["sklearn"], learned["head"], learned["auto"]
@@ -708,7 +704,7 @@ def memory_tree(options: argparse.Namespace) -> None:
         warm.insert(X[:200])
         warm.query(queries[0])
         tree = ContextualMemoryTree(**settings)
-        ids, learned = timed(partial(tree.insert, X))
+        ids, learned = timed(tree.insert, X)
         found, asked = timed(lambda tree=tree, queries=queries: [tree.query(row).ids[0, 0] for row in queries])
         error = np.mean(labels[y[np.searchsorted(ids, found)]] != data.answers)
         table.append([name, "ours", learned, 1e6 * asked / len(queries), error])

@@ -1,6 +1,6 @@
 """Compare nearest neighbour searches for vectors, points and sequences."""
 
-from shared.commands import DATA, Commands, argument  # before libraries that read the number of threads
+from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
 # isort: split
 import argparse
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from string import ascii_lowercase
-from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,11 +72,10 @@ def faiss_engines(X: np.ndarray) -> Iterator[tuple[str, Search]]:
 def compare(data: LabelledSet, options: argparse.Namespace) -> None:
     """Print the comparison of searches."""
     X, asked = (np.ascontiguousarray(rows, np.float32) for rows in (data.X, data.queries))
-    began = process_time()
     index = LandmarkIndex("cosine", random_state=0)
-    index.insert(X)
+    _, built = timed(index.insert, X)
     print(f"{X.shape[0]} rows of {X.shape[1]} features, {asked.shape[0]} queries; {index.n_lists_} lists,", end=" ")
-    print(f"built in {process_time() - began:.1f} s", flush=True)
+    print(f"built in {built:.1f} s", flush=True)
     engines: dict[str, Search] = {f"LandmarkIndex, target {target}": ours(index, target) for target in TARGETS}
     if find_spec("faiss"):
         engines |= faiss_engines(X)
@@ -91,9 +89,8 @@ def compare(data: LabelledSet, options: argparse.Namespace) -> None:
     for _ in range(options.rounds):
         for name, search in engines.items():
             some = asked[:_TREE_QUERIES] if name.endswith("Tree") else asked
-            began = process_time()
-            found = search(some)
-            times[name].append(1e6 * (process_time() - began) / some.shape[0])
+            found, seconds = timed(search, some)
+            times[name].append(1e6 * seconds / some.shape[0])
             recalls[name] = (found[:, :, None] == exact[: some.shape[0], None]).any(axis=2).mean()
     medians = {name: float(np.median(values)) for name, values in times.items()}
     rows = [(name, recalls[name], medians[name]) for name in engines]
@@ -128,23 +125,18 @@ def compare_trees(n: int, n_queries: int) -> None:
     VPTree(random_state=0).insert(rng.random((50, 2)))  # compile
     for n_features in (2, 4, 8):
         X, asked = rng.random((n, n_features)), rng.random((n_queries, n_features))
-        began = process_time()
         ours = VPTree(random_state=0)
-        ours.insert(X)
-        built, began = process_time() - began, process_time()
-        theirs = BallTree(X)
-        times = [built, process_time() - began]
+        _, built = timed(ours.insert, X)
+        theirs, of_theirs = timed(BallTree, X)
+        times = [built, of_theirs]
         ours.query(asked[:2])
         theirs.reset_n_calls()
-        lengths, counts = [], []
+        counts = []
         for k in (1, WANTED):
-            began = process_time()
-            found = ours.query(asked, k)
-            times.append(1e6 * (process_time() - began) / n_queries)
-            began = process_time()
-            lengths.append(theirs.query(asked, k)[0])
-            times.append(1e6 * (process_time() - began) / n_queries)
-            np.testing.assert_allclose(found.distances, lengths[-1], rtol=1e-4, atol=1e-6)
+            found, of_ours = timed(ours.query, asked, k)
+            (lengths, _), of_theirs = timed(theirs.query, asked, k)
+            times += [1e6 * of_ours / n_queries, 1e6 * of_theirs / n_queries]
+            np.testing.assert_allclose(found.distances, lengths, rtol=1e-4, atol=1e-6)
             counts += [found.n_computed.mean(), theirs.get_n_calls() / n_queries]
             theirs.reset_n_calls()
         for i, name in enumerate(("VPTree", "BallTree")):
@@ -213,9 +205,8 @@ def leaves(options: argparse.Namespace) -> None:
         for alpha in options.alphas:
             of_seeds = []
             for seed in options.seeds:
-                tree, began = ContextualMemoryTree(alpha=alpha, random_state=seed), process_time()
-                tree.insert(data.X)
-                time = 1e6 * (process_time() - began) / data.X.shape[0]
+                tree = ContextualMemoryTree(alpha=alpha, random_state=seed)
+                time = 1e6 * timed(tree.insert, data.X)[1] / data.X.shape[0]
                 found = [np.mean(tree.query(queries, n_probes=n).ids[:, 0] == exact) for n in LEAVES]
                 of_seeds.append((*found, np.mean(tree.query(data.X[own]).ids[:, 0] == own), tree.depth, time))
             rows.append((name, alpha, *np.mean(of_seeds, axis=0)))
@@ -260,9 +251,8 @@ def our_searches(task: Task, n_examples: int, n_rounds: int, kinds: list[str]) -
     for name in kinds:
         distance = EditDistance(alphabet, n_rounds=n_rounds, random_state=0)
         if name != "plain":
-            began = process_time()
-            distance.fit(task.words, [task.examples[i] for i in some], task.of_examples[some])
-            print(f"{name} costs, from {some.size} misspellings: {process_time() - began:.0f} s", flush=True)
+            _, seconds = timed(distance.fit, task.words, [task.examples[i] for i in some], task.of_examples[some])
+            print(f"{name} costs, from {some.size} misspellings: {seconds:.0f} s", flush=True)
         yield f"{name}, all words compared", lambda asked, d=distance: (d.nearest(asked, task.words, FIRST)[0], None)
         tree = VPTree(distance, random_state=0)
         tree.insert(task.words)
@@ -414,9 +404,8 @@ def compare_kernels(task: Task) -> None:
                 pairwise(first[:2], second[:2])
                 times = []
                 for _ in range(3):
-                    began = process_time()
-                    distances = pairwise(first, second)
-                    times.append(process_time() - began)
+                    distances, seconds = timed(pairwise, first, second)
+                    times.append(seconds)
                 np.testing.assert_array_equal(distances, expected.setdefault((kind, len(first)), distances))
                 rates.append(len(first) * len(second) / np.median(times) / 1e6)
             rows.append((kind, name, *rates))
@@ -457,9 +446,7 @@ def misspellings(options: argparse.Namespace) -> None:
     rows = []
     for name, search in (*libraries(task), *our_searches(task, options.examples, options.rounds, options.kinds)):
         search(task.queries[:2])
-        began = process_time()
-        positions, n_computed = search(task.queries)
-        seconds = process_time() - began
+        (positions, n_computed), seconds = timed(search, task.queries)
         right = positions == task.answers[:, None]
         several = right.any(axis=1).mean() if right.shape[1] > 1 else None
         computed = None if n_computed is None else np.mean(n_computed)

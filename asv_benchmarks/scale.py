@@ -105,9 +105,7 @@ def grow(source: Source, n: int, options: argparse.Namespace) -> tuple[float, Co
     tree = ContextualMemoryTree(options.trees, sure_margin=options.sure_margin, n_threads=1, random_state=0)
     taken = 0.0
     for block in source.keys(0, n):
-        start = time.perf_counter()
-        tree.insert(block)
-        taken += time.perf_counter() - start
+        taken += timed(tree.insert, block, clock=time.perf_counter)[1]
     return 1e6 * taken / n, tree
 
 
@@ -126,25 +124,22 @@ def measure(source: Source, sizes: list[int], options: argparse.Namespace) -> li
 
     if not options.as_inserted:
         for n, tree in trees.items():
-            start = time.perf_counter()
-            tree.compact()
-            print(f"{n:,} compacted: {1e6 * (time.perf_counter() - start) / n:.2f} us per memory")
+            _, seconds = timed(tree.compact, clock=time.perf_counter)
+            print(f"{n:,} compacted: {1e6 * seconds / n:.2f} us per memory")
     queries = {n: source.queries(n, options.queries) for n in sizes}
     facts = {n: describe(trees[n]) for n in sizes}
     next_inserts: dict[int, list[float]] = {n: [] for n in sizes}
     asked: dict[int, list[float]] = {n: [] for n in sizes}
     for _ in range(options.query_repeats):
         for n, tree in trees.items():
-            start = time.perf_counter()
-            tree.query(queries[n])
-            asked[n].append(1e6 * (time.perf_counter() - start) / options.queries)
+            _, seconds = timed(tree.query, queries[n], clock=time.perf_counter)
+            asked[n].append(1e6 * seconds / options.queries)
     for repeat in range(options.query_repeats):
         for n, tree in trees.items():
             n_next = min(_MOST_NEXT, max(1, n // 20))
             block = source.others(repeat, n_next)
-            start = time.perf_counter()
-            tree.insert(block)
-            next_inserts[n].append(1e6 * (time.perf_counter() - start) / n_next)
+            _, seconds = timed(tree.insert, block, clock=time.perf_counter)
+            next_inserts[n].append(1e6 * seconds / n_next)
     for tree in trees.values():
         tree.check_invariants()
     medians = [[statistics.median(times[n]) for times in (inserts, next_inserts, asked)] for n in sizes]
@@ -321,10 +316,10 @@ def mapped(options: argparse.Namespace) -> None:
         sys.exit("the file could not be written")
     saved = np.load(options.path.with_suffix(".npz"))
     before = resident_megabytes()
-    tree, opening = timed(lambda: ContextualMemoryTree.load(options.path, mmap=True), time.perf_counter)
+    tree, opening = timed(ContextualMemoryTree.load, options.path, mmap=True, clock=time.perf_counter)
     opened = resident_megabytes()
-    hits, first = timed(lambda: tree.query(saved["keys"], k=5), time.perf_counter)
-    _, second = timed(lambda: tree.query(saved["keys"], k=5), time.perf_counter)
+    hits, first = timed(tree.query, saved["keys"], k=5, clock=time.perf_counter)
+    _, second = timed(tree.query, saved["keys"], k=5, clock=time.perf_counter)
     same = np.array_equal(hits.ids, saved["ids"]) and np.array_equal(hits.scores, saved["scores"])
     print(f"file {options.path.stat().st_size / 1e9:.2f} GB, opened in {opening:.2f} s")
     print(f"resident memory: {opened - before:+.0f} MB to open, {resident_megabytes() - opened:+.0f} MB to answer")

@@ -11,7 +11,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -142,9 +142,7 @@ def compare_single_changes(n: int, n_features: int) -> None:
         for change in changes:
             times = []
             for i in range(N_CHANGED):
-                begun = process_time()
-                change(i)
-                times.append(process_time() - begun)
+                times.append(timed(change, i)[1])
             rows[-1].append(1e6 * float(np.median(times[50:])))
 
     def fill(store: MemoryStore) -> tuple[Callable[[int], Any], ...]:
@@ -234,9 +232,7 @@ def asked_and_changed(
         together.wait()  # start all threads at the same time
         i = 0
         while do is not None and perf_counter() < end[0]:
-            begun = perf_counter()
-            do(int(order[i % order.size]))
-            own.append(perf_counter() - begun)
+            own.append(timed(do, int(order[i % order.size]), clock=perf_counter)[1])
             i += 1
 
     for do in (ask, change):

@@ -145,7 +145,7 @@ LEAVES_OF_EACH = (1, 2)
 
 def seconds_of(work: Callable[[], Any]) -> float:
     """Return the seconds of a call."""
-    return timed(work, time.perf_counter)[1]
+    return timed(work, clock=time.perf_counter)[1]
 
 
 def read_pairs(path: Path, keys: str, queries: str) -> tuple[list[str], list[str], np.ndarray]:
@@ -334,12 +334,10 @@ def rows_of_task(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
         row = [log.stop - log.start, right[:n, 0].mean(), first_right(taught.query(asked_keys[:n], 1).ids)]
         times = [searching]
         for name, model in models().items():
-            start = process_time()
             reranker = Reranker(model, vectorizer=plain, validate=name == "validated", random_state=0)
             reranker.fit(task.queries[log], task.stored, shown, right[log].astype(float))
-            learned = process_time()
-            found = reranker.rerank(queries, task.stored, asked, 1)
-            times.append(1e6 * (process_time() - learned) / n)
+            found, seconds = timed(reranker.rerank, queries, task.stored, asked, 1)
+            times.append(1e6 * seconds / n)
             row.append(first_right(found.ids))
         yield [*row, right[:n].any(axis=1).mean(), *(f"{time:.0f}" for time in times)]
 
@@ -544,7 +542,7 @@ def corrected(learner: Callable[[], Any], data: Taught, most: int) -> list[Any]:
     stick, seconds = [], []
     for i in wrong:
         text, label = [data.queries[i]], [data.answers[i]]
-        seconds.append(timed(lambda text=text, label=label: live.partial_fit(text, label))[1])
+        seconds.append(timed(live.partial_fit, text, label)[1])
         stick.append(live.predict(text)[0] == label[0])
     texts, labels = [data.queries[i] for i in wrong], data.answers[wrong]
     refit = learner().fit(data.texts + texts, np.concatenate([data.labels, labels]))
@@ -636,7 +634,7 @@ def facts(classifier: Any, data: Taught) -> list[float]:
         size = Path(file.name).stat().st_size
     error = calibration_error(classifier, data.queries, data.answers)
     pairs = list(zip(data.queries, data.answers, strict=True))[:N_WARMING]
-    learned = [timed(lambda pair=pair: classifier.partial_fit([pair[0]], [pair[1]]))[1] for pair in pairs]
+    learned = [timed(classifier.partial_fit, [pair[0]], [pair[1]])[1] for pair in pairs]
     return [error, auc, size / 1e6, 1e6 * np.mean(learned[1:]), 1e3 * max(learned[1:])]
 
 

@@ -40,6 +40,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 needs_jit = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="takes too long without compiled kernels")
 
+FORM_OF: dict[str, Callable[[Any], Any]] = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
+FORMS = pytest.mark.parametrize("form", FORM_OF.values(), ids=FORM_OF)
+
 # The first example of a test may compile kernels, which no deadline allows for.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)

@@ -76,8 +76,10 @@ class Commands:
         options.run(options)
 
 
-def timed(work: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> tuple[Any, float]:
-    """Return the result of a function, and the seconds that it takes: CPU time by default."""
+def timed(
+    work: Callable[..., Any], *arguments: Any, clock: Callable[[], float] = time.process_time, **named: Any
+) -> tuple[Any, float]:
+    """Return the result of a call, and the seconds that it takes: CPU time by default."""
     start = clock()
-    value = work()
+    value = work(*arguments, **named)
     return value, clock() - start

@@ -1,6 +1,6 @@
 """Compare learned keys of texts, and word vectors, with fastText."""
 
-from shared.commands import DATA, Commands, argument  # before libraries that read the number of threads
+from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
 # isort: split
 import argparse
@@ -83,12 +83,9 @@ def measured(texts: LabelledTexts, model: Any, warm: Any) -> Result:
     """Return the results of a model; a similar model first compiles all kernels."""
     few = np.concatenate([np.flatnonzero(texts.y == label)[:5] for label in np.unique(texts.y)[:20]])
     warm.fit([texts.texts[i] for i in few], texts.y[few]).predict(texts.queries[:2])
-    start = process_time()
-    model.fit(texts.texts, texts.y)
-    learned = process_time()
-    found = model.predict(texts.queries)
-    asked = process_time() - learned
-    return Result(float((found != texts.answers).mean()), learned - start, 1e6 * asked / len(texts.queries))
+    _, learned = timed(model.fit, texts.texts, texts.y)
+    found, asked = timed(model.predict, texts.queries)
+    return Result(float((found != texts.answers).mean()), learned, 1e6 * asked / len(texts.queries))
 
 
 def ask_fasttext(interpreter: str, task: dict[str, Any]) -> dict[str, Any]:

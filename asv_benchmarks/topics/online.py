@@ -1,6 +1,6 @@
 """Measure online learning from rewards and batches, forgetting, calibration, and single-row calls."""
 
-from shared.commands import DATA, Commands, argument  # before libraries that read the number of threads
+from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
 # isort: split
 import argparse
@@ -139,9 +139,8 @@ def online_rows(examples: LabelledSet) -> Iterator[list[Any]]:
     """Yield a row of the first table for each way of splitting the examples into batches."""
     n = examples.y.size
     learned([np.arange(200), np.arange(200, 300)], examples, True)  # compile
-    start = process_time()
-    fitted = CMTClassifier(random_state=0).fit(examples.X, examples.y)
-    yield ["fit", "", 1.0 - fitted.score(examples.queries, examples.answers), process_time() - start]
+    fitted, seconds = timed(CMTClassifier(random_state=0).fit, examples.X, examples.y)
+    yield ["fit", "", 1.0 - fitted.score(examples.queries, examples.answers), seconds]
     for size in BATCHES:
         for store in (True, False):
             batches = np.array_split(np.arange(n), -(-n // size))
@@ -241,9 +240,7 @@ def reward_row(name: str, examples: LabelledSet, n_trees: int, n_passes: int) ->
     ids, reward = tree.insert(examples.X), LabelEquality(examples.y, examples.y)
     exact, errors, seconds = error(tree, examples, MANY_LEAVES), [error(tree, examples)], []
     for _ in range(n_passes):
-        start = process_time()
-        tree.learn(examples.X, reward, own_ids=ids)
-        seconds.append(process_time() - start)
+        seconds.append(timed(tree.learn, examples.X, reward, own_ids=ids)[1])
         errors.append(error(tree, examples))
     return [name, n_trees, exact, *errors, f"{1.0 - errors[-1] / errors[0]:.3f}", f"{np.median(seconds):.1f}"]
 
@@ -376,14 +373,10 @@ def calibration(options: argparse.Namespace) -> None:
     lines = []
     for name, make in sets.items():
         labelled = make()
-        start = process_time()
-        classifier = CMTClassifier(random_state=0).fit(labelled.X, labelled.y)
-        fitted = process_time() - start
+        classifier, fitted = timed(CMTClassifier(random_state=0).fit, labelled.X, labelled.y)
         classifier._model.calibration[0] = 4.0
         error, by_default = errors_of(classifier, labelled)
-        start = process_time()
-        classifier.calibrate()
-        took = process_time() - start
+        _, took = timed(classifier.calibrate)
         learned = errors_of(classifier, labelled)[1]
         best = errors_of(classifier.calibrate(labelled.queries, labelled.answers), labelled)[1]
         lines.append([name, error, by_default, learned, best, fitted, took])

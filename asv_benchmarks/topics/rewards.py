@@ -1,10 +1,9 @@
 """Compare memories that learn from rewards which memory to return."""
 
-from shared.commands import Commands, argument  # before libraries that read the number of threads
+from shared.commands import Commands, argument, timed  # before libraries that read the number of threads
 
 # isort: split
 import argparse
-import time
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +44,12 @@ def run(task: Task, learner: Any, k: int, noise: float, seed: int, n_queries: in
     for first in range(0, n, BATCH):
         rows = slice(first, min(first + BATCH, n))
         Q, wanted = task.stream.rows[rows], task.stream.wanted[rows]
-        began = time.process_time()
-        ids = learner.query(Q, k)
-        spent += time.process_time() - began
+        ids, asking = timed(learner.query, Q, k)
         expected = task.expected(wanted, ids, is_late=first >= n // 2)
         earned[rows] = expected[:, 0]
         rewards = (rng.random(expected.shape) < expected) != (rng.random(expected.shape) < noise)
-        began = time.process_time()
-        learner.learn(Q, ids, rewards.astype(float))
-        spent += time.process_time() - began
+        _, learning = timed(learner.learn, Q, ids, rewards.astype(float))
+        spent += asking + learning
 
     def test(asked: Asked) -> np.ndarray:
         ids = np.vstack([learner.query(asked.rows[i : i + 256], 5) for i in range(0, asked.wanted.size, 256)])

@@ -71,9 +71,7 @@ def microseconds(store: Any, Q: np.ndarray, batch: int, repeats: int) -> float:
     seconds = []
     for number in range(max(repeats, 100 // batch)):
         first = number * batch % max(1, Q.shape[0] - batch + 1)
-        started = time.perf_counter()
-        store.query(Q[first : first + batch], 10)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(timed(store.query, Q[first : first + batch], 10, clock=time.perf_counter)[1])
     return 1e6 * statistics.median(seconds) / batch
 
 
@@ -175,13 +173,10 @@ def without_exchange(sharded: ShardedClassifier, data: LabelledSet) -> float:
 def measure_classifier(classifier: Any, data: LabelledSet) -> list[Any]:
     """Return the errors, the seconds to fit and the microseconds per query."""
     online = error_online(classifier, data)
-    started = time.perf_counter()
-    classifier.fit(data.X, data.y)
-    fitted = time.perf_counter() - started
+    _, fitted = timed(classifier.fit, data.X, data.y, clock=time.perf_counter)
     classifier.predict(data.queries)
-    started = time.perf_counter()
-    error = error_of(classifier, data)
-    return [error, online, fitted, 1e6 * (time.perf_counter() - started) / data.answers.size]
+    error, asked = timed(error_of, classifier, data, clock=time.perf_counter)
+    return [error, online, fitted, 1e6 * asked / data.answers.size]
 
 
 @commands.add(

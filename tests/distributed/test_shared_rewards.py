@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
+from conftest import FORM_OF
 
 from cmt_numba import MemoryStore
 from cmt_numba.distributed._results import mean_summary, merge_explained, merge_results
 from cmt_numba.distributed._store_access import learn_from_all, query, rewarded, statistics_of
 from cmt_numba.store._words import hash_words
 
-FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 N, WIDTH = 60, 16
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_two_shards_learn_like_one_store(form: str, tmp_path: Path):
-    rng, to = np.random.default_rng(0), FORMS[form]
+    rng, to = np.random.default_rng(0), FORM_OF[form]
     keys = rng.normal(size=(N, WIDTH)).astype(np.float32)
     one = MemoryStore(random_state=0)
     one.add(np.arange(N), to(keys))
@@ -69,9 +68,9 @@ def test_two_shards_learn_like_one_store(form: str, tmp_path: Path):
             again.check_invariants()
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_only_stored_memories_of_a_kind_are_rewarded(form: str):
-    X = FORMS[form](np.eye(4, dtype=np.float32))
+    X = FORM_OF[form](np.eye(4, dtype=np.float32))
     bounded, unbounded = MemoryStore(max_items=3, random_state=0), MemoryStore(random_state=0)
     for store in (bounded, unbounded):
         store.add(["a"], X[:1], texts="red")

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from conftest import FORMS
 from internals import state_of, trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads.candidates import Listing, SearchEffort, list_hard_negatives, list_labels, scored_candidates
 from cmt_numba._heads.search import all_of, candidates_of
 from cmt_numba._validation import check_rows
-
-FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 
 
 def rows_of(form: Any, rng: np.random.Generator) -> Any:

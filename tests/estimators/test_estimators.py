@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import needs_jit, text_like
+from conftest import FORMS, needs_jit, text_like
 from internals import trained_head
 from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
@@ -16,8 +16,6 @@ from sklearn.svm import LinearSVC
 import cmt_numba
 from cmt_numba import CMTClassifier, InvariantError
 from cmt_numba._heads.label_scorers import HEAD_LOSSES
-
-FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2, "random_state": 0}
 """Options for tests that also run without compiled kernels."""

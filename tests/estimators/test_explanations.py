@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
-from conftest import needs_jit
+from conftest import FORMS, needs_jit
 from numpy.typing import NDArray
 
 from cmt_numba import CMTClassifier
 from cmt_numba.estimators import held_out
 from cmt_numba.estimators._calibration import logits_per_margin
 
-FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW: dict[str, Any] = {"n_trees": 2, "random_state": 0}
 
 

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
-from conftest import needs_jit
+from conftest import FORMS, needs_jit
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
 from cmt_numba import CMTClassifier
 
-FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW: dict[str, Any] = {"n_trees": 2, "random_state": 0}
 
 

@@ -65,23 +65,6 @@ def test_the_best_labels_are_found(k: int, spread: float, n_features: int, rng: 
         assert n_met.mean() < 0.7 * shared.sum(axis=1).mean()
 
 
-def test_a_label_is_bounded_by_its_share_of_the_heaviest_weights(rng: np.random.Generator):
-    scorers = zipf_rows(rng, 600)
-    features, weights = scorers.indices.astype(np.int32), scorers.data.astype(np.float32)
-    digest = Digest(scorers.indptr.astype(np.int64), features, weights, np.empty((0, 0), np.uint16))
-    postings = list_by_feature(digest, np.arange(weights.size), 60)
-    biases = rng.normal(size=600).astype(np.float32)
-    bounds = label_bounds(postings, biases)
-    assert bounds.highest == biases.max()
-    lengths = np.diff(postings.offsets)
-    feature = np.repeat(np.arange(60), lengths)
-    expected = np.zeros(600)
-    for f, label, weight in zip(feature, postings.labels, postings.weights, strict=True):
-        if lengths[f] > 600 / 64:
-            expected[label] = max(expected[label], weight / postings.weights[postings.offsets[f]])
-    np.testing.assert_allclose(bounds.shares, expected, rtol=1e-6)
-
-
 def test_light_labels_in_long_lists_are_not_scored():
     weights = np.zeros((2000, 2), np.float32)
     weights[:, 1] = 0.1

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
-from conftest import needs_jit
+from conftest import FORMS, needs_jit
 from internals import trained_head
 
 from cmt_numba import CMTClassifier
@@ -14,7 +13,6 @@ from cmt_numba.estimators._classification_model import ClassificationModel
 from cmt_numba.estimators._label_index import means_of
 from cmt_numba.estimators._replay import is_due, replayed
 
-FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW = {"n_trees": 2, "random_state": 0}
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
+from conftest import FORM_OF
 
 from cmt_numba import CMTRetriever
 
-FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 N_TOPICS, N_OLD, WIDTH = 12, 8, 24
 
 
@@ -18,7 +17,7 @@ class Stream:
     """Topics of memories that are worth different rewards, and queries for a topic."""
 
     def __init__(self, form: str) -> None:
-        self.rng, self.to = np.random.default_rng(0), FORMS[form]
+        self.rng, self.to = np.random.default_rng(0), FORM_OF[form]
         self.centers = self.rng.normal(size=(N_TOPICS, WIDTH))
         self.topics = np.repeat(np.arange(N_OLD), 6)
         self.worth = self.rng.choice([0.1, 0.3, 0.5, 0.9], self.topics.size)
@@ -43,7 +42,7 @@ class Stream:
             retriever.feedback(Q, ids, self.rng.random(ids.shape) < self.reward(ids, topics))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_rewards_raise_rewards_and_new_memories_are_found(form: str):
     stream = Stream(form)
     retriever = stream.retriever()
@@ -67,7 +66,7 @@ def test_rewards_raise_rewards_and_new_memories_are_found(form: str):
     assert all(sum(result.parts.values()) == pytest.approx(result.score, abs=1e-4) for result in explained)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_copies_continue_learning_and_removals_forget(form: str, tmp_path: Path):
     stream = Stream(form)
     retriever = stream.retriever()

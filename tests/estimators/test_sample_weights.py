@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
+from conftest import FORMS
 from internals import trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 from cmt_numba._heads.multiclass_svm import margin_wanted
 
-FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW: dict[str, Any] = {"n_trees": 1, "n_head_passes": 20, "n_router_passes": 0, "random_state": 0}
 
 

@@ -47,11 +47,3 @@ def test_shortlists_are_restored_in_any_order(rng: np.random.Generator):
         np.testing.assert_array_equal(found.labels[first : found.ends[i]], row + np.arange(1 + n_each[row]))
         np.testing.assert_array_equal(found.scores[first : found.ends[i]], scores[i, : 1 + n_each[row]])
         first = found.ends[i]
-
-
-def test_rows_without_candidates_have_only_their_right_label():
-    shortlists = new_shortlists(np.array([7, 8]))
-    shorten(found_for(np.array([1]), [np.empty(0, np.int64)], [np.empty(0)]), shortlists)
-    found = shortlisted(shortlists, np.array([1, 0]))
-    np.testing.assert_array_equal(found.labels, [8, 7])
-    np.testing.assert_array_equal(found.ends, [1, 2])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import needs_jit, text_like
+from conftest import FORMS, needs_jit, text_like
 from failures import failing
 from internals import state_of, trained_head
 
@@ -14,7 +14,6 @@ from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest.rows import row_of
 from cmt_numba._forest.state import NODES_END, NONE, RIGHT, ROOT, State
 from cmt_numba._heads import LabelAnswers, Questions, SearchEffort, all_of, score_labels
-from cmt_numba._heads.examples import ExampleParameters, append_examples, new_examples, with_room_for_examples
 from cmt_numba._heads.inference_weights import Digest
 from cmt_numba._heads.inverted_index import Postings, list_by_feature, meet_labels
 from cmt_numba._heads.label_scorers import (
@@ -33,7 +32,6 @@ from cmt_numba._heads.shortlists import new_shortlists
 from cmt_numba._jit import empty, inner, kernel, release
 from cmt_numba._validation import check_rows
 
-FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 ALL_LABELS = SearchEffort(n_leaves=1, n_labels=10**6, n_listed=10**6, n_met=10**6)
 
 
@@ -319,16 +317,6 @@ def test_every_loss_learns(form: Any, loss: str, rng: np.random.Generator):
     assert (np.sort(found, axis=1) == np.arange(5)).all()
 
 
-def test_a_budget_bounds_the_labels_scored(rng: np.random.Generator):
-    rows, labels = examples_of(rng)
-    head, state, questions = trained(np.asarray, "mira", rows, labels, n_passes=1)
-    found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
-    answers = LabelAnswers(found, scores, touched, touched.copy())
-    score_labels(state.trees, state.models, head.scorers, questions, SearchEffort(1, 3, 3, 3), answers)
-    assert (touched == 3).all()
-    assert (found[:, 3:] == -1).all()
-
-
 # The head's index and digest
 
 
@@ -404,27 +392,6 @@ def test_a_digest_says_what_the_head_says(rng: np.random.Generator):
             answers.append(np.take_along_axis(scores, found.argsort(axis=1), axis=1))
         np.testing.assert_allclose(answers[1], answers[0], atol=exactness)
         np.testing.assert_array_equal(answers[2], answers[0])
-
-
-# Examples
-
-
-@FORMS
-def test_examples_are_listed_by_label(form: Any, rng: np.random.Generator):
-    examples = new_examples(ExampleParameters(4, form is scipy.sparse.csr_array))
-    given: list[int] = []
-    for n in (3, 1, 20):
-        labels = rng.integers(0, 6, n)
-        rows = check_rows(form(rng.normal(size=(n, 4))))
-        examples = with_room_for_examples(examples, rows, 6)
-        append_examples(examples.lists, rows, labels)
-        given.extend(labels)
-    for label in range(6):
-        listed, slot = [], int(examples.first_of[label])
-        while slot != NONE:
-            listed.append(slot)
-            slot = int(examples.next_of[slot])
-        assert sorted(listed) == [slot for slot, other in enumerate(given) if other == label]
 
 
 @needs_jit

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
-from conftest import needs_jit
+from conftest import FORMS, needs_jit
 
 from cmt_numba import CMTClassifier, CMTRetriever
 from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_replayed, some_examples
@@ -14,7 +13,6 @@ from cmt_numba.estimators._classification_model import ClassificationModel
 from cmt_numba.estimators._replay import replayed
 
 N, N_CLASSES = 60_000, 20
-FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 
 
 def rows(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+from conftest import FORM_OF
 
 from cmt_numba import ContextualMemoryTree, DurableTree
 from cmt_numba._engine import draw_seed
 
 OPTIONS: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 5, "n_threads": 1}
 
-FORMS: dict[str, Callable[[np.ndarray], Any]] = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 
 _FEATURES = 12
 _numbers = itertools.count()
@@ -56,7 +55,7 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
     """
     random = np.random.default_rng([number, 5])
     rows = random.normal(size=(random.integers(1, 20), _FEATURES)) * (random.random(_FEATURES) < 0.5)
-    X, ids = FORMS[form](rows.astype(np.float32)), np.sort(tree.ids)
+    X, ids = FORM_OF[form](rows.astype(np.float32)), np.sort(tree.ids)
     draw, noted = random.random(), int(tree._forest.eviction.minds_queries)
     if len(tree) < 20 or draw < 0.3 + 0.2 * (len(tree) < 300):
         tree.insert(X)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from conftest import FORM_OF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import BAD_CALLS, X2, filled, true_scores, vectors
@@ -21,8 +22,6 @@ from cmt_numba.journal import JournalError
 from cmt_numba.store import METRICS
 from cmt_numba.store._results import Unread
 from cmt_numba.store._state import StoreState
-
-FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 
 
 def check(store: MemoryStore) -> None:
@@ -37,12 +36,12 @@ def store() -> MemoryStore:
 # Searches
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 @pytest.mark.parametrize("metric", METRICS)
 def test_scores_and_order_are_those_of_the_metric(metric: str, form: str):
     X, Q = vectors(90), vectors(20, 1)
     X[40:] *= 20
-    store, as_form = MemoryStore(metric=metric, random_state=0), FORMS[form]
+    store, as_form = MemoryStore(metric=metric, random_state=0), FORM_OF[form]
     store.add(np.arange(40), as_form(X[:40]))
     store.add(np.arange(40, 90), as_form(X[40:]))
     for rows in (as_form(Q), Q, Q.astype(float).tolist()):

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
+from conftest import FORM_OF
 
 from cmt_numba import MemoryStore
 from cmt_numba.report import write_report
 from cmt_numba.store import METRICS
 
-FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 N, D = 40, 10
 
 
@@ -23,7 +22,7 @@ def rows(n: int, seed: int = 0) -> np.ndarray:
 
 def taught(form: str = "dense", metric: str = "cosine", path: Path | None = None, **options: Any) -> MemoryStore:
     """Return a store that was rewarded for its third result."""
-    to = FORMS[form]
+    to = FORM_OF[form]
     store = MemoryStore(path, metric, random_state=0, **options)
     store.add(np.arange(N), to(rows(N)), [{"even": i % 2 == 0} for i in range(N)])
     for seed in range(4):
@@ -39,16 +38,16 @@ def answers(store: MemoryStore, Q: Any, **options: Any) -> tuple[list[Any], np.n
 
 
 def assert_same(one: MemoryStore, other: MemoryStore, form: str = "dense") -> None:
-    Q = FORMS[form](rows(20, 5))
+    Q = FORM_OF[form](rows(20, 5))
     (keys, scores), (expected, expected_scores) = answers(one, Q), answers(other, Q)
     assert keys == expected
     np.testing.assert_array_equal(scores, expected_scores)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_rewarded_memories_come_first_and_scores_descend(form: str, metric: str):
-    to, store = FORMS[form], MemoryStore(metric=metric, random_state=0)
+    to, store = FORM_OF[form], MemoryStore(metric=metric, random_state=0)
     X = rows(N)
     store.add(np.arange(N), to(X), [{"even": i % 2 == 0} for i in range(N)])
     Q = to(rows(12, 5))
@@ -71,15 +70,15 @@ def test_rewarded_memories_come_first_and_scores_descend(form: str, metric: str)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_the_key_of_a_memory_always_finds_it(form: str, metric: str):
-    store, Q = taught(form, metric), FORMS[form](rows(N))
+    store, Q = taught(form, metric), FORM_OF[form](rows(N))
     for _ in range(3):
         store.feedback(Q, np.arange(N), np.zeros(N))
         keys = store.query(Q, 3).keys
         store.feedback(Q, keys, np.broadcast_to([0.0, 1.0, 1.0], keys.shape))
     assert store.query(Q, 1).keys[:, 0].tolist() == list(range(N))
-    late = FORMS[form](rows(5, 9))
+    late = FORM_OF[form](rows(5, 9))
     store.add(np.arange(N, N + 5), late)
     assert store.query(late, 1).keys[:, 0].tolist() == list(range(N, N + 5))
 
@@ -108,9 +107,9 @@ def test_a_common_outcome_is_divided_among_the_memories_shown():
     assert_same(one, several)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_what_was_learned_of_a_memory_is_forgotten_with_it(form: str):
-    store, to = taught(form), FORMS[form]
+    store, to = taught(form), FORM_OF[form]
     known = store._contents.state.feedback.model.ids  # type: ignore[union-attr]
     rewarded = known.tolist()
     store.delete(rewarded[:2])
@@ -137,7 +136,7 @@ def test_a_failed_upsert_forgets_nothing(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_files_pickles_and_folders_keep_what_was_learned(form: str, metric: str, tmp_path: Path):
     store = taught(form, metric)
     store.save(tmp_path / "store.cmt")
@@ -148,10 +147,10 @@ def test_files_pickles_and_folders_keep_what_was_learned(form: str, metric: str,
             assert_same(durable, store, form)
         with MemoryStore(tmp_path / f"{number}") as again:
             assert_same(again, store, form)
-            again.feedback(FORMS[form](rows(40)), np.arange(40), np.ones(40))
+            again.feedback(FORM_OF[form](rows(40)), np.arange(40), np.ones(40))
         with MemoryStore(tmp_path / f"{number}", read_only=True) as again:
             expected = taught(form, metric)
-            expected.feedback(FORMS[form](rows(40)), np.arange(40), np.ones(40))
+            expected.feedback(FORM_OF[form](rows(40)), np.arange(40), np.ones(40))
             assert_same(again, expected, form)
 
 
@@ -185,9 +184,9 @@ def test_queries_with_texts_are_learned_too():
     assert plain._contents.state.feedback is None
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_what_was_learned_is_shown(form: str, tmp_path: Path):
-    store, plain, query = taught(form), MemoryStore(), FORMS[form](rows(1, 5))
+    store, plain, query = taught(form), MemoryStore(), FORM_OF[form](rows(1, 5))
     plain.add([0, 1], rows(2))
     assert plain.learned() is None
     assert plain.explain(rows(1), 1)[0].parts == {"similarity": pytest.approx(1.0)}
@@ -199,7 +198,7 @@ def test_what_was_learned_is_shown(form: str, tmp_path: Path):
         assert sum(result.parts.values()) == pytest.approx(result.score, abs=1e-4)
     assert any("moved key" in result.parts for result in explained)
     with pytest.raises(ValueError, match="a single query"):
-        store.explain(FORMS[form](rows(2)), 1)
+        store.explain(FORM_OF[form](rows(2)), 1)
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
     write_report(tmp_path / "page.html", learned, explained=explained)
@@ -207,9 +206,9 @@ def test_what_was_learned_is_shown(form: str, tmp_path: Path):
     assert all(text in page for text in ("moved key", f"{learned.gain:+.3f}", f"{explained[0].score:.3f}"))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_moved_keys_find_memories_that_are_not_similar(form: str):
-    rng, to, store = np.random.default_rng(3), FORMS[form], MemoryStore(random_state=0)
+    rng, to, store = np.random.default_rng(3), FORM_OF[form], MemoryStore(random_state=0)
     X = rows(400)
     store.add(np.arange(400), to(X), [{"even": i % 2 == 0} for i in range(400)])
     wanted = np.argsort(X @ rows(1, 5)[0], kind="stable")[[150, 151]]  # far from the query
@@ -223,9 +222,9 @@ def test_moved_keys_find_memories_that_are_not_similar(form: str):
     assert (kept % 2 == wanted[0] % 2).all()
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORM_OF)
 def test_a_filter_without_memories_finds_none(form: str):
     store = taught(form)
     for n in (1, 2):
-        found = store.query(FORMS[form](rows(n)), 3, where=lambda payload: False)
+        found = store.query(FORM_OF[form](rows(n)), 3, where=lambda payload: False)
         assert found.keys.tolist() == [[None] * 3] * n

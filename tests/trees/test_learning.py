@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import needs_jit
+from conftest import FORMS, needs_jit
 from internals import state_of
 from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
@@ -15,7 +15,6 @@ from cmt_numba._forest import partition
 from cmt_numba._forest.hits import joined, no_hits, rewarded_memories, rewarded_pairs, without_own
 from cmt_numba.rewards import LabelEquality, LabelF1, ValueCosine
 
-FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 NONE = -1
 
 
