@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from journals import crashed
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
 from cmt_numba.estimators._durable import OPERATIONS, folder_of
@@ -117,14 +116,6 @@ def test_changes_that_cannot_be_replayed_are_refused(tmp_path: Path, bad: dict[s
     with CMTClassifier.open(tmp_path / "folder") as again:
         np.testing.assert_array_equal(again.decision_function(X), before)
         again.partial_fit(X, Y)
-
-
-def test_a_killed_process_loses_nothing_acknowledged(tmp_path: Path):
-    with CMTClassifier.open(tmp_path / "folder", sync_every=100, random_state=1, **FEW) as classifier:
-        for label in "abcd":
-            classifier.partial_fit(X[:1], [label])
-        with CMTClassifier.open(crashed(tmp_path / "folder")) as again:
-            assert again.classes_.tolist() == list("abcd")
 
 
 def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Generator):

@@ -170,23 +170,6 @@ def test_equal_trees_have_equal_files(tmp_path: Path):
     assert saved(tree, tmp_path / "tree") == file
 
 
-def test_classes_of_many_types_come_back(tmp_path: Path):
-    rows = dense_rows(24, 5)
-    y = np.arange(24) % 6
-    kinds: list[np.ndarray] = [
-        np.array([-3, 0, 1, 4, 5, 9], np.int16)[y],
-        np.array(["a", "bb", "", "\N{SNOWMAN}", "\U0001f600", "z z"])[y],
-        np.array(["a", "bb", "", "\N{SNOWMAN}", "\U0001f600", "z z"], object)[y],
-        np.array([False, True])[y % 2],
-    ]
-    for classes in kinds:
-        classifier = CMTClassifier(random_state=0).fit(rows, classes)
-        again = _loaded(classifier, tmp_path / "classifier")
-        assert again.classes_.dtype == classifier.classes_.dtype
-        assert again.classes_.tolist() == classifier.classes_.tolist()
-        assert again.predict(rows).tolist() == classifier.predict(rows).tolist()
-
-
 def test_names_of_features_come_back(tmp_path: Path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(dense_rows(24, 5), columns=list("abcde"))
@@ -194,17 +177,6 @@ def test_names_of_features_come_back(tmp_path: Path):
     again = _loaded(classifier, tmp_path / "classifier")
     assert again.feature_names_in_.tolist() == list("abcde")
     np.testing.assert_array_equal(again.predict(frame), classifier.predict(frame))
-
-
-def test_many_labels_of_which_few_are_common(tmp_path: Path):
-    X, Y = sparse_rows(400, 300), several_labels(400, 1500)
-    classifier = CMTMultilabelClassifier(random_state=0, n_head_passes=1).fit(X, Y)
-    assert 0 < trained_head(classifier).common.labels.size < classifier.forest_.n_memories
-    again = _loaded(classifier, tmp_path / "classifier")
-    for one in (classifier, again):
-        one.partial_fit(X[:50], Y[:50])
-    for mine, its in zip(classifier.top_labels(X), again.top_labels(X), strict=True):
-        np.testing.assert_array_equal(mine, its)
 
 
 def test_parameters_and_estimators_that_have_learned_nothing(tmp_path: Path):

@@ -108,19 +108,6 @@ def test_a_crash_between_a_change_and_its_commit_loses_both(store: MemoryStore, 
         assert contents(late) == contents(store)
 
 
-def test_changes_may_be_synced_later(folder: Path):
-    with MemoryStore(folder, random_state=0, sync_every=100) as store:
-        store.add(["a", "b"], vectors(2))
-        with MemoryStore(crashed(folder)) as again:
-            assert len(again) == 2  # killing the process loses nothing
-        assert store.query(vectors(1), 1).keys[0, 0] == "a"
-        with pytest.raises(KeyError):
-            store.delete(["a", "c"])
-        store.sync()
-        with MemoryStore(crashed(folder)) as again:
-            assert contents(again) == contents(store)
-
-
 @pytest.mark.parametrize("bad", [{"sync_every": 0}, {"snapshot_bytes": -1}, {"snapshot_seconds": float("nan")}])
 def test_options_of_folders_are_checked_without_a_folder(bad: dict[str, Any]):
     with pytest.raises(ValueError, match=next(iter(bad))):

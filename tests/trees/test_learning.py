@@ -39,14 +39,6 @@ def test_texts_are_compared_whole():
     np.testing.assert_array_equal(reward(np.array([0, 1]), np.array([[0, 1], [0, 1]])), [[0, 1], [1, 0]])
 
 
-def test_rewards_must_be_a_function(rng: np.random.Generator):
-    tree = ContextualMemoryTree(random_state=0)
-    keys = rng.normal(size=(10, 4))
-    tree.insert(keys)
-    with pytest.raises(TypeError, match="reward must be a function"):
-        tree.learn(keys, np.ones((10, 1)))
-
-
 @FORMS
 def test_label_f1(form: Any, rng: np.random.Generator):
     of_memories, of_rows = rng.random((6, 8)) < 0.4, rng.random((4, 8)) < 0.4
@@ -177,6 +169,8 @@ def test_wrong_arguments_of_learn_are_refused(rng: np.random.Generator):
         tree.learn(X, lambda rows, ids: np.full(ids.shape, 2.0))
     with pytest.raises(ValueError, match="rewards must have shape"):
         tree.learn(X, lambda rows, ids: np.zeros((1, 1, 1)))
+    with pytest.raises(TypeError, match="reward must be a function"):
+        tree.learn(X, np.ones((10, 1)))
 
 
 # Tuning

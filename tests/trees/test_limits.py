@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
-from mutations import parsed, sealed
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba._validation import check_wanted
@@ -105,16 +104,6 @@ def test_numbers_of_estimators(what: str):
     for method in methods:
         with pytest.raises(ValueError, match=f"(k|n_neighbors) must be between 1 and {MOST}, got {ABSURD}"):
             getattr(estimator, method)(ROWS, ABSURD)
-
-
-def test_forged_options(tree: ContextualMemoryTree, tmp_path: Path):
-    path = tmp_path / "tree.cmt"
-    tree.save(path)
-    header, body = parsed(path.read_bytes())
-    header["fields"]["options"]["n_reroutes"] = ABSURD
-    path.write_bytes(sealed(header, body))
-    with pytest.raises(FileFormatError, match="n_reroutes must be between 0 and 10000"):
-        ContextualMemoryTree.load(path)
 
 
 def test_file_of_empty_space(tree: ContextualMemoryTree, tmp_path: Path):
