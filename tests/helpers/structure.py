@@ -62,10 +62,29 @@ def without_types(tree: ast.AST) -> Iterator[ast.AST]:
             yield from without_types(child)
 
 
+def names_from_rooms(path: Path) -> Iterator[tuple[str, ...]]:
+    """Yield what a module imports from the package, and the attributes that it uses of rooms imported as a whole."""
+    rooms = {}
+    for node in ast.walk(parsed(path)):
+        targets = [target for _, target in imports_of(path, iter([node]))]
+        yield from targets
+        if isinstance(node, ast.ImportFrom):
+            for alias, target in zip(node.names, targets, strict=False):
+                if len(target) == 1 and (PACKAGE / target[0]).is_dir():
+                    rooms[alias.asname or alias.name] = target[0]
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in rooms:
+            room = rooms[node.value.id]
+            door = PACKAGE / room / "__init__.py"
+            offered = {target[-1] for _, target in imports_of(door, iter(parsed(door).body))}
+            is_hidden = (PACKAGE / room / f"{node.attr}.py").exists() and node.attr not in offered
+            yield (room, node.attr, "") if is_hidden else (room, node.attr)
+
+
 def imports_past_doors() -> Iterator[tuple[str, str]]:
     """Yield imports of another room's modules and private names. Only packages without underscores are public."""
     for path in MODULES:
-        for _, (room, *inner) in imports_of(path, ast.walk(parsed(path))):
+        for room, *inner in names_from_rooms(path):
             *modules, name = inner or [""]
             hidden = modules and (room.startswith("_") or any(module.startswith("_") for module in modules))
             if room != room_of(path) and (hidden or (name.startswith("_") and not name.endswith("__"))):
