@@ -10,6 +10,6 @@ from .forest import Forest
 from .insert import insert_rows, roll_back
 from .learn import teach_rows, update_rows, warn_if_in_vain
 from .options import OPTIONS
-from .query import draw_seed, enter_returned, note_returned, query_forest, search
+from .query import draw_seed, enter_returned, note_returned, query_forest
 from .reorganise import compact_memories, rebuild_trees, remove_ids, renumber, replace_rows, reroute_memories
 from .supervise import Supervision, learn_in_passes

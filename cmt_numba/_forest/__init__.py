@@ -24,7 +24,7 @@ from .compaction import compacted
 from .eviction import EVICTIONS, Eviction, new_eviction
 from .exploration import add_explored, explore_rows
 from .filtering import UNRESTRICTED, Restriction, are_few, restriction_to, score_slots
-from .frontier import Frontier, begin_search, frontier_at, new_frontiers, patience_of, push, reach_next, take_cheapest
+from .frontier import Frontier, begin_search, frontier_at, new_frontiers, patience_of, reach_next
 from .hash_table import enter_place, find_place, hash_feature, hash_number
 from .hits import (
     NO_ROOM,
@@ -68,7 +68,6 @@ from .invariants import (
     check_model_frame,
     check_models,
     check_number_table,
-    levels,
     require,
 )
 from .key_store import append_keys, enter_slot, erase_id, find_slot, find_slots, key_of, store_keys, stored_rows

@@ -89,7 +89,7 @@ from .ridge import (
     learn_rewards,
     new_expectation,
 )
-from .search import FoundLabels, Questions, SearchEffort, all_of
+from .search import Questions, SearchEffort, all_of
 from .shortlists import new_shortlists, shortlist_rows
 from .solved_labels import Training, learn_afresh, learn_memberships
 from .stored_duals import N_STORED, StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals

@@ -5,11 +5,11 @@ Other packages import helpers for label checks and estimator files from here.
 
 from ._base import trees_of
 from ._calibration import held_out
-from ._classifier import ClassifiedExamples, CMTClassifier, classified_examples, fixed_scales_of
+from ._classifier import CMTClassifier, classified_examples, fixed_scales_of
 from ._explanations import Explanation
 from ._feature_scales import scales_of_table
 from ._fields import LEARNED, TREE
-from ._files import estimator_contents, estimator_field, estimator_of
+from ._files import estimator_field, estimator_of
 from ._label_index import means_of
 from ._labels import check_classes, check_targets, check_unmixed, in_one_type
 from ._multilabel import CMTMultilabelClassifier

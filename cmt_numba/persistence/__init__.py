@@ -32,10 +32,8 @@ versions of the library load the files of version 0.3.
 
 from ._columns import (
     Arrays,
-    as_part,
     column,
     document,
-    of_part,
     read_array,
     read_column,
     read_document,
@@ -59,7 +57,6 @@ from ._fields import (
     ArrayField,
     ContentsField,
     DocumentField,
-    Field,
     FieldTable,
     FlagField,
     GeneratorField,
@@ -80,19 +77,8 @@ from ._fields import (
     WithFields,
     as_mapping,
     generator_digest,
-    generator_fields,
-    read_generator,
 )
 from ._objects import Saved, object_of, read_object, refusing, write_object
-from ._states import (
-    VALUES,
-    check_at_rest,
-    check_state,
-    state_of,
-    tree_contents,
-    trim_examples,
-    trim_expectation,
-    trim_head,
-)
+from ._states import VALUES, check_state, state_of, tree_contents, trim_examples, trim_expectation, trim_head
 
 __all__ = ["FileFormatError"]

@@ -45,7 +45,6 @@ from ._checks import (
     are_none,
     check_answers,
     check_keys,
-    check_kind,
     check_metric,
     check_one_of,
     check_payloads,
