@@ -92,14 +92,6 @@ class Costs(NamedTuple):
 _ARRAYS = ("pairs", "swaps", "openings", "ends")
 
 
-class Tally(NamedTuple):
-    """Weighted counts of the edits between queries and stored sequences."""
-
-    counts: Counts
-    queries: Sequences
-    stored: Sequences
-
-
 class Learner:
     """AdaGrad optimizer of the logarithms of costs. With ``features``, similar edits take the same step."""
 
@@ -110,14 +102,9 @@ class Learner:
         self._symmetric, self._rate, self._features = symmetric, learning_rate, features
         self._squares = [np.full(array.shape, prior**2) for array in costs.arrays.values()]
 
-    def step(self, tally: Tally) -> None:
+    def step(self, counts: Counts, queries: Sequences, stored: Sequences) -> None:
         """Update costs from weighted counts of edits. Edits with positive counts become cheaper."""
-        costs, gradients = self.costs, [np.zeros(array.shape) for array in self.costs.arrays.values()]
-        counts, queries, stored = tally
-        gradients[0] += counts.pairs
-        gradients[1] += counts.swaps
-        gradients[2] += counts.openings
-        gradients[3] += counts.ends
+        costs, gradients = self.costs, [counts.pairs, counts.swaps, counts.openings, counts.ends]
         np.add.at(gradients[0][:, -1], queries.symbols, counts.of_queries)
         np.add.at(gradients[0][-1], stored.symbols, counts.of_stored)
         if self._symmetric:
@@ -202,56 +189,39 @@ _CANDIDATES = 32  # number of candidates per query if there are more pairs
 _CHECKED, _MOST_MISSED = 16, 0.1  # queries per round that verify the candidates, and the tolerated failure rate
 
 
-class QueryExamples(NamedTuple):
-    """Queries and their targets."""
-
-    queries: Sequences
-    answers: np.ndarray  # int64 (queries,), positions of the targets
-
-    def take(self, positions: np.ndarray) -> "QueryExamples":
-        """Return the examples at the given positions."""
-        return QueryExamples(self.queries.take(positions), self.answers[positions])
-
-
-class Pulls(NamedTuple):
-    """Weighted pairs of sequences. A positive weight makes the edits of the pair cheaper."""
-
-    first: np.ndarray  # int64 (pairs,), positions of the first sequences
-    second: np.ndarray  # int64 (pairs,), positions of the second sequences
-    weights: np.ndarray  # float64 (pairs,)
-
-
 def learn(
     learner: Learner,
     targets: Sequences,
-    examples: QueryExamples,
+    queries: Sequences,
+    answers: np.ndarray,
     n_rounds: int,
     n_examples: int,
     random: np.random.RandomState,
     verbose: bool,
 ) -> tuple[Costs, list[float]]:
-    """Train costs on up to ``n_examples`` random queries per round.
+    """Train costs on up to ``n_examples`` random queries per round. ``answers`` are the positions of their targets.
 
     Return the costs of the round with the smallest error rate, and the error rate of each round.
     """
     best, least, errors, scale = learner.costs, np.inf, [], 0.0
     wrongs = WrongTargets(learner.costs.points(targets, STORED))
     for _ in with_progress(range(n_rounds), "round", verbose):
-        some = np.arange(examples.queries.n)
+        some = np.arange(queries.n)
         if some.size > n_examples:
             some = np.sort(random.permutation(some.size)[:n_examples])
-        costs, (queries, answers) = learner.costs, examples.take(some)
-        query_points, stored = costs.points(queries, QUERIED), costs.points(targets, STORED)
+        costs, drawn, right = learner.costs, queries.take(some), answers[some]
+        query_points, stored = costs.points(drawn, QUERIED), costs.points(targets, STORED)
         rows = np.arange(some.size)
-        wrong, lengths = wrongs.nearest(costs, queries, stored, answers)
-        margins = lengths - distances_between(query_points, stored, rows, answers)
+        wrong, lengths = wrongs.nearest(costs, drawn, stored, right)
+        margins = lengths - distances_between(query_points, stored, rows, right)
         errors.append(float(np.mean(margins <= 0.0)))
         if errors[-1] <= least:
             best, least = costs, errors[-1]
         scale = scale or float(np.mean(np.abs(margins))) + 1e-9
         weights = expit(-margins.astype(np.float64) / scale)
-        pulls = Pulls(np.tile(rows, 2), np.append(answers, wrong), np.append(weights, -weights))
-        learner.step(tally(costs, queries, targets, pulls))
+        counts, pairs = costs.no_counts(drawn, targets), (np.tile(rows, 2), np.append(right, wrong))
+        count_edits(query_points, stored, *pairs, np.append(weights, -weights), counts, np.empty((0, 2), np.int64))
+        learner.step(counts, drawn, targets)
     return best, errors
 
 
@@ -287,11 +257,3 @@ class WrongTargets:
         found = nothing_found(query_points, 1)
         search(query_points, stored, self._blocks, self._owners, answers, n_candidates, found)
         return found.points[:, 0], found.lengths[:, 0]
-
-
-def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> Tally:
-    """Count the edits in optimal alignments."""
-    counts, no_steps = costs.no_counts(first, second), np.empty((0, 2), np.int64)
-    points = costs.points(first, QUERIED), costs.points(second, STORED)
-    count_edits(*points, pulls.first, pulls.second, pulls.weights, counts, no_steps)
-    return Tally(counts, first, second)

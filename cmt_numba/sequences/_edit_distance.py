@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from .. import _validation as checks
 from .. import persistence as files
 from ._alignments import count_edits
-from ._costs import QUERIED, STORED, Costs, Learner, QueryExamples, closed, features_of, learn
+from ._costs import QUERIED, STORED, Costs, Learner, closed, features_of, learn
 from ._encoding import Alphabet, Sequences, Symbols, as_list, check_sequences
 from ._files import COSTS, AlphabetField, checked_costs
 from ._search import all_distances, blocks_of, nothing_found, search
@@ -152,11 +152,11 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         costs = self._first_costs(len(alphabet.symbols))
         prior = _PRIOR_OF_GROUPS if self.featured else _PRIOR
         learner = Learner(costs, bool(self.symmetric), self.learning_rate, prior, features)
-        examples = QueryExamples(alphabet.encode("queries", query_list), meant.astype(np.int64))
         costs, errors = learn(
             learner,
             alphabet.encode("targets", target_list),
-            examples,
+            alphabet.encode("queries", query_list),
+            meant.astype(np.int64),
             self.n_rounds,
             self.n_examples,
             check_random_state(self.random_state),

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmt_numba.sequences import EditDistance, VPTree
-from cmt_numba.sequences._costs import QUERIED, STORED, Costs, Pulls, tally
+from cmt_numba.sequences._alignments import count_edits
+from cmt_numba.sequences._costs import QUERIED, STORED, Costs
 from cmt_numba.sequences._encoding import Alphabet
 from cmt_numba.sequences._vantage import distances_between
 
@@ -146,20 +147,21 @@ def test_counts_of_edits_are_the_gradient(local: bool, rng: np.random.Generator)
     words = ["".join(rng.choice(list(LETTERS), rng.integers(2, 9))) for _ in range(40)]
     asked, stored = alphabet.encode("X", words[:20]), alphabet.encode("X", words[20:])
     costs, weights = random_costs(5, ["opened", "local"] if local else ["opened"]), rng.uniform(-1.0, 1.0, 20)
-    pulls = Pulls(np.arange(20), np.arange(20), weights)
+    pairs = np.arange(20), np.arange(20)
 
     def total(costs: Costs) -> float:
         points = costs.points(asked, QUERIED), costs.points(stored, STORED)
-        return float(weights @ distances_between(*points, pulls.first, pulls.second))
+        return float(weights @ distances_between(*points, *pairs))
 
-    found = tally(costs, asked, stored, pulls)
+    counts, points = costs.no_counts(asked, stored), (costs.points(asked, QUERIED), costs.points(stored, STORED))
+    count_edits(*points, *pairs, weights, counts, np.empty((0, 2), np.int64))
     for name, place in [("openings", 0), ("openings", 1), *([("ends", 0)] if local else []), ("pairs", (0, 1))]:
         moved = []
         for step in (1e-3, -1e-3):
             changed = getattr(costs, name).copy()
             changed[place] += step
             moved.append(total(costs._replace(**{name: changed})))
-        expected = getattr(found.counts, name)[place]
+        expected = getattr(counts, name)[place]
         assert (moved[0] - moved[1]) / 2e-3 == pytest.approx(expected, rel=0.02, abs=0.02)
 
 
