@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from failures import failing
 
 from cmt_numba.bandits import (
     UCB1,
@@ -22,7 +23,7 @@ from cmt_numba.bandits import (
     _cmt_bandit,
     _memory,
 )
-from cmt_numba.journal import Journal, JournalError
+from cmt_numba.journal import JournalError
 from cmt_numba.persistence import FileFormatError
 
 X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
@@ -112,20 +113,14 @@ def test_a_saved_bandit_scans_the_same_keys():
     assert pickle.loads(pickle.dumps(bandit))._keys.n_indexed == bandit._keys.n_indexed == 40
 
 
-def test_a_failed_change_of_a_policy_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_change_of_a_policy_has_no_effect(tmp_path: Path):
     with LinUCB.open(tmp_path / "one", n_actions=3, random_state=0) as policy:
         play(policy, 0, 3)
         before = policy.probabilities(X)
         with pytest.raises(ValueError, match="rewards must be finite"):
             policy.learn(X[:1], [0], [np.nan])
-
-        def fail(*_: Any) -> None:
-            raise OSError("full")
-
-        monkeypatch.setattr(Journal, "_sync", fail)
-        with pytest.raises(JournalError, match="full"):
+        with failing("journal._journal.Journal._sync", OSError("full"), raised=JournalError):
             policy.learn(X[:1], [0], [1.0])
-        monkeypatch.undo()
         np.testing.assert_array_equal(policy.probabilities(X), before)
         assert policy.n_rewards == 3
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORM_OF
+from failures import failing
 
 from cmt_numba import MemoryStore
 from cmt_numba.report import write_report
@@ -121,17 +122,11 @@ def test_what_was_learned_of_a_memory_is_forgotten_with_it(form: str):
     store.query(to(rows(3)), 5)
 
 
-def test_a_failed_upsert_forgets_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_upsert_forgets_nothing():
     store, plain = taught(), taught()
     rewarded = int(store._contents.state.feedback.model.ids[0])  # type: ignore[union-attr]
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store._contents, "insert", fail)
-        with pytest.raises(MemoryError):
-            store.upsert([rewarded, N], rows(2, 8))
+    with failing("store._contents.StoreContents.insert"):
+        store.upsert([rewarded, N], rows(2, 8))
     assert_same(store, plain)
 
 

@@ -283,14 +283,8 @@ def test_a_refused_change_neither_restores_the_store_nor_forgets_queries(
         with pytest.raises(ValueError, match="must have 3 features"):
             store.add(["d"], np.ones((1, 4)))
         monkeypatch.undo()
-
-        def fail(*_: Any) -> None:
-            raise OSError("full")
-
-        monkeypatch.setattr(EntryDatabase, "sync", fail)
-        with pytest.raises(JournalError, match="full"):
+        with failing("journal._folder.EntryDatabase.sync", OSError("full"), raised=JournalError):
             store.add(["d"], np.ones((1, 3)))
-        monkeypatch.undo()
         store.add(["d"], np.ones((1, 3)))
         assert list(store) == ["a", "c", "d"]
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from failures import failing
 from plain_bm25 import bm25
 
 from cmt_numba import MemoryStore
@@ -319,23 +320,13 @@ def test_folders_files_and_readers(tmp_path: Path):
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("operation", ["insert", "replace"])
 @pytest.mark.parametrize("in_folder", [False, True])
-def test_a_failure_changes_nothing(
-    error: Any, operation: str, in_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_failure_changes_nothing(error: Any, operation: str, in_folder: bool, tmp_path: Path):
     with filled(path=tmp_path / "store" if in_folder else None, metric="inner_product") as store:
         store.add("t", texts="only words")
-        before, original = contents(store), getattr(StoreState, operation)
-        found = store.query(np.eye(5), 4).keys.tolist()
-
-        def fail(*arguments: Any, **others: Any) -> None:
-            original(*arguments, **others)
-            raise error
-
+        before, found = contents(store), store.query(np.eye(5), 4).keys.tolist()
         for X in (None, np.eye(5)[:3]):
-            with monkeypatch.context() as patch:
-                patch.setattr(StoreState, operation, fail)
-                with pytest.raises(error):
-                    store.upsert(["a", "t", "x"], X, texts=["red", "green", "blue"])
+            with failing(f"store._state.StoreState.{operation}", error, after=True):
+                store.upsert(["a", "t", "x"], X, texts=["red", "green", "blue"])
             assert contents(store) == before
             assert store.query(np.eye(5), 4).keys.tolist() == found
             store.check_invariants()
@@ -481,19 +472,13 @@ def test_forged_feedback_by_texts_is_refused():
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_failed_feedback_by_texts_changes_nothing(error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_failed_feedback_by_texts_changes_nothing(error: Any, tmp_path: Path):
     for path in (None, tmp_path / "store"):
         with repairs(path) as store:
             teach(store, 3)
             before = store.query(texts=TROUBLES, k=4)
-
-            def fail(*arguments: Any, **others: Any) -> None:
-                raise error
-
-            with monkeypatch.context() as patch:
-                patch.setattr(StoreState, "learn", fail)
-                with pytest.raises(error):
-                    teach(store, 20, 19)
+            with failing("store._state.StoreState.learn", error):
+                teach(store, 20, 19)
             np.testing.assert_array_equal(store.query(texts=TROUBLES, k=4).scores, before.scores)
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import FORMS, needs_jit
+from failures import failing
 from internals import state_of
 from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree, tune
-from cmt_numba._forest import partition
 from cmt_numba._forest.hits import joined, no_hits, rewarded_memories, rewarded_pairs, without_own
 from cmt_numba.rewards import LabelEquality, LabelF1, ValueCosine
 
@@ -312,18 +312,10 @@ def test_inseparable_keys_are_divided(form: Any):
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_a_failed_rebuild_keeps_the_old_trees(error: type[BaseException], monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_rebuild_keeps_the_old_trees(error: type[BaseException]):
     tree, ids, groups = in_groups(np.asarray, 2)
     before, leaf_of = state_of(tree), state_of(tree).leaf_of.copy()
-    teach, calls = partition.teach_trees, iter(range(100))
-
-    def fail(*arguments: Any) -> int:
-        if next(calls) == 6:
-            raise error
-        return int(teach(*arguments))
-
-    monkeypatch.setattr(partition, "teach_trees", fail)
-    with pytest.raises(error):
+    with failing("_forest.partition.teach_trees", error, call=7):
         tree.rebuild(ids, groups)
     assert state_of(tree) is before
     np.testing.assert_array_equal(state_of(tree).leaf_of, leaf_of)
