@@ -5,8 +5,6 @@ dissimilarity spaces, 2007). Raised to a small enough power below 1, almost any 
 but the bounds become weaker. A power above 1 tightens the bounds of a metric, but some bounds become wrong.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ._spaces import Space, distances_of_pairs
@@ -16,19 +14,6 @@ _CANDIDATES, _SAMPLE = 6, 48  # number of vantage points to try, and sample size
 _POINTS, _OTHERS = 150, 300  # sample sizes for triples of points
 _LEAST, _MOST = 2.0**-6, 2.0**4
 _STEPS = 24  # number of bisection steps
-
-
-class VantageSplit(NamedTuple):
-    """Points sorted by distance from a vantage point. The first half is the near part."""
-
-    vantage: int
-    points: np.ndarray  # int64 (n,), nearest first
-    distances: np.ndarray  # float64 (n,)
-
-    @property
-    def half(self) -> int:
-        """Number of points in the near part."""
-        return (self.points.size + 1) // 2
 
 
 def distances_from(space: Space, point: int, others: np.ndarray) -> np.ndarray:
@@ -43,15 +28,20 @@ def distances_between(queries: Space, stored: Space, of_queries: np.ndarray, of_
     return distances
 
 
-def part(space: Space, points: np.ndarray, random: np.random.Generator) -> VantageSplit:
-    """Split points by distance from the random candidate whose distances have the largest variance."""
+def sorted_by_distance(
+    space: Space, points: np.ndarray, random: np.random.Generator
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """Return a vantage point, and the other points and their distances (float64) from it, nearest first.
+
+    The vantage point is the random candidate whose distances have the largest variance.
+    """
     candidates = random.choice(points, min(_CANDIDATES, points.size), replace=False)
     sample = random.choice(points, min(_SAMPLE, points.size), replace=False)
     vantage = int(candidates[np.argmax([distances_from(space, point, sample).var() for point in candidates])])
     others = points[points != vantage]
     distances = distances_from(space, vantage, others)
     order = np.argsort(distances, kind="stable")
-    return VantageSplit(vantage, others[order], distances[order])
+    return vantage, others[order], distances[order]
 
 
 def power_for(space: Space, tolerance: float, random: np.random.Generator) -> float:

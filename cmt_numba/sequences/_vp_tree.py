@@ -14,7 +14,7 @@ from ._files import COSTS, SEQUENCES, check_saved, checked_costs
 from ._point_store import PointStore, number_of_points, space_of_rows
 from ._search import Nearest
 from ._spaces import Space, SpaceKind
-from ._vantage import distances_from, part, power_for
+from ._vantage import distances_from, power_for, sorted_by_distance
 from ._vp_search import Nodes, search_nodes
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -292,11 +292,11 @@ class VPTree(files.Saved):
             if points.size <= self.leaf_size:
                 self._nodes.members[node, : points.size], self._nodes.n_members[node] = points, points.size
                 continue
-            parted = part(self._stored(), points, self._random)
-            points, distances, half = parted.points, parted.distances, parted.half
+            vantage, points, distances = sorted_by_distance(self._stored(), points, self._random)
+            half = (points.size + 1) // 2
             children = self._new_node(), self._new_node()
             nodes = self._nodes
-            nodes.vantage[node], nodes.n_members[node], nodes.children[node] = parted.vantage, 0, children
+            nodes.vantage[node], nodes.n_members[node], nodes.children[node] = vantage, 0, children
             for child, lengths in enumerate((distances[:half], distances[half:])):
                 nodes.nearest[node, child] = lengths.min(initial=np.inf)
                 nodes.farthest[node, child] = lengths.max(initial=-np.inf)
