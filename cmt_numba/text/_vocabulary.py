@@ -33,7 +33,7 @@ class Vocabulary(files.WithFields):
         words=files.TextsField(are_distinct=True),
         counts=files.ArrayField(np.int64, bounds=(0, MOST)),
         n_parts=files.NumberField(0, _MOST_PARTS),
-        **dict.fromkeys(("buckets", "bucket_rows", "word_rows", "starts"), files.ArrayField(np.int64)),
+        **dict.fromkeys(("buckets", "bucket_rows", "starts"), files.ArrayField(np.int64)),
         parts=files.ArrayField(np.int32),
     )
 
@@ -44,7 +44,6 @@ class Vocabulary(files.WithFields):
         self.counts = np.zeros(0, np.int64)
         self.n_parts = 0
         self.row_of_bucket: dict[int, int] = {}
-        self.word_rows: list[int] = []  # rows of whole words
         self.starts = np.zeros(1, np.int64)
         self.parts = np.zeros(0, np.int32)
 
@@ -57,7 +56,6 @@ class Vocabulary(files.WithFields):
         for place, word in enumerate(words):
             self.id_of[word] = len(self.words)
             self.words.append(word)
-            self.word_rows.append(self.n_parts)
             rows = [self.n_parts]
             self.n_parts += 1
             for bucket in () if place < n_whole else self.buckets(word):
@@ -107,18 +105,17 @@ class Vocabulary(files.WithFields):
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         """Return the vocabulary with these values."""
         vocabulary = cls((values.pop("min_n"), values.pop("max_n")), values["n_buckets"])
-        buckets, bucket_rows, word_rows = (values.pop(name) for name in ("buckets", "bucket_rows", "word_rows"))
+        buckets, bucket_rows = values.pop("buckets"), values.pop("bucket_rows")
         vars(vocabulary).update(values)
         n, starts, parts = len(vocabulary), vocabulary.starts, vocabulary.parts
-        require(vocabulary.counts.shape == word_rows.shape == (n,), "each word must have a count and a row")
+        require(vocabulary.counts.shape == (n,), "each word must have a count")
         sound = starts.shape == (n + 1,) and starts[0] == 0 and starts[-1] == parts.size
         require(sound and np.all(np.diff(starts) > 0), "each word must have parts")
         require(buckets.size == bucket_rows.size == np.unique(buckets).size, "buckets must be distinct")
-        for rows in (word_rows, bucket_rows, parts):
+        for rows in (bucket_rows, parts):
             require(np.all((rows >= 0) & (rows < vocabulary.n_parts)), "all parts must have vectors")
         vocabulary.id_of = {word: i for i, word in enumerate(vocabulary.words)}
         vocabulary.row_of_bucket = dict(zip(buckets.tolist(), bucket_rows.tolist(), strict=True))
-        vocabulary.word_rows = word_rows.tolist()
         return vocabulary
 
 
