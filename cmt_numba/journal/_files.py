@@ -35,11 +35,11 @@ class AlreadyOpenError(JournalError):
     """The folder of a durable object is already open in this or another process."""
 
 
-def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
+def open_file(path: Path, flags: int) -> int:
     """Open a regular file and return its descriptor."""
     check_regular(path)  # some systems lack O_NOFOLLOW
     try:
-        descriptor = os.open(path, flags | _NO_LINK | _ALWAYS, mode)
+        descriptor = os.open(path, flags | _NO_LINK | _ALWAYS, 0o600)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
             raise FileFormatError(path, "is a symbolic link; replace it with a regular file") from error

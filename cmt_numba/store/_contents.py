@@ -116,7 +116,7 @@ class StoreContents(DurableForm):
         self._database, self.journal = None, None
         self.stamp: object | None = object()
         self.unread_columns = UnreadColumns(lambda: self.stamp is None)
-        self._is_closed = self._is_sync_due = False
+        self._is_closed = False
         self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
         self._put(state)
 
