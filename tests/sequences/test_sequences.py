@@ -260,7 +260,7 @@ def test_an_interrupted_insertion(rng: np.random.Generator):
     expected = tree.query(points[50:], 3)
 
     for n in (5, 30):
-        with failing("sequences._vp_tree.part", KeyboardInterrupt):
+        with failing("sequences._vp_tree.sorted_by_distance", KeyboardInterrupt):
             tree.insert(np.concatenate([points[50:], points[50:]])[: 10 * n])
         assert len(tree) == 50
         np.testing.assert_array_equal(tree.query(points[50:], 3).distances, expected.distances)
