@@ -7,9 +7,9 @@ import numpy as np
 from .._forest import NONE
 from .._jit import TILE, by_reference, empty, inner, inner_allocating, inner_called, zeros
 from .byte_tiles import BLOCK_BYTES, BLOCK_MEMBERS, FEATURES, LARGEST_OF_ROWS, OFFSET, transpose_block
-from .codes import SHORTEST, coded_values, largest_of, round_to_codes, sum_of
+from .codes import SHORTEST, copy_values, dot32, encode_bytes, largest_of, round_to_codes, sum_of
 from .lists import ROUNDING
-from .state import INNER_PRODUCT, METRIC
+from .state import INNER_PRODUCT, METRIC, N_LISTS
 
 TILES = 6
 """Number of tiles that are loaded together. Most lists have no more."""
@@ -29,13 +29,13 @@ class RowCodes(NamedTuple):
 
 
 class LoadedTiles(NamedTuple):
-    """Transposed tiles."""
+    """Transposed tiles of members or centers."""
 
     codes: np.ndarray  # int8, flat, of shape (tiles, n_groups, 32 members, 4 features)
     numbers: np.ndarray  # float32 (tiles * 2 * 32,): scales, and numbers to add
     most: np.ndarray  # float32 (3,): the largest error, length and lift of their members
     tiles: np.ndarray  # int64 (tiles,)
-    tail: np.ndarray  # int8 (16 * 64,): scratch space
+    some: np.ndarray  # int8 (16 * codes + 64,): scratch space for the codes of 16 vectors
 
 
 @inner_allocating
@@ -56,34 +56,50 @@ def bytes_of_tile(d):
 
 
 @inner_allocating
-def new_tiles(d):
-    """Return scratch space for tiles of members with ``d`` codes."""
+def new_tiles(d, n):
+    """Return scratch space for ``n`` tiles of members or centers with ``d`` codes."""
     return LoadedTiles(
-        empty(TILES * bytes_of_tile(d), np.int8),
-        empty(TILES * 2 * TILE, np.float32),
+        empty(n * bytes_of_tile(d), np.int8),
+        empty(n * 2 * TILE, np.float32),
         empty(3, np.float32),
-        empty(TILES, np.int64),
-        zeros(BLOCK_MEMBERS * BLOCK_BYTES, np.int8),
+        empty(n, np.int64),
+        zeros(BLOCK_MEMBERS * d + BLOCK_BYTES, np.int8),
     )
 
 
 @inner
-def code_row(queries, m, coded):
-    """Write the codes of a query whose other forms have just been written."""
-    codes, values = coded.codes[m], coded_values(queries, m).values
+def code_row(values, length, is_far, m, coded):
+    """Write the codes of a query, of which ``values`` are rotated or not."""
+    codes = coded.codes[m]
     codes[values.size :] = 0
     scale = max(largest_of(values), SHORTEST) / np.float32(LARGEST_OF_ROWS)
     squared = round_to_codes(values, _ONE / scale, scale, codes)
     coded.shifts[m], coded.factors[m] = np.int32(OFFSET) * sum_of(codes), scale
-    coded.errors[m] = max(np.sqrt(squared) * _SLACK + _ROUNDING * queries.lengths[m], queries.errors[m])
+    coded.errors[m] = np.float32(np.inf) if is_far else np.sqrt(squared) * _SLACK + _ROUNDING * length
 
 
 @inner
 def error_of_row(queries, m, coded, share, most):
-    """Return a bound on the errors of a row's scores for loaded tiles. It is a ``share`` of the largest error."""
+    """Return a bound on the errors of a row's scores for loaded tiles.
+
+    The errors of both codes are independent after a rotation, which a ``share`` below 1 implies.
+    """
     length = queries.lengths[m]
-    error = share * (length * most[0] + coded.errors[m] * most[1]) + ROUNDING * (_HALF * length * length + most[2])
+    of_members, of_row = length * most[0], coded.errors[m] * most[1]
+    error = of_members + of_row
+    if share < _ONE:
+        error = share * np.sqrt(of_members * of_members + of_row * of_row)
+    error += ROUNDING * (_HALF * length * length + most[2])
     return error if error < np.inf else np.float32(np.inf)  # NaN if an infinite error is multiplied by 0
+
+
+@inner
+def _transpose(codes, at, stride, loaded, i, first):
+    """Transpose the codes of 16 vectors, members ``first`` to ``first + 16`` of the ``i``-th tile."""
+    to = i * bytes_of_tile(stride) + first * FEATURES
+    for _ in range(max(1, stride // BLOCK_BYTES)):
+        transpose_block(codes, at, stride, loaded.codes, to)
+        at, to = at + BLOCK_BYTES, to + BLOCK_BYTES * TILE
 
 
 @inner_called
@@ -96,16 +112,13 @@ def load_tile(arrays, tile, loaded, i):
     members, begin = state.members, tile * TILE
     d = members.codes.shape[1]
     for first in range(0, TILE, BLOCK_MEMBERS):
-        at, to = (begin + first) * d, i * bytes_of_tile(d) + first * FEATURES
-        if d < BLOCK_BYTES:  # the next member's codes would follow
-            for member in range(BLOCK_MEMBERS):
-                for f in range(d):
-                    loaded.tail[member * BLOCK_BYTES + f] = members.codes[begin + first + member, f]
-            transpose_block(loaded.tail, 0, BLOCK_BYTES, loaded.codes, to)
+        at = (begin + first) * d
+        if at + (BLOCK_MEMBERS - 1) * d + BLOCK_BYTES <= members.codes.size:
+            _transpose(members.codes, at, d, loaded, i, first)  # codes of the next member do not count
         else:
-            for _ in range(d // BLOCK_BYTES):
-                transpose_block(members.codes, at, d, loaded.codes, to)
-                at, to = at + BLOCK_BYTES, to + BLOCK_BYTES * TILE
+            for member in range(BLOCK_MEMBERS):
+                copy_values(members.codes[begin + first + member], loaded.some[member * d : (member + 1) * d])
+            _transpose(loaded.some, 0, d, loaded, i, first)
     if i == 0:
         loaded.most[:] = np.float32(0.0)
     loaded.tiles[i] = tile
@@ -119,4 +132,29 @@ def load_tile(arrays, tile, loaded, i):
         loaded.numbers[of + TILE + member] = lifted * members.lifts[place] if is_there else -np.float32(np.inf)
         if is_there:
             error, lift = max(error, members.errors[place]), max(lift, members.lifts[place])
+    _set_most(loaded, error, lift)
+
+
+@inner
+def _set_most(loaded, error, lift):
     loaded.most[0], loaded.most[1], loaded.most[2] = error, np.sqrt(_TWO * lift) + error + _SHORTEST_ROOT, lift
+
+
+@inner_called
+def load_centers(arrays, loaded):
+    """Load 8-bit codes of the centers of all lists, whose scores are their nearness without that of the row."""
+    state = by_reference(arrays)
+    clusters, n, width = state.clusters, state.totals[N_LISTS], state.clusters.centers.shape[1]
+    error, lift = np.float32(0.0), np.float32(0.0)
+    for j in range(-(-n // TILE) * TILE):
+        of, member = j // TILE * 2 * TILE + j % TILE, j % BLOCK_MEMBERS
+        loaded.numbers[of], loaded.numbers[of + TILE] = np.float32(0.0), -np.float32(np.inf)
+        if j < n:
+            center = clusters.centers[j]
+            scale, own = encode_bytes(center, loaded.some[member * width : (member + 1) * width])
+            half = _HALF * dot32(center, center)
+            loaded.numbers[of], loaded.numbers[of + TILE] = scale, clusters.added[j] - half
+            error, lift = max(error, own), max(lift, half)
+        if member == BLOCK_MEMBERS - 1:
+            _transpose(loaded.some, 0, width, loaded, j // TILE, j % TILE - member)
+    _set_most(loaded, error, lift)

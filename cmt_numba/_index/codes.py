@@ -266,8 +266,11 @@ def code_rotated(queries, m):
 
 
 @inner
-def code_query(state, x, queries, m, length):
-    """Write all forms of a query. Queries of inner products get ``length``; it does not affect their ranking."""
+def rotate_query(state, x, queries, m, length):
+    """Write a query as codes describe it, its length and its rotated form; return whether it was too long.
+
+    Queries of inner products get ``length``; it does not affect their ranking.
+    """
     prepared = queries.prepared
     is_far = prepare(state, x, prepared)
     queries.lengths[m] = np.sqrt(dot32(prepared, prepared))
@@ -279,6 +282,13 @@ def code_query(state, x, queries, m, length):
                 prepared[i] = np.float32(np.float64(x[i]) * (length / own))
             queries.lengths[m] = length
     rotate(state.signs, prepared, queries.rotated[m])
+    return is_far
+
+
+@inner
+def code_query(state, x, queries, m, length):
+    """Write all forms of a query; see :func:`rotate_query`."""
+    is_far = rotate_query(state, x, queries, m, length)
     code_rotated(queries, m)
     values = coded_values(queries, m).values
     most = min(_LARGEST_SHORT, _LARGEST_SUM / np.float32(LARGEST_CODE * values.size))

@@ -30,9 +30,29 @@ from .._jit import (
     prefetch,
     release,
 )
-from .byte_rows import TILES, bytes_of_tile, code_row, error_of_row, load_tile, new_row_codes, new_tiles
+from .byte_rows import (
+    TILES,
+    bytes_of_tile,
+    code_row,
+    error_of_row,
+    load_centers,
+    load_tile,
+    new_row_codes,
+    new_tiles,
+)
 from .byte_tiles import FEATURES, ROWS, score_rows
-from .codes import code_query, distance32, distance64, dot64, dot_codes, error_of, score_codes, share_of_errors
+from .codes import (
+    code_query,
+    coded_values,
+    distance32,
+    distance64,
+    dot64,
+    dot_codes,
+    error_of,
+    rotate_query,
+    score_codes,
+    share_of_errors,
+)
 from .lists import ROUNDING, estimate_near, new_queries, vector_of
 from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS, SCALE
 
@@ -40,14 +60,13 @@ _WAITING = 64  # number of members that wait for the comparison of their 8-bit c
 _MOST_ROWS = 1024  # number of rows in a block
 _FEW_ROWS = 4  # up to so many rows are searched one by one
 _STEPS = 64  # number of steps of nearness by which lists are sorted
-_TURNS = (1, 8, 1 << 62)  # the ends of the positions of lists that a block searches together
 _KEPT_AT_ONCE = 1 << 18  # number of rows in a block, times results of each
 _REACHED_AT_ONCE = 1 << 20  # number of lists that the rows of a block reach
 _LEAST = np.float32(-3e38)
 _SURE = np.float32(1.9)  # standard errors of the estimates for centers
 _WORDS_IN_A_LINE, _FLOATS_IN_A_LINE, _BYTES_IN_A_LINE = 8, 16, 64
 _PREFETCHED = 256  # number of features of a vector to prefetch
-_TWO, _HALF = np.float32(2.0), np.float32(0.5)
+_TWO, _ONE, _HALF = np.float32(2.0), np.float32(1.0), np.float32(0.5)
 _SHORTEST = np.float32(1e-30)
 _TINY = 1e-300  # the cosine of a zero vector is 0
 _FARTHER = np.float32(0.25)  # growth of a gap with the squared distance of a far query from the nearest center
@@ -86,10 +105,10 @@ class Ranking(NamedTuple):
 class ListReach(NamedTuple):
     """Lists that rows reach."""
 
-    near: np.ndarray  # float32 (room for routes,)
+    near: np.ndarray  # float32 (rows, room for routes): upper bounds of the nearness of all lists
     chosen: np.ndarray  # int64 (lists,): lists that the current row reaches, in any order
     values: np.ndarray  # float32 (lists,): their nearness
-    stops: np.ndarray  # int64 (64,): scratch space
+    stops: np.ndarray  # int64 (64,): scratch space for sorting
 
 
 @inner_allocating
@@ -109,9 +128,12 @@ def _new_ranking(m, k):
 
 
 @inner_allocating
-def _new_reach(n_lists, n_routes):
+def _new_reach(n_rows, n_lists, n_routes):
     return ListReach(
-        empty(n_routes, np.float32), empty(n_lists, np.int64), empty(n_lists, np.float32), empty(_STEPS, np.int64)
+        empty((n_rows, n_routes), np.float32),
+        empty(n_lists, np.int64),
+        empty(n_lists, np.float32),
+        empty(_STEPS, np.int64),
     )
 
 
@@ -330,9 +352,12 @@ def _apart(state, j, nearness):
 
 
 @inner
-def _within_gap(state, queries, m, reach, best, gap):
-    """Write the lists within a gap of the nearest one, in any order; return their number."""
-    near = reach.near
+def _within_gap(state, queries, m, near, slack, reach, best, gap):
+    """Write the lists within a gap of the nearest one, in any order; return their number.
+
+    ``near`` has upper bounds, and less ``2 * slack``, lower bounds of the nearness, which is computed where they do not
+    decide.
+    """
     most = _nearness(state, queries, m, best)
     gap += ROUNDING * _apart(state, best, most)
     n = np.int64(0)
@@ -342,8 +367,10 @@ def _within_gap(state, queries, m, reach, best, gap):
         while marks != 0:
             j = at + first_of(marks)
             marks &= marks - 1
-            value = _nearness(state, queries, m, j)
-            most = max(most, value)
+            value = near[j] - slack
+            if not (value - slack >= most - gap and near[j] <= most):
+                value = _nearness(state, queries, m, j)
+                most = max(most, value)
             reach.chosen[n], reach.values[n] = j, value
             n += 1
     left = np.int64(0)
@@ -355,6 +382,49 @@ def _within_gap(state, queries, m, reach, best, gap):
 
 
 @inner
+def _compare_centers(state, queries, coded, centers, share, block, reach, first, n):
+    """Write upper bounds of the nearness of all lists for up to eight rows, and their errors."""
+    n_groups, n_bytes = coded.codes.shape[1] // FEATURES, bytes_of_tile(state.clusters.centers.shape[1])
+    for r in range(ROWS):
+        m = first + min(r, n - 1)
+        block.together[r], block.bars[r] = m, np.float32(np.inf)
+        length = queries.lengths[m]
+        block.errors[r] = error_of_row(queries, m, coded, share, centers.most)
+        block.bases[r] = block.errors[r] - _HALF * length * length
+    for tile in range(-(-state.totals[N_LISTS] // TILE)):
+        score_rows(
+            centers.codes,
+            tile * n_bytes,
+            centers.numbers,
+            tile * 2 * TILE,
+            n_groups,
+            coded.codes,
+            coded.shifts,
+            coded.factors,
+            block.bars,
+            block.together,
+            block.scores,
+        )
+        for r in range(n):
+            for i in range(TILE):
+                reach.near[r, tile * TILE + i] = block.scores[r * TILE + i] + block.bases[r]
+
+
+@inner
+def _nearest_of(near, n_lists):
+    """Return the list with the highest bound."""
+    best, value = np.int64(0), -np.float32(np.inf)
+    for at in range(0, n_lists, TILE):
+        marks = marks_of(near, at, value)
+        while marks != 0:
+            i = at + first_of(marks)
+            marks &= marks - 1
+            if near[i] > value:
+                best, value = np.int64(i), near[i]
+    return best
+
+
+@inner
 def _n_candidates(reach, n, counts):
     total = np.int64(0)
     for i in range(n):
@@ -363,16 +433,17 @@ def _n_candidates(reach, n, counts):
 
 
 @inner_called
-def _reach_lists(arrays, queries, m, reach, effort, mask, k):
+def _reach_lists(arrays, queries, m, best, near, slack, reach, effort, mask, k):
     """Write the lists that a row reaches, in any order; return their number.
+
+    ``best`` is the list with the highest bound in ``near``; see :func:`_within_gap`.
 
     They have at least ``k`` members. With a mask, lists without allowed members are left out. If few members of the
     nearest lists are allowed, the best ``k`` of them are as far away as the best ``k / share`` members, and the gap is
     that of so many. It is wider if all lists with allowed members are far away.
     """
     state = by_reference(arrays)
-    clusters, near, n_lists = state.clusters, reach.near, state.totals[N_LISTS]
-    best = estimate_near(state, queries, m, np.float32(1.0), _SURE, near)
+    clusters, n_lists = state.clusters, state.totals[N_LISTS]
     is_masked, best_near, n_possible = mask.words.size > 0, near[best], n_lists
     if is_masked:
         best_near, n_possible = -np.float32(np.inf), np.int64(0)
@@ -388,17 +459,17 @@ def _reach_lists(arrays, queries, m, reach, effort, mask, k):
     farther = max(_apart(state, best, _nearness(state, queries, m, best)) - np.float32(effort.apart), np.float32(0.0))
     farther *= _FARTHER
     gap = _gap_for(effort.gaps, np.float32(k)) + farther
-    n = _within_gap(state, queries, m, reach, best, gap)
+    n = _within_gap(state, queries, m, near, slack, reach, best, gap)
     if is_masked:
         n_members = np.int64(0)
         for i in range(n):
             n_members += clusters.sizes[reach.chosen[i]]
         wanted = np.float32(k) * np.float32(n_members) / np.float32(_n_candidates(reach, n, mask.counts))
         gap = _gap_for(effort.gaps, wanted) + farther
-        n = _within_gap(state, queries, m, reach, best, gap)
+        n = _within_gap(state, queries, m, near, slack, reach, best, gap)
     while n < n_possible and _n_candidates(reach, n, mask.counts if is_masked else clusters.sizes) < k:
         gap = _WIDER * gap + _LEAST_GAP
-        n = _within_gap(state, queries, m, reach, best, gap)
+        n = _within_gap(state, queries, m, near, slack, reach, best, gap)
     return n
 
 
@@ -413,12 +484,11 @@ def _query_length(state):
 class Block(NamedTuple):
     """The lists that the rows of a block reach."""
 
-    lists: np.ndarray  # int32: the lists of each row, row by row, nearest first
-    apart: np.ndarray  # float32: squared distances of the row from their centers
-    rows: np.ndarray  # int32: the row of each entry of ``lists``
-    ends: np.ndarray  # int64 (rows + 1,)
-    order: np.ndarray  # int32: entries of ``lists``, in the order of the search
-    stops: np.ndarray  # int64 (lists + 1,): scratch space
+    lists: np.ndarray  # int32: the lists of each row, row by row
+    rows: np.ndarray  # int32: the row of each of them
+    apart: np.ndarray  # float32: squared distances of a single row from their centers
+    by_list: np.ndarray  # int32: the rows that reach each list, list by list
+    stops: np.ndarray  # int64 (lists + 1,): the end of each list's rows
     scores: np.ndarray  # float32 (8 * 32,): scores, or upper bounds of them, of a tile for eight rows
     together: np.ndarray  # int64 (8,): these rows
     bases: np.ndarray  # float32 (8,): numbers to add to the scores
@@ -427,12 +497,11 @@ class Block(NamedTuple):
 
 
 @inner_allocating
-def _new_block(n_rows, n_lists, n_reached):
+def _new_block(n_lists, n_reached):
     return Block(
         empty(n_reached, np.int32),
-        empty(n_reached, np.float32),
         empty(n_reached, np.int32),
-        empty(n_rows + 1, np.int64),
+        empty(n_lists, np.float32),
         empty(n_reached, np.int32),
         empty(n_lists + 1, np.int64),
         empty(ROWS * TILE, np.float32),
@@ -444,62 +513,46 @@ def _new_block(n_rows, n_lists, n_reached):
 
 
 @inner_called
-def _add_lists(arrays, reach, n, block, m):
-    """Add the chosen lists of a row to the block, sorted by their nearness in equal steps."""
+def _sort_lists(arrays, reach, n, block):
+    """Write the chosen lists of a single row, sorted by their nearness in equal steps."""
     state = by_reference(arrays)
-    begin, stops = block.ends[m], reach.stops
     most, least = -np.float32(np.inf), np.float32(np.inf)
     for i in range(n):
         most, least = max(most, reach.values[i]), min(least, reach.values[i])
-    factor = np.float32(_STEPS - 1) / max(most - least, _SHORTEST)
+    factor, stops = np.float32(_STEPS - 1) / max(most - least, _SHORTEST), reach.stops
     stops[:] = 0
-    for turn in range(2):  # count, then place
-        for i in range(n):
-            step = np.int64((most - reach.values[i]) * factor)
-            if turn == 0:
-                stops[step] += 1
-            else:
-                entry = begin + stops[step]
-                stops[step] += 1
-                block.lists[entry] = reach.chosen[i]
-                block.apart[entry] = _apart(state, reach.chosen[i], reach.values[i])
-                block.rows[entry] = m
-        if turn == 0:
-            total = np.int64(0)
-            for i in range(_STEPS):
-                total += stops[i]
-                stops[i] = total - stops[i]
-    block.ends[m + 1] = begin + n
-
-
-@inner_called
-def _order_by_list(block, n_rows):
-    """Order the entries of each turn by list: first those of the nearest list of each row, and so on."""
-    n, stops, first = np.int64(0), block.stops, np.int64(0)
-    for stop in _TURNS:
-        stops[:] = 0
-        for turn in range(2):  # count, then place
-            for row in range(n_rows):
-                begin, end = block.ends[row], block.ends[row + 1]
-                for entry in range(begin + first, min(begin + stop, end)):
-                    j = block.lists[entry]
-                    if turn == 0:
-                        stops[j + 1] += 1
-                    else:
-                        block.order[stops[j]] = entry
-                        stops[j] += 1
-            if turn == 0:
-                stops[0] = n
-                for j in range(1, stops.size):
-                    stops[j] += stops[j - 1]
-                n = stops[stops.size - 1]
-        first = np.int64(stop)
+    for i in range(n):
+        stops[np.int64((most - reach.values[i]) * factor)] += 1
+    total = np.int64(0)
+    for i in range(_STEPS):
+        total += stops[i]
+        stops[i] = total - stops[i]
+    for i in range(n):
+        step = np.int64((most - reach.values[i]) * factor)
+        block.lists[stops[step]] = reach.chosen[i]
+        block.apart[stops[step]] = _apart(state, reach.chosen[i], reach.values[i])
+        stops[step] += 1
 
 
 @inner
-def _search_lists(state, x, queries, ranking, block, epsilon, mask, scores, ids):
-    """Search the lists that a single row reaches, nearest first."""
-    clusters, members, n = state.clusters, state.members, block.ends[1]
+def _group_by_list(block, n):
+    """Group the rows of a block by the lists that they reach."""
+    stops = block.stops
+    stops[:] = 0
+    for i in range(n):
+        stops[block.lists[i] + 1] += 1
+    for j in range(1, stops.size):
+        stops[j] += stops[j - 1]
+    for i in range(n):
+        j = block.lists[i]
+        block.by_list[stops[j]] = block.rows[i]
+        stops[j] += 1
+
+
+@inner
+def _search_lists(state, x, n, queries, ranking, block, epsilon, mask, scores, ids):
+    """Search the ``n`` lists that a single row reaches, nearest first."""
+    clusters, members = state.clusters, state.members
     width = queries.rotated.shape[1]
     words = width // BITS_OF_A_WORD
     for i in range(n):
@@ -538,9 +591,9 @@ def _take_marked(state, Q, first, queries, ranking, block, r, tile, mask, scores
 
 @inner
 def _choose_rows(queries, coded, most, ranking, block, begin, stop):
-    """Choose up to eight rows that reach a list, which are in ``block.order[begin:stop]``, to search loaded tiles."""
+    """Choose up to eight rows that reach a list, which are in ``block.by_list[begin:stop]``, to search loaded tiles."""
     for r in range(ROWS):
-        m = np.int64(block.rows[block.order[min(begin + r, stop - 1)]])
+        m = np.int64(block.by_list[min(begin + r, stop - 1)])
         block.together[r] = m
         if begin + r >= stop:  # a copy of the last row
             block.bars[r] = np.float32(np.inf)
@@ -552,20 +605,22 @@ def _choose_rows(queries, coded, most, ranking, block, begin, stop):
 
 
 @inner
-def _search_together(state, Q, first, n_rows, queries, coded, loaded, ranking, block, mask, scores, ids):
+def _search_together(state, Q, first, queries, coded, loaded, ranking, block, mask, scores, ids):
     """Search the lists that the rows of a block reach. The rows of a list share its codes."""
-    members, n, i = state.members, block.ends[n_rows], np.int64(0)
+    members, heads, stops, stop = state.members, state.clusters.heads, block.stops, np.int64(0)
     n_groups, n_bytes = coded.codes.shape[1] // FEATURES, bytes_of_tile(members.codes.shape[1])
-    while i < n:
-        j, stop = block.lists[block.order[i]], i + 1
-        while stop < n and block.lists[block.order[stop]] == j:
-            stop += 1
-        tile = state.clusters.heads[j]
+    for j in range(stops.size - 1):
+        i, stop, following = stop, stops[j], j + 1
+        if i == stop:
+            continue
+        while following < stops.size - 1 and stops[following] == stop:
+            following += 1
+        tile = heads[j]
         while tile != NONE:
             n_tiles = 0
             while tile != NONE and n_tiles < TILES:
                 after = members.nexts[tile]
-                coming = after if after != NONE or stop == n else state.clusters.heads[block.lists[block.order[stop]]]
+                coming = after if after != NONE or following == stops.size - 1 else heads[following]
                 _prefetch_codes(members, coming)
                 load_tile(by_value(state), tile, loaded, n_tiles)
                 n_tiles += 1
@@ -590,46 +645,70 @@ def _search_together(state, Q, first, n_rows, queries, coded, loaded, ranking, b
                         r = first_of(marks)
                         marks &= marks - 1
                         _take_marked(state, Q, first, queries, ranking, block, r, loaded.tiles[t], mask, scores, ids)
-        i = stop
 
 
 @kernel
 def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
     """Write the best vectors for rows ``first:stop``. Unless ``Q`` has few rows, they are searched list by list."""
     state, effort = by_reference(arrays), by_reference(effort)
-    n_lists, k = state.totals[N_LISTS], ids.shape[1]
+    n_lists, k, width = state.totals[N_LISTS], ids.shape[1], state.signs.shape[1]
     is_batch = Q.shape[0] > _FEW_ROWS
+    at_once = ROWS if is_batch else 1
     most = max(1, min(stop - first, _MOST_ROWS, _KEPT_AT_ONCE // k)) if is_batch else 1
-    queries = new_queries(most, Q.shape[1], state.signs.shape[1])
+    queries = new_queries(most, Q.shape[1], width)
     n_codes = queries.shorts.shape[1]
-    coded, loaded, share = new_row_codes(most, n_codes), new_tiles(n_codes), share_of_errors(n_codes)
+    coded, loaded, share = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), share_of_errors(n_codes)
+    rotated, centers = new_row_codes(most, width), new_tiles(width, -(-n_lists // TILE) if is_batch else 0)
+    by_center = coded if n_codes == width else rotated
+    if is_batch:
+        load_centers(by_value(state), centers)
     ranking = _new_ranking(most, k)
-    reach = _new_reach(n_lists, state.routes.factors.size)
-    n_reached = max(min(_REACHED_AT_ONCE, most * n_lists), n_lists)
-    block = _new_block(most, n_lists, n_reached)
+    reach = _new_reach(at_once, n_lists, state.routes.factors.size)
+    n_reached = max(min(_REACHED_AT_ONCE, most * n_lists), at_once * n_lists)
+    block = _new_block(n_lists, n_reached)
     while first < stop:
-        n_rows = np.int64(0)
-        block.ends[0] = 0
-        while n_rows < min(most, stop - first) and block.ends[n_rows] + n_lists <= n_reached:
-            row = first + n_rows
-            _begin(ranking, n_rows, share)
-            ids[row, :], scores[row, :] = NONE, -np.inf
-            code_query(state, Q[row], queries, n_rows, _query_length(state))
+        n_rows, end, total = np.int64(0), min(most, stop - first), np.int64(0)
+        while n_rows < end and total + at_once * n_lists <= n_reached:
+            n = min(at_once, end - n_rows)
+            for m in range(n_rows, n_rows + n):
+                row = first + m
+                _begin(ranking, m, share)
+                ids[row, :], scores[row, :] = NONE, -np.inf
+                if not is_batch:
+                    code_query(state, Q[row], queries, m, _query_length(state))
+                    continue
+                is_far = rotate_query(state, Q[row], queries, m, _query_length(state))
+                code_row(coded_values(queries, m).values, queries.lengths[m], is_far, m, coded)
+                if n_codes != width:
+                    code_row(queries.rotated[m], queries.lengths[m], is_far, m, rotated)
             if is_batch:
-                code_row(queries, n_rows, coded)
-            n = _reach_lists(by_value(state), queries, n_rows, reach, by_value(effort), mask, k)
-            _add_lists(by_value(state), reach, n, block, n_rows)
-            n_rows += 1
+                _compare_centers(state, queries, by_center, centers, share_of_errors(width), block, reach, n_rows, n)
+            for r in range(n):
+                near, m, slack = reach.near[r], n_rows + r, block.errors[r]
+                if is_batch:
+                    best = _nearest_of(near, n_lists)
+                else:
+                    best, slack = estimate_near(state, queries, m, _ONE, _SURE, near), np.float32(np.inf)
+                reached = _reach_lists(by_value(state), queries, m, best, near, slack, reach, by_value(effort), mask, k)
+                if not is_batch:
+                    _sort_lists(by_value(state), reach, reached, block)
+                    total = reached
+                    continue
+                for i in range(reached):
+                    block.lists[total], block.rows[total] = reach.chosen[i], m
+                    total += 1
+            n_rows += n
         if is_batch:
-            _order_by_list(block, n_rows)
-            _search_together(state, Q, first, n_rows, queries, coded, loaded, ranking, block, mask, scores, ids)
+            _group_by_list(block, total)
+            _search_together(state, Q, first, queries, coded, loaded, ranking, block, mask, scores, ids)
         else:
-            _search_lists(state, Q[first], queries, ranking, block, effort.epsilon, mask, scores[first], ids[first])
+            x, epsilon = Q[first], effort.epsilon
+            _search_lists(state, x, total, queries, ranking, block, epsilon, mask, scores[first], ids[first])
         for m in range(n_rows):
             row = first + m
             _finish(state, Q[row], queries, m, ranking, scores[row], ids[row])
         first += n_rows
-    release((queries, coded, loaded, ranking, reach, block))
+    release((queries, coded, loaded, rotated, centers, ranking, reach, block))
 
 
 @kernel
@@ -662,16 +741,17 @@ def find_gaps(arrays, own, Q, slots, gaps, apart):
     """
     state = by_reference(arrays)
     queries = new_queries(1, Q.shape[1], state.signs.shape[1])
-    reach = _new_reach(state.totals[N_LISTS], state.routes.factors.size)
+    reach = _new_reach(1, state.totals[N_LISTS], state.routes.factors.size)
+    near = reach.near[0]
     for row in range(Q.shape[0]):
         code_query(state, Q[row], queries, 0, _query_length(state))
-        best = estimate_near(state, queries, 0, np.float32(1.0), _SURE, reach.near)
+        best = estimate_near(state, queries, 0, _ONE, _SURE, near)
         of_own, less = np.int64(NONE), np.float32(0.0)
         if own[row] != NONE:
             of_own = np.int64(state.members.list_of[state.vectors.places[own[row]] // TILE])
             value, n_others = _nearness(state, queries, 0, of_own), state.clusters.sizes[of_own] - 1
             less = _HALF * _apart(state, of_own, value) * np.float32(((n_others + 1) / max(n_others, 1)) ** 2 - 1.0)
-        n = _within_gap(state, queries, 0, reach, best, less)
+        n = _within_gap(state, queries, 0, near, np.float32(np.inf), reach, best, less)
         most = -np.float32(np.inf)
         for i in range(n):
             value = reach.values[i] - (less if reach.chosen[i] == of_own else np.float32(0.0))
