@@ -34,7 +34,7 @@ class LoadedTiles(NamedTuple):
     codes: np.ndarray  # int8, flat, of shape (tiles, n_groups, 32 members, 4 features)
     numbers: np.ndarray  # float32 (tiles * 2 * 32,): scales, and numbers to add
     most: np.ndarray  # float32 (3,): the largest error, length and lift of their members
-    tiles: np.ndarray  # int64 (tiles,)
+    places: np.ndarray  # int64 (tiles * 32,): the places of members, or NONE
     some: np.ndarray  # int8 (16 * codes + 64,): scratch space for the codes of 16 vectors
 
 
@@ -62,7 +62,7 @@ def new_tiles(d, n):
         empty(n * bytes_of_tile(d), np.int8),
         empty(n * 2 * TILE, np.float32),
         empty(3, np.float32),
-        empty(n, np.int64),
+        empty(n * TILE, np.int64),
         zeros(BLOCK_MEMBERS * d + BLOCK_BYTES, np.int8),
     )
 
@@ -94,44 +94,36 @@ def error_of_row(queries, m, coded, share, most):
 
 
 @inner
-def _transpose(codes, at, stride, loaded, i, first):
-    """Transpose the codes of 16 vectors, members ``first`` to ``first + 16`` of the ``i``-th tile."""
-    to = i * bytes_of_tile(stride) + first * FEATURES
-    for _ in range(max(1, stride // BLOCK_BYTES)):
-        transpose_block(codes, at, stride, loaded.codes, to)
+def _transpose(loaded, d, i, first):
+    """Transpose the codes of 16 vectors, which become members ``first`` to ``first + 15`` of the ``i``-th tile."""
+    at, to = 0, i * bytes_of_tile(d) + first * FEATURES
+    for _ in range(-(-d // BLOCK_BYTES)):  # with few features, codes of the next vectors follow, which do not count
+        transpose_block(loaded.some, at, d, loaded.codes, to)
         at, to = at + BLOCK_BYTES, to + BLOCK_BYTES * TILE
 
 
 @inner_called
-def load_tile(arrays, tile, loaded, i):
-    """Load a tile as the ``i``-th one: transpose its codes, and write numbers, minus infinity to add for free places.
+def load_tile(arrays, loaded, i):
+    """Load the members in ``loaded.places`` of the ``i``-th tile: transpose their codes, and write their numbers.
 
-    The first one begins the largest numbers of members anew.
+    The number to add for a free place is minus infinity. The first tile begins the largest numbers of members anew.
     """
     state = by_reference(arrays)
-    members, begin = state.members, tile * TILE
-    d = members.codes.shape[1]
-    for first in range(0, TILE, BLOCK_MEMBERS):
-        at = (begin + first) * d
-        if at + (BLOCK_MEMBERS - 1) * d + BLOCK_BYTES <= members.codes.size:
-            _transpose(members.codes, at, d, loaded, i, first)  # codes of the next member do not count
-        else:
-            for member in range(BLOCK_MEMBERS):
-                copy_values(members.codes[begin + first + member], loaded.some[member * d : (member + 1) * d])
-            _transpose(loaded.some, 0, d, loaded, i, first)
+    members, d, of = state.members, state.members.codes.shape[1], i * 2 * TILE
     if i == 0:
         loaded.most[:] = np.float32(0.0)
-    loaded.tiles[i] = tile
     error, lift = loaded.most[0], loaded.most[2]
     lifted = np.float32(0.0) if state.totals[METRIC] == INNER_PRODUCT else -_ONE
-    of = i * 2 * TILE
     for member in range(TILE):
-        place = begin + member
-        is_there = members.slots[place] != NONE
-        loaded.numbers[of + member] = members.scales[place]
-        loaded.numbers[of + TILE + member] = lifted * members.lifts[place] if is_there else -np.float32(np.inf)
-        if is_there:
+        place, row = loaded.places[i * TILE + member], member % BLOCK_MEMBERS
+        loaded.numbers[of + member], loaded.numbers[of + TILE + member] = np.float32(0.0), -np.float32(np.inf)
+        if place != NONE and members.slots[place] != NONE:
+            copy_values(members.codes[place], loaded.some[row * d : (row + 1) * d])
+            loaded.numbers[of + member] = members.scales[place]
+            loaded.numbers[of + TILE + member] = lifted * members.lifts[place]
             error, lift = max(error, members.errors[place]), max(lift, members.lifts[place])
+        if row == BLOCK_MEMBERS - 1:
+            _transpose(loaded, d, i, member - row)
     _set_most(loaded, error, lift)
 
 
@@ -156,5 +148,5 @@ def load_centers(arrays, loaded):
             loaded.numbers[of], loaded.numbers[of + TILE] = scale, clusters.added[j] - half
             error, lift = max(error, own), max(lift, half)
         if member == BLOCK_MEMBERS - 1:
-            _transpose(loaded.some, 0, width, loaded, j // TILE, j % TILE - member)
+            _transpose(loaded, width, j // TILE, j % TILE - member)
     _set_most(loaded, error, lift)

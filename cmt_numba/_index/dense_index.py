@@ -12,7 +12,6 @@ from .._jit import TILE, held, keeping_interpreter
 from . import changes
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
-from .products import search_by_products
 from .search import ListEffort, Mask, compare_slots, count_allowed, find_gaps, search_rows
 from .state import (
     COSINE,
@@ -34,9 +33,8 @@ from .state import (
 METRICS = {"cosine": COSINE, "inner_product": INNER_PRODUCT, "euclidean": EUCLIDEAN}
 
 _FEW = 1024  # up to so many vectors are compared directly,
-_FEW_OF_MANY, _MANY_TIMES = 8192, 16  # or so many of those that a filter allows, if there are many more others
-_ROWS_OF_A_PRODUCT = 8  # from so many rows on, direct comparisons use matrix products,
-_NUMBERS_OF_A_PRODUCT = 1 << 24  # unless the vectors have more numbers, which may have to be copied
+_FEW_OF_MANY, _MANY_TIMES = 8192, 16  # or so many of those that a filter allows, if there are many more others,
+_ROWS_OF_A_BATCH = 16  # or if so many rows share their codes
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 _EVERYWHERE = np.full(24, 1e30, np.float32)
@@ -264,18 +262,16 @@ class DenseIndex:
             if among.owner is not self or among.version != self.version:
                 raise ValueError("the set of allowed vectors is of another index or of an earlier version of this one")
             slots = among.slots
-            n_few = _FEW_OF_MANY if _MANY_TIMES * len(slots) <= n else _FEW
-            if len(slots) > n_few and not is_exact:
+            is_small = n_rows >= _ROWS_OF_A_BATCH or _MANY_TIMES * len(slots) <= n
+            if len(slots) > (_FEW_OF_MANY if is_small else _FEW) and not is_exact:
                 slots, mask = None, among.mask(self._state)
         elif n <= _FEW or is_exact:
             slots = np.arange(n)
-        n_numbers = 0 if slots is None else len(slots) * self.n_features
-        if slots is not None and n_rows >= _ROWS_OF_A_PRODUCT and 0 < n_numbers <= _NUMBERS_OF_A_PRODUCT:
-            answer = search_by_products(self._state, self._held, Q, slots, scores, ids)
-        elif slots is not None:
+        if slots is not None:
+            is_exact |= len(slots) <= _FEW
 
             def answer(first: int, stop: int) -> None:
-                compare_slots(self._held, Q, first, stop, slots[None], scores, ids)
+                compare_slots(self._held, Q, first, stop, slots, is_exact, _ALL, scores, ids)
 
         else:
             effort = self._gaps.effort(target_recall)

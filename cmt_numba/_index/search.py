@@ -569,19 +569,19 @@ def _search_lists(state, x, n, queries, ranking, block, epsilon, mask, scores, i
 @inner
 def _set_bar(ranking, block, r):
     """Set the bar of a row for the scores of loaded tiles."""
-    bar = ranking.bars[block.together[r]] - block.bases[r] - block.errors[r]
-    block.bars[r] = max(bar, _LEAST)  # scores of free places are lower
+    bar, error = ranking.bars[block.together[r]] - block.bases[r], block.errors[r]
+    block.bars[r] = max(bar - error, _LEAST) if error < np.inf else _LEAST  # scores of free places are lower
 
 
 @inner
-def _take_marked(state, Q, first, queries, ranking, block, r, tile, mask, scores, ids):
-    """Keep the members of a tile whose scores reach the bar of the ``r``-th of eight rows."""
+def _take_marked(state, Q, first, queries, loaded, t, ranking, block, r, mask, scores, ids):
+    """Keep the members of the ``t``-th loaded tile whose scores reach the bar of the ``r``-th of eight rows."""
     m, at = block.together[r], r * TILE
     marks = marks_of(block.scores, at, block.bars[r])
     while marks != 0:
         i = first_of(marks)
         marks &= marks - 1
-        slot, value = state.members.slots[tile * TILE + i], block.scores[at + i]
+        slot, value = state.members.slots[loaded.places[t * TILE + i]], block.scores[at + i]
         if value < block.bars[r] or (mask.words.size > 0 and not _is_allowed(mask, slot)):
             continue
         row, value = first + m, value + block.bases[r]
@@ -605,46 +605,88 @@ def _choose_rows(queries, coded, most, ranking, block, begin, stop):
 
 
 @inner
+def _compare_loaded(state, Q, first, queries, coded, loaded, n_tiles, ranking, block, begin, stop, mask, scores, ids):
+    """Compare loaded tiles with the rows in ``block.by_list[begin:stop]``."""
+    n_groups, n_bytes = coded.codes.shape[1] // FEATURES, bytes_of_tile(state.members.codes.shape[1])
+    for group in range(begin, stop, ROWS):
+        _choose_rows(queries, coded, loaded.most, ranking, block, group, stop)
+        for t in range(n_tiles):
+            marks = score_rows(
+                loaded.codes,
+                t * n_bytes,
+                loaded.numbers,
+                t * 2 * TILE,
+                n_groups,
+                coded.codes,
+                coded.shifts,
+                coded.factors,
+                block.bars,
+                block.together,
+                block.scores,
+            )
+            while marks != 0:
+                r = first_of(marks)
+                marks &= marks - 1
+                _take_marked(state, Q, first, queries, loaded, t, ranking, block, r, mask, scores, ids)
+
+
+@inner
 def _search_together(state, Q, first, queries, coded, loaded, ranking, block, mask, scores, ids):
     """Search the lists that the rows of a block reach. The rows of a list share its codes."""
     members, heads, stops, stop = state.members, state.clusters.heads, block.stops, np.int64(0)
-    n_groups, n_bytes = coded.codes.shape[1] // FEATURES, bytes_of_tile(members.codes.shape[1])
     for j in range(stops.size - 1):
-        i, stop, following = stop, stops[j], j + 1
-        if i == stop:
+        begin, stop, following = stop, stops[j], j + 1
+        if begin == stop:
             continue
         while following < stops.size - 1 and stops[following] == stop:
             following += 1
         tile = heads[j]
         while tile != NONE:
-            n_tiles = 0
-            while tile != NONE and n_tiles < TILES:
+            n = np.int64(0)
+            while tile != NONE and n < TILES:
                 after = members.nexts[tile]
                 coming = after if after != NONE or following == stops.size - 1 else heads[following]
                 _prefetch_codes(members, coming)
-                load_tile(by_value(state), tile, loaded, n_tiles)
-                n_tiles += 1
+                for i in range(TILE):
+                    loaded.places[n * TILE + i] = tile * TILE + i
+                load_tile(by_value(state), loaded, n)
+                n += 1
                 tile = after
-            for begin in range(i, stop, ROWS):
-                _choose_rows(queries, coded, loaded.most, ranking, block, begin, stop)
-                for t in range(n_tiles):
-                    marks = score_rows(
-                        loaded.codes,
-                        t * n_bytes,
-                        loaded.numbers,
-                        t * 2 * TILE,
-                        n_groups,
-                        coded.codes,
-                        coded.shifts,
-                        coded.factors,
-                        block.bars,
-                        block.together,
-                        block.scores,
-                    )
-                    while marks != 0:
-                        r = first_of(marks)
-                        marks &= marks - 1
-                        _take_marked(state, Q, first, queries, ranking, block, r, loaded.tiles[t], mask, scores, ids)
+            _compare_loaded(state, Q, first, queries, coded, loaded, n, ranking, block, begin, stop, mask, scores, ids)
+
+
+@inner
+def _compare_together(state, Q, first, n_rows, slots, queries, coded, loaded, ranking, block, mask, scores, ids):
+    """Compare the vectors in slots with the rows of a block, which share their codes."""
+    for m in range(n_rows):
+        block.by_list[m] = m
+    for begin in range(0, slots.size, TILES * TILE):
+        n_tiles = np.int64(0)
+        for at in range(begin, min(begin + TILES * TILE, slots.size), TILE):
+            for i in range(TILE):
+                place = np.int64(NONE)
+                if at + i < slots.size:
+                    place = np.int64(state.vectors.places[slots[at + i]])
+                    _prefetch_code(state.members, place)
+                loaded.places[n_tiles * TILE + i] = place
+            n_tiles += 1
+        for t in range(n_tiles):
+            load_tile(by_value(state), loaded, t)
+        _compare_loaded(state, Q, first, queries, coded, loaded, n_tiles, ranking, block, 0, n_rows, mask, scores, ids)
+
+
+@inner
+def _code_for_batch(state, x, queries, m, coded):
+    """Write the forms of a row that batches need, and its codes; return whether it is too long."""
+    is_far = rotate_query(state, x, queries, m, _query_length(state))
+    code_row(coded_values(queries, m).values, queries.lengths[m], is_far, m, coded)
+    return is_far
+
+
+@inner
+def _rows_of_block(Q, first, stop, k):
+    """Return the number of rows that are searched together."""
+    return max(1, min(stop - first, _MOST_ROWS, _KEPT_AT_ONCE // k)) if Q.shape[0] > _FEW_ROWS else 1
 
 
 @kernel
@@ -654,7 +696,7 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
     n_lists, k, width = state.totals[N_LISTS], ids.shape[1], state.signs.shape[1]
     is_batch = Q.shape[0] > _FEW_ROWS
     at_once = ROWS if is_batch else 1
-    most = max(1, min(stop - first, _MOST_ROWS, _KEPT_AT_ONCE // k)) if is_batch else 1
+    most = _rows_of_block(Q, first, stop, k)
     queries = new_queries(most, Q.shape[1], width)
     n_codes = queries.shorts.shape[1]
     coded, loaded, share = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), share_of_errors(n_codes)
@@ -677,8 +719,7 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
                 if not is_batch:
                     code_query(state, Q[row], queries, m, _query_length(state))
                     continue
-                is_far = rotate_query(state, Q[row], queries, m, _query_length(state))
-                code_row(coded_values(queries, m).values, queries.lengths[m], is_far, m, coded)
+                is_far = _code_for_batch(state, Q[row], queries, m, coded)
                 if n_codes != width:
                     code_row(queries.rotated[m], queries.lengths[m], is_far, m, rotated)
             if is_batch:
@@ -712,24 +753,37 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
 
 
 @kernel
-def compare_slots(arrays, Q, first, stop, slots, scores, ids):
-    """Write the best vectors for rows ``first:stop``, exactly.
+def compare_slots(arrays, Q, first, stop, slots, is_exact, mask, scores, ids):
+    """Write the best of the vectors in ``slots`` for rows ``first:stop``. Unless ``Q`` has few rows, they share codes.
 
-    Row ``first + i`` is compared with the vectors in ``slots[i]``. If ``slots`` has one row, it is for all rows.
+    Unless ``is_exact``, bounds are as for lists: hardly ever wrong.
     """
-    state = by_reference(arrays)
-    queries = new_queries(1, Q.shape[1], state.signs.shape[1])
-    ranking = _new_ranking(1, ids.shape[1])
-    for row in range(first, stop):
-        x, own = Q[row], slots[min(row - first, slots.shape[0] - 1)]
-        _begin(ranking, 0, np.float32(1.0))
-        ids[row, :], scores[row, :] = NONE, -np.inf
-        code_query(state, x, queries, 0, _query_length(state))
-        for i in range(own.size):
-            place, upper = np.int64(state.vectors.places[own[i]]), np.float32(np.inf)
-            _let_wait(state, x, queries, 0, ranking, place, upper, scores[row], ids[row])
-        _finish(state, x, queries, 0, ranking, scores[row], ids[row])
-    release((queries, ranking))
+    state, k = by_reference(arrays), ids.shape[1]
+    is_batch, most = Q.shape[0] > _FEW_ROWS, _rows_of_block(Q, first, stop, k)
+    queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), _new_ranking(most, k)
+    n_codes = queries.shorts.shape[1]
+    coded, loaded, block = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), _new_block(0, most)
+    share = _ONE if is_exact else share_of_errors(n_codes)
+    while first < stop:
+        n_rows = min(most, stop - first)
+        for m in range(n_rows):
+            row = first + m
+            _begin(ranking, m, share)
+            ids[row, :], scores[row, :] = NONE, -np.inf
+            if is_batch:
+                _code_for_batch(state, Q[row], queries, m, coded)
+                continue
+            code_query(state, Q[row], queries, m, _query_length(state))
+            for i in range(slots.size):
+                place, upper = np.int64(state.vectors.places[slots[i]]), np.float32(np.inf)
+                _let_wait(state, Q[row], queries, m, ranking, place, upper, scores[row], ids[row])
+        if is_batch:
+            _compare_together(state, Q, first, n_rows, slots, queries, coded, loaded, ranking, block, mask, scores, ids)
+        for m in range(n_rows):
+            row = first + m
+            _finish(state, Q[row], queries, m, ranking, scores[row], ids[row])
+        first += n_rows
+    release((queries, coded, loaded, ranking, block))
 
 
 @kernel
