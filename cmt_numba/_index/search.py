@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, keep_best, sort_best_first
+from .._forest import NONE
 from .._jit import (
     BITS_OF_A_WORD,
     TILE,
@@ -24,7 +24,6 @@ from .._jit import (
     inner,
     inner_allocating,
     inner_called,
-    inner_fastmath,
     kernel,
     marks_of,
     prefetch,
@@ -45,30 +44,24 @@ from .codes import (
     code_query,
     coded_values,
     distance32,
-    distance64,
-    dot64,
-    dot_codes,
     error_of,
     rotate_query,
     score_codes,
     share_of_errors,
 )
-from .lists import ROUNDING, estimate_near, new_queries, vector_of
-from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS, SCALE
+from .lists import ROUNDING, estimate_near, new_queries
+from .ranking import LEAST, begin_row, finish_row, keep_member, let_wait, new_ranking, prefetch_code
+from .state import INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS
 
-_WAITING = 64  # number of members that wait for the comparison of their 8-bit codes
 _MOST_ROWS = 1024  # number of rows in a block
 _FEW_ROWS = 4  # up to so many rows are searched one by one
 _STEPS = 64  # number of steps of nearness by which lists are sorted
 _KEPT_AT_ONCE = 1 << 18  # number of rows in a block, times results of each
 _REACHED_AT_ONCE = 1 << 20  # number of lists that the rows of a block reach
-_LEAST = np.float32(-3e38)
 _SURE = np.float32(1.9)  # standard errors of the estimates for centers
-_WORDS_IN_A_LINE, _FLOATS_IN_A_LINE, _BYTES_IN_A_LINE = 8, 16, 64
-_PREFETCHED = 256  # number of features of a vector to prefetch
+_WORDS_IN_A_LINE, _FLOATS_IN_A_LINE = 8, 16
 _TWO, _ONE, _HALF = np.float32(2.0), np.float32(1.0), np.float32(0.5)
 _SHORTEST = np.float32(1e-30)
-_TINY = 1e-300  # the cosine of a zero vector is 0
 _FARTHER = np.float32(0.25)  # growth of a gap with the squared distance of a far query from the nearest center
 _WIDER, _LEAST_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
 
@@ -88,18 +81,11 @@ class Mask(NamedTuple):
     counts: np.ndarray  # int64 (lists,): number of allowed members of each list
 
 
-class Ranking(NamedTuple):
-    """The members found so far for the rows of a block."""
+class Candidates(NamedTuple):
+    """The vectors to compare with all rows."""
 
-    shares: np.ndarray  # float32 (m,): the part of the largest errors of 8-bit codes that bounds allow for
-    bars: np.ndarray  # float32 (m,): no member with a lower score is among the best
-    floors: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 8-bit codes
-    waiting: np.ndarray  # int32 (m, 64): places
-    their_uppers: np.ndarray  # float32 (m, 64)
-    n_waiting: np.ndarray  # int64 (m,)
-    kept: np.ndarray  # int32 (m, n): slots
-    kept_uppers: np.ndarray  # float32 (m, n)
-    n_kept: np.ndarray  # int64 (m,)
+    slots: np.ndarray  # int64
+    is_exact: bool  # otherwise bounds are as for lists, hardly ever wrong
 
 
 class ListReach(NamedTuple):
@@ -112,22 +98,6 @@ class ListReach(NamedTuple):
 
 
 @inner_allocating
-def _new_ranking(m, k):
-    n = 4 * k + 2 * _WAITING
-    return Ranking(
-        empty(m, np.float32),
-        empty(m, np.float32),
-        empty((m, k), np.float32),
-        empty((m, _WAITING), np.int32),
-        empty((m, _WAITING), np.float32),
-        empty(m, np.int64),
-        empty((m, n), np.int32),
-        empty((m, n), np.float32),
-        empty(m, np.int64),
-    )
-
-
-@inner_allocating
 def _new_reach(n_rows, n_lists, n_routes):
     return ListReach(
         empty((n_rows, n_routes), np.float32),
@@ -135,157 +105,6 @@ def _new_reach(n_rows, n_lists, n_routes):
         empty(n_lists, np.float32),
         empty(_STEPS, np.int64),
     )
-
-
-@inner
-def _begin(ranking, m, share):
-    ranking.shares[m] = share
-    ranking.bars[m], ranking.n_waiting[m], ranking.n_kept[m] = _LEAST, 0, 0
-    ranking.floors[m, :] = _LEAST
-
-
-@inner
-def _raise_floor(floors, value):
-    """Replace the lowest of the floors, a heap with the lowest at the root."""
-    n, i = floors.size, 0
-    while True:
-        child = 2 * i + 1
-        if child >= n:
-            break
-        if child + 1 < n and floors[child + 1] < floors[child]:
-            child += 1
-        if floors[child] >= value:
-            break
-        floors[i] = floors[child]
-        i = child
-    floors[i] = value
-
-
-@inner_fastmath
-def _product_and_square(x, y):
-    product, square = np.float64(0.0), np.float64(0.0)
-    for i in range(x.size):
-        value = np.float64(y[i])
-        product += np.float64(x[i]) * value
-        square += value * value
-    return product, square
-
-
-@inner
-def _exact_score(metric, x, y, length):
-    """Return the score of a vector for a query of a given length."""
-    if metric == EUCLIDEAN:
-        return -np.sqrt(distance64(x, y))
-    if metric == INNER_PRODUCT:
-        return dot64(x, y)
-    product, square = _product_and_square(x, y)
-    return product / max(length * np.sqrt(square), _TINY)
-
-
-@inner
-def _bar_of(state, x_length, queries, m, score):
-    """Convert an exact score to the scale of codes, rounded down."""
-    scale, length = state.numbers[SCALE], np.float64(queries.lengths[m])
-    if state.totals[METRIC] == INNER_PRODUCT:
-        bar = score * scale * (length / x_length if x_length > 0.0 else 0.0)
-        return np.float32(bar - 0.5 * length * length - 1e-6 * (abs(bar) + length * length))
-    apart = np.sqrt(max(2.0 - 2.0 * score, 0.0)) if state.totals[METRIC] == COSINE else -score * scale
-    return np.float32(-0.5 * apart * apart - 1e-6 * apart * (apart + length) - 1e-30)
-
-
-@inner_called
-def _settle(arrays, x, queries, m, ranking, scores, ids):
-    """Compute the exact scores of the kept members that may be among the best, best first."""
-    state = by_reference(arrays)
-    kept, uppers, bar, n = ranking.kept[m], ranking.kept_uppers[m], ranking.bars[m], np.int64(0)
-    for entry in range(ranking.n_kept[m]):
-        slot, upper = kept[entry], uppers[entry]
-        if upper < bar:
-            continue
-        vector = vector_of(state.vectors, np.int64(slot)).values
-        for f in range(0, min(vector.size, _PREFETCHED), _FLOATS_IN_A_LINE):
-            prefetch(vector, f)
-        i = n
-        while i > 0 and uppers[i - 1] < upper:
-            uppers[i], kept[i] = uppers[i - 1], kept[i - 1]
-            i -= 1
-        uppers[i], kept[i] = upper, slot
-        n += 1
-    metric, length = state.totals[METRIC], np.sqrt(dot64(x, x))
-    for entry in range(n):
-        if uppers[entry] < bar:
-            break
-        slot = np.int64(kept[entry])
-        score = _exact_score(metric, x, vector_of(state.vectors, slot).values, length)
-        keep_best(scores, ids, score, state.vectors.ids[slot])
-        if scores[0] > -np.inf:
-            bar = max(bar, _bar_of(state, length, queries, m, scores[0]))
-    ranking.bars[m], ranking.n_kept[m] = bar, 0
-
-
-@inner
-def _keep(state, x, queries, m, ranking, slot, value, error, scores, ids):
-    """Raise the bar by the lower bound of a member's score, and keep the member until its vector is compared."""
-    floors = ranking.floors[m]
-    if value - error > floors[0]:
-        _raise_floor(floors, value - error)
-        ranking.bars[m] = max(ranking.bars[m], floors[0])
-    if ranking.n_kept[m] == ranking.kept.shape[1]:
-        _settle(by_value(state), x, queries, m, ranking, scores, ids)
-    n = ranking.n_kept[m]
-    ranking.kept[m, n], ranking.kept_uppers[m, n] = slot, value + error
-    ranking.n_kept[m] = n + 1
-
-
-@inner
-def _compare(state, x, queries, m, ranking, place, scores, ids):
-    """Compare the 8-bit code of a member, and keep the member if it may be among the best."""
-    members = state.members
-    length, lift = queries.lengths[m], members.lifts[place]
-    less = _HALF * length * length
-    value = queries.scales[m] * members.scales[place] * dot_codes(queries.shorts[m], members.codes[place])
-    error = length * members.errors[place] + queries.errors[m] * np.sqrt(_TWO * lift)
-    error = ranking.shares[m] * error + ROUNDING * (less + lift)
-    if not error < np.inf:  # NaN if an infinite error is multiplied by 0
-        error = np.float32(np.inf)
-    value -= less + lift if state.totals[METRIC] != INNER_PRODUCT else less
-    if value + error >= ranking.bars[m]:
-        _keep(state, x, queries, m, ranking, members.slots[place], value, error, scores, ids)
-
-
-@inner_called
-def _compare_waiting(arrays, x, queries, m, ranking, scores, ids):
-    """Compare the 8-bit codes of the waiting members that may be among the best."""
-    state = by_reference(arrays)
-    for i in range(ranking.n_waiting[m]):
-        if ranking.their_uppers[m, i] >= ranking.bars[m]:
-            _compare(state, x, queries, m, ranking, np.int64(ranking.waiting[m, i]), scores, ids)
-    ranking.n_waiting[m] = 0
-
-
-@inner
-def _prefetch_code(members, place):
-    codes = members.codes[place]
-    for f in range(0, codes.size, _BYTES_IN_A_LINE):
-        prefetch(codes, f)
-
-
-@inner
-def _let_wait(state, x, queries, m, ranking, place, upper, scores, ids):
-    """Let a member wait for the comparison of its 8-bit code, which is prefetched."""
-    if ranking.n_waiting[m] == _WAITING:
-        _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
-    n = ranking.n_waiting[m]
-    ranking.waiting[m, n], ranking.their_uppers[m, n] = place, upper
-    ranking.n_waiting[m] = n + 1
-    _prefetch_code(state.members, place)
-
-
-@inner
-def _finish(state, x, queries, m, ranking, scores, ids):
-    _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
-    _settle(by_value(state), x, queries, m, ranking, scores, ids)
-    sort_best_first(scores, ids)
 
 
 @inner
@@ -307,7 +126,7 @@ def _scan_tile(state, x, queries, m, ranking, upper, tile, base, error, mask, sc
             continue
         if mask.words.size > 0 and not _is_allowed(mask, members.slots[place]):
             continue
-        _let_wait(state, x, queries, m, ranking, place, upper[i], scores, ids)
+        let_wait(state, x, queries, m, ranking, place, upper[i], scores, ids)
 
 
 @inner
@@ -324,7 +143,7 @@ def _prefetch_tile(members, tile, words):
 def _prefetch_codes(members, tile):
     if tile != NONE:
         for place in range(tile * TILE, (tile + 1) * TILE):
-            _prefetch_code(members, place)
+            prefetch_code(members, place)
 
 
 @inner
@@ -570,7 +389,7 @@ def _search_lists(state, x, n, queries, ranking, block, epsilon, mask, scores, i
 def _set_bar(ranking, block, r):
     """Set the bar of a row for the scores of loaded tiles."""
     bar, error = ranking.bars[block.together[r]] - block.bases[r], block.errors[r]
-    block.bars[r] = max(bar - error, _LEAST) if error < np.inf else _LEAST  # scores of free places are lower
+    block.bars[r] = max(bar - error, LEAST) if error < np.inf else LEAST  # scores of free places are lower
 
 
 @inner
@@ -585,7 +404,7 @@ def _take_marked(state, Q, first, queries, loaded, t, ranking, block, r, mask, s
         if value < block.bars[r] or (mask.words.size > 0 and not _is_allowed(mask, slot)):
             continue
         row, value = first + m, value + block.bases[r]
-        _keep(state, Q[row], queries, m, ranking, slot, value, block.errors[r], scores[row], ids[row])
+        keep_member(state, Q[row], queries, m, ranking, slot, value, block.errors[r], scores[row], ids[row])
         _set_bar(ranking, block, r)
 
 
@@ -667,7 +486,7 @@ def _compare_together(state, Q, first, n_rows, slots, queries, coded, loaded, ra
                 place = np.int64(NONE)
                 if at + i < slots.size:
                     place = np.int64(state.vectors.places[slots[at + i]])
-                    _prefetch_code(state.members, place)
+                    prefetch_code(state.members, place)
                 loaded.places[n_tiles * TILE + i] = place
             n_tiles += 1
         for t in range(n_tiles):
@@ -704,7 +523,7 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
     by_center = coded if n_codes == width else rotated
     if is_batch:
         load_centers(by_value(state), centers)
-    ranking = _new_ranking(most, k)
+    ranking = new_ranking(most, k)
     reach = _new_reach(at_once, n_lists, state.routes.factors.size)
     n_reached = max(min(_REACHED_AT_ONCE, most * n_lists), at_once * n_lists)
     block = _new_block(n_lists, n_reached)
@@ -714,7 +533,7 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
             n = min(at_once, end - n_rows)
             for m in range(n_rows, n_rows + n):
                 row = first + m
-                _begin(ranking, m, share)
+                begin_row(ranking, m, share)
                 ids[row, :], scores[row, :] = NONE, -np.inf
                 if not is_batch:
                     code_query(state, Q[row], queries, m, _query_length(state))
@@ -747,28 +566,25 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
             _search_lists(state, x, total, queries, ranking, block, epsilon, mask, scores[first], ids[first])
         for m in range(n_rows):
             row = first + m
-            _finish(state, Q[row], queries, m, ranking, scores[row], ids[row])
+            finish_row(state, Q[row], queries, m, ranking, scores[row], ids[row])
         first += n_rows
     release((queries, coded, loaded, rotated, centers, ranking, reach, block))
 
 
 @kernel
-def compare_slots(arrays, Q, first, stop, slots, is_exact, mask, scores, ids):
-    """Write the best of the vectors in ``slots`` for rows ``first:stop``. Unless ``Q`` has few rows, they share codes.
-
-    Unless ``is_exact``, bounds are as for lists: hardly ever wrong.
-    """
-    state, k = by_reference(arrays), ids.shape[1]
+def compare_slots(arrays, Q, first, stop, candidates, mask, scores, ids):
+    """Write the best candidates for rows ``first:stop``. Unless ``Q`` has few rows, they share codes."""
+    state, k, slots = by_reference(arrays), ids.shape[1], candidates.slots
     is_batch, most = Q.shape[0] > _FEW_ROWS, _rows_of_block(Q, first, stop, k)
-    queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), _new_ranking(most, k)
+    queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), new_ranking(most, k)
     n_codes = queries.shorts.shape[1]
     coded, loaded, block = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), _new_block(0, most)
-    share = _ONE if is_exact else share_of_errors(n_codes)
+    share = _ONE if candidates.is_exact else share_of_errors(n_codes)
     while first < stop:
         n_rows = min(most, stop - first)
         for m in range(n_rows):
             row = first + m
-            _begin(ranking, m, share)
+            begin_row(ranking, m, share)
             ids[row, :], scores[row, :] = NONE, -np.inf
             if is_batch:
                 _code_for_batch(state, Q[row], queries, m, coded)
@@ -776,12 +592,12 @@ def compare_slots(arrays, Q, first, stop, slots, is_exact, mask, scores, ids):
             code_query(state, Q[row], queries, m, _query_length(state))
             for i in range(slots.size):
                 place, upper = np.int64(state.vectors.places[slots[i]]), np.float32(np.inf)
-                _let_wait(state, Q[row], queries, m, ranking, place, upper, scores[row], ids[row])
+                let_wait(state, Q[row], queries, m, ranking, place, upper, scores[row], ids[row])
         if is_batch:
             _compare_together(state, Q, first, n_rows, slots, queries, coded, loaded, ranking, block, mask, scores, ids)
         for m in range(n_rows):
             row = first + m
-            _finish(state, Q[row], queries, m, ranking, scores[row], ids[row])
+            finish_row(state, Q[row], queries, m, ranking, scores[row], ids[row])
         first += n_rows
     release((queries, coded, loaded, ranking, block))
 

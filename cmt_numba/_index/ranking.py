@@ -1,0 +1,200 @@
+"""Kernels: the members found so far for rows, and the last two stages of their comparison."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest import keep_best, sort_best_first
+from .._jit import by_reference, by_value, empty, inner, inner_allocating, inner_called, inner_fastmath, prefetch
+from .codes import distance64, dot64, dot_codes
+from .lists import ROUNDING, vector_of
+from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, METRIC, SCALE
+
+_WAITING = 64  # number of members that wait for the comparison of their 8-bit codes
+_FLOATS_IN_A_LINE, _BYTES_IN_A_LINE = 16, 64
+_PREFETCHED = 256  # number of features of a vector to prefetch
+_TWO, _HALF = np.float32(2.0), np.float32(0.5)
+_TINY = 1e-300  # the cosine of a zero vector is 0
+LEAST = np.float32(-3e38)
+"""A bar below the scores of all members. The scores of free places are lower."""
+
+
+class Ranking(NamedTuple):
+    """The members found so far for the rows of a block."""
+
+    shares: np.ndarray  # float32 (m,): the part of the largest errors of 8-bit codes that bounds allow for
+    bars: np.ndarray  # float32 (m,): no member with a lower score is among the best
+    floors: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 8-bit codes
+    waiting: np.ndarray  # int32 (m, 64): places
+    their_uppers: np.ndarray  # float32 (m, 64)
+    n_waiting: np.ndarray  # int64 (m,)
+    kept: np.ndarray  # int32 (m, n): slots
+    kept_uppers: np.ndarray  # float32 (m, n)
+    n_kept: np.ndarray  # int64 (m,)
+
+
+@inner_allocating
+def new_ranking(m, k):
+    n = 4 * k + 2 * _WAITING
+    return Ranking(
+        empty(m, np.float32),
+        empty(m, np.float32),
+        empty((m, k), np.float32),
+        empty((m, _WAITING), np.int32),
+        empty((m, _WAITING), np.float32),
+        empty(m, np.int64),
+        empty((m, n), np.int32),
+        empty((m, n), np.float32),
+        empty(m, np.int64),
+    )
+
+
+@inner
+def begin_row(ranking, m, share):
+    ranking.shares[m] = share
+    ranking.bars[m], ranking.n_waiting[m], ranking.n_kept[m] = LEAST, 0, 0
+    ranking.floors[m, :] = LEAST
+
+
+@inner
+def _raise_floor(floors, value):
+    """Replace the lowest of the floors, a heap with the lowest at the root."""
+    n, i = floors.size, 0
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and floors[child + 1] < floors[child]:
+            child += 1
+        if floors[child] >= value:
+            break
+        floors[i] = floors[child]
+        i = child
+    floors[i] = value
+
+
+@inner_fastmath
+def _product_and_square(x, y):
+    product, square = np.float64(0.0), np.float64(0.0)
+    for i in range(x.size):
+        value = np.float64(y[i])
+        product += np.float64(x[i]) * value
+        square += value * value
+    return product, square
+
+
+@inner
+def _exact_score(metric, x, y, length):
+    """Return the score of a vector for a query of a given length."""
+    if metric == EUCLIDEAN:
+        return -np.sqrt(distance64(x, y))
+    if metric == INNER_PRODUCT:
+        return dot64(x, y)
+    product, square = _product_and_square(x, y)
+    return product / max(length * np.sqrt(square), _TINY)
+
+
+@inner
+def _bar_of(state, x_length, queries, m, score):
+    """Convert an exact score to the scale of codes, rounded down."""
+    scale, length = state.numbers[SCALE], np.float64(queries.lengths[m])
+    if state.totals[METRIC] == INNER_PRODUCT:
+        bar = score * scale * (length / x_length if x_length > 0.0 else 0.0)
+        return np.float32(bar - 0.5 * length * length - 1e-6 * (abs(bar) + length * length))
+    apart = np.sqrt(max(2.0 - 2.0 * score, 0.0)) if state.totals[METRIC] == COSINE else -score * scale
+    return np.float32(-0.5 * apart * apart - 1e-6 * apart * (apart + length) - 1e-30)
+
+
+@inner_called
+def _settle(arrays, x, queries, m, ranking, scores, ids):
+    """Compute the exact scores of the kept members that may be among the best, best first."""
+    state = by_reference(arrays)
+    kept, uppers, bar, n = ranking.kept[m], ranking.kept_uppers[m], ranking.bars[m], np.int64(0)
+    for entry in range(ranking.n_kept[m]):
+        slot, upper = kept[entry], uppers[entry]
+        if upper < bar:
+            continue
+        vector = vector_of(state.vectors, np.int64(slot)).values
+        for f in range(0, min(vector.size, _PREFETCHED), _FLOATS_IN_A_LINE):
+            prefetch(vector, f)
+        i = n
+        while i > 0 and uppers[i - 1] < upper:
+            uppers[i], kept[i] = uppers[i - 1], kept[i - 1]
+            i -= 1
+        uppers[i], kept[i] = upper, slot
+        n += 1
+    metric, length = state.totals[METRIC], np.sqrt(dot64(x, x))
+    for entry in range(n):
+        if uppers[entry] < bar:
+            break
+        slot = np.int64(kept[entry])
+        score = _exact_score(metric, x, vector_of(state.vectors, slot).values, length)
+        keep_best(scores, ids, score, state.vectors.ids[slot])
+        if scores[0] > -np.inf:
+            bar = max(bar, _bar_of(state, length, queries, m, scores[0]))
+    ranking.bars[m], ranking.n_kept[m] = bar, 0
+
+
+@inner
+def keep_member(state, x, queries, m, ranking, slot, value, error, scores, ids):
+    """Raise the bar by the lower bound of a member's score, and keep the member until its vector is compared."""
+    floors = ranking.floors[m]
+    if value - error > floors[0]:
+        _raise_floor(floors, value - error)
+        ranking.bars[m] = max(ranking.bars[m], floors[0])
+    if ranking.n_kept[m] == ranking.kept.shape[1]:
+        _settle(by_value(state), x, queries, m, ranking, scores, ids)
+    n = ranking.n_kept[m]
+    ranking.kept[m, n], ranking.kept_uppers[m, n] = slot, value + error
+    ranking.n_kept[m] = n + 1
+
+
+@inner
+def _compare(state, x, queries, m, ranking, place, scores, ids):
+    """Compare the 8-bit code of a member, and keep the member if it may be among the best."""
+    members = state.members
+    length, lift = queries.lengths[m], members.lifts[place]
+    less = _HALF * length * length
+    value = queries.scales[m] * members.scales[place] * dot_codes(queries.shorts[m], members.codes[place])
+    error = length * members.errors[place] + queries.errors[m] * np.sqrt(_TWO * lift)
+    error = ranking.shares[m] * error + ROUNDING * (less + lift)
+    if not error < np.inf:  # NaN if an infinite error is multiplied by 0
+        error = np.float32(np.inf)
+    value -= less + lift if state.totals[METRIC] != INNER_PRODUCT else less
+    if value + error >= ranking.bars[m]:
+        keep_member(state, x, queries, m, ranking, members.slots[place], value, error, scores, ids)
+
+
+@inner_called
+def _compare_waiting(arrays, x, queries, m, ranking, scores, ids):
+    """Compare the 8-bit codes of the waiting members that may be among the best."""
+    state = by_reference(arrays)
+    for i in range(ranking.n_waiting[m]):
+        if ranking.their_uppers[m, i] >= ranking.bars[m]:
+            _compare(state, x, queries, m, ranking, np.int64(ranking.waiting[m, i]), scores, ids)
+    ranking.n_waiting[m] = 0
+
+
+@inner
+def prefetch_code(members, place):
+    codes = members.codes[place]
+    for f in range(0, codes.size, _BYTES_IN_A_LINE):
+        prefetch(codes, f)
+
+
+@inner
+def let_wait(state, x, queries, m, ranking, place, upper, scores, ids):
+    """Let a member wait for the comparison of its 8-bit code, which is prefetched."""
+    if ranking.n_waiting[m] == _WAITING:
+        _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
+    n = ranking.n_waiting[m]
+    ranking.waiting[m, n], ranking.their_uppers[m, n] = place, upper
+    ranking.n_waiting[m] = n + 1
+    prefetch_code(state.members, place)
+
+
+@inner
+def finish_row(state, x, queries, m, ranking, scores, ids):
+    _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
+    _settle(by_value(state), x, queries, m, ranking, scores, ids)
+    sort_best_first(scores, ids)
