@@ -12,7 +12,7 @@ from .._jit import TILE, held, keeping_interpreter
 from . import changes
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
-from .search import Candidates, ListEffort, Mask, compare_slots, count_allowed, find_gaps, search_rows
+from .search import SlotChoice, ListEffort, Mask, compare_slots, count_allowed, find_gaps, search_rows
 from .state import (
     COSINE,
     EUCLIDEAN,
@@ -268,10 +268,10 @@ class DenseIndex:
         elif n <= _FEW or is_exact:
             slots = np.arange(n)
         if slots is not None:
-            candidates = Candidates(slots, bool(is_exact or len(slots) <= _FEW))
+            choice = SlotChoice(slots, bool(is_exact or len(slots) <= _FEW))
 
             def answer(first: int, stop: int) -> None:
-                compare_slots(self._held, Q, first, stop, candidates, _ALL, scores, ids)
+                compare_slots(self._held, Q, first, stop, choice, _ALL, scores, ids)
 
         else:
             effort = self._gaps.effort(target_recall)

@@ -81,7 +81,7 @@ class Mask(NamedTuple):
     counts: np.ndarray  # int64 (lists,): number of allowed members of each list
 
 
-class Candidates(NamedTuple):
+class SlotChoice(NamedTuple):
     """The vectors to compare with all rows."""
 
     slots: np.ndarray  # int64
@@ -544,18 +544,20 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
             if is_batch:
                 _compare_centers(state, queries, by_center, centers, share_of_errors(width), block, reach, n_rows, n)
             for r in range(n):
-                near, m, slack = reach.near[r], n_rows + r, block.errors[r]
+                near, at, slack = reach.near[r], n_rows + r, block.errors[r]
                 if is_batch:
                     best = _nearest_of(near, n_lists)
                 else:
-                    best, slack = estimate_near(state, queries, m, _ONE, _SURE, near), np.float32(np.inf)
-                reached = _reach_lists(by_value(state), queries, m, best, near, slack, reach, by_value(effort), mask, k)
+                    best, slack = estimate_near(state, queries, at, _ONE, _SURE, near), np.float32(np.inf)
+                reached = _reach_lists(
+                    by_value(state), queries, at, best, near, slack, reach, by_value(effort), mask, k
+                )
                 if not is_batch:
                     _sort_lists(by_value(state), reach, reached, block)
                     total = reached
                     continue
                 for i in range(reached):
-                    block.lists[total], block.rows[total] = reach.chosen[i], m
+                    block.lists[total], block.rows[total] = reach.chosen[i], at
                     total += 1
             n_rows += n
         if is_batch:
@@ -572,14 +574,14 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
 
 
 @kernel
-def compare_slots(arrays, Q, first, stop, candidates, mask, scores, ids):
-    """Write the best candidates for rows ``first:stop``. Unless ``Q`` has few rows, they share codes."""
-    state, k, slots = by_reference(arrays), ids.shape[1], candidates.slots
+def compare_slots(arrays, Q, first, stop, choice, mask, scores, ids):
+    """Write the best of the chosen vectors for rows ``first:stop``. Unless ``Q`` has few rows, they share codes."""
+    state, k, slots = by_reference(arrays), ids.shape[1], choice.slots
     is_batch, most = Q.shape[0] > _FEW_ROWS, _rows_of_block(Q, first, stop, k)
     queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), new_ranking(most, k)
     n_codes = queries.shorts.shape[1]
     coded, loaded, block = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), _new_block(0, most)
-    share = _ONE if candidates.is_exact else share_of_errors(n_codes)
+    share = _ONE if choice.is_exact else share_of_errors(n_codes)
     while first < stop:
         n_rows = min(most, stop - first)
         for m in range(n_rows):
