@@ -12,7 +12,7 @@ from .._jit import TILE, held, keeping_interpreter
 from . import changes
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
-from .search import SlotChoice, ListEffort, Mask, compare_slots, count_allowed, find_gaps, search_rows
+from .search import ListEffort, Mask, SlotChoice, compare_slots, count_allowed, find_gaps, search_rows
 from .state import (
     COSINE,
     EUCLIDEAN,
