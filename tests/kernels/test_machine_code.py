@@ -109,8 +109,8 @@ def test_kernels_depend_on_their_own_room_and_the_foundations():
         for node in ast.walk(module):
             if isinstance(node, ast.ImportFrom) and node.level:
                 folder = path.relative_to(PACKAGE).parts[: -node.level]
-                room = (*folder, *(node.module or node.names[0].name).split("."))[0]
-                names |= {alias.asname or alias.name: room for alias in node.names}
+                for alias in node.names:
+                    names[alias.asname or alias.name] = (*folder, *(node.module or alias.name).split("."))[0]
         for function in compiled_functions(module):
             n_kernels += 1
             used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
