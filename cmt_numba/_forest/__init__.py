@@ -158,5 +158,5 @@ from .state import (
     new_state,
 )
 from .structures import arrays_of, kind_of, numbers_of, put_together, writeable
-from .top_k import keep_best, lower_bound, sort_best_first, top_k
+from .top_k import keep_best, lower_bound, new_held_scores, select_few, sort_best_first, top_k
 from .update import RouterLesson, forget_routes, teach_trees, update_scorer, update_trees

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import TILE, empty, first_of, inner, inner_called, kernel, marks_of, release
+from .._jit import TILE, empty, first_of, inner, inner_allocating, inner_called, kernel, marks_of, release
 from .state import NONE
 
-_MOST_HELD = 64  # capacity of ``_Held``, at least 2 * TILE
+_MOST_HELD = 64  # capacity of :class:`HeldScores`, at least 2 * TILE
 _FEW, _MOST_RANKED = 2, 24  # ranking is faster than a heap for k from 3 to 24
 
 
@@ -74,12 +74,18 @@ def lower_bound(ascending, first, stop, value):
     return first
 
 
-class _Held(NamedTuple):
+class HeldScores(NamedTuple):
     """Candidates for the ``k`` best scores of a row."""
 
     scores: np.ndarray  # float32 (64,): scores of the candidates, padded with minus infinity
     columns: np.ndarray  # int64 (64,): their columns; equal scores are in column order
     order: np.ndarray  # int64 (64,): scratch space for the positions of the k best candidates
+
+
+@inner_allocating
+def new_held_scores():
+    """Return a buffer for :func:`select_few`, to be released by the caller."""
+    return HeldScores(empty(_MOST_HELD, np.float32), empty(_MOST_HELD, np.int64), empty(_MOST_HELD, np.int64))
 
 
 @inner_called
@@ -123,10 +129,10 @@ def _marked(scores, first, least):
 
 
 @inner_called
-def _select_few(scores, held, best, found):
-    """Write the best scores of a row and their columns by ranking candidates; return the number written.
+def select_few(scores, held, best, found):
+    """Write up to 24 best scores of a row and their columns by ranking candidates; return the number written.
 
-    For a few results this takes a third of the time of a heap.
+    NaN is ignored. This takes a third of the time of a heap.
     """
     n, bar = np.int64(0), -np.float32(np.inf)
     held.scores[:] = -np.float32(np.inf)
@@ -169,11 +175,11 @@ def best_columns(scores, columns, values):
     so far, which is therefore compared with tiles of 32 scores.
     """
     k = columns.shape[1]
-    held = _Held(empty(_MOST_HELD, np.float32), empty(_MOST_HELD, np.int64), empty(_MOST_HELD, np.int64))
+    held = new_held_scores()
     for i in range(scores.shape[0]):
         best, found = values[i], columns[i]
         if _FEW < k <= _MOST_RANKED:
-            n = _select_few(scores[i], held, best, found)
+            n = select_few(scores[i], held, best, found)
         else:
             n = _select_many(scores[i], best, found)
         best[n:] = -np.float32(np.inf)

@@ -6,7 +6,7 @@ label. After the first pass, only the correct label and the best candidates are 
 
 import numpy as np
 
-from .._forest import NODES_END, NONE, ONLY_TREE, keep_best, margin_of, row_of, top_k
+from .._forest import NODES_END, NONE, ONLY_TREE, margin_of, new_held_scores, row_of, select_few, top_k
 from .._jit import by_reference, empty, inner, kernel, release
 from .search import FoundLabels
 
@@ -52,20 +52,17 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
 
 
 @inner
-def _write_best(scores, shortlist, best):
-    """Write the labels with the highest scores to a shortlist, sorted by label.
+def _write_best(scores, shortlist, held, best, found):
+    """Write the labels with the highest scores to a shortlist, sorted by label. Overwrite the correct label's score.
 
-    Sorting by score would make the order depend on rounding. ``best`` is a buffer for the scores.
+    Sorting by score would make the order depend on rounding. ``best`` and ``found`` are buffers for the result.
     """
-    right, labels = shortlist[0], shortlist[1:]
-    labels[:] = NONE
-    best[:] = -np.float32(np.inf)
-    for label in range(scores.size):
-        if label != right:
-            keep_best(best, labels, scores[label], label)
-    for end in range(1, labels.size):
-        label, place = labels[end], end
-        while place > 0 and np.uint32(labels[place - 1]) > np.uint32(label):  # NONE is the largest
+    scores[shortlist[0]] = np.float32(np.nan)  # the selection ignores it
+    labels, n = shortlist[1:], select_few(scores, held, best, found)
+    labels[n:] = NONE
+    for end in range(n):
+        label, place = np.int32(found[end]), end
+        while place > 0 and labels[place - 1] > label:
             labels[place] = labels[place - 1]
             place -= 1
         labels[place] = label
@@ -73,11 +70,12 @@ def _write_best(scores, shortlist, best):
 
 @kernel
 def shortlist_best(scores, rows, shortlists):
-    """Write the labels with the highest scores of each row to its shortlist."""
-    best = empty(shortlists.shape[1] - 1, np.float32)
+    """Write the labels with the highest scores of each row to its shortlist. Overwrite the correct labels' scores."""
+    k = shortlists.shape[1] - 1
+    held, best, found = new_held_scores(), empty(k, np.float32), empty(k, np.int64)
     for i in range(rows.size):
-        _write_best(scores[i], shortlists[rows[i]], best)
-    release(best)
+        _write_best(scores[i], shortlists[rows[i]], held, best, found)
+    release((held, best, found))
 
 
 @kernel
@@ -87,13 +85,14 @@ def shortlist_rows(models, rows, n_rows, shortlists):
     For a few rows this is faster than :func:`shortlist_best` after a matrix product.
     """
     models = by_reference(models)
-    best, scores = empty(shortlists.shape[1] - 1, np.float32), empty(models.counters[0, NODES_END], np.float32)
+    k, scores = shortlists.shape[1] - 1, empty(models.counters[0, NODES_END], np.float32)
+    held, best, found = new_held_scores(), empty(k, np.float32), empty(k, np.int64)
     for i in range(n_rows):
         x = row_of(rows, i)
         for label in range(scores.size):
             scores[label] = margin_of(models, ONLY_TREE, label, x)
-        _write_best(scores, shortlists[i], best)
-    release((best, scores))
+        _write_best(scores, shortlists[i], held, best, found)
+    release((held, best, found, scores))
 
 
 @kernel
