@@ -25,6 +25,7 @@ _NEIGHBORS_TRIED = (1, 3, 5, 10, 20)
 _MOST_EXAMPLES = 10_000  # maximum number of examples used for the choice
 _MOST_SPLITS = 5  # maximum number of random splits
 _ENOUGH_HELD_OUT = 1500
+_ENOUGH_OF_A_LABEL = 20
 
 
 class Choice(NamedTuple):
@@ -108,6 +109,19 @@ def held_out_errors(
         if n_held_out >= enough:
             break
     return errors if n_held_out >= FEWEST_HELD_OUT else Counter()
+
+
+def examples_of_some_labels(labels: np.ndarray, most: int) -> np.ndarray:
+    """Return the positions of up to ``most`` examples, in order. If labels are many, return few of them with 20 each.
+
+    A few labels with all their examples are more like the whole set than all labels with a few examples each.
+    """
+    random = np.random.default_rng(0)
+    n_each = np.minimum(np.bincount(labels), _ENOUGH_OF_A_LABEL)
+    order = random.permutation(n_each.size)
+    chosen = order[: 1 + int(np.searchsorted(np.cumsum(n_each[order]), most))]
+    of_these = np.flatnonzero(np.isin(labels, chosen))
+    return np.sort(random.permutation(of_these)[:most])
 
 
 def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -27,7 +27,7 @@ from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, as_matrix, no_hits,
 from .._jit import keeping_interpreter
 from .._validation import check_rows
 from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in
-from ._choice import Choice, choose, held_out_errors, resolved
+from ._choice import Choice, choose, examples_of_some_labels, held_out_errors, resolved
 from ._class_places import ClassPlaces
 from ._classification_options import ClassificationOptions, n_passes_of
 from ._example_names import ExampleNames
@@ -48,6 +48,7 @@ _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
 _ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
 _ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice
+_ENOUGH_FOR_FEATURES = 2000  # number of examples to train and test on for this choice
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
 
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
@@ -419,9 +420,14 @@ class ClassificationModel(files.WithFields):
         index.end_training(rows.n_rows)
 
     def trained_on(self, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
-        """Return a model with this model's forest and a head trained only on the stored examples in some slots."""
+        """Return a model with this model's forest and a head trained only on the stored examples in some slots.
+
+        If all labels are scored, those without an example in these slots are left out, and the others are renumbered.
+        """
         learner, index, weights = copy.copy(self), copy.copy(self.index), taken(self.example_weights, slots)
         rows, labels = index.prepared_examples(slots)
+        if index.scores_all:
+            labels = np.unique(labels, return_inverse=True)[1]
         index.orders = np.random.default_rng(index.seed)
         index.n_of_label = np.bincount(labels)
         index.n_unseen = np.zeros_like(index.n_of_label)
@@ -453,6 +459,7 @@ class ClassificationModel(files.WithFields):
         """Decide by the error on held-out examples whether to weight or standardise features, unless this is clear."""
         index, scales, weights = self.index, self.index.scales, self.index.feature_weights
         rows, labels = heads.all_examples(self.stored())
+        used = examples_of_some_labels(labels, _ENOUGH_FOR_FEATURES) if index.scores_all else np.arange(labels.size)
         tried: list[Any]
         if scales is not None and scales.is_fixed:
             return
@@ -468,16 +475,18 @@ class ClassificationModel(files.WithFields):
             return
 
         def errors_of(seen: np.ndarray, apart: np.ndarray) -> dict[int, int]:
-            errors = {}
+            errors, wanted = {}, labels[used[apart]]
+            if index.scores_all:
+                wanted = np.searchsorted(np.unique(labels[used[seen]]), wanted)
             for i, features in enumerate(tried):
                 setattr(index, name, features)
-                answers = self.trained_on(seen, options).answers_for(apart, options)
-                errors[i] = int(np.count_nonzero(answers != labels[apart]))
+                answers = self.trained_on(used[seen], options).answers_for(used[apart], options)
+                errors[i] = int(np.count_nonzero(answers != wanted))
             return errors
 
         before = getattr(index, name)
         try:
-            errors = held_out_errors(labels, errors_of, _ENOUGH_HELD_OUT)
+            errors = held_out_errors(labels[used], errors_of, _ENOUGH_HELD_OUT)
         finally:
             setattr(index, name, before)
         if errors:
