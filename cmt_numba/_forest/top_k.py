@@ -12,6 +12,7 @@ from .._jit import TILE, empty, first_of, inner, inner_allocating, inner_called,
 from .state import NONE
 
 _MOST_HELD = 64  # capacity of :class:`HeldScores`, at least 2 * TILE
+_LONG, _VERY_LONG = 4 * TILE, 128 * TILE  # between these numbers of scores, two passes are faster than one
 _FEW, _MOST_RANKED = 2, 24  # ranking is faster than a heap for k from 3 to 24
 
 
@@ -129,6 +130,21 @@ def _marked(scores, first, least):
 
 
 @inner_called
+def _lower_bar(scores, held, best, found):
+    """Return a number that at least ``k`` of a row's scores reach: the k-th best of the 32 maxima of every 32nd score.
+
+    Restores ``held``. Few scores exceed this number, so most are compared only twice.
+    """
+    for first in range(0, scores.size - TILE + 1, TILE):
+        tile = scores[first : first + TILE]
+        for j in range(TILE):
+            held.scores[j] = tile[j] if tile[j] > held.scores[j] else held.scores[j]
+    n = _keep_held(held, np.int64(TILE), best, found)
+    held.scores[:n] = -np.float32(np.inf)
+    return best[n - 1]
+
+
+@inner_called
 def select_few(scores, held, best, found):
     """Write up to 24 best scores of a row and their columns by ranking candidates; return the number written.
 
@@ -136,6 +152,8 @@ def select_few(scores, held, best, found):
     """
     n, bar = np.int64(0), -np.float32(np.inf)
     held.scores[:] = -np.float32(np.inf)
+    if _LONG <= scores.size < _VERY_LONG:
+        bar = _lower_bar(scores, held, best, found)
     for first in range(0, scores.size, TILE):
         if n + TILE > _MOST_HELD:
             n = _keep_held(held, n, best, found)

@@ -48,7 +48,7 @@ _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
 _ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
 _ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice
-_ENOUGH_FOR_FEATURES = 2000  # number of examples to train and test on for this choice
+_ENOUGH_FOR_FEATURES = 2500  # number of examples to train and test on for this choice
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
 
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
@@ -460,39 +460,38 @@ class ClassificationModel(files.WithFields):
         index, scales, weights = self.index, self.index.scales, self.index.feature_weights
         rows, labels = heads.all_examples(self.stored())
         used = examples_of_some_labels(labels, _ENOUGH_FOR_FEATURES) if index.scores_all else np.arange(labels.size)
-        tried: list[Any]
+        before: Any
         if scales is not None and scales.is_fixed:
             return
         may_scale = scales is not None and index.scores_all and index.n_labels <= MOST_LABELS_OF_A_TABLE
         if scales is not None and may_scale and n_passes_of(options) > 0:
-            first = rows.n_features <= MOST_OF_A_TABLE
-            tried = [scales._replace(is_used=is_used) for is_used in (first, not first)]
-            name, former = "scales", scales.is_used
+            name, before, first = "scales", scales, rows.n_features <= MOST_OF_A_TABLE
         elif weights is not None and are_in_doubt(weights, rows):
-            tried = [weights._replace(is_used=is_used) for is_used in (weights.is_used, not weights.is_used)]
-            name, former = "feature_weights", weights.is_used
+            name, before, first = "feature_weights", weights, weights.is_used
         else:
             return
 
-        def errors_of(seen: np.ndarray, apart: np.ndarray) -> dict[int, int]:
-            errors, wanted = {}, labels[used[apart]]
-            if index.scores_all:
-                wanted = np.searchsorted(np.unique(labels[used[seen]]), wanted)
-            for i, features in enumerate(tried):
-                setattr(index, name, features)
+        def errors_if(is_used: bool) -> dict[bool, int]:
+            def errors_of(seen: np.ndarray, apart: np.ndarray) -> dict[bool, int]:
+                wanted = labels[used[apart]]
+                if index.scores_all:
+                    wanted = np.searchsorted(np.unique(labels[used[seen]]), wanted)
                 answers = self.trained_on(used[seen], options).answers_for(used[apart], options)
-                errors[i] = int(np.count_nonzero(answers != wanted))
-            return errors
+                return {is_used: int(np.count_nonzero(answers != wanted))}
 
-        before = getattr(index, name)
+            setattr(index, name, before._replace(is_used=is_used))
+            return dict(held_out_errors(labels[used], errors_of, _ENOUGH_HELD_OUT))
+
         try:
-            errors = held_out_errors(labels[used], errors_of, _ENOUGH_HELD_OUT)
+            errors = errors_if(first)
+            if any(errors.values()):  # without errors, the first is the best
+                errors.update(errors_if(not first))
         finally:
             setattr(index, name, before)
         if errors:
-            best = tried[min(errors, key=errors.__getitem__)]
+            best = before._replace(is_used=min(errors, key=errors.__getitem__))
             setattr(index, name, best)
-            if best.is_used != former:
+            if best.is_used != before.is_used:
                 self._learn_all(options)
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
