@@ -31,7 +31,6 @@ from .state import (
     N_PARTS,
     N_REGRESSED,
     NEAR,
-    NEAR_UNREWARDED,
     OFFSET_SQUARES,
     PAST,
     RECENT,
@@ -106,7 +105,6 @@ def _weigh(learned, parts, i, reward, target, lower, step):
     for j in range(N_REGRESSED):
         weights[j] += step[j]
     weights[SIMILAR] = max(weights[SIMILAR], _LEAST_SIMILARITY_WEIGHT)
-    weights[NEAR_UNREWARDED] = min(weights[NEAR_UNREWARDED], 0.0)
     for j in (MOVED, LINEAR, MAPPED, DIAGONAL, CLICKS, NEAR):
         weights[j] = max(weights[j], 0.0)
 

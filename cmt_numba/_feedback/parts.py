@@ -8,8 +8,7 @@ All parts are computed from unit-length queries and keys.
 - MAPPED is a bilinear form of query and key, and DIAGONAL one with a weight for each feature (the scorer of the paper).
 - CLICKS is the logarithm of the rewards of the memory, relative to those that the other parts predict.
 - REPEATED is 1 if the memory was rewarded for the same query, and -1 if it was not.
-- NEAR is the gain in similarity if the nearest rewarded query replaces the key, and NEAR_UNREWARDED how much nearer the
-  nearest unrewarded query is.
+- NEAR is the gain in similarity if the nearest rewarded query replaces the key.
 - FRESH is 1 for a memory whose rewards are all unknown. LEAD is the lead of such a memory over the evidence for others:
   the log-odds of the parts that need no rewards, with NEAR added to the similarity of memories with rewards as far as
   it has proved to predict rewards.
@@ -41,7 +40,6 @@ from .state import (
     N_PARTS,
     N_REGRESSED,
     NEAR,
-    NEAR_UNREWARDED,
     REPEATED,
     REWARDED,
     SHARE,
@@ -144,7 +142,7 @@ def _is_equal(x, y):
 @inner
 def _compare_past(learned, own, forms, step, unmoved, parts):
     """Write the parts that depend on past queries of a memory."""
-    nearest, unrewarded, repeated = unmoved, unmoved, 1.0 if unmoved >= EXACT else 0.0
+    nearest, repeated = unmoved, 1.0 if unmoved >= EXACT else 0.0
     for j in range(min(learned.n_past[own], learned.past_of.shape[1])):
         place = np.int64(learned.past_of[own, j])
         if place < 0:
@@ -157,9 +155,7 @@ def _compare_past(learned, own, forms, step, unmoved, parts):
                 repeated = 1.0 if is_rewarded else -1.0
         if is_rewarded:
             nearest = max(nearest, near)
-        else:
-            unrewarded = max(unrewarded, near)
-    parts[NEAR], parts[NEAR_UNREWARDED], parts[REPEATED] = nearest - unmoved, max(unrewarded - nearest, 0.0), repeated
+    parts[NEAR], parts[REPEATED] = nearest - unmoved, repeated
 
 
 @inner

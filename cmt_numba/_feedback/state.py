@@ -4,9 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-(SIMILAR, SHARE, MAPPED, DIAGONAL, MOVED, LINEAR, REPEATED, CLICKS, NEAR, NEAR_UNREWARDED, CONSTANT, FRESH, LEAD) = (
-    range(13)
-)
+(SIMILAR, SHARE, MAPPED, DIAGONAL, MOVED, LINEAR, REPEATED, CLICKS, NEAR, CONSTANT, FRESH, LEAD) = range(12)
 """The parts of a score, see :mod:`cmt_numba._feedback.parts`."""
 
 PART_NAMES = (
@@ -19,7 +17,6 @@ PART_NAMES = (
     "repeated queries",
     "clicks",
     "rewarded queries",
-    "unrewarded queries",
     "constant",
     "fresh",
     "fresh: lead",
@@ -41,7 +38,7 @@ MOST_PAST = 16
 N_RECENT = 32
 """Number of steps of the map that are added to it together; a multiple of 4."""
 
-FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 2.0, 1.0, 3.0, -1.5, -5.0, 0.0, 1.0])
+FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 2.0, 1.0, 3.0, -5.0, 0.0, 1.0])
 _RIDGE = 4.0  # precision of the first weights, in units of their squared size
 
 SHOWN, EXPECTED, REWARDED, SQUARES, N_FIGURES = range(5)

@@ -20,7 +20,7 @@ class PlainModel:
     def __init__(self, width):
         self.map, self.recent = np.zeros((width, width)), []
         self.theta, self.squares = np.zeros(width), np.full(width, 1e-6)
-        self.first = np.array([10, 0, 10, 0.5, 10, 0.5, 2, 1, 3, -1.5, -5.0])
+        self.first = np.array([10, 0, 10, 0.5, 10, 0.5, 2, 1, 3, -5.0])
         self.weights, self.fresh = self.first.copy(), 0.0
         self.prior = np.diag(4 / np.maximum(np.abs(self.first), 1) ** 2)
         self.precision = self.prior.copy()
@@ -29,7 +29,7 @@ class PlainModel:
         self.memories = {}
 
     def parts(self, q, ids, similarities, keys):
-        parts = np.zeros((len(ids), 11))
+        parts = np.zeros((len(ids), 10))
         there = [i for i, memory in enumerate(ids) if memory >= 0]
         shares = similarities - max(similarities[there])
         shares = shares - np.log(np.exp(10 * shares[there]).sum()) / 10
@@ -37,25 +37,23 @@ class PlainModel:
         mapped = q @ coded(self.map) + sum((q @ query) * key for query, key in self.recent)
         for i in there:
             own, s = self.memories.get(ids[i]), similarities[i]
-            moved, linear, repeated, clicks, near, unrewarded = 0, 0, 0, 0, 0, 0
+            moved, linear, repeated, clicks, near = 0, 0, 0, 0, 0
             if own:
                 moved, linear = q @ own["key"] - s, q @ own["weights"]
                 clicks = np.log((own["sum"] + 3 * mean) / (own["expected"] + 3 * mean))
                 nearest = max([s] + [q @ coded(x) for x, reward in own["past"] if reward > 0.5])
                 near = nearest - s
-                other = max([s] + [q @ coded(x) for x, reward in own["past"] if reward <= 0.5])
-                unrewarded = max(other - nearest, 0)
                 same = [reward > 0.5 for x, reward in own["past"] if np.array_equal(coded(x), coded(q))]
                 repeated = 1 if s >= 1 - 1e-5 or any(same) else -len(same[:1])
             bilinear, diagonal = mapped @ keys[i], (q * self.theta) @ keys[i]
-            parts[i] = s, shares[i], bilinear, diagonal, moved, linear, repeated, clicks, near, unrewarded, 1
+            parts[i] = s, shares[i], bilinear, diagonal, moved, linear, repeated, clicks, near, 1
         return parts
 
     def odds(self, ids, parts):
         """Return the log-odds of all parts, of those without rewards, and the odds of each memory if it were fresh."""
         there = [i for i, memory in enumerate(ids) if memory >= 0]
         seen = [i for i in there if ids[i] in self.memories]
-        general = parts[:, [0, 1, 2, 3, 10]] @ self.weights[[0, 1, 2, 3, 10]]
+        general = parts[:, [0, 1, 2, 3, 9]] @ self.weights[[0, 1, 2, 3, 9]]
         proven = min(self.weights[8] / self.first[8], 1)
         evidence = general + proven * (self.weights[0] + self.weights[1]) * parts[:, 8]
         as_fresh = np.full(len(ids), -np.inf)
@@ -68,7 +66,7 @@ class PlainModel:
         parts = self.parts(q, ids, similarities, keys)
         odds, _, as_fresh, _, seen = self.odds(ids, parts)
         odds = np.where(np.isin(np.arange(len(ids)), seen), odds, as_fresh) + np.where(similarities >= 1 - 1e-5, 1e4, 0)
-        return (odds - self.weights[10]) / self.weights[0]
+        return (odds - self.weights[9]) / self.weights[0]
 
     def balance(self, ids, parts, rewards):
         odds, general, as_fresh, there, seen = self.odds(ids, parts)
@@ -116,7 +114,6 @@ class PlainModel:
             self.weights = self.weights + np.linalg.solve(self.precision, (rewards[i] - p) * parts[i])
             self.weights[0] = max(self.weights[0], 1)
             self.weights[2:9] = np.maximum(self.weights[2:9], 0)
-            self.weights[9] = min(self.weights[9], 0)
         if given.size > 0:
             self._learn_map(q, ids, parts, keys, rewards, given)
         for order, i in enumerate(given):
