@@ -47,6 +47,7 @@ _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
 _FROM_PYTHON: dict[str, Any] = {**_OPTIONS, "pipeline_class": KernelCompiler}
 _UNWRAPPED: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": PartCompiler}
+_CALLED: dict[str, Any] = {"forceinline": False}  # if it were missing, the value of the calling function would count
 _INLINED: dict[str, Any] = {"forceinline": True}
 _SHARED: dict[str, Any] = {**_FROM_PYTHON, "no_cpython_wrapper": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}
@@ -107,8 +108,8 @@ kernel = _called_by_python(_kept(njit(**_FROM_PYTHON)))
 inner = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED))
 inner_exported = _called_by_python(njit(**_FROM_PYTHON, **_INLINED))
 inner_fastmath = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED, fastmath=_FASTMATH))
-inner_called = _called_by_kernels(njit(**_UNWRAPPED))
-inner_allocating = _called_by_kernels(njit(**_UNWRAPPED))
+inner_called = _called_by_kernels(njit(**_UNWRAPPED, **_CALLED))
+inner_allocating = _called_by_kernels(njit(**_UNWRAPPED, **_CALLED))
 inner_shared = _called_by_kernels(_called_by_python(_kept(njit(**_SHARED))))
 
 

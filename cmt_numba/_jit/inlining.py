@@ -149,7 +149,7 @@ def _parts() -> Any:
         getattr(JITCodeLibrary, name)
 
     class PartLibrary(JITCodeLibrary):
-        optimized = False
+        optimized = is_inlined = False
 
         def _optimize_functions(self, module):
             builder = getattr(self._codegen, "_pass_builder", None)
@@ -161,6 +161,8 @@ def _parts() -> Any:
                 if not function.is_declaration:
                     passes = builder(opt=1, loop_vectorize=False, slp_vectorize=False)
                     passes.getFunctionPassManager().run(function, passes)
+                    if not self.is_inlined:
+                        function.add_function_attribute("noinline")
 
         def _optimize_final_module(self):
             if self.optimized:
@@ -185,6 +187,7 @@ def _parts() -> Any:
         def _lower(self, state):
             state.library = PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
             state.library.optimized = bool(state.flags.fastmath)
+            state.library.is_inlined = bool(state.flags.forceinline)
             state.flags.no_compile = True
             super().run_pass(state)
             state.flags.no_compile = False

@@ -31,6 +31,7 @@ from cmt_numba._jit import (
     empty,
     inner,
     inner_allocating,
+    inner_called,
     inner_exported,
     inner_shared,
     keeping_interpreter,
@@ -135,6 +136,16 @@ def test_functions_that_only_kernels_call_are_not_compiled_by_themselves():
     part = inner(first_of)
     assert njit(lambda array: part(array) + 1)(np.arange(3) + 5) == 6
     assert type(part.overloads[part.signatures[0]].library).__name__ == "PartLibrary"
+
+
+@needs_jit
+def test_called_functions_are_not_inlined_into_inlined_ones():
+    called = inner_called(first_of)
+    outer = inner(lambda array: called(array) + 1)
+    total = njit(lambda array: outer(array) + outer(array[1:]))
+    assert total(np.arange(3) + 5) == 13
+    code = total.inspect_llvm(total.signatures[0])
+    assert any("first_of" in line and "call" in line for line in code.splitlines())
 
 
 @needs_jit
