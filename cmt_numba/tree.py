@@ -1,5 +1,6 @@
 """The Contextual Memory Tree: a learned, online key-value memory."""
 
+import copy
 import os
 from functools import partial
 from typing import Any, Self
@@ -9,18 +10,28 @@ import numpy as np
 from . import _engine as engine
 from . import _validation as checks
 from ._change import ReadWriteLock, changes
-from ._forest import Hits, Leaves, ShownHits
+from ._forest import Hits, Leaves, ShownHits, State, invariants, writeable
 from ._jit import keeps_interpreter
-from .persistence import Contents, read_object, refusing, take, write_object
+from .persistence import (
+    ArrayField,
+    Contents,
+    FieldTable,
+    NumberField,
+    OptionalField,
+    OptionsField,
+    Saved,
+    StructureField,
+    object_of,
+    trim_state,
+)
 from .rewards import Reward
 
-__all__ = ["KIND", "OPTIONS", "ContextualMemoryTree"]
+__all__ = ["OPTIONS", "ContextualMemoryTree"]
 OPTIONS = engine.OPTIONS  # options of a tree with their default values
-KIND = "ContextualMemoryTree"  # kind of object in files of trees
 _LEAVES_OF_EACH = 4  # default number of leaves that ``learn`` searches in each tree
 
 
-class ContextualMemoryTree:
+class ContextualMemoryTree(Saved):
     """A Contextual Memory Tree, or a forest of such trees over one store of memories.
 
     A memory is a key (a feature vector) with an id. The caller decides what the id stands for. Keys are scaled to unit
@@ -100,6 +111,15 @@ class ContextualMemoryTree:
     >>> tree.query([[0.1, 0.9, 0.0]]).ids
     array([[1]])
     """
+
+    _kind = "ContextualMemoryTree"  # also of subclasses
+    FIELDS = FieldTable(
+        options=OptionsField(),
+        n_threads=OptionalField(NumberField(1)),
+        streams=OptionalField(ArrayField(np.uint64)),  # initial random streams; None after the first insert
+        state=OptionalField(StructureField(State, trim_state)),
+        order=OptionalField(ArrayField(np.int32)),  # of eviction
+    )
 
     def __init__(
         self,
@@ -477,7 +497,7 @@ class ContextualMemoryTree:
         An existing file is replaced when the new file is complete, so a crash leaves either the old or the new file.
         See :mod:`cmt_numba.persistence` for the format.
         """
-        write_object(path, self._contents, self._made_of)
+        super().save(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
@@ -487,38 +507,29 @@ class ContextualMemoryTree:
         size, and processes that map the same file share its memory. Changes to the tree never reach the file. Only the
         header is checked for damage: map only files that you trust, and do not modify them in place.
         """
-        contents = read_object(path, (KIND,), mmap=mmap)
-        with refusing(path):
-            return cls._made_of(contents, thorough=not mmap)
+        return object_of((cls,), path, mmap=mmap, thorough=not mmap)
+
+    def _packed(self) -> Any:
+        return self._forest.packed()
 
     @classmethod
-    def _made_of(cls, contents: Contents, *, thorough: bool = True, values: bool = True) -> Self:
-        """Return a tree with the contents of a file. See :func:`~cmt_numba._engine.restore` for the parameters."""
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
         tree = cls.__new__(cls)
-        tree._set_up(contents.fields)
-        engine.restore(tree._forest, contents.fields, contents.arrays, thorough=thorough, values=values)
+        ContextualMemoryTree.__init__(tree, **values["options"], n_threads=values["n_threads"], random_state=0)
+        tree._forest.restore(values["streams"], values["state"], values["order"])
         return tree
 
-    def _set_up(self, fields: dict[str, Any]) -> None:
-        """Initialise an empty tree with the options of a file."""
-        n_threads = take(fields, "n_threads", int, type(None))
-        ContextualMemoryTree.__init__(self, **take(fields, "options", dict), n_threads=n_threads, random_state=0)
-
-    def _contents(self) -> Contents:
-        """Return the contents for a file."""
-        return Contents(KIND, *engine.contents_of(self._forest))
+    def _check(self, *, thorough: bool, values: bool = True) -> None:
+        if thorough and self._forest.state is not None:
+            invariants.check(self._forest.state, values=values)
 
     @changes  # read-only, but blocks changes meanwhile
     def __getstate__(self) -> dict[str, Any]:
-        contents = self._contents()
-        return {
-            "fields": contents.fields,
-            "arrays": {name: array.copy() for name, array in contents.arrays.items()},
-        }
+        return copy.deepcopy(self._contents())._asdict()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._set_up(state["fields"])
-        engine.restore_pickled(self._forest, state["fields"], state["arrays"])
+        arrays = {name: writeable(array) for name, array in state["arrays"].items()}
+        self._forest = self._made_of(Contents(**state | {"arrays": arrays}), thorough=False)._forest
 
     @changes  # read-only, but blocks changes meanwhile
     def _twin(self) -> "ContextualMemoryTree":

@@ -4,7 +4,6 @@ A :class:`Forest` owns the state. Each operation is a function whose first argum
 """
 
 from .figure import plot_forest
-from .files import contents_of, restore, restore_pickled
 from .filters import Filter
 from .forest import Forest
 from .insert import insert_rows, roll_back

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numba
@@ -196,6 +197,29 @@ class Forest:
         if self._finisher is None:
             self._finisher = forests.finisher_of(self.allocated().parameters, self.view())
         return self._finisher
+
+    def packed(self) -> SimpleNamespace:
+        """Return what a file needs. No other thread may change the forest meanwhile."""
+        parts: dict[str, Any] = {"options": self.options, "n_threads": self.n_threads}
+        if self.state is None:
+            return SimpleNamespace(**parts, streams=self.streams, state=None, order=None)
+        with self.lock.instant:  # exclude queries that draw random numbers or notify the policy
+            state = self.state._replace(streams=self.state.streams.copy())
+            return SimpleNamespace(**parts, streams=None, state=state, order=self.eviction.order(state))
+
+    def restore(self, streams: np.ndarray | None, state: forests.State | None, order: np.ndarray | None) -> None:
+        """Fill an empty forest with the contents of a file. Raises InvariantError if they do not fit together."""
+        if state is None:
+            forests.require(np.shape(streams) == self.streams.shape, "every tree must have a random stream")
+            self.streams = np.asarray(streams)
+            return
+        parameters = state.parameters
+        like = kernel_parameters(self.options, parameters.n_features, parameters.sparse)
+        forests.require(parameters == like, "the trees must have the parameters that the options say")
+        forests.invariants.check_frame(state)
+        self.state, self.streams = state, state.streams
+        self.check_bound()
+        self.eviction.restore(order, state)
 
     def copy(self) -> "Forest":
         """Return an independent copy with the same future results. No other thread may change the forest meanwhile."""

@@ -6,8 +6,6 @@ list of memories in the order in which queries last returned them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .columns import resized
@@ -16,8 +14,6 @@ from .key_store import find_slots
 from .lru_list import FIRST, LENGTH, NOT_LISTED, Recency, list_first, new_recency, put_last, take_out
 from .rng import draw_word
 from .state import N_MEMORIES, NEXT_ID, NONE, State
-
-_ORDER = "eviction.order"  # name of the array in files
 
 
 class Eviction:
@@ -68,12 +64,12 @@ class Eviction:
     def check(self, state: State) -> None:
         """Raise InvariantError if the policy does not match the forest."""
 
-    def contents(self, state: State) -> dict[str, np.ndarray]:
-        """Return the arrays to save in a file."""
-        return {}
+    def order(self, state: State) -> np.ndarray | None:
+        """Return the slots of all memories in the order of eviction as int32, or None if the policy needs none."""
+        return None
 
-    def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:
-        """Restore the policy from the arrays of a file. Raises InvariantError if they are invalid."""
+    def restore(self, order: np.ndarray | None, state: State) -> None:
+        """Restore the policy from its order. Raises InvariantError if it is invalid."""
 
 
 class RandomEviction(Eviction):
@@ -127,8 +123,8 @@ class LeastRecentlyReturned(Eviction):
 
     def moved(self, old: State, new: State) -> Eviction:
         """Return a policy with the new slots of all memories."""
-        order = self._order(old)
-        moved_to = np.empty_like(order)
+        order = self.order(old)
+        moved_to = np.empty(order.size, np.int64)
         find_slots(new.keys, old.keys.ids[order], moved_to)
         policy = LeastRecentlyReturned()
         policy.recency = new_recency(moved_to, new.keys.ids.size)
@@ -138,14 +134,18 @@ class LeastRecentlyReturned(Eviction):
         """Raise InvariantError unless the list holds every memory once."""
         _check_recency(self._complete(state), int(state.keys.totals[N_MEMORIES]))
 
-    def contents(self, state: State) -> dict[str, np.ndarray]:
+    def order(self, state: State) -> np.ndarray:
         """Return the slots of all memories as int32, least recently returned first."""
-        return {_ORDER: self._order(state).astype(np.int32)}
+        slots = np.empty(int(state.keys.totals[N_MEMORIES]), np.int64)
+        list_first(self._complete(state), slots)
+        return slots.astype(np.int32)
 
-    def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:
+    def restore(self, order: np.ndarray | None, state: State) -> None:
         """Restore the order from a file. Raises InvariantError if it is invalid."""
-        order = _check_order(arrays.get(_ORDER), int(state.keys.totals[N_MEMORIES]))
-        self.recency = new_recency(order, state.keys.ids.size)
+        slots = np.arange(state.keys.totals[N_MEMORIES])
+        complete = order is not None and np.array_equal(np.sort(order), slots)
+        require(complete, "the order of memories does not list every memory")
+        self.recency = new_recency(np.asarray(order, np.int64), state.keys.ids.size)
 
     def _with_room(self, state: State) -> Recency:
         """Return the list, enlarged to the capacity of the forest if necessary."""
@@ -162,11 +162,6 @@ class LeastRecentlyReturned(Eviction):
             recency = self._with_room(state)
             put_last(recency, np.flatnonzero(recency.before[:n] == NOT_LISTED))
         return self.recency
-
-    def _order(self, state: State) -> np.ndarray:
-        slots = np.empty(int(state.keys.totals[N_MEMORIES]), np.int64)
-        list_first(self._complete(state), slots)
-        return slots
 
 
 _POLICIES: dict[str, type[Eviction]] = {
@@ -194,11 +189,3 @@ def _check_recency(recency: Recency, n: int) -> None:
     again = new_recency(order, recency.before.size)
     same = all(np.array_equal(one, other) for one, other in zip(again, recency, strict=True))
     require(same, "the order of memories is inconsistent between its two directions")
-
-
-def _check_order(order: Any, n: int) -> np.ndarray:
-    """Return an order of ``n`` memories as int64. Raises InvariantError unless it is an int32 permutation."""
-    there = isinstance(order, np.ndarray) and order.dtype == np.int32 and order.shape == (n,)
-    require(there, f"the order must list {n} memories")
-    require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list every memory")
-    return np.asarray(order, np.int64)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from .. import persistence as files
 from .._forest import require
 from .._validation import Constrained, OneOf, Optional, Real, Seed, check_parameters
-from ..estimators import CMTClassifier, estimator_field
+from ..estimators import CMTClassifier
 from ..persistence import Saved
 from ._base import Chosen
 from ._checks import LARGEST, MOST_ACTIONS, Choices, all_of, check_choices, generator_of, numbers
@@ -145,7 +145,7 @@ class ArgmaxRegressor(Saved, Constrained):
             actions=_ACTIONS,
         ),
         model=files.NamedArraysField(),
-        classifier=files.OptionalField(estimator_field(CMTClassifier)),
+        classifier=files.OptionalField(files.PartField(CMTClassifier)),
     )
 
     regressor: Any = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,20 @@ from .. import text as text
 from .._forest import require
 from ..evaluation import RIVALS
 from ..formats import ReadOptions, kinds_of
-from ..persistence import Contents, document, read_array, read_document, take
+from ..persistence import ArrayField, Arrays, DocumentField, FieldTable, FlagField, TextsField, take
 from ._options import TextKeys
 
-KIND = ColumnTransformer.__name__
+_NAMES = TextsField(are_distinct=True)
+_COLUMNS = FieldTable(
+    sparse=FlagField(),
+    numbers=_NAMES,
+    mean=ArrayField(np.float64),
+    scale=ArrayField(np.float64),
+    categories=_NAMES,
+    known=DocumentField(),
+    texts=_NAMES,
+)
+_TEXT = text.VectorizerField()
 
 
 def new_vectorizer(keys: TextKeys, *, jobs: int, seed: int) -> Any:
@@ -88,48 +99,51 @@ def _scaled(scaler: Any) -> Pipeline:
     return make_pipeline(scaler, FunctionTransformer(np.nan_to_num))
 
 
-def contents_of_columns(columns: Any) -> Contents:
-    """Return the contents that store a fitted column transformer in a file."""
-    fields: dict[str, Any] = {"sparse": bool(columns.sparse_output_), "texts": {}}
-    arrays: dict[str, np.ndarray] = {}
-    for name, part, chosen in columns.transformers_:
-        if name == "number":
-            fields["numbers"] = list(chosen)
-            arrays |= {"mean": part[0].mean_, "scale": part[0].scale_}
-        elif name == "category":
-            fields["categories"] = list(chosen)
-            arrays["categories"] = document([list(map(str, values)) for values in part.categories_])
-        elif name.startswith("text "):
-            prefix = f"text{len(fields['texts'])}"
-            fields["texts"][chosen], kept = text.with_prefix(prefix, text.contents_of(part))
-            arrays |= kept
-    return Contents(KIND, fields, arrays)
+class ColumnsField:
+    """A fitted column transformer."""
 
+    def put(self, name: str, value: Any, arrays: Arrays) -> Any:
+        numbers, categories, texts = [], [], []
+        scaler, encoder, vectorizers = SimpleNamespace(mean_=np.zeros(0), scale_=np.zeros(0)), None, []
+        for part, fitted, chosen in value.transformers_:
+            if part == "number":
+                numbers, scaler = list(chosen), fitted[0]
+            elif part == "category":
+                categories, encoder = list(chosen), fitted
+            elif part.startswith("text "):
+                texts.append(chosen)
+                vectorizers.append(fitted)
+        known = [] if encoder is None else [list(map(str, values)) for values in encoder.categories_]
+        parts = SimpleNamespace(sparse=value.sparse_output_, numbers=numbers, mean=scaler.mean_, scale=scaler.scale_)
+        vars(parts).update(categories=categories, known=known, texts=texts)
+        described = [_TEXT.put(f"{name}.text{i}", part, arrays) for i, part in enumerate(vectorizers)]
+        return _COLUMNS.put(name, parts, arrays) | {"vectorizers": described}
 
-def columns_of(contents: Contents) -> Any:
-    """Return the fitted column transformer that file contents describe."""
-    fields, arrays = contents.fields, contents.arrays
-    parts: list[Any] = []
-    row: dict[str, list[Any]] = {}  # fitting on this one row completes the transformer, whose parts are frozen
-    if "numbers" in fields:
-        names = _names(fields, "numbers")
-        parts.append(("number", FrozenEstimator(_scaled(_scaler(names, arrays))), names))
-        row |= {name: [0.0] for name in names}
-    if "categories" in fields:
-        names = _names(fields, "categories")
-        values = read_document(arrays, "categories")
-        sound = type(values) is list and len(values) == len(names) and all(map(_are_distinct, values))
-        require(sound, "every column must have distinct categories")
-        known = [np.array(column, object) for column in values]
-        parts.append(("category", OneHotEncoder(categories=known, handle_unknown="ignore", dtype=np.float32), names))
-        row |= {name: [column[0]] for name, column in zip(names, values, strict=True)}
-    for place, (name, described) in enumerate(take(fields, "texts", dict).items()):
-        vectorizer = text.vectorizer_of(text.of_prefix(f"text{place}", described, arrays), {})
-        parts.append((f"text {name}", FrozenEstimator(vectorizer), name))
-        row[name] = [""]
-    require(len(parts) > 0, "the columns are missing")
-    made = ColumnTransformer(parts, sparse_threshold=1.0 if take(fields, "sparse", bool) else 0.0)
-    return made.fit(import_module("pandas").DataFrame(row))
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        found = _COLUMNS.get(name, field, arrays, thorough=thorough)
+        parts: list[Any] = []
+        row: dict[str, list[Any]] = {}  # fitting on this one row completes the transformer, whose parts are frozen
+        if names := found["numbers"]:
+            scaler = _scaler(names, found["mean"], found["scale"])
+            parts.append(("number", FrozenEstimator(_scaled(scaler)), names))
+            row |= {column: [0.0] for column in names}
+        if names := found["categories"]:
+            values = found["known"]
+            sound = type(values) is list and len(values) == len(names) and all(map(_are_distinct, values))
+            require(sound, "every column must have distinct categories")
+            known = [np.array(column, object) for column in values]
+            encoder = OneHotEncoder(categories=known, handle_unknown="ignore", dtype=np.float32)
+            parts.append(("category", encoder, names))
+            row |= {column: [one[0]] for column, one in zip(names, values, strict=True)}
+        described = take(field, "vectorizers", list)
+        require(len(described) == len(found["texts"]), "every text column must have a vectorizer")
+        for i, (column, one) in enumerate(zip(found["texts"], described, strict=True)):
+            vectorizer = _TEXT.get(f"{name}.text{i}", one, arrays, thorough=thorough)
+            parts.append((f"text {column}", FrozenEstimator(vectorizer), column))
+            row[column] = [""]
+        require(len(parts) > 0, "the columns are missing")
+        made = ColumnTransformer(parts, sparse_threshold=1.0 if found["sparse"] else 0.0)
+        return made.fit(import_module("pandas").DataFrame(row))
 
 
 def n_columns(columns: Any) -> int:
@@ -137,20 +151,13 @@ def n_columns(columns: Any) -> int:
     return max(int(part.stop) for part in columns.output_indices_.values())
 
 
-def _scaler(names: list[str], arrays: dict[str, np.ndarray]) -> Any:
+def _scaler(names: list[str], mean: np.ndarray, scale: np.ndarray) -> Any:
     scaler = StandardScaler()
-    mean, scale = (read_array(name, arrays, np.float64) for name in ("mean", "scale"))
     sound = mean.shape == scale.shape == (len(names),) and bool(np.all(np.isfinite(scale) | np.isnan(mean)))
     require(sound, "every numeric column must have a mean and a scale")
     scaler.mean_, scaler.scale_ = mean, scale
     scaler.n_features_in_, scaler.feature_names_in_ = len(names), np.array(names, object)
     return scaler
-
-
-def _names(fields: dict[str, Any], name: str) -> list[str]:
-    names = take(fields, name, list)
-    require(len(names) > 0 and _are_distinct(names), f"{name} must be distinct column names")
-    return list(names)
 
 
 def _are_distinct(values: Any) -> bool:

@@ -16,11 +16,11 @@ from .. import persistence as files
 from .. import report
 from .._forest import require
 from .._version import __version__
-from ..estimators import estimator_of, trees_of
+from ..estimators import trees_of
 from ..evaluation import held_out_metrics, profile
 from ..formats import Batch, ReadOptions
-from ..text import TextClassifier, contents_of, of_prefix, vectorizer_of, with_prefix
-from ._columns import columns_of, contents_of_columns, keys_of_rows, n_columns, new_vectorizer
+from ..text import BM25Vectorizer, SubwordVectors, TextClassifier, VectorizerField
+from ._columns import ColumnsField, keys_of_rows, n_columns, new_vectorizer
 from ._options import TextKeys, TrainingOptions
 from ._tables import show_pairs, show_table
 
@@ -89,9 +89,7 @@ def save_model(path: Path, model: Model) -> None:
         gathered: files.Contents = model.estimator._contents()
         gathered.arrays[_OPTIONS] = files.document(asdict(model.options))
         if model.vectorizer is not None:
-            keys = contents_of_columns(model.vectorizer) if model.options.kinds else contents_of(model.vectorizer)
-            described, arrays = with_prefix(_KEYS, keys)
-            gathered.arrays.update(arrays | {_KEYS: files.document(described)})
+            gathered.fields[_KEYS] = _field_of(model.options).put(_KEYS, model.vectorizer, gathered.arrays)
         return gathered
 
     files.write_object(path, contents, lambda read: _model_of(type(model.estimator), read))
@@ -109,26 +107,22 @@ def load_model(path: Path) -> Model:
         return _model_of(kinds[contents.kind], contents)
 
 
-def _model_of(kind: type, contents: files.Contents) -> Model:
+def _model_of(kind: Any, contents: files.Contents) -> Model:
     options = _options_of(files.read_document(contents.arrays, _OPTIONS))
+    estimator = kind._made_of(contents)
     if kind is TextClassifier:
         require(options.as_text, "a text classifier must read texts")
-        return Model(TextClassifier._made_of(contents), options, contents.library)
-    estimator = estimator_of(kind, contents, thorough=True)
-    vectorizer = _vectorizer_of(contents, options) if options.as_text or options.kinds else None
+        return Model(estimator, options, contents.library)
+    vectorizer = None
+    if options.as_text or options.kinds:
+        vectorizer = _field_of(options).get(_KEYS, contents.fields.get(_KEYS), contents.arrays, thorough=True)
     if options.kinds:
         require(n_columns(vectorizer) == estimator.n_features_in_, "the columns must match the estimator's features")
     return Model(estimator, options, contents.library, vectorizer)
 
 
-def _vectorizer_of(contents: files.Contents, options: ReadOptions) -> Any:
-    from .. import text
-
-    kept = of_prefix(_KEYS, files.read_document(contents.arrays, _KEYS), contents.arrays)
-    if options.kinds:
-        return columns_of(kept)
-    kinds = {name: getattr(text, name) for name in text.__all__}
-    return vectorizer_of(kept, kinds)
+def _field_of(options: ReadOptions) -> files.Field:
+    return ColumnsField() if options.kinds else VectorizerField(BM25Vectorizer, SubwordVectors)
 
 
 def _json_types(annotation: Any) -> tuple[Any, ...]:

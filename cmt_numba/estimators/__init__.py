@@ -9,7 +9,6 @@ from ._classifier import CMTClassifier, classified_examples, fixed_scales_of
 from ._explanations import Explanation
 from ._feature_scales import scales_of_table
 from ._fields import LEARNED, TREE
-from ._files import estimator_field, estimator_of
 from ._label_index import means_of
 from ._labels import check_classes, check_targets, check_unmixed, in_one_type
 from ._multilabel import CMTMultilabelClassifier

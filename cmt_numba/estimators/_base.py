@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache, partial, wraps
 from operator import attrgetter, is_
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
@@ -20,11 +21,11 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from .. import _validation as checks
 from .._change import Lockable, ReadWriteLock, changes, reads, uninterrupted
 from ..journal import InFolder
-from ..persistence import Contents, read_object, refusing, write_object
+from ..persistence import Saved, WithFields, object_of
 from ..tree import ContextualMemoryTree
 from ._checks import check_model
 from ._durable import CHECKED, FOLDER, EstimatorFolder, folder_of
-from ._files import LEARNED, estimator_contents, estimator_of, pickled_model, unpickled_model
+from ._files import LEARNED, pickled_model, unpickled_model
 from ._input import DTYPES
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -75,7 +76,7 @@ def trees_of(estimator: Any) -> ContextualMemoryTree | None:
     return trees if trees is not None and trees.n_memories > 0 else None
 
 
-class MemoryEstimator(Lockable, InFolder, checks.Constrained, BaseEstimator):
+class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimator):
     """Base class of the estimators.
 
     An estimator is thread-safe. Changes run one at a time. A query during a change uses the model from before the
@@ -84,7 +85,7 @@ class MemoryEstimator(Lockable, InFolder, checks.Constrained, BaseEstimator):
     """
 
     _form = EstimatorFolder
-    _kind: ClassVar[str]  # name of the class in files
+    _model_class: ClassVar[type[WithFields]]
     _fit_only: ClassVar[frozenset[str]]  # parameters without effect once the forest exists
     _model: Any  # the learned state; absent before the first fit
     n_features_in_: int
@@ -242,13 +243,25 @@ class MemoryEstimator(Lockable, InFolder, checks.Constrained, BaseEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_model" in state:
-            state = state | {"_model": unpickled_model(self._kind, *state["_model"])}
+            state = state | {"_model": unpickled_model(self._model_class, *state["_model"])}
         super().__setstate__(state)
 
-    @changes  # only reads, but must not overlap with changes
-    def _contents(self) -> Contents:
-        """Return the estimator as file contents."""
-        return estimator_contents(self)
+    _contents = changes(Saved._contents)  # only reads, but must not overlap with changes
+
+    def _packed(self) -> Any:
+        known = vars(self) if self.__sklearn_is_fitted__() else {}
+        return SimpleNamespace(parameters=self.get_params(deep=False), **{name: known.get(name) for name in LEARNED})
+
+    @classmethod
+    def _of_fields(cls, values: dict[str, Any]) -> Self:
+        estimator = cls(**values.pop("parameters"))
+        estimator._check_parameters()
+        estimator.__dict__.update({name: value for name, value in values.items() if value is not None})
+        return estimator
+
+    def _check(self, *, thorough: bool) -> None:
+        if self.__sklearn_is_fitted__():
+            check_model(self, thorough=thorough)
 
     @changes  # only reads, but must not overlap with changes
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -257,7 +270,7 @@ class MemoryEstimator(Lockable, InFolder, checks.Constrained, BaseEstimator):
         An existing file is replaced atomically. The file is written only if :meth:`load` can read it back. See
         :mod:`cmt_numba.persistence` for the format.
         """
-        write_object(path, self._contents, partial(estimator_of, type(self), thorough=True))
+        super().save(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
@@ -265,6 +278,4 @@ class MemoryEstimator(Lockable, InFolder, checks.Constrained, BaseEstimator):
 
         With ``mmap``, map the file, as :meth:`ContextualMemoryTree.load` does. Map only files that you trust.
         """
-        contents = read_object(path, (cls._kind,), mmap=mmap)
-        with refusing(path):
-            return estimator_of(cls, contents, thorough=not mmap)
+        return object_of((cls,), path, mmap=mmap, thorough=not mmap)

@@ -36,6 +36,7 @@ from ._classification_model import ClassificationModel
 from ._durable import folder_of
 from ._explanations import Explanation, explanations
 from ._feature_weights import FEATURE_WEIGHTS
+from ._files import fields_of_estimator
 from ._input import (
     ExampleBatch,
     check_class_weight,
@@ -190,6 +191,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     """
 
     _kind = "CMTClassifier"
+    _model_class = ClassificationModel
+    FIELDS = fields_of_estimator(ClassificationModel)
     _fit_only = FIT_ONLY | {"n_trees"}
     _model: ClassificationModel = field(init=False)
 

@@ -24,8 +24,8 @@ import scipy.sparse
 from .._arrays import WeightedRows
 from .._validation import check_integer, label_array, unmasked
 from ..journal import Arguments, Entry, ObjectForm, Operation, find_operation, fingerprint, plain_arguments
-from ..persistence import NUMBERS, Contents, generator_digest
-from ._files import LEARNED, _plain, estimator_of, read_parameters
+from ..persistence import NUMBERS, generator_digest
+from ._files import LEARNED, _plain, read_parameters
 from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._values import as_values
@@ -140,10 +140,6 @@ class EstimatorFolder(ObjectForm):
             self._calibration = value
 
     # Files
-
-    def made_of(self, contents: Contents, *, values: bool) -> Any:
-        """Return the estimator from the contents of a snapshot."""
-        return estimator_of(type(self.owner), contents, thorough=True)
 
     def use(self, made: Any) -> None:
         """Replace the estimator with one read from the folder.

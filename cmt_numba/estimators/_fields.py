@@ -11,7 +11,7 @@ from .._forest import invariants, require
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from .._validation import MOST_WANTED
-from ..tree import KIND, ContextualMemoryTree
+from ..tree import ContextualMemoryTree
 from ._choice import METHODS, Choice
 from ._feature_weights import MOST_WEIGHTED, FeatureWeights
 from ._memories import Memories
@@ -21,7 +21,7 @@ from ._values import Components, DistinctVectors, ValueStore
 Arrays = dict[str, np.ndarray]
 
 
-TREE = files.ContentsField(KIND, ContextualMemoryTree._contents, ContextualMemoryTree._made_of)
+TREE = files.PartField(ContextualMemoryTree)
 """A field that holds a tree."""
 
 INDEX = files.VariantField(dense=DenseIndex, sparse=SparseIndex)

@@ -15,6 +15,7 @@ from .._validation import Flag, Integer, Jobs, Optional, Real, check_rows, check
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model
 from ._calibration import F1, LOGITS_PER_MARGIN, Threshold, best_threshold
+from ._files import fields_of_estimator
 from ._indicators import first_labels, further_labels, label_sets, labels_of
 from ._input import check_sample_weight
 from ._multilabel_model import LabelledRows, MultilabelModel
@@ -74,6 +75,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     """
 
     _kind = "CMTMultilabelClassifier"
+    _model_class = MultilabelModel
+    FIELDS = fields_of_estimator(MultilabelModel)
     _fit_only = FIT_ONLY | {"n_trees"}
     _model: MultilabelModel = field(init=False)
 

@@ -13,6 +13,7 @@ from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE, Hits, Rows
 from .._jit import keeps_interpreter
 from ._base import PASSES, SEED, MemoryEstimator, changes_model
+from ._files import fields_of_estimator
 from ._input import check_sample_weight, present_values
 from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
@@ -67,6 +68,8 @@ class CMTRetriever(MemoryEstimator):
     """
 
     _kind = "CMTRetriever"
+    _model_class = RetrievalModel
+    FIELDS = fields_of_estimator(RetrievalModel)
     _fit_only = frozenset({"n_components"})
     _model: RetrievalModel = field(init=False)
 

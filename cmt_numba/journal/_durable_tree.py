@@ -132,7 +132,9 @@ class _TreeForm(DurableForm):
         return self.tree._contents()
 
     def made_of(self, contents: Contents, *, values: bool) -> ContextualMemoryTree:
-        return ContextualMemoryTree._made_of(contents, values=values)
+        tree = ContextualMemoryTree._made_of(contents, thorough=False)
+        tree._check(thorough=True, values=values)
+        return tree
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
         return fingerprint(made or self.tree)

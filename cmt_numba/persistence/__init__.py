@@ -55,12 +55,13 @@ from ._container import (
 )
 from ._fields import (
     ArrayField,
-    ContentsField,
     DocumentField,
+    Field,
     FieldTable,
     FlagField,
     GeneratorField,
     LabelsField,
+    MatrixField,
     NamedArraysField,
     NameField,
     NumberField,
@@ -79,6 +80,6 @@ from ._fields import (
     generator_digest,
 )
 from ._objects import Saved, object_of, read_object, refusing, write_object
-from ._states import VALUES, check_state, state_of, tree_contents, trim_examples, trim_expectation, trim_head
+from ._states import VALUES, trim_examples, trim_expectation, trim_head, trim_state
 
 __all__ = ["FileFormatError"]

@@ -8,9 +8,22 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+import scipy.sparse
 
 from .._forest import N_COUNTERS, InvariantError, arrays_of, numbers_of, put_together, require
-from ._columns import Arrays, as_part, column, document, of_part, read_array, read_column, read_document, take
+from ._columns import (
+    Arrays,
+    as_part,
+    column,
+    document,
+    of_part,
+    read_array,
+    read_column,
+    read_document,
+    read_sparse_matrix,
+    sparse_matrix,
+    take,
+)
 from ._container import Contents
 from ._states import check_at_rest
 
@@ -82,11 +95,12 @@ def as_mapping(name: str, field: Any) -> dict[str, Any]:
 class WithFields:
     """A class whose state is in the attributes that ``FIELDS`` names. All others have defaults in the class.
 
-    A class that stores its state in another form overrides both methods. A class whose fields depend on each other
-    checks this in ``_of_fields``.
+    A class that stores its state in another form overrides ``_packed`` and ``_of_fields``. A class whose fields depend
+    on each other checks this in ``_of_fields``, or in ``_check`` if it has to read large arrays.
     """
 
     FIELDS: ClassVar[FieldTable]
+    _kind: ClassVar[str] = ""  # name in files; by default the name of the class
 
     def _packed(self) -> Any:
         """Return an object with the attributes that ``FIELDS`` names."""
@@ -99,15 +113,23 @@ class WithFields:
         vars(made).update(values)
         return made
 
+    def _check(self, *, thorough: bool) -> None:
+        """Raise InvariantError if the object is inconsistent. Large arrays are read only if ``thorough``."""
+
+    @classmethod
+    def kind_in_files(cls) -> str:
+        """Return the name of the class in files."""
+        return cls._kind or cls.__name__
+
     def _contents(self) -> Contents:
         """Return the contents for a file."""
         arrays: Arrays = {}
-        return Contents(type(self).__name__, self.FIELDS.put("", self._packed(), arrays), arrays)
+        return Contents(self.kind_in_files(), self.FIELDS.put("", self._packed(), arrays), arrays)
 
     @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
+    def _made_of(cls, contents: Contents, *, thorough: bool = True) -> Self:
         """Return the object with these contents."""
-        return cls._of_fields(cls.FIELDS.get("", contents.fields, contents.arrays, thorough=True))
+        return PartField(cls).get("", contents.fields, contents.arrays, thorough=thorough)
 
 
 class PartField:
@@ -120,23 +142,9 @@ class PartField:
         return self._kind.FIELDS.put(name, value._packed(), arrays)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        return self._kind._of_fields(self._kind.FIELDS.get(name, field, arrays, thorough=thorough))
-
-
-class ContentsField:
-    """An object of the class ``kind`` that has contents of its own."""
-
-    def __init__(self, kind: str, contents_of: Callable[[Any], Contents], made_of: Callable[..., Any]) -> None:
-        self._kind, self._contents_of, self._made_of = kind, contents_of, made_of
-
-    def put(self, name: str, value: Any, arrays: Arrays) -> Any:
-        contents = self._contents_of(value)
-        arrays |= as_part(name, contents.arrays)
-        return contents.fields
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        contents = Contents(self._kind, as_mapping(name, field), of_part(name, arrays))
-        return self._made_of(contents, thorough=thorough)
+        made = self._kind._of_fields(self._kind.FIELDS.get(name, field, arrays, thorough=thorough))
+        made._check(thorough=thorough)
+        return made
 
 
 class VariantField:
@@ -240,6 +248,28 @@ class ArrayField:
             low, high = self._bounds
             require(np.all((array >= low) & (array <= high)), f"{name} must be between {low:g} and {high:g}")
         return array
+
+
+class MatrixField:
+    """A matrix of numbers of one dtype: an array or a CSR matrix."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype = dtype
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> list[int] | None:
+        if not scipy.sparse.issparse(value):
+            arrays[name] = value
+            return None
+        shape, own = sparse_matrix(name, value)
+        arrays |= own
+        return shape
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        if field is None:
+            return read_array(name, arrays, self._dtype, n_axes=2)
+        matrix = read_sparse_matrix(field, name, arrays, thorough=thorough)
+        require(matrix.dtype == self._dtype, f"{name} must be {np.dtype(self._dtype).name}")
+        return scipy.sparse.csr_matrix(matrix)
 
 
 class NamedArraysField:

@@ -75,9 +75,11 @@ class Saved(WithFields):
         return object_of((cls,), path, mmap=mmap)
 
 
-def object_of(classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mmap: bool = False) -> S:
+def object_of(
+    classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mmap: bool = False, thorough: bool = True
+) -> S:
     """Load an object of any of ``classes`` from a file."""
-    kinds = {kind.__name__: kind for kind in classes}
+    kinds = {kind.kind_in_files(): kind for kind in classes}
     contents = read_object(path, tuple(kinds), mmap=mmap)
     with refusing(path):
-        return kinds[contents.kind]._made_of(contents)
+        return kinds[contents.kind]._made_of(contents, thorough=thorough)

@@ -11,58 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _forest as forests
-from ._columns import take
 
 if TYPE_CHECKING:  # saved trees do not need the heads
     from .._heads import Expectation, Head, StoredExamples
 
-VALUES = frozenset({"keys.values", "routers.weights"})
-"""Names of a forest's large arrays. Kernels are safe with any values in them, if links lead to memories."""
-
-_STREAMS = "streams"
+VALUES = frozenset({"state.keys.values", "state.routers.weights"})
+"""Names of the large arrays of trees. Kernels are safe with any values in them, if links lead to memories."""
 
 AT_REST = {forests.CELLS_WANTED: 0, forests.MOVING_PLACE: forests.NONE, forests.MOVED_FROM: forests.NONE}
 """The counters that are used only during a step, with their values in files."""
-
-
-def tree_contents(
-    options: dict[str, Any], n_threads: int | None, streams: np.ndarray, state: forests.State | None
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the fields and the arrays of a tree for a file, with the initial states of its random streams."""
-    fields = {"options": options, "n_threads": n_threads, "n_features": None, "sparse": None}
-    if state is None:
-        return fields, {_STREAMS: streams}
-    fields |= {"n_features": state.parameters.n_features, "sparse": bool(state.parameters.sparse)}
-    return fields, forests.arrays_of(trim_state(state))
-
-
-def state_of(
-    fields: dict[str, Any], arrays: dict[str, np.ndarray], options: dict[str, Any]
-) -> tuple[np.ndarray, forests.State | None]:
-    """Return a saved tree's random streams and unchecked state, which is None before the first insert."""
-    n_features = take(fields, "n_features", int, type(None))
-    if n_features is None:
-        streams = arrays.get(_STREAMS)
-        forests.require(streams is not None and streams.dtype == np.uint64, "the array of random streams is missing")
-        assert streams is not None
-        forests.require(streams.shape == (options["n_trees"] + 1,), "every tree must have a random stream")
-        return streams, None
-    sparse = take(fields, "sparse", bool)
-    numbers = {f"parameters.{name}": value for name, value in options.items()}
-    numbers |= {"parameters.n_features": n_features, "parameters.sparse": sparse}
-    state = forests.put_together(forests.State, arrays, numbers)
-    return state.streams, state
-
-
-def check_state(state: forests.State, *, thorough: bool, values: bool = True) -> None:
-    """Raise InvariantError if a state from a file is invalid.
-
-    If ``thorough``, also validate the contents of arrays. ``values=False`` excludes the arrays named in :data:`VALUES`.
-    """
-    forests.invariants.check_frame(state)
-    check_at_rest(state.counters)
-    if thorough:
-        forests.invariants.check(state, values=values)
 
 
 def check_at_rest(counters: np.ndarray) -> None:

@@ -10,7 +10,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from .._forest import require
 from .._validation import check_rewards, unmasked
-from ..persistence import read_array, read_sparse_matrix, sparse_matrix
+from ..persistence import ArrayField, MatrixField, OptionalField, TupleField
 
 LARGEST_WEIGHT = 1e30  # maximum weight of a query. Sums of such weights are finite.
 
@@ -50,39 +50,27 @@ class RewardLog(NamedTuple):
         weights = None if self.weights is None else self.weights[kept]
         return RewardLog(self.X[pairs], self.rewards[pairs], self.sizes[kept], weights)
 
-    def arrays(self) -> tuple[list[int] | None, dict[str, np.ndarray]]:
-        """Return the shape of sparse features, or None for dense ones, and the arrays to save."""
-        arrays = {"rewards": self.rewards, "sizes": self.sizes}
-        if self.weights is not None:
-            arrays["weights"] = self.weights
-        if not scipy.sparse.issparse(self.X):
-            return None, arrays | {"X": self.X}
-        shape, parts = sparse_matrix("X", self.X)
-        return shape, arrays | parts
 
-    @classmethod
-    def read(cls, shape: Any, arrays: dict[str, np.ndarray], n_features: int) -> "RewardLog":
-        """Return the log saved in ``arrays``. Raise InvariantError or ValueError if it is invalid."""
-        if shape is None:
-            X: Any = read_array("X", arrays, np.float32, n_axes=2)
-        else:
-            X = scipy.sparse.csr_matrix(read_sparse_matrix(shape, "X", arrays, thorough=True))
-            require(X.dtype == np.float32, "features must be float32")
-            X.has_canonical_format = False
-            X.sum_duplicates()  # also sorts indices, as models require
-        rewards, sizes = read_array("rewards", arrays, np.float32), read_array("sizes", arrays, np.int64)
-        weights = read_array("weights", arrays, np.float64) if "weights" in arrays else None
-        require(X.shape == (rewards.size, n_features), "X must have one row for each reward")
-        require(np.isfinite(X.data if scipy.sparse.issparse(X) else X).all(), "features must be finite")
-        require(np.all((rewards >= 0.0) & (rewards <= 1.0)), "rewards must be between 0 and 1")
-        require(
-            sizes.size > 0 and np.all(sizes > 0) and int(sizes.sum()) == rewards.size,
-            "sizes must add up to the number of rewards",
-        )
-        if weights is not None:
-            sound = weights.shape == sizes.shape and bool(np.all((weights >= 0.0) & (weights <= LARGEST_WEIGHT)))
-            require(sound, f"weights must be between 0 and {LARGEST_WEIGHT:g}, one for each query")
-        return cls(X, rewards, sizes, weights)
+def _check_log(name: str, log: RewardLog) -> None:
+    X, n_queries = log.X, log.sizes.size
+    if scipy.sparse.issparse(X):
+        X.has_canonical_format = False
+        X.sum_duplicates()  # also sorts indices, as models require
+    require(X.shape[0] == log.rewards.size, "X must have one row for each reward")
+    require(np.isfinite(X.data if scipy.sparse.issparse(X) else X).all(), "features must be finite")
+    fits = n_queries > 0 and int(log.sizes.sum()) == log.rewards.size
+    require(fits, "sizes must add up to the number of rewards")
+    require(log.weights is None or log.weights.size == n_queries, "weights must be one for each query")
+
+
+LOG = TupleField(
+    RewardLog,
+    _check_log,
+    X=MatrixField(np.float32),
+    rewards=ArrayField(np.float32, bounds=(0.0, 1.0)),
+    sizes=ArrayField(np.int64, bounds=(1, 2**53)),
+    weights=OptionalField(ArrayField(np.float64, bounds=(0.0, LARGEST_WEIGHT))),
+)
 
 
 def check_known_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
@@ -159,21 +147,20 @@ def improvement(model: Any, log: RewardLog) -> tuple[float, float]:
     return float(gains.mean()), float(gains.std() / np.sqrt(gains.size))
 
 
-def model_arrays(model: Any) -> dict[str, np.ndarray]:
-    """Return the JSON of a fitted XGBoost model as an array to save. Other models are not saved."""
-    if not hasattr(model, "get_booster"):
-        return {}
-    return {"booster": np.frombuffer(bytes(model.get_booster().save_raw("json")), np.uint8)}
+def booster_of(model: Any) -> np.ndarray | None:
+    """Return the JSON of a fitted XGBoost model as bytes, or None for other models, which are not saved."""
+    return (
+        np.frombuffer(bytes(model.get_booster().save_raw("json")), np.uint8) if hasattr(model, "get_booster") else None
+    )
 
 
-def read_model(model: Any, log: RewardLog, arrays: dict[str, np.ndarray]) -> Any:
+def read_model(model: Any, log: RewardLog, booster: np.ndarray | None) -> Any:
     """Return a saved XGBoost model, or fit any other model to the log again."""
-    if "booster" not in arrays or not hasattr(model, "load_model"):
+    if booster is None or not hasattr(model, "load_model"):
         return fitted_model(model, log)
-    require(arrays["booster"].dtype == np.uint8 and arrays["booster"].ndim == 1, "the booster must be bytes")
     model = clone(model)
     try:
-        model.load_model(bytearray(arrays["booster"].tobytes()))
+        model.load_model(bytearray(booster.tobytes()))
     except Exception as error:  # XGBoost raises its own exceptions
         raise ValueError(f"XGBoost cannot read the booster: {error}") from error
     return model

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -12,18 +13,31 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._forest import NONE, Hits, no_hits, require
 from .._validation import Flag, check_wanted
-from ..persistence import Contents, read_object, refusing, take, write_object
+from ..persistence import (
+    ArrayField,
+    Contents,
+    DocumentField,
+    FieldTable,
+    FlagField,
+    OptionalField,
+    PartField,
+    TextsField,
+    read_object,
+    refusing,
+    write_object,
+)
 from ..sequences import EditDistance
-from ..text import BM25Vectorizer, of_prefix, with_prefix
+from ..text import BM25Vectorizer
 from ._models import (
+    LOG,
     RewardLog,
+    booster_of,
     check_known_rewards,
     check_model,
     check_weights,
     default_model,
     fitted_model,
     improvement,
-    model_arrays,
     read_model,
 )
 from ._pairs import (
@@ -38,6 +52,16 @@ from ._pairs import (
     pairs_of,
 )
 
+_FIELDS = FieldTable(
+    features=DocumentField(),  # names, or None for functions
+    compare=FlagField(),
+    feature_names_=TextsField(),
+    improvement_=OptionalField(ArrayField(np.float64)),
+    _log=LOG,
+    vectorizer=OptionalField(PartField(BM25Vectorizer)),
+    booster=OptionalField(ArrayField(np.uint8)),
+)
+_UNKNOWN = f"features must be among {', '.join(FEATURES)}"
 _LEAST_QUERIES = 3  # minimum number of queries for cross-validation
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
 
@@ -308,15 +332,10 @@ class Reranker(BaseEstimator):
         write_object(path, self._contents, _parts_of)
 
     def _contents(self) -> Contents:
-        shape, arrays = self._log.arrays()
         names = [feature if isinstance(feature, str) else None for feature in self.features]
-        described: dict[str, Any] = {"features": names, "columns": self.feature_names_, "sparse": shape}
-        described |= {"compare": bool(self.compare), "improvement": self.improvement_}
-        described["vectorizer"] = None
-        if self._tools.vectorizer is not None:
-            described["vectorizer"], more = with_prefix("vectorizer", self._tools.vectorizer._contents())
-            arrays |= more
-        return Contents(type(self).__name__, described, arrays | model_arrays(self.model_))
+        parts = {"features": names, "vectorizer": self._tools.vectorizer, "booster": booster_of(self.model_)}
+        arrays: dict[str, np.ndarray] = {}
+        return Contents(type(self).__name__, _FIELDS.put("", SimpleNamespace(**vars(self) | parts), arrays), arrays)
 
     @classmethod
     def load(
@@ -343,43 +362,38 @@ class Reranker(BaseEstimator):
         """
         contents = read_object(path, (cls.__name__,), mmap=False)
         with refusing(path):
-            features, names, log, vectorizer = _parts_of(contents)
+            found = _parts_of(contents)
+        features = found["features"]
         if features.count(None) != len(functions):
             raise ValueError(
                 f"functions must be the {features.count(None)} functions of the saved features, in the same order"
             )
         waiting = iter(functions)
         given = [next(waiting) if feature is None else feature for feature in features]
-        compare = bool(contents.fields["compare"])
-        gain = contents.fields.get("improvement")
-        options = {"compare": compare, "vectorizer": vectorizer, "distance": distance, "random_state": random_state}
-        made = cls(model, features=given, validate=gain is not None, **options)
+        options = {"vectorizer": found["vectorizer"], "distance": distance, "random_state": random_state}
+        made = cls(
+            model, features=given, compare=found["compare"], validate=found["improvement_"] is not None, **options
+        )
         made._check_parameters()
         with refusing(path):
-            fitted = read_model(made._new_model(), log, contents.arrays)
-        tools = new_tools(given, vectorizer, distance, [])
-        return made._with(fitted, log, tools, names, None if gain is None else (gain[0], gain[1]))
+            fitted = read_model(made._new_model(), found["_log"], found["booster"])
+        tools = new_tools(given, found["vectorizer"], distance, [])
+        return made._with(fitted, found["_log"], tools, found["feature_names_"], found["improvement_"])
 
 
-def _parts_of(contents: Contents) -> tuple[list[Any], list[str], RewardLog, BM25Vectorizer | None]:
-    """Return the features, column names, log and vectorizer from the contents of a file."""
-    fields = contents.fields
-    features, names = take(fields, "features", list), take(fields, "columns", list)
-    require(
-        all(feature is None or feature in FEATURES for feature in features),
-        f"features must be among {', '.join(FEATURES)}",
+def _parts_of(contents: Contents) -> dict[str, Any]:
+    """Return the parts of a reranker from the contents of a file."""
+    found = _FIELDS.get("", contents.fields, contents.arrays, thorough=True)
+    features, names, vectorizer, gain = (
+        found[name] for name in ("features", "feature_names_", "vectorizer", "improvement_")
     )
-    require(len(features) > 0 and all(type(name) is str for name in names), "columns must have names")
-    take(fields, "compare", bool)
-    gain = take(fields, "improvement", list, tuple, type(None))
-    require(gain is None or [type(number) for number in gain] == [float, float], "improvement must be two numbers")
-    log = RewardLog.read(fields.get("sparse"), contents.arrays, len(names))
-    vectorizer = None
-    if any(name in features for name in NEEDS_VECTORIZER):
-        inner = of_prefix("vectorizer", fields.get("vectorizer"), contents.arrays)
-        require(inner.kind == BM25Vectorizer.__name__, "the vectorizer must be a BM25Vectorizer")
-        vectorizer = BM25Vectorizer._made_of(inner)
+    sound = type(features) is list and len(features) > 0
+    require(sound and all(feature is None or feature in FEATURES for feature in features), _UNKNOWN)
+    require(found["_log"].X.shape[1] == len(names), "X must have one column for each feature")
+    require(gain is None or gain.shape == (2,), "the improvement must be two numbers")
+    needs_vectorizer = any(name in features for name in NEEDS_VECTORIZER)
+    require(vectorizer is not None or not needs_vectorizer, "the features need a vectorizer")
     if None not in features:
-        expected = names_of(features, vectorizer, compare=fields["compare"])
+        expected = names_of(features, vectorizer, compare=found["compare"])
         require(names == expected, "columns must match the features")
-    return features, names, log, vectorizer
+    return found | {"improvement_": None if gain is None else (float(gain[0]), float(gain[1]))}

@@ -10,7 +10,7 @@ import scipy.sparse
 from .. import _validation as checks
 from .. import persistence as files
 from .._forest import WORTH_KEEPING
-from ..estimators import CMTRetriever, estimator_field
+from ..estimators import CMTRetriever
 from ._bits import WORD, Blocks
 from ._costs import QUERIED, STORED, Costs
 from ._edit_distance import EditDistance
@@ -131,7 +131,7 @@ class SequenceMemory(files.Saved, checks.Constrained):
     FIELDS = files.FieldTable(
         options=files.OptionsField(),
         distance=files.PartField(EditDistance),
-        retriever=files.OptionalField(estimator_field(CMTRetriever)),
+        retriever=files.OptionalField(files.PartField(CMTRetriever)),
         gram_ids=files.OptionalField(files.ArrayField(np.int64)),
         forms=files.OptionalField(SEQUENCES),
         owners=files.ArrayField(np.int64),

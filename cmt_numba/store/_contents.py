@@ -487,7 +487,7 @@ class StoreContents(DurableForm):
 
     def contents(self) -> Contents:
         """Return the contents for a snapshot."""
-        return self.state._contents()._replace(kind=self.kind)
+        return self.state._contents()
 
     def made_of(self, contents: Contents, *, values: bool) -> StoreState:
         """Return the state in a snapshot."""

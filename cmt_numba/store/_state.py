@@ -65,6 +65,7 @@ class StoreState(files.WithFields):
     steps; for few rows, the caller must prevent reads.
     """
 
+    _kind = "MemoryStore"
     FIELDS = files.FieldTable(
         options=files.TupleField(
             StoreOptions,

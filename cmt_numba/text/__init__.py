@@ -1,6 +1,6 @@
 """A text classifier, and vectorizers that turn texts into keys for trees and estimators."""
 
-from ._base import contents_of, of_prefix, vectorizer_of, with_prefix
+from ._base import VectorizerField
 from ._bm25 import BM25Vectorizer
 from ._fasttext import FastTextClassifier
 from ._subword_vectors import SubwordVectors

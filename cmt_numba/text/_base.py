@@ -18,7 +18,6 @@ from ._skipgram import FeatureVectors
 
 _WORD = re.compile(r"\w+")
 _FUNCTIONS = ("analyzer", "tokenizer", "preprocessor")
-_TFIDF = TfidfVectorizer.__name__
 MOST = 1e15  # maximum magnitude of a learned number, so that products and sums stay finite in float32
 
 
@@ -125,39 +124,49 @@ class TextEstimator(SavableText):
         return [self._words_of(text) for text in check_texts("texts", texts, or_none=True)]
 
 
-def contents_of(vectorizer: Any) -> files.Contents:
-    """Return a vectorizer as the contents of a file."""
-    if isinstance(vectorizer, SavableText):
-        return vectorizer._contents()
-    if type(vectorizer) is not TfidfVectorizer:
-        kinds = f"a vectorizer of cmt_numba.text or a {_TFIDF}"
-        raise TypeError(f"only {kinds} can be saved, got {type(vectorizer).__name__}")
-    check_is_fitted(vectorizer)
-    packed = SimpleNamespace(
-        parameters=plain_parameters(vectorizer.get_params(deep=False), ("dtype", "vocabulary")),
-        dtype=np.dtype(vectorizer.dtype).name,
-        vocabulary_=vectorizer.vocabulary_,
-        idf_=vectorizer.idf_ if vectorizer.use_idf else None,
-    )
-    arrays: files.Arrays = {}
-    return files.Contents(_TFIDF, _OF_TFIDF.put("", packed, arrays), arrays)
+class TfidfField:
+    """A fitted TfidfVectorizer."""
+
+    def put(self, name: str, value: Any, arrays: files.Arrays) -> Any:
+        check_is_fitted(value)
+        packed = SimpleNamespace(
+            parameters=plain_parameters(value.get_params(deep=False), ("dtype", "vocabulary")),
+            dtype=np.dtype(value.dtype).name,
+            vocabulary_=value.vocabulary_,
+            idf_=value.idf_ if value.use_idf else None,
+        )
+        return _OF_TFIDF.put(name, packed, arrays)
+
+    def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> Any:
+        found = _OF_TFIDF.get(name, field, arrays, thorough=thorough)
+        made = TfidfVectorizer(**read_parameters(found["parameters"]), dtype=np.dtype(found["dtype"]).type)
+        made._validate_params()
+        check_analyzer(made)
+        made.vocabulary_, idf = found["vocabulary_"], found["idf_"]
+        require((idf is not None) == made.use_idf, "there must be an idf if and only if use_idf is true")
+        if idf is not None:
+            require(idf.size == len(made.vocabulary_), "every term must have an idf")
+            made.idf_ = idf
+        return made
 
 
-def vectorizer_of(contents: files.Contents, kinds: dict[str, Any]) -> Any:
-    """Return the vectorizer saved in a file: a TfidfVectorizer, or an instance of a class in ``kinds``."""
-    if contents.kind in kinds:
-        return kinds[contents.kind]._made_of(contents)
-    require(contents.kind == _TFIDF, f"the kind of vectorizer {contents.kind!r:.50} is unknown")
-    found = _OF_TFIDF.get("", contents.fields, contents.arrays, thorough=True)
-    made = TfidfVectorizer(**read_parameters(found["parameters"]), dtype=np.dtype(found["dtype"]).type)
-    made._validate_params()
-    check_analyzer(made)
-    made.vocabulary_, idf = found["vocabulary_"], found["idf_"]
-    require((idf is not None) == made.use_idf, "there must be an idf if and only if use_idf is true")
-    if idf is not None:
-        require(idf.size == len(made.vocabulary_), "every term must have an idf")
-        made.idf_ = idf
-    return made
+class VectorizerField:
+    """A fitted vectorizer: a TfidfVectorizer, or an instance of one of the given classes."""
+
+    def __init__(self, *kinds: type[SavableText]) -> None:
+        self._fields: dict[str, files.Field] = {kind.__name__: files.PartField(kind) for kind in kinds}
+        self._fields[TfidfVectorizer.__name__] = TfidfField()
+
+    def put(self, name: str, value: Any, arrays: files.Arrays) -> Any:
+        kind = type(value).__name__
+        if kind not in self._fields:
+            raise TypeError(f"only {', '.join(self._fields)} can be saved, got {kind}")
+        return {"kind": kind, "fields": self._fields[kind].put(name, value, arrays)}
+
+    def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> Any:
+        given = files.as_mapping(name, field)
+        kind = files.NameField(*self._fields).get(f"the kind of {name}", given.get("kind"), arrays, thorough=thorough)
+        return self._fields[kind].get(name, given.get("fields"), arrays, thorough=thorough)
 
 
 def plain_parameters(given: dict[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
@@ -185,19 +194,6 @@ def check_analyzer(counter: CountVectorizer) -> None:
         counter.build_analyzer()
     except re.error as error:
         raise ValueError(f"token_pattern must be a regular expression: {error}") from error
-
-
-def with_prefix(prefix: str, contents: files.Contents) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return ``contents`` as a field and arrays to embed in another file. Array names get a prefix."""
-    arrays = {f"{prefix}.{name}": array for name, array in contents.arrays.items()}
-    return {"kind": contents.kind, "fields": contents.fields}, arrays
-
-
-def of_prefix(prefix: str, field: Any, arrays: dict[str, np.ndarray]) -> files.Contents:
-    """Return the contents that :func:`with_prefix` embedded in another file."""
-    require(type(field) is dict, f"{prefix} must be a mapping")
-    inner = {name.removeprefix(f"{prefix}."): array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
-    return files.Contents(files.take(field, "kind", str), files.take(field, "fields", dict), inner)
 
 
 class TermsField:

@@ -10,7 +10,7 @@ import scipy.sparse
 from .. import persistence as files
 from .._change import uninterrupted
 from .._forest import require
-from ..estimators import CMTClassifier, classified_examples, estimator_field, in_one_type
+from ..estimators import CMTClassifier, classified_examples, in_one_type
 from . import _mixture as mixture
 from ._base import MOST
 from ._class_sums import ClassSums
@@ -60,7 +60,7 @@ class TextModel(files.WithFields):
         frequencies=files.PartField(DocumentFrequencies),
         sums=files.PartField(ClassSums),
         vectors=files.OptionalField(files.PartField(LearnedVectors)),
-        dense=files.OptionalField(estimator_field(CMTClassifier)),
+        dense=files.OptionalField(files.PartField(CMTClassifier)),
         weights=files.ArrayField(np.float64, bounds=(_LEAST, MOST)),
         leads=files.ArrayField(np.float64, bounds=(_LEAST, 1e6)),
         confidence=files.ArrayField(np.float64, bounds=(-MOST, MOST)),

@@ -157,12 +157,14 @@ def test_mixed_tables(tables: Path, tmp_path: Path):
     )
     contents = read_contents(model, mmap=False)
     spoilt: list[dict[str, Any]] = [
-        {"keys": document({"kind": "ColumnTransformer", "fields": {}})},
         {"keys.mean": np.zeros(2)},
-        {"keys.categories": document([["Rome", "Rome"]])},
-        {"keys.categories": document([["Rome"]])},  # not as many columns as the estimator has features
+        {"keys.known": document([["Rome", "Rome"]])},
+        {"keys.known": document([["Rome"]])},  # not as many columns as the estimator has features
     ]
     for spoil in spoilt:
         write_contents(model, contents._replace(arrays=contents.arrays | spoil))
         with pytest.raises(FileFormatError):
             load_model(model)
+    write_contents(model, contents._replace(fields=contents.fields | {"keys": {}}))
+    with pytest.raises(FileFormatError):
+        load_model(model)

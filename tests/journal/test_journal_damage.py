@@ -113,7 +113,7 @@ def test_damage_that_misleads_searches_is_reported_at_once(name: str, tmp_path: 
     with DurableTree(folder, **OPTIONS) as tree:
         tree.insert(dense_rows(40, 4))
         tree.snapshot()
-    spoil_array(folder, name, 2, 64)
+    spoil_array(folder, f"state.{name}", 2, 64)
     with pytest.raises(FileFormatError, match="is damaged"):
         DurableTree(folder)
 

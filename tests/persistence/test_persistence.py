@@ -142,7 +142,7 @@ def test_files_have_no_spare_room_and_nothing_of_what_was_removed(tmp_path: Path
         tree.remove(ids)
         file = saved(tree, tmp_path / "tree")
         described, arrays = parsed(file)
-        keys = arrays[[entry["name"] for entry in described["arrays"]].index("keys.values")]
+        keys = arrays[[entry["name"] for entry in described["arrays"]].index("state.keys.values")]
         assert pattern not in keys
         assert len(keys) == (40 * 40 if rows is dense else 40) * 4
         assert len(file) < tree.nbytes + 4096
@@ -342,9 +342,9 @@ def test_processes_share_a_mapped_file(things: dict[str, Any], tmp_path: Path):
 def test_mapping_reads_no_arrays(things: dict[str, Any], tmp_path: Path):
     path = tmp_path / "tree.cmt"
     file = bytearray(saved(things["dense"], path))
-    file[start_of(bytes(file), "members")] ^= 0xFF
+    file[start_of(bytes(file), "state.members")] ^= 0xFF
     path.write_bytes(file)
-    with pytest.raises(FileFormatError, match="'members' is damaged"):
+    with pytest.raises(FileFormatError, match="members' is damaged"):
         ContextualMemoryTree.load(path)
     mapped = ContextualMemoryTree.load(path, mmap=True)
     with pytest.raises(InvariantError, match="not every memory is in exactly one leaf"):

@@ -291,10 +291,9 @@ def test_xgboost_ranks_pairs_and_its_json_is_kept(tmp_path: Path):
         np.testing.assert_array_equal(loaded.rerank(asked, DOCUMENTS, found).scores, best.scores)
         again = Reranker.load(tmp_path / "reranker", model.set_params(n_estimators=1))
         np.testing.assert_array_equal(again.rerank(asked, DOCUMENTS, found).scores, best.scores)  # not fitted again
-    contents = reranker._contents()
-    contents.arrays["booster"] = contents.arrays["booster"][:-5]
+    booster = reranker._contents().arrays["booster"][:-5]
     with pytest.raises(ValueError, match="XGBoost cannot read the booster"):
-        read_model(xgboost.XGBRegressor(), reranker._log, contents.arrays)
+        read_model(xgboost.XGBRegressor(), reranker._log, booster)
 
 
 # Bad input
