@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from .. import _validation as checks
 from .._change import Lockable, ReadWriteLock, changes, reads, uninterrupted
+from .._forest import require
 from ..journal import InFolder
 from ..persistence import Saved, WithFields, object_of
 from ..tree import ContextualMemoryTree
@@ -255,6 +256,8 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         estimator = cls(**values.pop("parameters"))
+        is_fitted = values["_model"] is not None
+        require(is_fitted == (values["n_features_in_"] is not None), "a fitted estimator must have a number of features")
         estimator._check_parameters()
         estimator.__dict__.update({name: value for name, value in values.items() if value is not None})
         return estimator

@@ -339,10 +339,10 @@ class ClassificationModel(files.WithFields):
         rows, _, ids, weights, lengths, _ = batch
         examples = heads.with_room_for_examples(self.stored(), rows, self.index.n_labels)
         self.index.examples = examples
-        n_stored, next_id = (int(examples.keys.totals[total]) for total in (N_MEMORIES, NEXT_ID))
-        self.example_weights = joined_weights(self.example_weights, n_stored, weights, rows.n_rows)
-        index = self.index
-        index.example_lengths = joined_weights(index.example_lengths, n_stored, lengths, rows.n_rows)
+        index, n_rows, totals = self.index, labels.size, examples.keys.totals
+        n_stored, next_id = int(totals[N_MEMORIES]), int(totals[NEXT_ID])
+        self.example_weights = joined_weights(self.example_weights, n_stored, weights, n_rows)
+        index.example_lengths = joined_weights(index.example_lengths, n_stored, lengths, n_rows)
         heads.append_examples(examples.lists, rows, labels)
         if ids is not None and ids.dtype.kind != "i":
             if self.example_names is None:
@@ -350,7 +350,7 @@ class ClassificationModel(files.WithFields):
             self.example_names.add(ids.tolist(), next_id)
         elif ids is not None:
             heads.give_ids(examples.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
-        return np.arange(n_stored, n_stored + rows.n_rows)
+        return np.arange(n_stored, n_stored + n_rows)
 
     def _has_means(self) -> bool:
         """Return whether the head keeps the sum of each label's examples."""
@@ -386,13 +386,14 @@ class ClassificationModel(files.WithFields):
 
     def _spreads_work(self, n_rows: int) -> bool:
         """Return whether to learn more stored examples in each call, which keeps small calls short."""
-        is_long = self.n_stored > _MOST_AT_ONCE and n_rows * _LARGE_BATCH < self.n_stored
+        is_long = max(_MOST_AT_ONCE, n_rows * _LARGE_BATCH) < self.n_stored
         return is_long and self.index.scores_all and self._has_means()
 
     def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
         """Return whether learning ``n_rows`` rows entails much additional work, such as retraining."""
-        n_examples = self.n_stored + n_rows
-        learns_again = n_passes_of(options) > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
+        n_stored = self.n_stored
+        n_examples = n_stored + n_rows
+        learns_again = n_passes_of(options) > 0 and n_stored > 0 and is_due(n_examples, self.n_relearned)
         learns_again = learns_again and not self._spreads_work(n_rows)
         evicts = options.max_examples is not None and n_examples > options.max_examples
         return learns_again or evicts or self.index.has_much_due(n_rows)

@@ -172,9 +172,8 @@ class EstimatorFolder(ObjectForm):
     def fingerprint(self, made: Any = None) -> dict[str, int]:
         """Return a fingerprint of the state of an estimator, by default the one in use."""
         estimator = self.owner if made is None else made
-        if not estimator.__sklearn_is_fitted__():
+        if (model := vars(estimator).get("_model")) is None:
             return {}
-        model = estimator._model
         if self.kind == "CMTRetriever":
             return _fingerprint_of_memories(model) | {"generator": generator_digest(model.orders)}
         index = model.index

@@ -14,13 +14,20 @@ from sklearn.linear_model import LogisticRegression
 from test_cli import fail, run, succeed
 
 from cmt_numba import FileFormatError
-from cmt_numba.cli._columns import columns_of, contents_of_columns, keys_of_rows
+from cmt_numba.cli._columns import ColumnsField, keys_of_rows
 from cmt_numba.cli._model_files import load_model
 from cmt_numba.formats import FormatError, open_data
 from cmt_numba.persistence import document
 from cmt_numba.persistence._container import read_contents, write_contents
 
 KINDS = ("size=number", "age=number", "city=category", "zip=number", "note=text")
+
+
+def read_back(columns: Any) -> Any:
+    """Return a column transformer after it was written and read."""
+    arrays: dict[str, np.ndarray] = {}
+    field = ColumnsField().put("keys", columns, arrays)
+    return ColumnsField().get("keys", field, arrays, thorough=True)
 
 
 def mixed_table(n: int, seed: int = 0) -> pandas.DataFrame:
@@ -103,7 +110,7 @@ def test_columns_in_files(tables: Path, kinds: tuple[str, ...], sparse: bool):
     rows = source.read().X
     X, columns = keys_of_rows(rows, source.resolved())
     odd = rows[:3].assign(city=["Paris", "", "Rome"], note=["", "unheard", "red"], age=[np.nan, 1.0, 0.0])
-    restored = columns_of(contents_of_columns(columns))
+    restored = read_back(columns)
     for frame in (rows, odd):
         one, other = columns.transform(frame), restored.transform(frame)
         assert issparse(one) == issparse(other) == sparse
@@ -119,7 +126,7 @@ def test_numbers_that_are_all_missing(tmp_path: Path):
     source = open_data(path, kinds=())
     X, columns = keys_of_rows(source.read().X, source.resolved())
     assert X[:, 1].tolist() == [0, 0, 0]
-    restored = columns_of(contents_of_columns(columns))
+    restored = read_back(columns)
     assert restored.transform(pandas.DataFrame({"a": [2.0], "b": [7.0]})).tolist() == [[0, 0]]
 
 

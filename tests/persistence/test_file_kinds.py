@@ -104,10 +104,10 @@ INVALID_ARRAYS: list[tuple[str, str, Any, str]] = [
     ("memory", "owners", lambda owners: owners - 9, "must"),
     ("memory", "owners", lambda owners: owners[1:], "must"),
     ("landmarks by cosine", "index.ids", lambda ids: ids * 0, "distinct"),
-    ("dense reranker", "X", lambda array: array[:-1], "must"),
-    ("dense reranker", "X", lambda array: array * np.nan, "must"),
-    ("sparse reranker", "rewards", lambda rewards: rewards + 1.0, "must"),
-    ("sparse reranker", "sizes", lambda sizes: sizes + 1, "must"),
+    ("dense reranker", "log.X", lambda array: array[:-1], "must"),
+    ("dense reranker", "log.X", lambda array: array * np.nan, "must"),
+    ("sparse reranker", "log.rewards", lambda rewards: rewards + 1.0, "must"),
+    ("sparse reranker", "log.sizes", lambda sizes: sizes + 1, "must"),
     ("sparse reranker", "vectorizer.vocabulary", lambda array: array[:-1], "not valid JSON"),
 ]
 INVALID_FIELDS: list[tuple[str, str, Any, str]] = [
@@ -125,7 +125,7 @@ INVALID_FIELDS: list[tuple[str, str, Any, str]] = [
     ("bm25", "parameters.stop_words", [[]], "."),
     ("text classifier with an encoder", "model.dense.model", None, "."),
     ("text classifier with an encoder", "model.dense.parameters.max_examples", 3, "."),
-    ("text classifier with an encoder", "model.dense.n_features", 2, "."),
+    ("text classifier with an encoder", "model.dense.n_features_in", 2, "."),
 ]
 
 
