@@ -257,7 +257,9 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         estimator = cls(**values.pop("parameters"))
         is_fitted = values["_model"] is not None
-        require(is_fitted == (values["n_features_in_"] is not None), "a fitted estimator must have a number of features")
+        require(
+            is_fitted == (values["n_features_in_"] is not None), "a fitted estimator must have a number of features"
+        )
         estimator._check_parameters()
         estimator.__dict__.update({name: value for name, value in values.items() if value is not None})
         return estimator

@@ -73,8 +73,8 @@ class FieldTable:
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> dict[str, Any]:
         """Return the values of all attributes by their names."""
         given = as_mapping(name, field)
-        for own in self._fields.keys() - given.keys():
-            raise ValueError(f"{_joined(name, own)} is missing")
+        if (missing := next((own for own in self._fields if own not in given), None)) is not None:
+            raise ValueError(f"{_joined(name, missing)} is missing")
         return {
             attribute: kind.get(_joined(name, own), given[own], arrays, thorough=thorough)
             for own, (attribute, kind) in self._fields.items()
