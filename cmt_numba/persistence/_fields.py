@@ -117,14 +117,14 @@ class WithFields:
         """Raise InvariantError if the object is inconsistent. Large arrays are read only if ``thorough``."""
 
     @classmethod
-    def kind_in_files(cls) -> str:
+    def _name_in_files(cls) -> str:
         """Return the name of the class in files."""
         return cls._kind or cls.__name__
 
     def _contents(self) -> Contents:
         """Return the contents for a file."""
         arrays: Arrays = {}
-        return Contents(self.kind_in_files(), self.FIELDS.put("", self._packed(), arrays), arrays)
+        return Contents(self._name_in_files(), self.FIELDS.put("", self._packed(), arrays), arrays)
 
     @classmethod
     def _made_of(cls, contents: Contents, *, thorough: bool = True) -> Self:

@@ -79,7 +79,7 @@ def object_of(
     classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mmap: bool = False, thorough: bool = True
 ) -> S:
     """Load an object of any of ``classes`` from a file."""
-    kinds = {kind.kind_in_files(): kind for kind in classes}
+    kinds = {kind._name_in_files(): kind for kind in classes}
     contents = read_object(path, tuple(kinds), mmap=mmap)
     with refusing(path):
         return kinds[contents.kind]._made_of(contents, thorough=thorough)

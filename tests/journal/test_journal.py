@@ -92,7 +92,7 @@ def test_a_durable_tree_answers_like_a_tree(folder: Path, opened: Opened, tmp_pa
 def test_every_change_is_journaled():
     changing = {"insert", "update", "teach", "remove", "replace", "reroute", "rebuild", "compact", "learn", "query"}
     in_steps = {"learn", "query"}  # these call others, or note what queries change
-    assert {name for name in dir(DurableTree) if not name.startswith("_")} - READING == changing
+    assert {name for name in dir(DurableTree) if not name.startswith("_")} - READING - {"FIELDS"} == changing
     for name in changing - in_steps:
         assert inspect.signature(vars(DurableTree)[name]) == inspect.signature(getattr(ContextualMemoryTree, name))
 
