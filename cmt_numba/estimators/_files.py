@@ -27,7 +27,7 @@ def unpickled_model(model: Any, fields: dict[str, Any], arrays: dict[str, Any]) 
     return model._of_fields(model.FIELDS.get("", fields, given, thorough=False))
 
 
-class ParametersField(files.OptionsField):
+class ParametersField:
     """The parameters of an estimator."""
 
     def put(self, name: str, value: Any, arrays: files.Arrays) -> dict[str, Any]:
