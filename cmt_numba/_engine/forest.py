@@ -210,8 +210,9 @@ class Forest:
     def restore(self, streams: np.ndarray | None, state: forests.State | None, order: np.ndarray | None) -> None:
         """Fill an empty forest with the contents of a file. Raises InvariantError if they do not fit together."""
         if state is None:
-            forests.require(np.shape(streams) == self.streams.shape, "every tree must have a random stream")
-            self.streams = np.asarray(streams)
+            if streams is None or streams.shape != self.streams.shape:
+                raise forests.InvariantError("every tree must have a random stream")
+            self.streams = streams
             return
         parameters = state.parameters
         like = kernel_parameters(self.options, parameters.n_features, parameters.sparse)
