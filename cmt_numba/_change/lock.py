@@ -11,8 +11,8 @@ a longer wait.
 
 Between steps a change needs the interpreter, which busy readers release only every few milliseconds. Readers therefore
 *hold back*: a thread that starts to read during a change waits for the change to end, for at most ``_LONGEST_DRAIN``.
-Correctness does not depend on this. Changes hold nobody back until a first thread has read. After a hold that delayed
-readers, the next hold starts only after a pause, during which the readers run.
+Correctness does not depend on this. After a hold that delayed readers, the next hold starts only after a pause, during
+which the readers run.
 
 Interrupts (Ctrl-C) are deferred during a change. Python can raise ``KeyboardInterrupt`` in the main thread between any
 two instructions. Instead, an interrupt is recorded and raised at the end of the current step, within milliseconds, or
@@ -238,8 +238,7 @@ class ReadWriteLock:
             self._turn, self._changer = turn, get_ident()
             handler = None
             try:
-                if self._readers:
-                    self._hold_readers()
+                self._hold_readers()
                 handler = begin_deferral()
                 return work()
             finally:
@@ -247,8 +246,7 @@ class ReadWriteLock:
                     if handler is not None:
                         end_deferral(handler)
                 finally:
-                    if self._hold is not None:
-                        self._let_in()
+                    self._let_in()
                     self._changer = None
 
     def is_changing(self) -> bool:
@@ -258,7 +256,7 @@ class ReadWriteLock:
     def has_other_readers(self) -> bool:
         """Return whether any other living thread has ever read the object."""
         own = getattr(self._local, "reading", None)
-        return bool(self._readers) and not {known() for known in self._readers} <= {None, own}
+        return not {known() for known in self._readers} <= {None, own}
 
     def _hold_readers(self) -> None:
         """Start a hold, and wait for active readers to finish."""
@@ -270,7 +268,8 @@ class ReadWriteLock:
         hold.acquire()
         self._held_until = now + _LONGEST_DRAIN
         self._kept_waiting, self._hold = False, hold
-        self._wait_for_readers()
+        if self._readers:
+            self._wait_for_readers()
         self._held_since = time.perf_counter()
         self._held_until = self._held_since + _LONGEST_HOLD
 
@@ -300,10 +299,10 @@ class ReadWriteLock:
             return self.change(partial(self.step, work))
         if self._gate is not None and self._gate.locked():
             return work()  # part of the current step
-        if self._hold is not None and time.perf_counter() > self._held_since + _LONGEST_WORK:
+        if time.perf_counter() > self._held_since + _LONGEST_WORK:
             self._let_in()
         while True:
-            if self._hold is None and self._readers:
+            if self._hold is None:
                 self._hold_readers()
             gate = Lock()
             with gate:
