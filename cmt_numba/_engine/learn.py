@@ -10,7 +10,7 @@ from .._display import warn
 from .forest import Forest
 from .query import search
 
-_ROWS_AT_ONCE = 16  # number of rows whose moves of keys are applied together
+_ROWS_AT_ONCE = 512  # number of rows whose moves of keys readers see together; a multiple of 16
 
 
 @changes
@@ -92,9 +92,8 @@ def _move_keys(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: 
     ids, explored = hits.ids[:, : rewards.shape[1]], hits.exploration.node != forests.NONE
     slots = np.where(explored[:, None], forests.NONE, forest.slots_of(ids.reshape(-1)).reshape(ids.shape))
     for first, stop in spans(rows.n_rows, _ROWS_AT_ONCE):
-        state = forest.allocated()
-        moved, keys = forests.moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
-        forest.lock.step(partial(forests.overwrite_keys, forest.view(), moved, keys))
+        moves = forests.moves_of(slots[first:stop], rewards[first:stop])
+        forest.lock.step(partial(forests.move_keys, forest.view(), rows.between(first, stop), moves, rate))
 
 
 @changes

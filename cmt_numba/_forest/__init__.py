@@ -87,7 +87,7 @@ from .linear_model import (
     reset_model,
     reset_weights,
 )
-from .moved_keys import moved_keys
+from .moved_keys import move_keys, moves_of
 from .partition import with_tree, without_trees
 from .rng import draw_word, mix, next_word, random_below, unit_of
 from .routers import RouterLoss

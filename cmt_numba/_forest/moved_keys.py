@@ -10,63 +10,141 @@ moves by ``p * r / sum(p * r) - p`` times the row. This step is the gradient of 
 key's score. With rewards of 0 and 1 this is neighbourhood components analysis (Goldberger et al., 2005). No key moves
 if one memory has both the highest reward and by far the highest score. The step of a key is at most the learning rate,
 regardless of the number of rows.
-
-NumPy and SciPy compute all sums in loops whose results do not depend on the number of threads.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-import scipy.sparse
 
-from .key_store import stored_rows
-from .rows import Rows, as_matrix
-from .state import NONE, State
+from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
+from .rows import dot, row_of
+from .state import NONE
 
+_ROWS_TOGETHER = 16  # number of rows whose moves of keys are applied together
 _STEEPNESS = 20.0  # inverse temperature of the softmax
 _LEAST_CHANCE = 1e-30  # lower bound on divisors; probabilities are lower only if scores differ by more than 3
 _TINY = np.float32(1e-6)  # a moved key shorter than this has cancelled out, and keeps its old value
 
 
-def moved_keys(
-    state: State, rows: Rows, slots: np.ndarray, rewards: np.ndarray, rate: float
-) -> tuple[np.ndarray, Rows]:
-    """Return the slots of memories that rewards move by up to ``rate``, ascending, and their new unit-length keys."""
+class _Steps(NamedTuple):
+    """The steps of the keys that a few rows move."""
+
+    found: np.ndarray  # int64: positions of the memories in ``Moves.slots``
+    place: np.ndarray  # int64 (memories,): position of each memory in ``found``, or NONE
+    values: np.ndarray  # float32 (room for ``found``, n_features): the step of each key
+    weighted: np.ndarray  # float32 (n_features,): the current row times the weights of the scorer
+    pulls: np.ndarray  # float64 (k,): multiple of the row by which to move each key
+
+
+class Moves(NamedTuple):
+    """Memories whose keys rows may move."""
+
+    slots: np.ndarray  # int64: slots of the distinct memories
+    of_rows: np.ndarray  # int64 (rows, k): position in ``slots`` of each row's memories, or NONE
+    rewards: np.ndarray  # float32 (rows, k): the reward of each of these
+
+
+def moves_of(slots: np.ndarray, rewards: np.ndarray) -> Moves:
+    """Return the moves of the memories in some slots, shape (rows, k), where NONE stands for no memory."""
     there = slots != NONE
-    most = np.where(there, rewards, 0.0).max(axis=1, initial=0.0)
-    least = np.where(there, rewards, 1.0).min(axis=1, initial=1.0)
-    some = np.flatnonzero(most > least)  # a row with equal rewards has no preference
-    asked, there, worth = as_matrix(rows.take(some)), there[some], (most - least)[some, None]
-    moved, which = np.unique(slots[some][there], return_inverse=True)
-    at = np.zeros(there.shape, np.int64)
-    at[there] = which.reshape(-1)
-    keys = as_matrix(stored_rows(state, moved))
-    chances = _chances(_scores(state, asked, keys, at), there)
-    shares = chances * np.where(there, rewards[some] - least[some, None], 0.0)
-    pulls = worth * (shares / np.maximum(shares.sum(axis=1, keepdims=True), _LEAST_CHANCE) - chances)
-    row, column = np.nonzero(there)
-    shape = moved.size, some.size
-    steps = scipy.sparse.csr_array((pulls[row, column].astype(np.float32), (at[row, column], row)), shape) @ asked
-    changed = keys + steps * (np.float32(rate) / np.maximum(_lengths(steps), np.float32(1.0)))
-    lengths = _lengths(changed)
-    changed = np.where(lengths > _TINY, changed / np.maximum(lengths, _TINY), keys)
-    return moved, rows._replace(values=changed.reshape(-1), offsets=np.arange(moved.size + 1) * rows.n_features)
+    distinct, at = np.unique(slots[there], return_inverse=True)
+    of_rows = np.full(slots.shape, NONE, np.int64)
+    of_rows[there] = at.reshape(-1)
+    return Moves(distinct, of_rows, rewards)
 
 
-def _lengths(rows: np.ndarray) -> np.ndarray:
-    """Return the Euclidean lengths of rows, shape (n, 1)."""
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+@inner
+def _weigh_row(x, theta, weighted):
+    """Write a row times ``1 + theta``."""
+    for i in range(weighted.size):
+        weight = np.float32(1.0) + theta[i] if theta.size > 0 else np.float32(1.0)
+        weighted[i] = x.values[x.a + i] * weight
 
 
-def _scores(state: State, asked: np.ndarray, keys: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return the score of key ``at[i, j]`` for row ``i``, shape (n, k)."""
-    theta, scores = state.scorer.theta, np.empty(at.shape)
-    weighted = asked if theta.size == 0 else asked * (np.float32(1.0) + theta)
-    for column in range(at.shape[1]):
-        scores[:, column] = np.einsum("ij,ij->i", weighted, keys[at[:, column]])
-    return scores
+@inner
+def _find_pulls(keys, moves, row, least, most, weighted, pulls):
+    """Write the multiple of a row by which to move each of its memories' keys."""
+    d, best, total, rewarded = weighted.size, -np.inf, 0.0, 0.0
+    for j in range(pulls.size):
+        pulls[j] = -np.inf
+        if moves.of_rows[row, j] != NONE:
+            start = moves.slots[moves.of_rows[row, j]] * d
+            pulls[j] = _STEEPNESS * np.float64(dot(weighted, np.int64(0), keys.values, start, d))
+            best = max(best, pulls[j])
+    for j in range(pulls.size):
+        pulls[j] = np.exp(pulls[j] - best)
+        total += pulls[j]
+    for j in range(pulls.size):
+        pulls[j] /= total
+        if moves.of_rows[row, j] != NONE:
+            rewarded += pulls[j] * np.float64(moves.rewards[row, j] - least)
+    for j in range(pulls.size):
+        if moves.of_rows[row, j] != NONE:
+            share = pulls[j] * np.float64(moves.rewards[row, j] - least) / max(rewarded, _LEAST_CHANCE)
+            pulls[j] = np.float64(most - least) * (share - pulls[j])
 
 
-def _chances(scores: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Return the softmax of each row of ``scores`` where ``there`` is true, and 0 elsewhere."""
-    logits = np.where(there, _STEEPNESS * scores, -np.inf)
-    chances = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.finfo(np.float64).max))
-    return chances / np.maximum(chances.sum(axis=1, keepdims=True), _LEAST_CHANCE)
+@inner
+def _add_steps(keys, theta, moves, row, x, steps, n):
+    """Add the steps of a row to those of ``n`` keys; return the new number of keys."""
+    most, least = np.float32(0.0), np.float32(1.0)
+    for j in range(steps.pulls.size):
+        if moves.of_rows[row, j] != NONE:
+            most, least = max(most, moves.rewards[row, j]), min(least, moves.rewards[row, j])
+    if most <= least:  # a row with equal rewards has no preference
+        return n
+    _weigh_row(x, theta, steps.weighted)
+    _find_pulls(keys, moves, row, least, most, steps.weighted, steps.pulls)
+    for j in range(steps.pulls.size):
+        memory = moves.of_rows[row, j]
+        if memory != NONE:
+            if steps.place[memory] == NONE:
+                steps.place[memory], steps.found[n] = n, memory
+                steps.values[n] = np.float32(0.0)
+                n += 1
+            step, pull = steps.values[steps.place[memory]], np.float32(steps.pulls[j])
+            for i in range(step.size):
+                step[i] += pull * x.values[x.a + i]
+    return n
+
+
+@inner_fastmath
+def _take_step(keys, slot, step, rate):
+    """Move a key by ``rate`` times a step, which counts as no longer than 1, and scale it to unit length."""
+    d = step.size
+    key = keys.values[slot * d : (slot + 1) * d]
+    squares = np.float32(0.0)
+    for i in range(d):
+        squares += step[i] * step[i]
+    factor, squares = rate / max(np.sqrt(squares), np.float32(1.0)), np.float32(0.0)
+    for i in range(d):
+        step[i] = key[i] + factor * step[i]
+        squares += step[i] * step[i]
+    length = np.sqrt(squares)
+    if length > _TINY:
+        for i in range(d):
+            key[i] = step[i] / length
+
+
+@kernel
+def move_keys(view, rows, moves, rate):
+    """Move dense keys by up to ``rate`` towards and away from rows. Sixteen rows move keys together."""
+    forest = by_reference(view)
+    keys, n_rows = forest.keys, rows.offsets.size - 1
+    most = min(_ROWS_TOGETHER * moves.of_rows.shape[1], moves.slots.size)
+    steps = _Steps(
+        empty(most, np.int64),
+        empty(moves.slots.size, np.int64),
+        empty((most, rows.n_features), np.float32),
+        empty(rows.n_features, np.float32),
+        empty(moves.of_rows.shape[1], np.float64),
+    )
+    steps.place[:] = NONE
+    for first in range(0, n_rows, _ROWS_TOGETHER):
+        n = np.int64(0)
+        for row in range(first, min(first + _ROWS_TOGETHER, n_rows)):
+            n = _add_steps(keys, forest.scorer.theta, moves, row, row_of(rows, row), steps, n)
+        for j in range(n):
+            _take_step(keys, moves.slots[steps.found[j]], steps.values[j], np.float32(rate))
+            steps.place[steps.found[j]] = NONE
+    release(steps)
