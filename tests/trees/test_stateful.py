@@ -159,6 +159,17 @@ class ForestMachine(RuleBasedStateMachine):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "this update changes nothing")
             self.tree.update(self.as_drawn(rows), hits, np.reshape(drawn, shape))
+        if not self.sparse and self.keys:
+            self.note_moved(set(hits.ids.reshape(-1).tolist()))
+
+    def note_moved(self, shown: set[int]) -> None:
+        """Take over the keys of shown memories, which rewards may have moved. No other key may have changed."""
+        keys = state_of(self.tree).keys
+        for memory_id, key in zip(self.tree.ids.tolist(), keys.values.reshape(-1, self.n_features), strict=False):
+            if memory_id not in shown:
+                np.testing.assert_allclose(key, self.keys[memory_id], rtol=1e-4, atol=1e-4)
+            assert abs(np.linalg.norm(key) - np.linalg.norm(self.keys[memory_id])) < 1e-4
+            self.keys[memory_id] = key.astype(np.float64)
 
     @precondition(lambda self: self.keys)
     @rule(data=st.data())
