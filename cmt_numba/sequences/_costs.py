@@ -30,7 +30,6 @@ _LEAST, _MOST = 1e-3, 1e3  # limits of learned costs, relative to their mean
 _MOST_WORDS = 2**23  # maximum size of masks: 64 MB
 _LEAVES = 16  # maximum number of groups of edits
 _CELLS_AT_ONCE = 1 << 18
-_N_ARRAYS = 4  # number of arrays of costs
 _EXACT = 2**24  # float32 represents all integers up to this value
 
 
@@ -63,6 +62,11 @@ class Costs(NamedTuple):
         costs = self.pairs[:-1, :-1][others], self.swaps[others] if self.swaps.size else self.swaps, self.ends
         return float(min(least_gap, *(cost.min(initial=np.inf) for cost in costs)))
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """The arrays of costs."""
+        return self.pairs, self.swaps, self.openings, self.ends
+
     def gaps(self, sequences: Sequences, side: int) -> np.ndarray:
         """Return the cost of deleting or inserting each symbol: float32."""
         return np.ascontiguousarray((self.pairs[:, -1] if side == QUERIED else self.pairs[-1])[sequences.symbols])
@@ -93,7 +97,7 @@ class Learner:
     ) -> None:
         self.costs = costs
         self._symmetric, self._rate, self._features = symmetric, learning_rate, features
-        self._squares = [np.full(array.shape, prior**2) for array in costs[:_N_ARRAYS]]
+        self._squares = [np.full(array.shape, prior**2) for array in costs.arrays]
 
     def step(self, counts: Counts, queries: Sequences, stored: Sequences) -> None:
         """Update costs from weighted counts of edits. Edits with positive counts become cheaper."""
@@ -112,7 +116,7 @@ class Learner:
             if self._symmetric:
                 gradients[0] = 0.5 * (gradients[0] + gradients[0].T)
         stepped = []
-        for array, gradient, squares in zip(costs[:_N_ARRAYS], gradients, self._squares, strict=True):
+        for array, gradient, squares in zip(costs.arrays, gradients, self._squares, strict=True):
             squares += gradient**2
             stepped.append(array * np.exp(-self._rate * gradient / np.sqrt(squares)))
         others = ~np.eye(costs.pairs.shape[0], dtype=bool)

@@ -181,7 +181,7 @@ class Pair:
         tree.check_invariants()
         assert tree.ids.tolist() == [memory.id for memory in forest.memories]
         if isinstance(tree._forest.eviction, LeastRecentlyReturned):
-            order = state_of(tree).keys.ids[tree._forest.eviction._order(state_of(tree))]
+            order = state_of(tree).keys.ids[tree._forest.eviction.order(state_of(tree))]
             assert order.tolist() == [memory.id for memory in forest.returned]
         streams = [*(of_tree.stream.state for of_tree in forest.trees), forest.query_stream.state]
         assert state_of(tree).streams.tolist() == streams
