@@ -29,14 +29,14 @@ _TINY = np.float32(1e-6)  # a moved key shorter than this has cancelled out, and
 class _Steps(NamedTuple):
     """The steps of the keys that a few rows move."""
 
-    found: np.ndarray  # int64: positions of the memories in ``Moves.slots``
+    found: np.ndarray  # int64: positions of the memories in ``KeyMoves.slots``
     place: np.ndarray  # int64 (memories,): position of each memory in ``found``, or NONE
     values: np.ndarray  # float32 (room for ``found``, n_features): the step of each key
     weighted: np.ndarray  # float32 (n_features,): the current row times the weights of the scorer
     pulls: np.ndarray  # float64 (k,): multiple of the row by which to move each key
 
 
-class Moves(NamedTuple):
+class KeyMoves(NamedTuple):
     """Memories whose keys rows may move."""
 
     slots: np.ndarray  # int64: slots of the distinct memories
@@ -44,13 +44,13 @@ class Moves(NamedTuple):
     rewards: np.ndarray  # float32 (rows, k): the reward of each of these
 
 
-def moves_of(slots: np.ndarray, rewards: np.ndarray) -> Moves:
+def moves_of(slots: np.ndarray, rewards: np.ndarray) -> KeyMoves:
     """Return the moves of the memories in some slots, shape (rows, k), where NONE stands for no memory."""
     there = slots != NONE
     distinct, at = np.unique(slots[there], return_inverse=True)
     of_rows = np.full(slots.shape, NONE, np.int64)
     of_rows[there] = at.reshape(-1)
-    return Moves(distinct, of_rows, rewards)
+    return KeyMoves(distinct, of_rows, rewards)
 
 
 @inner
