@@ -175,7 +175,7 @@ class FeedbackModel:
         """
         n = 0 if self.is_hashed else len(queries)
         mapped = np.empty((len(queries), len(self._state.map)), np.float32)
-        transformed, own = np.empty((n, self.width), np.float32), np.empty(n, np.float32)
+        transformed, own = np.empty((n, queries.shape[1]), np.float32), np.empty(n, np.float32)
         map_queries(self._held, queries, mapped, transformed, own)
         return mapped, transformed, own
 

@@ -37,7 +37,7 @@ from ._fields import CalibrationField, ChoiceField
 from ._input import ExampleBatch, filled, joined_weights, taken, total_weights, trim_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, means_of
 from ._neighbors import NeighborSearch
-from ._replay import is_due, n_times_grown, replayed
+from ._replay import has_grown, is_due, replayed
 from ._set_means import UNLIKELY
 from ._votes import count_votes, weights_of_votes
 
@@ -198,7 +198,7 @@ class ClassificationModel(files.WithFields):
             rows, labels, weights = self._with_means(rows, labels, weights, options)
         if n_passes > 0:
             self._train_head(rows, labels, n_passes, weights, slots, options, n_swept)
-        if n_swept > 0 and n_times_grown(self.n_stored) > n_times_grown(self.n_stored - n_rows):
+        if n_swept > 0 and has_grown(self.n_stored, n_rows):
             self.calibration = np.full(1, np.nan)
             self._measure_again(options)
         if index.examples is None and not is_first:

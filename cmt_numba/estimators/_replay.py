@@ -16,9 +16,10 @@ def is_due(n_examples: int, n_learned: int) -> bool:
     return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
 
 
-def n_times_grown(n_examples: int) -> int:
-    """Return how many times the number of examples has grown by a quarter, starting from 1."""
-    return int(math.log(max(1, n_examples)) / math.log(1.0 + _GROWTH))
+def has_grown(n_examples: int, n_new: int) -> bool:
+    """Return whether the number of examples, at least 1, has grown by another quarter with the newest ones."""
+    scale, n_before = math.log(1.0 + _GROWTH), max(1, n_examples - n_new)
+    return int(math.log(n_examples) / scale) > int(math.log(n_before) / scale)
 
 
 def replayed(
