@@ -186,10 +186,12 @@ def _within_gap(state, queries, m, near, slack, reach, best, gap):
         while marks != 0:
             j = at + first_of(marks)
             marks &= marks - 1
-            value = near[j] - slack
-            if not (value - slack >= most - gap and near[j] <= most):
+            value = near[j]
+            if value > most or value - _TWO * slack < most - gap:
                 value = _nearness(state, queries, m, j)
                 most = max(most, value)
+            else:
+                value -= slack
             reach.chosen[n], reach.values[n] = j, value
             n += 1
     left = np.int64(0)
