@@ -10,7 +10,7 @@ from .._display import warn
 from .forest import Forest
 from .query import search
 
-_ROWS_AT_ONCE = 512  # number of rows whose moves of keys readers see together; a multiple of 16
+_ROWS_AT_ONCE = 512  # number of rows whose moved keys readers see at the same time; a multiple of 16
 
 
 @changes

@@ -33,7 +33,7 @@ class _Steps(NamedTuple):
     place: np.ndarray  # int64 (memories,): position of each memory in ``found``, or NONE
     values: np.ndarray  # float32 (room for ``found``, n_features): the step of each key
     weighted: np.ndarray  # float32 (n_features,): the current row times the weights of the scorer
-    pulls: np.ndarray  # float64 (k,): multiple of the row by which to move each key
+    pulls: np.ndarray  # float64 (k,): the factor of the row in each key's step
 
 
 class KeyMoves(NamedTuple):
@@ -110,7 +110,7 @@ def _add_steps(keys, theta, moves, row, x, steps, n):
 
 @inner_fastmath
 def _take_step(keys, slot, step, rate):
-    """Move a key by ``rate`` times a step, which counts as no longer than 1, and scale it to unit length."""
+    """Move a key by ``rate`` times a step, whose length is limited to 1, and scale the key to unit length."""
     d = step.size
     key = keys.values[slot * d : (slot + 1) * d]
     squares = np.float32(0.0)

@@ -97,7 +97,7 @@ def error_of_row(queries, m, coded, share, most):
 def _transpose(loaded, d, i, first):
     """Transpose the codes of 16 vectors, which become members ``first`` to ``first + 15`` of the ``i``-th tile."""
     at, to = 0, i * bytes_of_tile(d) + first * FEATURES
-    for _ in range(-(-d // BLOCK_BYTES)):  # with few features, codes of the next vectors follow, which do not count
+    for _ in range(-(-d // BLOCK_BYTES)):  # a block may also read codes of the next vectors, which are ignored
         transpose_block(loaded.some, at, d, loaded.codes, to)
         at, to = at + BLOCK_BYTES, to + BLOCK_BYTES * TILE
 

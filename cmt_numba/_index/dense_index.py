@@ -32,9 +32,9 @@ from .state import (
 
 METRICS = {"cosine": COSINE, "inner_product": INNER_PRODUCT, "euclidean": EUCLIDEAN}
 
-_FEW = 1024  # up to so many vectors are compared directly,
-_FEW_OF_MANY, _MANY_TIMES = 8192, 16  # or so many of those that a filter allows, if there are many more others,
-_ROWS_OF_A_BATCH = 16  # or if so many rows share their codes
+_FEW = 1024  # up to this number of vectors, all are compared
+_FEW_OF_MANY = 8192  # the same for vectors that a filter allows, if they are few of all, or if many rows share codes:
+_MANY_TIMES, _ROWS_OF_A_BATCH = 16, 16  # at most a sixteenth of all vectors, or at least 16 rows
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 _EVERYWHERE = np.full(24, 1e30, np.float32)

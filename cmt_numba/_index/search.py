@@ -203,9 +203,27 @@ def _within_gap(state, queries, m, near, slack, reach, best, gap):
 
 
 @inner
+def _score_tile(tiles, t, width, coded, block):
+    """Write the scores of the ``t``-th of some tiles, whose codes have ``width`` features, for the rows of a block."""
+    return score_rows(
+        tiles.codes,
+        t * bytes_of_tile(width),
+        tiles.numbers,
+        t * 2 * TILE,
+        coded.codes.shape[1] // FEATURES,
+        coded.codes,
+        coded.shifts,
+        coded.factors,
+        block.bars,
+        block.together,
+        block.scores,
+    )
+
+
+@inner
 def _compare_centers(state, queries, coded, centers, share, block, reach, first, n):
     """Write upper bounds of the nearness of all lists for up to eight rows, and their errors."""
-    n_groups, n_bytes = coded.codes.shape[1] // FEATURES, bytes_of_tile(state.clusters.centers.shape[1])
+    width = state.clusters.centers.shape[1]
     for r in range(ROWS):
         m = first + min(r, n - 1)
         block.together[r], block.bars[r] = m, np.float32(np.inf)
@@ -213,19 +231,7 @@ def _compare_centers(state, queries, coded, centers, share, block, reach, first,
         block.errors[r] = error_of_row(queries, m, coded, share, centers.most)
         block.bases[r] = block.errors[r] - _HALF * length * length
     for tile in range(-(-state.totals[N_LISTS] // TILE)):
-        score_rows(
-            centers.codes,
-            tile * n_bytes,
-            centers.numbers,
-            tile * 2 * TILE,
-            n_groups,
-            coded.codes,
-            coded.shifts,
-            coded.factors,
-            block.bars,
-            block.together,
-            block.scores,
-        )
+        _score_tile(centers, tile, width, coded, block)
         for r in range(n):
             for i in range(TILE):
                 reach.near[r, tile * TILE + i] = block.scores[r * TILE + i] + block.bases[r]
@@ -257,11 +263,10 @@ def _n_candidates(reach, n, counts):
 def _reach_lists(arrays, queries, m, best, near, slack, reach, effort, mask, k):
     """Write the lists that a row reaches, in any order; return their number.
 
-    ``best`` is the list with the highest bound in ``near``; see :func:`_within_gap`.
-
-    They have at least ``k`` members. With a mask, lists without allowed members are left out. If few members of the
-    nearest lists are allowed, the best ``k`` of them are as far away as the best ``k / share`` members, and the gap is
-    that of so many. It is wider if all lists with allowed members are far away.
+    The lists have at least ``k`` members. With a mask, lists without allowed members are left out. If few members of
+    the nearest lists are allowed, the best ``k`` of them are as far away as the best ``k / share`` members, and the gap
+    is that of so many. It is wider if all lists with allowed members are far away. ``best`` is the list with the
+    highest bound in ``near``; see :func:`_within_gap`.
     """
     state = by_reference(arrays)
     clusters, n_lists = state.clusters, state.totals[N_LISTS]
@@ -412,7 +417,7 @@ def _take_marked(state, Q, first, queries, loaded, t, ranking, block, r, mask, s
 
 @inner
 def _choose_rows(queries, coded, most, ranking, block, begin, stop):
-    """Choose up to eight rows that reach a list, which are in ``block.by_list[begin:stop]``, to search loaded tiles."""
+    """Choose the first eight rows in ``block.by_list[begin:stop]``, or fewer, to be compared with loaded tiles."""
     for r in range(ROWS):
         m = np.int64(block.by_list[min(begin + r, stop - 1)])
         block.together[r] = m
@@ -428,23 +433,11 @@ def _choose_rows(queries, coded, most, ranking, block, begin, stop):
 @inner
 def _compare_loaded(state, Q, first, queries, coded, loaded, n_tiles, ranking, block, begin, stop, mask, scores, ids):
     """Compare loaded tiles with the rows in ``block.by_list[begin:stop]``."""
-    n_groups, n_bytes = coded.codes.shape[1] // FEATURES, bytes_of_tile(state.members.codes.shape[1])
+    width = state.members.codes.shape[1]
     for group in range(begin, stop, ROWS):
         _choose_rows(queries, coded, loaded.most, ranking, block, group, stop)
         for t in range(n_tiles):
-            marks = score_rows(
-                loaded.codes,
-                t * n_bytes,
-                loaded.numbers,
-                t * 2 * TILE,
-                n_groups,
-                coded.codes,
-                coded.shifts,
-                coded.factors,
-                block.bars,
-                block.together,
-                block.scores,
-            )
+            marks = _score_tile(loaded, t, width, coded, block)
             while marks != 0:
                 r = first_of(marks)
                 marks &= marks - 1
@@ -577,7 +570,7 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
 
 @kernel
 def compare_slots(arrays, Q, first, stop, choice, mask, scores, ids):
-    """Write the best of the chosen vectors for rows ``first:stop``. Unless ``Q`` has few rows, they share codes."""
+    """Write the best of the chosen vectors for rows ``first:stop``. The rows share codes unless ``Q`` has few rows."""
     state, k, slots = by_reference(arrays), ids.shape[1], choice.slots
     is_batch, most = Q.shape[0] > _FEW_ROWS, _rows_of_block(Q, first, stop, k)
     queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), new_ranking(most, k)

@@ -112,9 +112,10 @@ def held_out_errors(
 
 
 def examples_of_some_labels(labels: np.ndarray, most: int) -> np.ndarray:
-    """Return the positions of up to ``most`` examples, in order. If labels are many, return few of them with 20 each.
+    """Return the positions of up to ``most`` examples, in order.
 
-    A few labels with all their examples are more like the whole set than all labels with a few examples each.
+    If there are many labels, only some are used, with about 20 examples each. A few labels with all their examples
+    are more like the whole set than all labels with a few examples each.
     """
     random = np.random.default_rng(0)
     n_each = np.minimum(np.bincount(labels), _ENOUGH_OF_A_LABEL)

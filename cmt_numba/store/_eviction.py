@@ -14,7 +14,7 @@ _OF_A_NEW_MEMORY = 10_000
 
 _RETURNS_UNTIL_HALVED = 8  # usefulness is halved after this many returns for each memory that a full store has
 
-_SMALLEST = 64  # entries beyond twice the memories with which the queue is made anew
+_SMALLEST = 64  # the queue is rebuilt when it has so many entries more than twice the number of memories
 
 
 class EvictionOrder:
