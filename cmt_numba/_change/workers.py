@@ -6,12 +6,12 @@ compilation.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from .lock import end_step
+from .lock import end_step, uninterrupted
 
 T = TypeVar("T")
 
@@ -38,18 +38,24 @@ def workers(n_threads: int) -> Iterator[Workers]:
     if n_threads <= 1:
         yield in_own_thread
         return
-    with ThreadPoolExecutor(n_threads) as pool:
+    pool = ThreadPoolExecutor(n_threads)
 
-        def run(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-            if len(items) == 1:
-                return in_own_thread(function, items)
-            try:
-                return [future.result() for future in [pool.submit(function, item) for item in items]]
-            except BaseException:
-                pool.shutdown()  # waits for running calls, even if an interrupt ended the submission
-                raise
+    def submit_all(function: Callable[[Any], T], items: Sequence[Any]) -> list[Future[T]]:
+        futures = [pool.submit(function, item) for item in items]
+        wait(futures)
+        return futures
 
+    def run(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
+        if len(items) == 1:
+            return in_own_thread(function, items)
+        return [future.result() for future in uninterrupted(submit_all, function, items)]
+
+    # Interrupts are deferred while threads start, work and end: Python's own waits for threads, when interrupted, can
+    # fail with another error, or leave a lock closed.
+    try:
         yield run
+    finally:
+        uninterrupted(pool.shutdown)
 
 
 def in_own_thread(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:

@@ -1,11 +1,13 @@
 """Interrupts are deferred to the end of a step, or of undoing a change."""
 
 import signal
+import sys
 from typing import Any
 
 import pytest
+from faults import Countdown
 
-from cmt_numba._change import ReadWriteLock, defer_interrupts, end_step, uninterrupted
+from cmt_numba._change import ReadWriteLock, defer_interrupts, end_step, map_threads, uninterrupted
 
 
 def interrupt() -> None:
@@ -94,3 +96,20 @@ def test_handlers_of_the_program_are_called_and_come_back():
         defer_interrupts(interrupt)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored")  # Python drops an interrupt in the callback of a weak reference
+def test_interrupts_while_threads_work_are_raised_when_the_threads_have_ended():
+    done: list[int] = []
+    n_raised = 0
+    with Countdown(sys.maxsize, interrupt, writes=False) as calls:
+        map_threads(done.append, [0, 1], 2)
+    for number in range(calls.seen):
+        done.clear()
+        try:
+            with Countdown(number, interrupt, writes=False):
+                map_threads(done.append, [0, 1], 2)
+        except KeyboardInterrupt:
+            n_raised += 1
+        assert len(done) in (0, 2)
+    assert n_raised > calls.seen // 2
