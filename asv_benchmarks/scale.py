@@ -205,7 +205,9 @@ def growth(options: argparse.Namespace) -> None:
 
 
 @commands.add(
-    argument("--sizes", type=float, nargs="+", default=[1e5, 3e5, 1e6]), argument("--features", type=int, default=64)
+    argument("--sizes", type=float, nargs="+", default=[1e5, 3e5, 1e6]),
+    argument("--features", type=int, default=64),
+    argument("--folder", type=Path, help="new folder of the store, which then maps the vectors into memory"),
 )
 def vectors(options: argparse.Namespace) -> None:
     """Measure how the costs of an added row and of a query grow with the number of vectors in a store.
@@ -214,9 +216,13 @@ def vectors(options: argparse.Namespace) -> None:
     thread, in microseconds per row: the minimum of five rounds for queries. The recall is that of 200 queries.
     """
     sizes, rows = sorted(int(size) for size in options.sizes), list[list[float]]()
-    data, store = low_rank(sizes[-1], options.features), MemoryStore(random_state=0, n_threads=1)
+    data = low_rank(sizes[-1], options.features)
+    store = MemoryStore(options.folder, random_state=0, n_threads=1)
     for before, n in pairwise([0, *sizes]):
-        _, added = timed(lambda: store.add(range(before, n), data.stored[before:n]))  # noqa: B023
+        added = 0.0
+        for first in range(before, n, _BLOCK):
+            stop = min(first + _BLOCK, n)
+            added += timed(lambda: store.add(range(first, stop), data.stored[first:stop]))[1]  # noqa: B023
         batch = min(timed(lambda: store.query(data.asked))[1] for _ in range(5)) / len(data.asked)
         ones = np.split(data.asked[:200], 200)
         single = min(timed(lambda: [store.query(one) for one in ones])[1] for _ in range(5)) / len(ones)  # noqa: B023

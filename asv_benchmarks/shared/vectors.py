@@ -45,7 +45,8 @@ def low_rank(n: int, n_features: int, rank: int = 20) -> Vectors:
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(n + N_ASKED, rank)).astype(np.float32)
     rows = np.tanh(hidden @ rng.normal(size=(rank, n_features)).astype(np.float32) / 3.0)
-    rows = unit(rows + 0.05 * rng.normal(size=rows.shape))
+    rows += (0.05 * rng.normal(size=rows.shape)).astype(np.float32)
+    rows = unit(rows)
     return Vectors(rows[:n], rows[n:])
 
 
