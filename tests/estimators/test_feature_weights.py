@@ -1,6 +1,5 @@
 """Weights that classifiers learn for the features of sparse rows."""
 
-import pickle
 import warnings
 
 import numpy as np
@@ -128,15 +127,6 @@ def test_weights_of_examples_count_like_repeated_rows(sets):
     found, expected = (one._model.index.feature_weights for one in (weighted, twice))
     np.testing.assert_array_equal(found.counts, expected.counts)
     assert found.n_rows == expected.n_rows
-
-
-def test_weights_are_saved_and_pickled(sets, tmp_path):
-    X, y, X_new, _ = sets
-    learned = CMTClassifier(random_state=0).fit(X, y)
-    learned.save(tmp_path / "classifier")
-    for copied in (CMTClassifier.load(tmp_path / "classifier"), pickle.loads(pickle.dumps(learned))):
-        np.testing.assert_array_equal(copied.decision_function(X_new), learned.decision_function(X_new))
-        copied.check_invariants()
 
 
 def test_lost_features_of_a_frozen_vocabulary_warn_once():

@@ -1,8 +1,9 @@
 """Small objects of each kind in a file, other than trees and estimators, which ``saved.py`` makes; and their use."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -326,3 +327,12 @@ def use(thing: Any) -> list[Any]:
 def loader(thing: Any) -> Callable[..., Any]:
     """Return a function that loads objects of this kind from a file."""
     return _load_reranker if isinstance(thing, Reranker) else partial(type(thing).load)
+
+
+@cache
+def in_file(name: str) -> tuple[type[Any], bytes, Callable[..., Any]]:
+    """Return the class of a kind of object, a file of it, and the function that loads it."""
+    thing = MAKERS[name]()
+    with TemporaryDirectory() as folder:
+        thing.save(Path(folder) / "thing")
+        return type(thing), (Path(folder) / "thing").read_bytes(), loader(thing)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
-from file_kinds import MAKERS, loader, use
+from file_kinds import MAKERS, in_file, loader, use
 from forged import with_array, with_field
 
 from cmt_numba.bandits import Policy, load_policy
@@ -26,7 +26,7 @@ NOT_IN_FILES = {"random_state", "encoder", "alphabet", "model", "features", "vec
 
 
 @needs_jit
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", MAKERS, scope="module")  # tests of a kind follow each other: see in_file
 def test_loaded_objects_and_copies_go_on_as_those_saved(name: str, tmp_path: Path):
     thing, path = MAKERS[name](), tmp_path / "thing"
     thing.save(path)
@@ -46,15 +46,13 @@ def test_loaded_objects_and_copies_go_on_as_those_saved(name: str, tmp_path: Pat
 
 
 @needs_jit
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", MAKERS, scope="module")  # tests of a kind follow each other: see in_file
 def test_files_cut_off_and_of_other_kinds_are_refused(name: str, tmp_path: Path):
-    thing, path = MAKERS[name](), tmp_path / "thing"
-    thing.save(path)
-    whole = path.read_bytes()
-    MAKERS["plain distance" if name in ("linucb", "new") else "linucb"]().save(path)
-    with pytest.raises(FileFormatError, match=f"of type {type(thing).__name__}, got '"):
-        loader(thing)(path)
-    load = load_policy if isinstance(thing, Policy) else loader(thing)
+    (kind, whole, load), path = in_file(name), tmp_path / "thing"
+    path.write_bytes(in_file("plain distance" if name in ("linucb", "new") else "linucb")[1])
+    with pytest.raises(FileFormatError, match=f"of type {kind.__name__}, got '"):
+        load(path)
+    load = load_policy if issubclass(kind, Policy) else load
     for part, message in ((whole[:-1], "truncated"), (whole[:40], "truncated"), (b"PK" + whole, "not a cmt-numba")):
         path.write_bytes(part)
         with pytest.raises(FileFormatError, match=message):
@@ -135,8 +133,7 @@ INVALID_FIELDS: list[tuple[str, str, Any, str]] = [
     [(with_array, *row) for row in INVALID_ARRAYS] + [(with_field, *row) for row in INVALID_FIELDS],
 )
 def test_invalid_contents_are_refused(change: Any, name: str, what: str, value: Any, message: str, tmp_path: Path):
-    thing, path = MAKERS[name](), tmp_path / "thing"
-    thing.save(path)
-    path.write_bytes(change(path.read_bytes(), what, value))
+    (_, file, load), path = in_file(name), tmp_path / "thing"
+    path.write_bytes(change(file, what, value))
     with pytest.raises(FileFormatError, match=message):
-        loader(thing)(path)
+        load(path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from conftest import needs_jit
-from file_kinds import MAKERS, loader, use
+from file_kinds import MAKERS, in_file, use
 from forged import check_forgeries
 
 APART: dict[str, tuple[str, ...]] = {
@@ -30,7 +30,5 @@ OF_OTHERS = ("by_context.tree.", "retriever", "distance", "metric.", "vectorizer
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MAKERS)
 def test_forged_files_are_refused_or_work(name: str, tmp_path: Path):
-    thing = MAKERS[name]()
-    thing.save(tmp_path / "thing")
-    apart = OF_OTHERS + APART.get(name, ())
-    check_forgeries((tmp_path / "thing").read_bytes(), loader(thing), use, tmp_path / "forged", apart)
+    _, file, load = in_file(name)
+    check_forgeries(file, load, use, tmp_path / "forged", OF_OTHERS + APART.get(name, ()))
