@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cmt_numba import FileFormatError, MemoryStore
-from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedStore
+from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedClassifier, ShardedStore
 from cmt_numba.distributed._calls import OtherTopology, Reply, ShardPlan
 from cmt_numba.distributed._folder import ShardList, read_list, write_list
 from cmt_numba.distributed._moves import Moves
@@ -302,28 +302,41 @@ def test_a_shard_whose_folder_is_gone_is_not_opened_empty(tmp_path: Path):
         Shard(ShardPlan("shard-000", "", str(tmp_path / "shard-000"), False, None, {})).topology()
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
+REFUSED: dict[Any, list[tuple[dict[str, Any], type[Exception], str]]] = {
+    (ShardedStore, ShardedClassifier): [
         ({}, ValueError, "n_shards must be given"),
         ({"n_shards": 0}, ValueError, "n_shards"),
         ({"n_shards": 2, "n_tree": 3}, TypeError, "n_tree"),
+        ({"n_shards": 2, "timeout": 0}, ValueError, "timeout"),
+    ],
+    (ShardedStore,): [
         ({"n_shards": 2, "metric": "manhattan"}, ValueError, "metric"),
         ({"n_shards": 2, "read_only": True}, TypeError, "read_only"),
         ({"n_shards": 2, "sync_every": 0}, ValueError, "sync_every"),
-        ({"n_shards": 2, "timeout": 0}, ValueError, "timeout"),
         ({"n_shards": 2, "max_pending": 0}, ValueError, "max_pending"),
         ({"n_shards": 2, "n_replicas": -1}, ValueError, "n_replicas"),
         ({"n_shards": 2, "n_replicas": 1, "max_items": 10}, ValueError, "eviction='oldest'"),
     ],
+    (ShardedClassifier,): [
+        ({"n_shards": 2, "alpha": 2.0}, ValueError, "alpha"),
+        ({"n_shards": 2, "method": "neighbors"}, ValueError, "method must be 'head'"),
+        ({"n_shards": 2, "store_examples": False}, ValueError, "store_examples must be True"),
+        ({"n_shards": 2, "random_state": -1}, ValueError, "random_state"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "error", "words"),
+    [(kind, *case) for kinds, cases in REFUSED.items() for kind in kinds for case in cases],
 )
 def test_bad_options_are_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], error: type[Exception], words: str
+    kind: Any, options: dict[str, Any], error: type[Exception], words: str, monkeypatch: Any, tmp_path: Path
 ):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(error, match=words):
-        ShardedStore(path=tmp_path / "store", **options)
-    assert not (tmp_path / "store").exists()
+        kind(path=tmp_path / "folder", **options)
+    assert not (tmp_path / "folder").exists()
 
 
 @pytest.mark.parametrize(

@@ -130,27 +130,6 @@ def test_rivals_are_the_best_other_classes():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({}, ValueError, "n_shards must be given"),
-        ({"n_shards": 0}, ValueError, "n_shards"),
-        ({"n_shards": 2, "n_tree": 3}, TypeError, "n_tree"),
-        ({"n_shards": 2, "alpha": 2.0}, ValueError, "alpha"),
-        ({"n_shards": 2, "method": "neighbors"}, ValueError, "method must be 'head'"),
-        ({"n_shards": 2, "store_examples": False}, ValueError, "store_examples must be True"),
-        ({"n_shards": 2, "random_state": -1}, ValueError, "random_state"),
-        ({"n_shards": 2, "timeout": 0}, ValueError, "timeout"),
-    ],
-)
-def test_bad_options_are_refused_before_anything_starts(
-    tmp_path: Path, options: dict[str, Any], error: type[Exception], words: str
-):
-    with pytest.raises(error, match=words):
-        ShardedClassifier(path=tmp_path / "classifier", **options)
-    assert not (tmp_path / "classifier").exists()
-
-
-@pytest.mark.parametrize(
     ("text", "words"),
     [
         (None, "has no classifier.json"),
