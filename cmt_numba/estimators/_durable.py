@@ -125,7 +125,8 @@ class EstimatorFolder(ObjectForm):
         estimator._check_parameters()
         checked = vars(estimator)[CHECKED]
         if checked is not self._checked or isinstance(getattr(estimator, "class_weight", None), dict):
-            self._parameters = _parameters_of(estimator)
+            parameters = estimator.get_params(deep=False)
+            self._parameters = json.dumps({name: _plain(name, value) for name, value in parameters.items()})
             _check_parameters(type(self.owner), self._parameters)
             self._checked = checked
         return self._parameters
@@ -228,10 +229,6 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 def _value_of(calibration: np.ndarray | None) -> float:
     return math.nan if calibration is None else float(calibration[0])
-
-
-def _parameters_of(estimator: Any) -> str:
-    return json.dumps({name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()})
 
 
 def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:

@@ -65,23 +65,14 @@ def explanations(
 ) -> list[Explanation]:
     """Explain each row with at most ``n_examples`` and ``n_features``, which may have ``names``."""
     length = max(1, _VALUES_AT_ONCE // max(model.classes.size, 1 if rows.sparse else rows.n_features))
-    blocks = [np.arange(*span) for span in spans(rows.n_rows, length)]
-    return [
-        one
-        for block in blocks
-        for one in _explained(model, rows.take(block), taken(lengths, block), options, names, n_examples, n_features)
-    ]
-
-
-def _explained(
-    model: ClassificationModel,
-    rows: Rows,
-    lengths: np.ndarray | None,
-    options: ClassificationOptions,
-    names: np.ndarray | None,
-    n_examples: int,
-    n_features: int,
-) -> list[Explanation]:
+    if rows.n_rows > length:
+        return [
+            one
+            for block in (np.arange(*span) for span in spans(rows.n_rows, length))
+            for one in explanations(
+                model, rows.take(block), taken(lengths, block), options, names, n_examples, n_features
+            )
+        ]
     every, scores = np.arange(rows.n_rows), model.class_scores(rows, lengths, options)
     proba = model.probabilities(scores.copy(), options)
     best = scores.argmax(axis=1)
