@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.utils.validation import check_is_fitted
 
@@ -101,13 +101,18 @@ class SavableText(files.Saved, Constrained, BaseEstimator):
         return tags
 
 
-class TextEstimator(SavableText):
+class TextEstimator(ClassNamePrefixFeaturesOutMixin, SavableText):
     """An estimator that learns from the words of texts."""
 
     tokenizer: Callable[[str], Iterable[str]] | None
     lowercase: bool
     min_n: int
     max_n: int
+    n_features_out_: int
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_features_out_
 
     def _check_parameters(self) -> None:
         check_parameters(self, self._constraints)

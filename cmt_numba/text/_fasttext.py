@@ -242,10 +242,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         corpus.add(self._words_of_all(texts))
         return model.weighted(model.features.counts(corpus)) @ model.vectors.inputs
 
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the components."""
-        return np.array([f"fasttextclassifier{i}" for i in range(self._fitted().n_features_out_)], object)
-
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy that shares ``vectors``."""
         copied = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}

@@ -212,10 +212,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             pooled -= np.outer(pooled @ model.common, model.common)
         return pooled
 
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the components."""
-        return np.array([f"subwordvectors{i}" for i in range(self._fitted().n_components)], object)
-
     # Files
 
     def _packed(self) -> Self:
