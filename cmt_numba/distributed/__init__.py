@@ -16,12 +16,17 @@ A :class:`ShardedClassifier` divides its classes among actors, each of which own
 :func:`start` starts Ray on this machine, without access from other machines, or connects to a cluster.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._cluster import start
 from ._errors import ClusterError, MoveError, NoAnswerError, PartialChangeError, ShardConflictError
-from ._evaluation import evaluate
 from ._results import ShardedResults
-from ._sharded_classifier import ShardedClassifier
 from ._sharded_store import ShardedStore
+
+if TYPE_CHECKING:
+    from ._evaluation import evaluate
+    from ._sharded_classifier import ShardedClassifier
 
 __all__ = [
     "ClusterError",
@@ -34,3 +39,12 @@ __all__ = [
     "evaluate",
     "start",
 ]
+
+# These import scikit-learn, which takes longer than all else that a shard of a store needs to start.
+_IMPORTED_WHEN_USED = {"ShardedClassifier": "_sharded_classifier", "evaluate": "_evaluation"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _IMPORTED_WHEN_USED:
+        return getattr(import_module(f".{_IMPORTED_WHEN_USED[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
