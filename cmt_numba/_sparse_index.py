@@ -25,9 +25,9 @@ from ._forest import (
     top_k,
     value_of,
 )
+from ._index import COSINE, EUCLIDEAN, METRICS
 from ._jit import inner, kernel, release
 
-_METRICS = ("cosine", "inner_product", "euclidean")  # the numbers of the metrics in kernels
 _MOST_RECENT = 512  # number of vectors compared with every query before they are indexed,
 _RECENT_SHARE = 1 / 8  # or their fraction of the indexed vectors, if that is more
 _MOST_RANKED = 128  # maximum number of results for which the inverted index is searched
@@ -250,14 +250,14 @@ class SparseIndex:
     def scores(self, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the float64 scores of stored vectors for each query, arrays of shape (n, m)."""
         scores = np.empty(ids.shape)
-        score_vectors(*self._compared(Q), self._slots[ids], _METRICS.index(self.metric), scores)
+        score_vectors(*self._compared(Q), self._slots[ids], METRICS[self.metric], scores)
         return scores
 
     def cosines(self, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the cosines of queries and vectors, arrays of shape (n, m); 0 for an id that is not stored."""
         cosines, there = np.empty(ids.shape), self.contains(ids)
         slots = np.where(there, self._slots[np.where(there, ids, 0)], NONE)
-        score_vectors(*self._compared(Q), slots, _METRICS.index("cosine"), cosines)
+        score_vectors(*self._compared(Q), slots, COSINE, cosines)
         return cosines
 
     def recall(self, Q: Any, k: int, target_recall: float) -> float:
@@ -337,7 +337,7 @@ class SparseIndex:
     def _best(self, Q: Any, slots: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and exact scores of the best ``k`` of some slots for each query; -1 stands for no vector."""
         ids, scores = np.full((Q.shape[0], k), NONE), np.full((Q.shape[0], k), -np.inf)
-        rank_vectors(*self._compared(Q), slots, _METRICS.index(self.metric), ids, scores)
+        rank_vectors(*self._compared(Q), slots, METRICS[self.metric], ids, scores)
         return ids, scores
 
     def _compared(self, Q: Any) -> tuple[SparseVectors, SparseVectors]:
@@ -442,11 +442,11 @@ def _compare_vectors(one, i, other, j, are_distances):
 
 @inner
 def _score(queries, row, vectors, slot, metric):
-    """Return a score. ``metric`` is 0 for the cosine, 1 for inner products and 2 for distances."""
-    score = _compare_vectors(queries, row, vectors, slot, metric == 2)
-    if metric == 0:
+    """Return a score."""
+    score = _compare_vectors(queries, row, vectors, slot, metric == EUCLIDEAN)
+    if metric == COSINE:
         score /= max(np.sqrt(queries.squares[row] * vectors.squares[slot]), _TINY)
-    elif metric == 2:
+    elif metric == EUCLIDEAN:
         score = -np.sqrt(score)
     return score
 

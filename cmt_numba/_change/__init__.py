@@ -4,6 +4,7 @@ A change waits for its turn, runs in steps that leave the object readable, and i
 :mod:`cmt_numba.journal` also records the changes of objects in folders.
 """
 
+from .closeable import Closeable
 from .lock import (
     Lockable,
     ReadWriteLock,
@@ -26,24 +27,3 @@ from .workers import (
     with_progress,
     workers,
 )
-
-__all__ = [
-    "Lockable",
-    "Pace",
-    "ReadWriteLock",
-    "TimedSteps",
-    "Workers",
-    "changes",
-    "changes_in_one_step",
-    "defer_interrupts",
-    "end_step",
-    "in_own_thread",
-    "map_threads",
-    "progress_bar",
-    "reads",
-    "share_rows",
-    "spans",
-    "uninterrupted",
-    "with_progress",
-    "workers",
-]

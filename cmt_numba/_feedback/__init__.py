@@ -3,14 +3,3 @@
 from .model import ExplainedResult, FeedbackModel, LearnedPart, LearnedSummary
 from .search import LearnedSearch, WithOthers, score_sparse
 from .state import PART_NAMES
-
-__all__ = [
-    "PART_NAMES",
-    "ExplainedResult",
-    "FeedbackModel",
-    "LearnedPart",
-    "LearnedSearch",
-    "LearnedSummary",
-    "WithOthers",
-    "score_sparse",
-]

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from .. import _validation as checks
+from .._change import Closeable
 from .._forest import as_matrix
 from ..estimators import CMTClassifier, check_classes, check_targets, in_one_type, means_of, scales_of_table
 from ..journal import JournalError
@@ -24,7 +25,7 @@ _CALLS_UNDER_WAY = 8  # maximum number of pending calls from a client to each sh
 _LONGEST = 1e6  # time limit in seconds for learning, effectively unlimited
 
 
-class ShardedClassifier:
+class ShardedClassifier(Closeable):
     """A :class:`~cmt_numba.CMTClassifier` on several machines, with its classes divided among Ray actors.
 
     Each class belongs to one shard, and similar classes share a shard if it has room. A shard learns the examples of
@@ -333,12 +334,6 @@ class ShardedClassifier:
             self._is_closed = True
             if self._is_owner:
                 self._asking.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         place = "in memory" if self._folder is None else f"in {self._folder}"

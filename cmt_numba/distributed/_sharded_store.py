@@ -15,6 +15,7 @@ import scipy.sparse
 
 from .. import _validation as checks
 from .. import store as stores
+from .._change import Closeable
 from .._display import warn
 from ..persistence import FileFormatError
 from . import _resizing as resizing
@@ -30,7 +31,7 @@ from ._topology import Topology, pick
 _BYTES_TO_SHARE = 1 << 16  # minimum size of vector blocks that are passed through Ray's object store
 
 
-class ShardedStore:
+class ShardedStore(Closeable):
     """A :class:`~cmt_numba.MemoryStore` on several machines, with its memories divided among Ray actors.
 
     Consistent hashing assigns keys to shards. All shards answer a query, each with its own filter, and the best results
@@ -617,12 +618,6 @@ class ShardedStore:
             self._client.is_closed = True
             if self._cluster is not None:
                 actors.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         place = "in memory" if self._folder is None else f"in {self._folder}"

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from .. import _forest as forests
+from .._change import Closeable
 from .._engine import enter_returned
 from .._forest import Hits
 from ..persistence import VALUES, Contents
@@ -189,7 +190,7 @@ class _TreeForm(DurableForm):
             forest.evicts, forest.has_warned = None, has_warned
 
 
-class DurableTree(ContextualMemoryTree):
+class DurableTree(ContextualMemoryTree, Closeable):
     """A tree that is stored in a folder and whose changes survive a crash.
 
     Each change (``insert``, ``update``, ``remove``, ...), and each block of ``learn``, is written to a journal on disk
@@ -286,12 +287,6 @@ class DurableTree(ContextualMemoryTree):
         The tree can still be queried, but not changed. If the journal takes long to replay, a snapshot replaces it.
         """
         self._journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def check_invariants(self) -> None:
         """Check the tree's invariants and verify the keys in the last snapshot.

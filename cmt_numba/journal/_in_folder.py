@@ -3,6 +3,7 @@
 import os
 from typing import Any, ClassVar, Self
 
+from .._change import Closeable
 from ..persistence import Contents
 from ._journal import Durability, DurableForm, Journal
 
@@ -46,7 +47,7 @@ class ObjectForm(DurableForm):
         return twin
 
 
-class InFolder:
+class InFolder(Closeable):
     """A mixin for objects that :meth:`open` puts in a folder.
 
     Attributes
@@ -148,9 +149,3 @@ class InFolder:
         """
         if self._folder is not None:
             self._folder.journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

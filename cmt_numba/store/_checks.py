@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._index import METRICS
 from .._validation import OneOf, check_entries, unmasked
 
 Key = str | int
@@ -14,7 +15,6 @@ Key = str | int
 _DEEPEST = 900  # maximum depth of payloads; SQLite reads up to 1,000 levels
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
-METRICS = ("cosine", "inner_product", "euclidean")
 _OTHER_METRICS = {"ip": "inner_product", "l2": "euclidean"}
 
 
@@ -218,7 +218,9 @@ def check_stored(keys: list[Key], ids: np.ndarray) -> None:
 
 def check_metric(metric: Any) -> str:
     """Return the name of a metric. Raise TypeError or ValueError if it is unknown."""
-    return OneOf(METRICS).check("metric", _OTHER_METRICS.get(metric, metric) if isinstance(metric, str) else metric)
+    return OneOf(tuple(METRICS)).check(
+        "metric", _OTHER_METRICS.get(metric, metric) if isinstance(metric, str) else metric
+    )
 
 
 def check_values(X: Any, metric: str) -> None:

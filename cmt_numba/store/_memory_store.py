@@ -9,6 +9,7 @@ from typing import Any, Self
 import numba
 import numpy as np
 
+from .._change import Closeable
 from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE
 from .._jit import keeps_interpreter
@@ -24,7 +25,7 @@ from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
 
 
-class MemoryStore:
+class MemoryStore(Closeable):
     """A store of vectors and texts with keys, payloads and filters. It can change at any time and learns from rewards.
 
     A store lives in memory or in a folder. In a folder, each change is on disk before the call returns, and keys,
@@ -507,12 +508,6 @@ class MemoryStore:
     def close(self) -> None:
         """Write all changes to disk and close the store. A closed store cannot be used."""
         self._contents.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"contents": self._contents.copy(), "target_recall": self._target_recall}
