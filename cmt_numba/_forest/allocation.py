@@ -157,14 +157,14 @@ def with_more(state: State, status: int, n_memories: int) -> State:
 
 def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
     """Return a state with room for ``n_rows`` in its large arrays, for a forest of ``n_memories`` soon."""
-    of_places = state.nodes.nbytes + state.routers.weights.nbytes + state.members.nbytes
-    of_tables = state.routers.table.nbytes
+    of_places = state.nodes.nbytes + state.weights.dense.nbytes + state.members.nbytes
+    of_tables = state.weights.table.nbytes
     if max(of_places, of_tables) < WORTH_GROWING_BEFORE:
         return state
     n_moved = n_rows * (1 + state.parameters.n_reroutes)  # each move may split a leaf
     most = np.maximum.reduce(state.counters)
     nodes_end, tables_end = most.item(NODES_END), most.item(TABLES_END)
-    n_nodes, n_cells = state.nodes.shape[1], state.routers.table.shape[1]
+    n_nodes, n_cells = state.nodes.shape[1], state.weights.table.shape[1]
     if n_nodes < nodes_end + n_moved and of_places >= WORTH_GROWING_BEFORE:
         size = larger(state, n_nodes, nodes_end + n_moved, n_memories)
         state = with_places(state, size, size + 1)
@@ -185,17 +185,17 @@ def trimmed(state: State) -> State:
         size = int(SPARE * nodes_end)
         state = with_places(state, size, size + 1)
     cells = most_cells_in_use(state)
-    if state.routers.table.shape[1] > SPARE * cells + SMALLEST:
+    if state.weights.table.shape[1] > SPARE * cells + SMALLEST:
         state = with_tables(state, int(SPARE * cells))
     return state
 
 
 def with_nodes(state: Any, size: int) -> Any:
     """Return a forest with room for ``size`` nodes, or a head with room for ``size`` labels."""
-    nodes, routers = resized(state.nodes, size, 1, fill=0), state.routers  # zeros mean generation 0 and no table
+    nodes, weights = resized(state.nodes, size, 1, fill=0), state.weights  # zeros mean generation 0 and no table
     if not state.parameters.sparse:
-        routers = routers._replace(weights=resized(routers.weights, size * 2 * state.parameters.n_features, 1))
-    return state._replace(nodes=nodes, routers=routers)
+        weights = weights._replace(dense=resized(weights.dense, size * 2 * state.parameters.n_features, 1))
+    return state._replace(nodes=nodes, weights=weights)
 
 
 def with_places(state: State, n_nodes: int, n_leaves: int) -> State:
@@ -214,11 +214,11 @@ def with_tables(state: Any, size: int) -> Any:
     """Return a forest or a head with contiguous tables and room for ``size`` table cells."""
     if size > MOST_CELLS:
         raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in total, but {size} are needed")
-    table = np.empty((state.nodes.shape[0], size), state.routers.table.dtype)
+    table = np.empty((state.nodes.shape[0], size), state.weights.table.dtype)
     moved = state._replace(
-        nodes=state.nodes.copy(), counters=state.counters.copy(), routers=state.routers._replace(table=table)
+        nodes=state.nodes.copy(), counters=state.counters.copy(), weights=state.weights._replace(table=table)
     )
-    copy_tables(linear_models(moved), state.routers.table)
+    copy_tables(linear_models(moved), state.weights.table)
     moved.counters[:, CELLS_WANTED] = 0
     return moved
 

@@ -69,8 +69,8 @@ def without_trees(state: State) -> State:
         leaves=np.empty_like(state.leaves),
         members=np.empty_like(state.members),
         leaf_of=np.empty_like(state.leaf_of),
-        routers=state.routers._replace(
-            weights=np.zeros_like(state.routers.weights), table=np.empty_like(state.routers.table)
+        weights=state.weights._replace(
+            dense=np.zeros_like(state.weights.dense), table=np.empty_like(state.weights.table)
         ),
         counters=counters,
     )
@@ -219,7 +219,7 @@ def _with_routers(
     for i in range(2):
         state.leaves["parent"][t, left + i] = nodes
     if not rows.sparse:
-        state.routers.weights[t].reshape(-1, 2 * rows.n_features)[nodes] = 0.0
+        state.weights.dense[t].reshape(-1, 2 * rows.n_features)[nodes] = 0.0
     slots = np.concatenate([part.slots for part in parts])
     state.leaf_of[t, slots] = np.concatenate([leaf + side for leaf, side in zip(left, sides, strict=True)])
     at, view = np.tile(np.array([0, NONE]), (state.parameters.n_trees, 1)), state.view()
@@ -238,11 +238,11 @@ def _margins(state: State, t: int, node: int, rows: Rows, slots: np.ndarray) -> 
     keys, d = rows.take(slots), rows.n_features
     bias: np.ndarray = np.full(slots.size, state.nodes["bias"][t, node])
     if not rows.sparse:
-        return bias + _products(as_matrix(keys), state.routers.weights[t, node * 2 * d : (node * 2 + 1) * d])
+        return bias + _products(as_matrix(keys), state.weights.dense[t, node * 2 * d : (node * 2 + 1) * d])
     if state.nodes["table_bits"][t, node] == 0:  # every key is zero
         return bias
     start = int(state.nodes["table_start"][t, node]) << SMALLEST_TABLE_BITS
-    cells = state.routers.table[t, start : start + (1 << int(state.nodes["table_bits"][t, node]))]
+    cells = state.weights.table[t, start : start + (1 << int(state.nodes["table_bits"][t, node]))]
     cells = cells[np.argsort(cells["feature"])]  # empty cells come first; the table has every feature of the keys
     weights = cells["weight"][np.searchsorted(cells["feature"], keys.indices)]
     row_of_cell = np.repeat(np.arange(slots.size), np.diff(keys.offsets))

@@ -113,15 +113,15 @@ WEIGHT_CELL = np.dtype([("feature", np.int32), ("weight", np.float32), ("square"
 """A cell of a sparse router's table: a feature, its weight, and the weight's AdaGrad accumulator."""
 
 
-class Routers(NamedTuple):
-    """The weights of the routers and their AdaGrad accumulators, which are sums of squared gradients.
+class ModelWeights(NamedTuple):
+    """The weights of linear models and their AdaGrad accumulators, which are sums of squared gradients.
 
-    The weights of a dense router ``v`` are ``n_features`` entries of ``weights`` from ``v * 2 * n_features`` on, and
-    its accumulators are the next ``n_features`` entries. A sparse router has an open-addressing table of
-    ``2 ** table_bits`` cells of ``table``, which contains only features that the router was trained on.
+    The weights of a dense model ``v`` are ``n_features`` entries of ``dense`` from ``v * 2 * n_features`` on, and
+    its accumulators are the next ``n_features`` entries. A sparse model has an open-addressing table of
+    ``2 ** table_bits`` cells of ``table``, which contains only features that the model was trained on.
     """
 
-    weights: Annotated[np.ndarray, kind_of(np.float32, "trees", "cells of dense models")]  # empty if sparse
+    dense: Annotated[np.ndarray, kind_of(np.float32, "trees", "cells of dense models")]  # empty if sparse
     table: Annotated[np.ndarray, kind_of(WEIGHT_CELL, "trees", "cells of sparse models")]  # empty if dense
 
 
@@ -154,7 +154,7 @@ class LinearModels(NamedTuple):
     n_features: int
     sparse: Known
     nodes: np.ndarray  # NODE (trees, nodes)
-    weights: np.ndarray  # float32 (trees, cells): weights of dense models, see :class:`Routers`
+    weights: np.ndarray  # float32 (trees, cells): weights of dense models, see :class:`ModelWeights`
     table: np.ndarray  # WEIGHT_CELL (trees, cells): tables of sparse models
     counters: np.ndarray  # int64 (trees, N_COUNTERS)
 
@@ -198,7 +198,7 @@ class State(NamedTuple):
     leaves: Annotated[np.ndarray, kind_of(LEAF, "trees", "leaves")]
     members: Annotated[np.ndarray, kind_of(np.int32, "trees", "leaves", "members of a leaf")]  # the slots in each leaf
     leaf_of: Annotated[np.ndarray, kind_of(np.int32, "trees", "places of keys")]  # the leaf that holds each slot
-    routers: Routers
+    weights: ModelWeights
     scorer: Scorer
     counters: Annotated[np.ndarray, kind_of(np.int64, "trees", N_COUNTERS)]
     streams: Annotated[
@@ -229,9 +229,9 @@ def key_store(parameters: Any, keys: KeyArrays) -> KeyStore:
 
 def linear_models(state: Any) -> LinearModels:
     """Return the linear models of a forest or of a head."""
-    parameters, routers = state.parameters, state.routers
+    parameters, weights = state.parameters, state.weights
     return LinearModels(
-        parameters.n_features, known(parameters.sparse), state.nodes, routers.weights, routers.table, state.counters
+        parameters.n_features, known(parameters.sparse), state.nodes, weights.dense, weights.table, state.counters
     )
 
 
@@ -269,7 +269,7 @@ def new_state(parameters: Parameters, streams: np.ndarray) -> State:
         leaves=np.array([[(0, NONE)]] * trees, LEAF),
         members=np.empty((trees, 1, 1), np.int32),
         leaf_of=np.empty((trees, 0), np.int32),
-        routers=Routers(weights=np.empty((trees, 0), np.float32), table=np.empty((trees, 0), WEIGHT_CELL)),
+        weights=ModelWeights(dense=np.empty((trees, 0), np.float32), table=np.empty((trees, 0), WEIGHT_CELL)),
         scorer=Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32)),
         counters=counters,
         streams=streams.copy(),

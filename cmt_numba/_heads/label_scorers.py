@@ -31,7 +31,7 @@ from .._forest import (
     TABLES_FULL,
     WEIGHT_CELL,
     LinearModels,
-    Routers,
+    ModelWeights,
     Rows,
     add_row,
     add_sum,
@@ -112,7 +112,7 @@ class Head(NamedTuple):
 
     parameters: HeadParameters
     nodes: Annotated[np.ndarray, kind_of(NODE, "trees", "labels")]
-    routers: Routers
+    weights: ModelWeights
     counters: Annotated[np.ndarray, kind_of(np.int64, "trees", N_COUNTERS)]
     digest: Digest
     postings: Postings
@@ -141,7 +141,7 @@ def new_head(parameters: HeadParameters) -> Head:
     return Head(
         parameters=parameters,
         nodes=np.zeros((1, 0), NODE),
-        routers=Routers(weights=np.empty((1, 0), np.float32), table=np.empty((1, 0), WEIGHT_CELL)),
+        weights=ModelWeights(dense=np.empty((1, 0), np.float32), table=np.empty((1, 0), WEIGHT_CELL)),
         counters=counters,
         digest=no_digest(),
         postings=no_postings(),
@@ -203,7 +203,7 @@ def without_negligible_weights(head: Head) -> Head:
     pruned = head._replace(
         nodes=head.nodes.copy(),
         counters=head.counters.copy(),
-        routers=head.routers._replace(table=np.empty((1, size), WEIGHT_CELL)),
+        weights=head.weights._replace(table=np.empty((1, size), WEIGHT_CELL)),
     )
     pruned.nodes["table_bits"] = 0
     pruned.counters[0, TABLES_END] = 0
@@ -212,8 +212,8 @@ def without_negligible_weights(head: Head) -> Head:
     shares[head.common.labels] = 0.0
     copy_labels(pruned.models, head.models, shares)
     # Resize in place, because a copy would need the memory of a third table.
-    room = min(int(SPARE * pruned.counters[0, TABLES_END]), head.routers.table.shape[1])
-    pruned.routers.table.resize((1, room), refcheck=False)
+    room = min(int(SPARE * pruned.counters[0, TABLES_END]), head.weights.table.shape[1])
+    pruned.weights.table.resize((1, room), refcheck=False)
     return pruned
 
 
@@ -223,18 +223,18 @@ def with_only(head: Head, labels: np.ndarray) -> Head:
     The copy shares no memory with the head, has no digest and no index, and can be trained.
     """
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
-    counters, routers = head.counters.copy(), head.routers
+    counters, weights = head.counters.copy(), head.weights
     counters[0, NODES_END] = labels.size
     number = np.full(n_labels, NONE, np.int64)
     number[labels] = np.arange(labels.size)
     common = number[head.common.labels]
     if not head.parameters.sparse:
-        weights = routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
-        routers = routers._replace(weights=weights[labels].reshape(1, -1))
+        dense = weights.dense[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
+        weights = weights._replace(dense=dense[labels].reshape(1, -1))
     fewer = head._replace(
         nodes=head.nodes[:, labels],
         counters=counters,
-        routers=routers,
+        weights=weights,
         digest=no_digest(),
         postings=no_postings(),
         common=common_labels(common[common != NONE]),
@@ -262,7 +262,7 @@ def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.spar
 def dense_parts(head: Head) -> tuple[np.ndarray, np.ndarray]:
     """Return views of the scorers of a dense head and, with MIRA, of the sums of examples: a row for each label."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
-    parts = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2, d)
+    parts = head.weights.dense[0, : n_labels * 2 * d].reshape(n_labels, 2, d)
     return parts[:, 0], parts[:, 1]
 
 
@@ -277,8 +277,8 @@ def with_lists(head: Head, digest: Digest) -> Head:
     nodes["table_bits"], nodes["table_used"] = 0, 0
     counters[0, [TABLES_END, CELLS_WANTED]] = 0
     counters[0, FREE_TABLES:] = NONE
-    routers = head.routers._replace(table=np.empty((1, 0), WEIGHT_CELL))
-    return head._replace(nodes=nodes, counters=counters, routers=routers, digest=digest)
+    weights = head.weights._replace(table=np.empty((1, 0), WEIGHT_CELL))
+    return head._replace(nodes=nodes, counters=counters, weights=weights, digest=digest)
 
 
 def with_means_in_lists(head: Head, means: Rows) -> Head:
@@ -324,7 +324,7 @@ def without_digest(head: Head) -> Head:
         head = head._replace(
             nodes=head.nodes.copy(),
             counters=head.counters.copy(),
-            routers=head.routers._replace(table=np.empty((1, size), WEIGHT_CELL)),
+            weights=head.weights._replace(table=np.empty((1, size), WEIGHT_CELL)),
         )
         enter_lists(head.models, head.digest)
     common = head.common if head.common.offsets.size == 1 else common_labels(head.common.labels)
@@ -335,7 +335,7 @@ def with_digest(head: Head) -> Head:
     """Return a head with a digest, which is valid until the next training."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
-        weights = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
+        weights = head.weights.dense[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
         return head._replace(digest=digest_of(weights[:, :d]))
     if is_in_lists(head):
         digest = head.digest

@@ -71,7 +71,7 @@ def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers:
     if biases is not None and not biases.any():
         biases = None
     if not head.parameters.sparse:
-        weights = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[:, :d].T
+        weights = head.weights.dense[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[:, :d].T
         return AllScorers(n_labels, weights, biases)
     scorers = AllScorers(n_labels, np.empty((0, 0), np.float32), biases, scores_at_once=_SPARSE_SCORES_AT_ONCE)
     if in_tables and not is_in_lists(head):

@@ -15,7 +15,7 @@ from .. import _forest as forests
 if TYPE_CHECKING:  # saved trees do not need the heads
     from .._heads import Expectation, Head, StoredExamples
 
-VALUES = frozenset({"state.keys.values", "state.routers.weights"})
+VALUES = frozenset({"state.keys.values", "state.weights.dense"})
 """Names of the large arrays of trees. Kernels are safe with any values in them, if links lead to memories."""
 
 AT_REST = {forests.CELLS_WANTED: 0, forests.MOVING_PLACE: forests.NONE, forests.MOVED_FROM: forests.NONE}
@@ -95,13 +95,13 @@ def _trim_models(state: Any) -> Any:
     if state.parameters.sparse:
         state = forests.with_tables(state, forests.most_cells_in_use(state))
         state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0  # freed nodes keep stale values
-        table = state.routers.table
+        table = state.weights.table
         table[table["feature"] == forests.NONE] = (forests.NONE, 0.0, 0.0)
         for t, end in enumerate(state.counters[:, forests.TABLES_END]):  # ``with_tables`` has copied the table
             table[t, int(end) :] = 0
     else:
-        weights = _used(state.routers.weights, nodes_end * 2 * d)
-        state = state._replace(routers=state.routers._replace(weights=weights))
+        weights = _used(state.weights.dense, nodes_end * 2 * d)
+        state = state._replace(weights=state.weights._replace(dense=weights))
     for counter, value in AT_REST.items():
         state.counters[:, counter] = value
     return state

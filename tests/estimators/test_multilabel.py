@@ -235,7 +235,7 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
     X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
     learner = CMTMultilabelClassifier(random_state=0).fit(X[:200], Y[:200])
     assert is_in_lists(trained_head(learner))
-    assert trained_head(learner).routers.table.size == 0
+    assert trained_head(learner).weights.table.size == 0
     before, copied = learner.top_labels(X), pickle.loads(pickle.dumps(learner))
     learner.partial_fit(X[200:203], Y[200:203])
     assert not is_in_lists(
@@ -247,7 +247,7 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
     for learned in (learner, copied.partial_fit(X[200:203], Y[200:203])):
         learned.partial_fit(X[203:], Y[203:])
         assert is_in_lists(trained_head(learned))
-        assert trained_head(learned).routers.table.size == 0
+        assert trained_head(learned).weights.table.size == 0
     np.testing.assert_array_equal(learner.top_labels(X)[1], copied.top_labels(X)[1])
 
 

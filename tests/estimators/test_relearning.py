@@ -107,7 +107,7 @@ def test_dual_variables_match_the_scorers(rng: np.random.Generator):
     np.add.at(learned, labels, keys * weights[: labels.size].sum(axis=1, keepdims=True))
     for competitor, weight in zip(competitors[: labels.size].T, weights[: labels.size].T, strict=True):
         np.subtract.at(learned, competitor, keys * weight[:, None])
-    scorers = trained_head(classifier).routers.weights[0, : 6 * 34].reshape(6, 34)[:, :17]
+    scorers = trained_head(classifier).weights.dense[0, : 6 * 34].reshape(6, 34)[:, :17]
     np.testing.assert_allclose(scorers, learned, atol=2e-3)
     classifier.remove(np.arange(0, 20)).remove_classes([2]).check_invariants()
     assert classifier._model.duals.weights.any()

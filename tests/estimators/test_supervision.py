@@ -39,11 +39,11 @@ def weights_of(state: Any, t: int, node: int) -> np.ndarray:
     """Return the weights of a model by feature, read from its arrays."""
     d = state.parameters.n_features
     if not state.parameters.sparse:
-        return state.routers.weights[t, node * 2 * d : node * 2 * d + d].copy()
+        return state.weights.dense[t, node * 2 * d : node * 2 * d + d].copy()
     weights = np.zeros(d, np.float32)
     start, bits = int(state.nodes[t, node]["table_start"]) << 4, int(state.nodes[t, node]["table_bits"])
     if bits:
-        cells = state.routers.table[t, start : start + (1 << bits)]
+        cells = state.weights.table[t, start : start + (1 << bits)]
         cells = cells[cells["feature"] != NONE]
         weights[cells["feature"]] = cells["weight"]
     return weights
@@ -116,9 +116,9 @@ def test_teaching_continues_after_tables_grow():
         tree.insert(keys)
         state = state_of(tree)
         if room:
-            table = np.zeros((2, state.routers.table.shape[1] + room), state.routers.table.dtype)
-            table[:, : state.routers.table.shape[1]] = state.routers.table
-            tree._forest.state = state._replace(routers=state.routers._replace(table=table))
+            table = np.zeros((2, state.weights.table.shape[1] + room), state.weights.table.dtype)
+            table[:, : state.weights.table.shape[1]] = state.weights.table
+            tree._forest.state = state._replace(weights=state.weights._replace(table=table))
         tree.teach(rows, ids, n_passes=2)
         tree.check_invariants()
         return tree
@@ -421,7 +421,7 @@ def test_means_follow_further_examples(form: Any, rng: np.random.Generator):
     rows = check_rows(form(X))
     parameters = HeadParameters(7, rows.sparse, HEAD_LOSSES["mira"], 1.0)
     head = with_labels(new_head(parameters), check_rows(form(X[:3])))
-    for array in (head.routers.table["weight"], head.routers.weights[:, :7]):
+    for array in (head.weights.table["weight"], head.weights.dense[:, :7]):
         array += 0.25  # simulates training; in a dense head of the first label only
     sums = X[:3].copy()
     for stop in range(3, 30, 3):

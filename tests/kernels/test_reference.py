@@ -116,12 +116,12 @@ def routers_of(tree: ContextualMemoryTree, t: int) -> dict[str, np.ndarray]:
         router = np.zeros((2, d + 1))
         router[:, d] = record["bias"], record["bias_square"]
         if not state.parameters.sparse:
-            router[:, :d] = state.routers.weights[t, node * 2 * d : (node + 1) * 2 * d].reshape(2, d)
+            router[:, :d] = state.weights.dense[t, node * 2 * d : (node + 1) * 2 * d].reshape(2, d)
         elif record["table_bits"] > 0:
             for feature in range(d):
                 cell = cell_in_kernel(state.models, t, node, feature)
                 if cell >= 0:
-                    router[:, feature] = state.routers.table[["weight", "square"]][t, cell].tolist()
+                    router[:, feature] = state.weights.table[["weight", "square"]][t, cell].tolist()
         routers[name] = router
     return routers
 

@@ -192,7 +192,7 @@ def test_labels_with_a_mean_of_zero():
     """Their scorers start without weights, and so without a table."""
     rows = scipy.sparse.csr_array([[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [1.0, 0.0]])
     head = CMTClassifier(n_head_passes=0, random_state=0).fit(rows, [0, 0, 1, 1])._model.index.head
-    head.routers.table["weight"][0, :16] = 5.0  # the weights of the other label
+    head.weights.table["weight"][0, :16] = 5.0  # the weights of the other label
     tables = head.nodes["table_bits"][0, :2]
     probe = Probe(np.ones(2, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64))
     row = Row(np.ones(2, np.float32), np.arange(2, dtype=np.int32), 0, 2, UNSCALED)

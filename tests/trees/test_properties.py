@@ -193,7 +193,7 @@ def path_of(tree: ContextualMemoryTree, t: int, x: np.ndarray) -> list[int]:
     place, nodes = int(state.counters[t, 0]), []
     while place >= 0:
         nodes.append(place)
-        weights = state.routers.weights[t, place * 2 * d : (place * 2 + 1) * d]
+        weights = state.weights.dense[t, place * 2 * d : (place * 2 + 1) * d]
         margin = state.nodes["bias"][t, place] + weights @ x
         place = int(state.nodes["child"][t, place, int(margin > 0)])
     return nodes
@@ -276,10 +276,10 @@ def test_stale_records_are_ignored():
     tree.check_invariants()
     # The same rows now hold other nodes, and the records of the old nodes must not train these.
     tree.insert(X)
-    before = arrays_of(tree)[1:5], state_of(tree).routers.weights.copy()
+    before = arrays_of(tree)[1:5], state_of(tree).weights.dense.copy()
     tree.update(queries[inner], hits_inner, np.ones(int(inner.sum())))
     assert arrays_of(tree)[1:5] == before[0]
-    np.testing.assert_array_equal(state_of(tree).routers.weights, before[1])
+    np.testing.assert_array_equal(state_of(tree).weights.dense, before[1])
     fresh = tree.query(queries, epsilon=1.0)
     tree.update(queries, fresh, np.ones(200))
     assert arrays_of(tree)[3] != before[0][2]
@@ -378,10 +378,10 @@ def test_scorer_and_routers_learn_from_separate_rewards():
     """Rewards of rows that explored a node do not change the scorer, and other rewards do not change routers."""
     X, queries = dense_rows(1000), dense_rows(300, seed=9)
     tree = grown(X, n_reroutes=0, scorer_loss="regression")
-    routers = state_of(tree).nodes["bias"].copy(), state_of(tree).routers.weights.copy()
+    routers = state_of(tree).nodes["bias"].copy(), state_of(tree).weights.dense.copy()
     tree.update(queries, tree.query(queries), np.full(300, 0.5))
     np.testing.assert_array_equal(state_of(tree).nodes["bias"], routers[0])
-    np.testing.assert_array_equal(state_of(tree).routers.weights, routers[1])
+    np.testing.assert_array_equal(state_of(tree).weights.dense, routers[1])
     theta = state_of(tree).scorer.theta.copy()
     assert np.any(theta != 0)
     hits = tree.query(queries, epsilon=1.0)
@@ -389,7 +389,7 @@ def test_scorer_and_routers_learn_from_separate_rewards():
     inner = type(hits)(hits.ids[rows], hits.scores[rows], type(hits.exploration)(*(c[rows] for c in hits.exploration)))
     tree.update(queries[rows], inner, np.ones(rows.size))
     np.testing.assert_array_equal(state_of(tree).scorer.theta, theta)
-    assert np.any(state_of(tree).routers.weights != routers[1])
+    assert np.any(state_of(tree).weights.dense != routers[1])
 
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])

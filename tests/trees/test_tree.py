@@ -157,7 +157,7 @@ def drop_spare_room(tree: ContextualMemoryTree) -> None:
     state = state_of(tree)
     cells, leaves = (int(state.counters[:, end].max()) for end in (TABLES_END, LEAVES_END))
     tree._forest.state = state._replace(
-        routers=state.routers._replace(table=resized(state.routers.table, cells, 1)),
+        weights=state.weights._replace(table=resized(state.weights.table, cells, 1)),
         leaves=resized(state.leaves, leaves, 1),
         members=resized(state.members, leaves, 1),
     )

@@ -1,6 +1,6 @@
 """Checks of linear models: the routers of a forest and the label scorers of a head.
 
-Both states have the arrays ``nodes``, ``routers`` and ``counters``.
+Both states have the arrays ``nodes``, ``weights`` and ``counters``.
 """
 
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ def check_model_frame(state: Any, n_trees: int = 1) -> None:
     sparse, counters = state.parameters.sparse, state.counters
     require(counters.shape[0] == state.nodes.shape[0] == n_trees, "every tree must have counters")
     require(
-        state.routers.weights.shape[1] == (0 if sparse else n_nodes * 2 * d),
+        state.weights.dense.shape[1] == (0 if sparse else n_nodes * 2 * d),
         "the size of the weights does not match the number of dense models",
     )
-    require(sparse or state.routers.table.shape[1] == 0, "dense models must not have tables")
+    require(sparse or state.weights.table.shape[1] == 0, "dense models must not have tables")
     require(all_within(counters[:, NODES_END], 0, n_nodes), "the end of the nodes is out of range")
-    n_cells = state.routers.table.shape[1]
+    n_cells = state.weights.table.shape[1]
     require(all_within(counters[:, TABLES_END], 0, n_cells), "the end of the tables is out of range")
 
 
@@ -47,7 +47,7 @@ def check_models(state: Any, t: int, used: np.ndarray, what: str, *, sums: bool 
         _check_tables(state, t, used, what, sums)
         return
     require(not nodes["table_bits"][used].any(), f"{what}: a dense model has a table")
-    weights = state.routers.weights[t].reshape(-1, 2 * d)
+    weights = state.weights.dense[t].reshape(-1, 2 * d)
     for rows in np.array_split(used, max(1, used.size * 2 * d // _CELLS_AT_ONCE)):
         part = weights[rows]
         require(all_finite(part), f"{what}: a model's weight is not finite")
@@ -73,7 +73,7 @@ def _check_tables(state: Any, t: int, used: np.ndarray, what: str, sums: bool) -
 
 def _free_tables(state: Any, t: int, what: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the starts of all free tables and log2 of their sizes."""
-    table, end = state.routers.table[t], int(state.counters[t, TABLES_END])
+    table, end = state.weights.table[t], int(state.counters[t, TABLES_END])
     starts, all_bits = [], []
     left = end
     for bits in range(N_TABLE_SIZES):
@@ -100,7 +100,7 @@ def _alike(starts: np.ndarray, bits: np.ndarray, owners: np.ndarray) -> Iterator
 
 def _check_cells(state: Any, t: int, starts: np.ndarray, size: int, owners: np.ndarray, what: str, sums: bool) -> None:
     """Raise InvariantError if the contents of tables of equal size are invalid."""
-    table = state.routers.table[t, : int(state.counters[t, TABLES_END])]
+    table = state.weights.table[t, : int(state.counters[t, TABLES_END])]
     blocks = table.view(f"V{table.itemsize << SMALLEST_TABLE_BITS}")  # each block has the size of the smallest table
     places = (starts >> SMALLEST_TABLE_BITS)[:, None] + np.arange(size >> SMALLEST_TABLE_BITS)
     cells = blocks[places].view(table.dtype)
