@@ -38,25 +38,33 @@ def forged_arrays(array: np.ndarray) -> Iterator[np.ndarray]:
         yield array[..., ::-1]
 
 
-def forged_values(value: Any) -> Iterator[Any]:
-    """Yield versions of a JSON value, each with one of its parts replaced or left out."""
+def forged_values(value: Any, apart: tuple[str, ...] = (), path: str = "") -> Iterator[Any]:
+    """Yield versions of a JSON value, each with one of its parts replaced or left out.
+
+    Parts whose paths, such as "tree.options", start with one of ``apart`` are unchanged.
+    """
+    if value == {}:  # stands for an array, whatever it is
+        yield from (None, 1, {"a": 1})
+        return
     yield from NUMBERS
     yield from OTHERS
     if isinstance(value, list):
         for i in sorted({0, len(value) - 1} & set(range(len(value)))):
-            yield from ([*value[:i], part, *value[i + 1 :]] for part in forged_values(value[i]))
+            yield from ([*value[:i], part, *value[i + 1 :]] for part in forged_values(value[i], apart, path))
         yield value[:-1]
         yield value + value[:1]
     if isinstance(value, dict):
         for key in value:
-            yield from (value | {key: part} for part in forged_values(value[key]))
+            if f"{path}{key}".startswith(apart):
+                continue
+            yield from (value | {key: part} for part in forged_values(value[key], apart, f"{path}{key}."))
             yield {other: part for other, part in value.items() if other != key}
 
 
 def forgeries(file: bytes, apart: tuple[str, ...] = ()) -> Iterator[tuple[str, bytes]]:
     """Yield descriptions of errors, and copies of a valid file that have only this error.
 
-    Arrays and fields whose names start with one of ``apart`` are unchanged.
+    Arrays and fields whose paths start with one of ``apart`` are unchanged.
     """
     described, arrays = parsed(file)
     for i, entry in enumerate(described["arrays"]):
@@ -74,10 +82,7 @@ def forgeries(file: bytes, apart: tuple[str, ...] = ()) -> Iterator[tuple[str, b
                 header["arrays"][i]["shape"] = forged.shape[: len(entry["shape"])]
             contents = [*arrays[:i], np.ascontiguousarray(forged).tobytes(), *arrays[i + 1 :]]
             yield f"{entry['name']}: {forged!r:.300} {forged.dtype} {forged.shape}", sealed(header, contents)
-    own = {name: value for name, value in described["fields"].items() if not name.startswith(apart)}
-    others = {name: value for name, value in described["fields"].items() if name.startswith(apart)}
-    for fields in forged_values(own):
-        fields = fields | others if isinstance(fields, dict) else fields
+    for fields in forged_values(described["fields"], apart):
         header = described | {"arrays": [dict(one) for one in described["arrays"]], "fields": fields}
         yield f"fields: {fields!r}", sealed(header, arrays)
 
