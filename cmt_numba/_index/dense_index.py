@@ -35,6 +35,7 @@ METRICS = {"cosine": COSINE, "inner_product": INNER_PRODUCT, "euclidean": EUCLID
 _FEW = 1024  # up to this number of vectors, all are compared
 _FEW_OF_MANY = 8192  # the same for vectors that a filter allows, if they are few of all, or if many rows share codes:
 _MANY_TIMES, _ROWS_OF_A_BATCH = 16, 16  # at most a sixteenth of all vectors, or at least 16 rows
+_FEW_ROWS, _LISTS_PER_ROW = 16, 32  # up to 16 rows, plus one for every 32 lists, share too few lists to gain from it
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 _EVERYWHERE = np.full(24, 1e30, np.float32)
@@ -224,7 +225,7 @@ class DenseIndex:
         """Return samples for :class:`Gaps`. Row ``i`` of ``X`` is the vector in slot ``own_slots[i]``, or NONE."""
         n, k = len(X), min(N_NEAREST + 1, len(self))
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
-        search_rows(self._held, X, 0, n, held(ListEffort(_EVERYWHERE, _SURE, 1.0)), _ALL, scores, ids)
+        search_rows(self._held, X, 0, n, True, held(ListEffort(_EVERYWHERE, _SURE, 1.0)), _ALL, scores, ids)
         own = ids == own_ids[:, None]
         own[~own.any(axis=1), -1] = True
         others = self._slots_of(ids[~own]).reshape(n, k - 1)
@@ -271,13 +272,14 @@ class DenseIndex:
             choice = SlotChoice(slots, bool(is_exact or len(slots) <= _FEW))
 
             def answer(first: int, stop: int) -> None:
-                compare_slots(self._held, Q, first, stop, choice, _ALL, scores, ids)
+                compare_slots(self._held, Q, first, stop, n_rows > 1, choice, _ALL, scores, ids)
 
         else:
             effort = self._gaps.effort(target_recall)
+            together = n_rows > _FEW_ROWS + int(self._state.totals[N_LISTS]) // _LISTS_PER_ROW
 
             def answer(first: int, stop: int) -> None:
-                search_rows(self._held, Q, first, stop, effort, mask, scores, ids)
+                search_rows(self._held, Q, first, stop, together, effort, mask, scores, ids)
 
         with keeping_interpreter(n_rows, _MICROSECONDS):
             share_rows(answer, n_rows, n_threads)

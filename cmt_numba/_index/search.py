@@ -5,8 +5,9 @@ of which drops those whose upper bound is below the bar, the highest known lower
 of whole tiles, 8-bit codes of single members, and the vectors themselves in float64.
 
 The first stage of single rows compares 1-bit codes. Their bounds may be wrong, each with a small probability, so they
-do not raise the bar. Bounds by 8-bit codes are hardly ever wrong, and never in exact searches. The rows of a batch are
-searched list by list. They share the transposed 8-bit codes of the list, after which only vectors are compared.
+do not raise the bar. Bounds by 8-bit codes are hardly ever wrong, and never in exact searches. Rows that are searched
+*together* are searched list by list. They share the transposed 8-bit codes of the list, after which only vectors are
+compared.
 """
 
 from typing import NamedTuple
@@ -54,7 +55,6 @@ from .ranking import LEAST, begin_row, finish_row, keep_member, let_wait, new_ra
 from .state import INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS
 
 _MOST_ROWS = 1024  # number of rows in a block
-_FEW_ROWS = 4  # up to so many rows are searched one by one
 _STEPS = 64  # number of steps of nearness by which lists are sorted
 _KEPT_AT_ONCE = 1 << 18  # number of rows in a block, times results of each
 _REACHED_AT_ONCE = 1 << 20  # number of lists that the rows of a block reach
@@ -498,25 +498,24 @@ def _code_for_batch(state, x, queries, m, coded):
 
 
 @inner
-def _rows_of_block(Q, first, stop, k):
-    """Return the number of rows that are searched together."""
-    return max(1, min(stop - first, _MOST_ROWS, _KEPT_AT_ONCE // k)) if Q.shape[0] > _FEW_ROWS else 1
+def _rows_of_block(n_rows, k, together):
+    """Return the number of rows in a block."""
+    return max(1, min(n_rows, _MOST_ROWS, _KEPT_AT_ONCE // k)) if together else 1
 
 
 @kernel
-def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
-    """Write the best vectors for rows ``first:stop``. Unless ``Q`` has few rows, they are searched list by list."""
+def search_rows(arrays, Q, first, stop, together, effort, mask, scores, ids):
+    """Write the best vectors for rows ``first:stop``, searched together or one by one."""
     state, effort = by_reference(arrays), by_reference(effort)
     n_lists, k, width = state.totals[N_LISTS], ids.shape[1], state.signs.shape[1]
-    is_batch = Q.shape[0] > _FEW_ROWS
-    at_once = ROWS if is_batch else 1
-    most = _rows_of_block(Q, first, stop, k)
+    at_once = ROWS if together else 1
+    most = _rows_of_block(stop - first, k, together)
     queries = new_queries(most, Q.shape[1], width)
     n_codes = queries.shorts.shape[1]
     coded, loaded, share = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), share_of_errors(n_codes)
-    rotated, centers = new_row_codes(most, width), new_tiles(width, -(-n_lists // TILE) if is_batch else 0)
+    rotated, centers = new_row_codes(most, width), new_tiles(width, -(-n_lists // TILE) if together else 0)
     by_center = coded if n_codes == width else rotated
-    if is_batch:
+    if together:
         load_centers(by_value(state), centers)
     ranking = new_ranking(most, k)
     reach = _new_reach(at_once, n_lists, state.routes.factors.size)
@@ -530,24 +529,24 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
                 row = first + m
                 begin_row(ranking, m, share)
                 ids[row, :], scores[row, :] = NONE, -np.inf
-                if not is_batch:
+                if not together:
                     code_query(state, Q[row], queries, m, _query_length(state))
                     continue
                 is_far = _code_for_batch(state, Q[row], queries, m, coded)
                 if n_codes != width:
                     code_row(queries.rotated[m], queries.lengths[m], is_far, m, rotated)
-            if is_batch:
+            if together:
                 _compare_centers(state, queries, by_center, centers, share_of_errors(width), block, reach, n_rows, n)
             for r in range(n):
                 near, at, slack = reach.near[r], n_rows + r, block.errors[r]
-                if is_batch:
+                if together:
                     best = _nearest_of(near, n_lists)
                 else:
                     best, slack = estimate_near(state, queries, at, _ONE, _SURE, near), np.float32(np.inf)
                 reached = _reach_lists(
                     by_value(state), queries, at, best, near, slack, reach, by_value(effort), mask, k
                 )
-                if not is_batch:
+                if not together:
                     _sort_lists(by_value(state), reach, reached, block)
                     total = reached
                     continue
@@ -555,7 +554,7 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
                     block.lists[total], block.rows[total] = reach.chosen[i], at
                     total += 1
             n_rows += n
-        if is_batch:
+        if together:
             _group_by_list(block, total)
             _search_together(state, Q, first, queries, coded, loaded, ranking, block, mask, scores, ids)
         else:
@@ -569,10 +568,10 @@ def search_rows(arrays, Q, first, stop, effort, mask, scores, ids):
 
 
 @kernel
-def compare_slots(arrays, Q, first, stop, choice, mask, scores, ids):
-    """Write the best of the chosen vectors for rows ``first:stop``. The rows share codes unless ``Q`` has few rows."""
+def compare_slots(arrays, Q, first, stop, together, choice, mask, scores, ids):
+    """Write the best of the chosen vectors for rows ``first:stop``, searched together or one by one."""
     state, k, slots = by_reference(arrays), ids.shape[1], choice.slots
-    is_batch, most = Q.shape[0] > _FEW_ROWS, _rows_of_block(Q, first, stop, k)
+    most = _rows_of_block(stop - first, k, together)
     queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), new_ranking(most, k)
     n_codes = queries.shorts.shape[1]
     coded, loaded, block = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), _new_block(0, most)
@@ -583,14 +582,14 @@ def compare_slots(arrays, Q, first, stop, choice, mask, scores, ids):
             row = first + m
             begin_row(ranking, m, share)
             ids[row, :], scores[row, :] = NONE, -np.inf
-            if is_batch:
+            if together:
                 _code_for_batch(state, Q[row], queries, m, coded)
                 continue
             code_query(state, Q[row], queries, m, _query_length(state))
             for i in range(slots.size):
                 place, upper = np.int64(state.vectors.places[slots[i]]), np.float32(np.inf)
                 let_wait(state, Q[row], queries, m, ranking, place, upper, scores[row], ids[row])
-        if is_batch:
+        if together:
             _compare_together(state, Q, first, n_rows, slots, queries, coded, loaded, ranking, block, mask, scores, ids)
         for m in range(n_rows):
             row = first + m

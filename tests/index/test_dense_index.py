@@ -307,6 +307,24 @@ def test_rows_of_a_batch_are_answered_like_single_rows(metric: str, vectors_of: 
 
 
 @needs_jit
+@pytest.mark.parametrize("metric", METRICS)
+def test_batches_are_searched_like_single_rows(metric: str):
+    V = np.repeat(clustered(2500, 24), 2, axis=0)  # pairs of equal vectors
+    dense = index.DenseIndex(24, metric)
+    dense.insert(V[::-1].copy())
+    Q = V[:300:3] + np.float32(0.1) * vectors(100, 24)
+    for among in (None, dense.allow(np.arange(900))):
+        alone, their_scores = np.concatenate([dense.search(q[None], 10, among=among) for q in Q], axis=1)
+        for n in (2, 16, 100):
+            ids, scores = dense.search(Q[:n], 10, among=among)
+            shared = ids[:, :, None] == alone[:n, None]
+            assert shared.any(axis=2).mean() > 0.95 if n == 100 else np.array_equal(ids, alone[:n])
+            rows, places, others = shared.nonzero()
+            np.testing.assert_array_equal(scores[rows, places], their_scores[rows, others])
+            assert not ((scores[:, 1:] == scores[:, :-1]) & (ids[:, 1:] < ids[:, :-1])).any()
+
+
+@needs_jit
 def test_inner_products_of_long_positive_vectors_are_found():
     rng = np.random.default_rng(0)
     X = np.abs(rng.standard_t(3, size=(4400, 32))).astype(np.float32)
