@@ -12,7 +12,7 @@ from .learning import learn_rewards
 from .moved import code_all_moved, drop_code, find_moved, no_codes, with_rows
 from .parts import rank_stored, score_candidates
 from .query_map import code_map, map_queries
-from .rows import hash_rows, new_table, scale_rows
+from .rows import hash_rows, new_table, read_keys, scale_rows
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -157,6 +157,12 @@ class FeedbackModel:
         """The share of what was learned to add to other scores: 1 if the gain over static ranking is significant."""
         gain, squares = self._state.totals[[GAIN, SQUARED_GAIN]].tolist()
         return float(min(max(gain / (_PROVEN * max(squares, 1.0) ** 0.5), _LEAST_TRUST), 1.0))
+
+    def read_keys(self, index: Any, ids: np.ndarray) -> np.ndarray:
+        """Return the vectors of memories in a dense index, scaled to unit length."""
+        keys = np.empty((ids.size, self.width), np.float32)
+        read_keys(index.held, ids.reshape(-1), keys)
+        return keys
 
     def prepare(self, X: Any, *, in_place: bool = False) -> np.ndarray:
         """Return rows of unit length, hashed to the model's width (Weinberger et al., 2009), in place if allowed."""

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import NONE, find_slot, keep_best, sort_best_first
-from .._index import copy_values, dot_codes, encode_bytes, largest_of, vector_of
+from .._index import copy_values, dot_codes, encode_bytes, largest_of
 from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, prefetch, release
-from .rows import scale_row
+from .rows import read_key
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -290,8 +290,7 @@ def rank_stored(learned, table, index, queries, mapped, ids, best_scores, best_i
         similarities[:] = np.nan
         for i in range(m):
             if ids[row, i] != NONE:
-                copy_values(vector_of(index.vectors, find_slot(index.vectors, ids[row, i])).values, keys[i])
-                scale_row(keys[i])
+                read_key(index, ids[row, i], keys[i])
         _score(learned, table, queries[row], mapped[row], ids[row], similarities, keys, room, scores)
         _select(scores, ids[row], best_scores[row], best_ids[row])
     release((room, keys, similarities, scores))

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, dot, fill_slot_table, slot_table_size
-from .._jit import inner, kernel
+from .._forest import NONE, dot, fill_slot_table, find_slot, slot_table_size
+from .._index import copy_values, vector_of
+from .._jit import by_reference, inner, kernel
 
 _SHORTEST = np.float32(1e-30)
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
@@ -29,9 +30,9 @@ def new_table(ids: np.ndarray, n: int) -> MemoryTable:
 @inner
 def scale_row(row):
     """Scale a row to unit length."""
-    length = max(np.sqrt(dot(row, np.int64(0), row, np.int64(0), row.size)), _SHORTEST)
+    factor = np.float32(1.0) / max(np.sqrt(dot(row, np.int64(0), row, np.int64(0), row.size)), _SHORTEST)
     for j in range(row.size):
-        row[j] /= length
+        row[j] *= factor
 
 
 @kernel
@@ -39,6 +40,25 @@ def scale_rows(rows):
     """Scale rows to unit length."""
     for i in range(rows.shape[0]):
         scale_row(rows[i])
+
+
+@inner
+def read_key(index, memory, key):
+    """Write the vector of a memory in a dense index, scaled to unit length; zeros if it is not stored."""
+    slot = find_slot(index.vectors, memory)
+    if slot == NONE:
+        key[:] = np.float32(0.0)
+    else:
+        copy_values(vector_of(index.vectors, slot).values, key)
+        scale_row(key)
+
+
+@kernel
+def read_keys(index, ids, keys):
+    """Write the keys of memories; see :func:`read_key`."""
+    index = by_reference(index)
+    for i in range(ids.size):
+        read_key(index, ids[i], keys[i])
 
 
 @kernel

@@ -21,8 +21,10 @@ from .._jit import (
     BLOCK,
     LARGEST_CODE,
     PLANES,
+    PRODUCTS,
     TILE,
     add_and_subtract,
+    add_products,
     inner,
     inner_called,
     inner_fastmath,
@@ -126,11 +128,13 @@ def distance64(x, y):
     return total
 
 
-@inner_fastmath
+@inner
 def dot_codes(shorts, codes):
     """Return the dot product of int16 and int8 codes, exactly. Without the casts, Numba would compute in 64 bits."""
-    total = np.int32(0)
-    for i in range(codes.size):
+    n_blocks, total = codes.size // PRODUCTS, np.int32(0)
+    if n_blocks > 0:
+        total = add_products(shorts, codes, n_blocks)
+    for i in range(n_blocks * PRODUCTS, codes.size):
         total = np.int32(total + np.int32(np.int32(shorts[i]) * np.int32(codes[i])))
     return np.float32(total)
 

@@ -1,4 +1,4 @@
-"""Vector instructions for tiles of 32 codes: popcounts, bit masks of numbers and scores, and Hadamard transforms.
+"""Vector instructions for codes: popcounts and products, bit masks of numbers and scores, and Hadamard transforms.
 
 LLVM translates its generic operations on vectors to the best instructions of a processor (on x86, ``vpopcntq`` or
 byte shuffles; on ARM, ``cnt``). The functions whose names end with ``_slowly`` are the same in plain Python.
@@ -16,10 +16,18 @@ TILE = 32  # number of codes in a tile
 LARGEST_CODE = 127  # largest 8-bit code. The smallest is -127.
 BITS_OF_A_WORD = 64  # number of signs in a word of a 1-bit code
 PLANES = 4  # number of bit planes of a query: its values are 4-bit numbers in two's complement
+PRODUCTS = 32  # number of products that ``add_products`` adds at a time
 BLOCK = 16  # number of values that ``transform_block`` and ``add_and_subtract`` change
 _LANES = 8
 _WEIGHTS = (1, 2, 4, -8)
-_BYTE, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+_BYTE, _SHORT, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+
+_OF_PAIRS = (
+    ("avx512bw", 32, "llvm.x86.avx512.pmaddw.d.512"),
+    ("avx2", 16, "llvm.x86.avx2.pmadd.wd"),
+    ("sse2", 8, "llvm.x86.sse2.pmadd.wd"),
+)
+"""Instructions that multiply int16 numbers and add adjacent products: processor feature, number of lanes, and name."""
 
 
 def score_tile_slowly(bits, tile, n_words, planes, first, factors, added, base, step, less, least, scores, at):
@@ -35,6 +43,15 @@ def score_tile_slowly(bits, tile, n_words, planes, first, factors, added, base, 
     sums, own = (np.array(_WEIGHTS) @ counts).astype(np.float32), slice(tile * TILE, (tile + 1) * TILE)
     scores[at : at + TILE] = base + added[own] + factors[own] * (step * sums + less)
     return marks_of_slowly(scores, at, least)
+
+
+def add_products_slowly(shorts, codes, n_blocks):
+    """Return the sum of the products of the first ``32 * n_blocks`` numbers, int16 and int8, as int32.
+
+    ``n_blocks`` must be at least 1, and the sum must fit.
+    """
+    n = n_blocks * PRODUCTS
+    return shorts[:n].astype(np.int32) @ codes[:n].astype(np.int32)
 
 
 def signs_of_slowly(x, at):
@@ -157,6 +174,42 @@ def _score_tile(_context, bits, tile, n_words, planes, first, factors, added, ba
 
 
 @intrinsic
+def _add_products(_context, shorts, codes, n_blocks):
+    def lower(context, builder, signature, arguments):
+        features = context.codegen()._tm_features.split(",") if "x86" in builder.module.triple else []
+        lanes, name = next((it[1:] for it in _OF_PAIRS if f"+{it[0]}" in features), (PRODUCTS, ""))
+        of_shorts, sums = ir.VectorType(_SHORT, lanes), ir.VectorType(_INT, lanes // 2 if name else lanes)
+        shorts, codes = (array_data(context, builder, signature, arguments, i) for i in (0, 1))
+        before, loop, end = builder.block, builder.append_basic_block("products"), builder.append_basic_block("added")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        block, total = builder.phi(_WORD), builder.phi(sums)
+        more = total
+        for i in range(0, PRODUCTS, lanes):
+            at = builder.add(builder.mul(block, _WORD(PRODUCTS)), _WORD(i))
+            x = read_vector(builder, shorts, at, of_shorts, 2)
+            y = builder.sext(read_vector(builder, codes, at, ir.VectorType(_BYTE, lanes), 1), of_shorts)
+            if name:
+                kind = ir.FunctionType(sums, [of_shorts, of_shorts])
+                products = builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [x, y])
+            else:
+                products = builder.mul(builder.sext(x, sums), builder.sext(y, sums))
+            more = builder.add(more, products)
+        following = builder.add(block, _WORD(1))
+        for phi, first, last in ((block, _WORD(0), following), (total, ir.Constant(sums, None), more)):
+            phi.add_incoming(first, before)
+            phi.add_incoming(last, loop)
+        builder.cbranch(builder.icmp_signed("<", following, arguments[2]), loop, end)
+        builder.position_at_end(end)
+        add = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_INT, [sums]), f"llvm.vector.reduce.add.v{sums.count}i32"
+        )
+        return builder.call(add, [more])
+
+    return types.int32(shorts, codes, types.int64), lower
+
+
+@intrinsic
 def _signs_of(_context, x, at):
     def lower(context, builder, signature, arguments):
         kind = ir.VectorType(_FLOAT, BITS_OF_A_WORD)
@@ -229,6 +282,7 @@ def _first_of(_context, marks):
 
 
 score_tile: Any = score_tile_slowly if config.DISABLE_JIT else _score_tile  # type: ignore[attr-defined]
+add_products: Any = add_products_slowly if config.DISABLE_JIT else _add_products  # type: ignore[attr-defined]
 signs_of: Any = signs_of_slowly if config.DISABLE_JIT else _signs_of  # type: ignore[attr-defined]
 plane_of: Any = plane_of_slowly if config.DISABLE_JIT else _plane_of  # type: ignore[attr-defined]
 add_and_subtract: Any = add_and_subtract_slowly if config.DISABLE_JIT else _add_and_subtract  # type: ignore[attr-defined]

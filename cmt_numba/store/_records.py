@@ -287,6 +287,10 @@ class Records:
             one: Any = self._database.execute("SELECT id FROM records WHERE key = ?", (keys[0],))
             return np.array(one[0] if one else [-1], np.int64)
         ids = np.full(len(keys), -1, np.int64)
+        if len(keys) <= _FEW:
+            few: Any = self._database.execute(f"SELECT key, id FROM records WHERE key IN {_places(keys)}", tuple(keys))
+            known = dict(few)
+            return np.array([known.get(key, -1) for key in keys], np.int64)
         statement = "SELECT j.key, r.id FROM json_each(?) AS j CROSS JOIN records AS r ON r.key = j.value"
         found = self._database.execute(statement, (json.dumps(keys, ensure_ascii=False),))
         if found:
@@ -311,7 +315,7 @@ class Records:
     def _column(self, name: str, ids: Sequence[int]) -> dict[int, str]:
         statement = f"SELECT r.id, r.{name} FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
         if len(ids) <= _FEW:
-            statement = f"SELECT id, {name} FROM records WHERE id IN ({','.join('?' * len(ids))})"
+            statement = f"SELECT id, {name} FROM records WHERE id IN {_places(ids)}"
         found: Any = self._database.execute(statement, tuple(ids) if len(ids) <= _FEW else (json.dumps(ids),))
         return {memory_id: value for memory_id, value in found if value is not None}
 
@@ -451,6 +455,11 @@ class Records:
         contents = copy.serialized()
         copy.close()
         return contents
+
+
+def _places(values: Sequence[Any]) -> str:
+    """Return the parameters of a statement for these values."""
+    return f"({','.join('?' * len(values))})"
 
 
 def _kinds_of(payloads: Sequence[str | None]) -> np.ndarray:

@@ -87,3 +87,22 @@ def test_marks():
             assert [i for i in range(64) if marks >> i & 1] == above
             assert compiled(scores, at, least) == (marks, above[0] if above else -1)
             assert not above or bits.first_of_slowly(marks) == above[0]
+
+
+@needs_jit
+def test_products():
+    from numba import njit
+
+    add_products = bits.add_products
+
+    @njit  # type: ignore[untyped-decorator]
+    def compiled(shorts: Any, codes: Any, n_blocks: Any) -> Any:
+        return add_products(shorts, codes, n_blocks)
+
+    rng = np.random.default_rng(0)
+    shorts, codes = (
+        rng.integers(-4095, 4096, 101).astype(np.int16)[1:],
+        rng.integers(-127, 128, 101).astype(np.int8)[1:],
+    )
+    for n_blocks in (1, 2, 3):
+        assert compiled(shorts, codes, n_blocks) == bits.add_products_slowly(shorts, codes, n_blocks)
