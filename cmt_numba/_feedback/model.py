@@ -9,9 +9,9 @@ import scipy.sparse
 from .._forest import NONE, InvariantError, find_slots, require, resized
 from .._jit import held
 from .learning import learn_rewards
-from .moved import code_all_moved, drop_code, find_moved, no_codes, with_rows
+from .moved import code_all_moved, drop_code, map_queries, no_codes, with_rows
 from .parts import rank_stored, score_candidates
-from .query_map import code_map, map_queries
+from .query_map import code_map
 from .rows import hash_rows, new_table, read_keys, scale_rows
 from .state import (
     ALL_REWARDED,
@@ -58,6 +58,15 @@ class Candidates(NamedTuple):
     def of(cls, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray) -> Self:
         """Return candidates whose similarities kernels may change."""
         return cls(ids, np.array(similarities, np.float64), keys.reshape(*ids.shape, -1))
+
+
+class MappedQueries(NamedTuple):
+    """Queries multiplied with the map, and the candidates by moved keys."""
+
+    mapped: np.ndarray  # float32 (n, folded): the products
+    transformed: np.ndarray  # float32 (n, width): queries whose nearest keys are candidates; empty if keys are hashed
+    cosines: np.ndarray  # float32 (n,): of each query and its transformed query; empty if keys are hashed
+    moved: np.ndarray  # int64 (n, m): the ids of memories whose moved keys are nearest to each query, or -1
 
 
 class LearnedPart(NamedTuple):
@@ -174,24 +183,18 @@ class FeedbackModel:
         scale_rows(rows)
         return rows
 
-    def map(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the products of queries with the map, and queries whose nearest keys are candidates.
-
-        Also returns the cosine of each query and its transformed query. The latter two are empty if keys are hashed.
-        """
-        n = 0 if self.is_hashed else len(queries)
-        mapped = np.empty((len(queries), len(self._state.map)), np.float32)
-        transformed, own = np.empty((n, queries.shape[1]), np.float32), np.empty(n, np.float32)
-        map_queries(self._held, queries, mapped, transformed, own)
-        return mapped, transformed, own
-
-    def find_moved(self, queries: np.ndarray, n: int) -> np.ndarray:
-        """Return the ids of about ``n`` memories whose moved keys are nearest to each query, or -1."""
-        shape = len(queries), min(n, len(self))
-        estimates, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
-        if ids.size > 0:
-            find_moved(self._held, self._held_codes, queries, estimates, ids)
-        return ids
+    def map(self, queries: np.ndarray, n_moved: int = 0) -> MappedQueries:
+        """Return the products of queries with the map, and the ids of about ``n_moved`` memories."""
+        n, shape = 0 if self.is_hashed else len(queries), (len(queries), min(n_moved, len(self)))
+        found = MappedQueries(
+            np.empty((len(queries), len(self._state.map)), np.float32),
+            np.empty((n, queries.shape[1]), np.float32),
+            np.empty(n, np.float32),
+            np.empty(shape, np.int64),
+        )
+        *products, moved = found
+        map_queries(self._held, self._held_codes, queries, *products, np.empty(shape, np.float32), moved)
+        return found
 
     def rank(
         self, queries: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray, mapped: np.ndarray
@@ -223,12 +226,17 @@ class FeedbackModel:
         index: Any,
         queries: np.ndarray,
         mapped: np.ndarray,
-        ids: np.ndarray,
+        parts: Sequence[np.ndarray],
         best_ids: np.ndarray,
         best_scores: np.ndarray,
     ) -> None:
-        """Write the ids and scores of the best candidates for each query. Their keys are in a dense index."""
-        rank_stored(self._held, self._table, index.held, queries, mapped, ids, best_scores, best_ids)
+        """Write the ids and scores of the best candidates for each query. Their keys are in a dense index.
+
+        The candidates are those of two or three arrays of ids of shape (n, m), some of which may be equal.
+        """
+        *third, first, second = parts
+        last = third[0] if third else np.empty((len(queries), 0), np.int64)
+        rank_stored(self._held, self._table, index.held, queries, mapped, (first, second, last), best_scores, best_ids)
 
     def explain(
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray
@@ -263,7 +271,7 @@ class FeedbackModel:
             probability that each of them caused it.
         """
         rewards = np.where(ids == NONE, np.nan, rewards).astype(np.float64)
-        self._make_room(int((rewards == rewards).sum()), ids)
+        self._make_room(int(np.count_nonzero(rewards == rewards)), ids)
         held, candidates = (self._held, self._table, self._held_codes), Candidates.of(ids, similarities, keys)
         self._n = learn_rewards(*held, self._n, queries, candidates, rewards, is_shared)
 

@@ -12,6 +12,7 @@ from .. import _index as dense_index
 from .._forest import NONE, keep_best, resized, sort_best_first
 from .._index import code_rotated, encode_signs, new_queries, rotate, score_codes
 from .._jit import BITS_OF_A_WORD, TILE, by_reference, empty, first_of, inner, inner_allocating, kernel, release, zeros
+from .query_map import map_query, new_terms, transform_query
 from .state import REWARDED
 
 _SEED = 0
@@ -113,23 +114,37 @@ def drop_code(learned, codes, row, last):
     release(room)
 
 
+@inner
+def _find_moved(learned, codes, query, coded, upper, best, found):
+    """Write the non-negative ids of the memories whose moved keys seem most similar to a query, or -1."""
+    best[:], found[:] = _LEAST, NONE
+    rotate(codes.signs, query, coded.rotated[0])
+    code_rotated(coded, 0)
+    for tile in range((codes.n[0] + TILE - 1) // TILE):
+        marks = score_codes(codes, tile, coded, 0, _NOTHING, _NOTHING, best[0], upper, 0)
+        while marks != 0:
+            at = first_of(marks)
+            marks &= marks - 1
+            memory = learned.ids[codes.rows[tile * TILE + at]]
+            if memory >= 0 and upper[at] >= best[0]:
+                keep_best(best, found, upper[at], memory)
+    sort_best_first(best, found)
+
+
 @kernel
-def find_moved(learned, codes, queries, estimates, ids):
-    """Write the non-negative ids of the memories whose moved keys seem most similar to each query, or -1."""
+def map_queries(learned, codes, queries, mapped, transformed, own, estimates, ids):
+    """Write the products of queries with the map, the transformed queries, the cosines of both, and the nearest ids.
+
+    These are the ids of memories whose moved keys are nearest to the query. ``transformed`` and ``own`` are empty if
+    keys are hashed.
+    """
     learned, codes = by_reference(learned), by_reference(codes)
     coded, upper = new_queries(1, queries.shape[1], codes.signs.shape[1]), empty(TILE, np.float32)
-    for i in range(queries.shape[0]):
-        best, found = estimates[i], ids[i]
-        best[:], found[:] = _LEAST, NONE
-        rotate(codes.signs, queries[i], coded.rotated[0])
-        code_rotated(coded, 0)
-        for tile in range((codes.n[0] + TILE - 1) // TILE):
-            marks = score_codes(codes, tile, coded, 0, _NOTHING, _NOTHING, best[0], upper, 0)
-            while marks != 0:
-                at = first_of(marks)
-                marks &= marks - 1
-                memory = learned.ids[codes.rows[tile * TILE + at]]
-                if memory >= 0:
-                    keep_best(best, found, upper[at], memory)
-        sort_best_first(best, found)
-    release((coded, upper))
+    terms = new_terms(mapped.shape[1])
+    for row in range(queries.shape[0]):
+        map_query(learned, queries[row], terms, mapped[row])
+        if own.size > 0:
+            own[row] = transform_query(learned, queries[row], mapped[row], transformed[row])
+        if ids.size > 0:
+            _find_moved(learned, codes, queries[row], coded, upper, estimates[row], ids[row])
+    release((coded, upper, terms))

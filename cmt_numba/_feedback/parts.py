@@ -23,7 +23,7 @@ import numpy as np
 from .._forest import NONE, find_slot, keep_best, sort_best_first
 from .._index import copy_values, dot_codes, encode_bytes, largest_of
 from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, prefetch, release
-from .rows import read_key
+from .rows import add_distinct, read_key
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -280,17 +280,22 @@ def select_best(scores, ids, best_scores, best_ids):
 
 
 @kernel
-def rank_stored(learned, table, index, queries, mapped, ids, best_scores, best_ids):
-    """Write the best candidates for each query as :func:`select_best`. Their keys are in a dense index."""
-    learned, index = by_reference(learned), by_reference(index)
-    width, m = queries.shape[1], ids.shape[1]
+def rank_stored(learned, table, index, queries, mapped, candidates, best_scores, best_ids):
+    """Write the best candidates for each query as :func:`select_best`. Their keys are in a dense index.
+
+    ``candidates`` are three arrays, in which ids may be repeated.
+    """
+    learned, index, (first, second, third) = by_reference(learned), by_reference(index), candidates
+    width, m = queries.shape[1], first.shape[1] + second.shape[1] + third.shape[1]
     room = new_forms(width), empty(m, np.int64), empty((m, N_PARTS), np.float64)
     keys, similarities, scores = empty((m, width), np.float32), empty(m, np.float64), empty(m, np.float64)
-    for row in range(ids.shape[0]):
-        similarities[:] = np.nan
-        for i in range(m):
-            if ids[row, i] != NONE:
-                read_key(index, ids[row, i], keys[i])
-        _score(learned, table, queries[row], mapped[row], ids[row], similarities, keys, room, scores)
-        _select(scores, ids[row], best_scores[row], best_ids[row])
-    release((room, keys, similarities, scores))
+    ids = empty(m, np.int64)
+    for row in range(queries.shape[0]):
+        n = add_distinct(third[row], ids, add_distinct(second[row], ids, add_distinct(first[row], ids, np.int64(0))))
+        for i in range(n):
+            similarities[i] = np.nan
+            read_key(index, ids[i], keys[i])
+        own = ids[:n]
+        _score(learned, table, queries[row], mapped[row], own, similarities, keys, room, scores)
+        _select(scores, own, best_scores[row], best_ids[row])
+    release((room, keys, similarities, scores, ids))

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._forest import dot
 from .._index import copy_values, encode_bytes
-from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, release
+from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel
 from .state import DIAGONAL, MAPPED, N_RECENT, RECENT, SIMILAR
 
 _TOGETHER = 4  # number of rows to add at once
@@ -117,25 +117,15 @@ def code_map(learned):
         _code(learned, i)
 
 
-@kernel
-def map_queries(learned, queries, mapped, transformed, own):
-    """Write the products of queries with the map, the transformed queries, and the cosines of both.
+@inner
+def transform_query(learned, query, mapped, changed):
+    """Write the transformed query, and return its cosine with the query.
 
-    The products of a transformed query with keys are the parts of scores that do not depend on a memory's rewards.
-    ``transformed`` and ``own`` are empty if keys are hashed.
+    Its products with keys are the parts of scores that do not depend on a memory's rewards.
     """
-    learned = by_reference(learned)
-    similar, theta = learned.weights[SIMILAR], learned.diagonal[0]
+    similar, theta, zero = learned.weights[SIMILAR], learned.diagonal[0], np.int64(0)
     by_map, by_feature = np.float32(learned.weights[MAPPED] / similar), np.float32(learned.weights[DIAGONAL] / similar)
-    terms, zero = new_terms(mapped.shape[1]), np.int64(0)
-    for row in range(queries.shape[0]):
-        query = queries[row]
-        map_query(learned, query, terms, mapped[row])
-        if own.size == 0:
-            continue
-        changed = transformed[row]
-        for j in range(changed.size):
-            changed[j] = query[j] + by_map * mapped[row, j] + by_feature * theta[j] * query[j]
-        length = np.sqrt(dot(changed, zero, changed, zero, changed.size))
-        own[row] = dot(query, zero, changed, zero, query.size) / length
-    release(terms)
+    for j in range(changed.size):
+        changed[j] = query[j] + by_map * mapped[j] + by_feature * theta[j] * query[j]
+    length = np.sqrt(dot(changed, zero, changed, zero, changed.size))
+    return dot(query, zero, changed, zero, query.size) / length

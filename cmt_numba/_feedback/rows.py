@@ -74,19 +74,26 @@ def hash_rows(values, features, offsets, rows):
             rows[i, np.int64((number >> _HALF) % width)] += value
 
 
+@inner
+def add_distinct(ids, own, n):
+    """Add the ids that are not among the first ``n`` of ``own``, which may be part of it; return the new number."""
+    for i in range(ids.size):
+        memory, j = ids[i], np.int64(0)
+        while j < n and own[j] != memory:
+            j += 1
+        if j == n and memory != NONE:
+            own[n] = memory
+            n += 1
+    return n
+
+
 @kernel
 def drop_repeated(ids, first):
     """Move distinct ids of each row together from column ``first`` on; return the largest number of ids in a row."""
     most = np.int64(first)
     for row in range(ids.shape[0]):
-        own, n = ids[row], np.int64(first)
-        for i in range(first, own.size):
-            j = np.int64(0)
-            while j < n and own[j] != own[i]:
-                j += 1
-            if j == n and own[i] != NONE:
-                own[n] = own[i]
-                n += 1
+        own = ids[row]
+        n = add_distinct(own[first:], own, np.int64(first))
         own[n:] = NONE
         most = max(most, n)
     return most

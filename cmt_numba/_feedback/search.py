@@ -46,7 +46,8 @@ class LearnedSearch:
         self.model = FeedbackModel(index.n_features, is_sparse)
         self._scale = np.ones(1) if index.metric == "cosine" else _typical_length(index)
 
-    _last: tuple[np.ndarray, ...] | None = None  # the last queries, and two parts of their candidates
+    # The last queries, two parts of their candidates, and the version of the index, None if it has none
+    _last: tuple[np.ndarray, list[np.ndarray], int | None] | None = None
 
     # Searches
 
@@ -57,29 +58,34 @@ class LearnedSearch:
         if not self.model.is_used:
             return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)
-        mapped, transformed, own = self.model.map(queries)
-        parts = self._candidates(index, Q, queries, transformed, own, k, target_recall, among, n_threads)
-        self._last = (queries, *parts[-2:]) if among is None and len(queries) <= _MOST_KEPT else None
-        candidates = _joined(0, *parts)
-        n, m = candidates.shape
-        if m == 0:  # a filter allows no memory
-            return np.full((n, k), NONE), np.full((n, k), -np.inf)
+        mapped, parts = self._candidates(index, Q, queries, k, target_recall, among, n_threads)
+        is_kept = among is None and len(queries) <= _MOST_KEPT
+        self._last = (queries, parts[-2:], getattr(index, "version", None)) if is_kept else None
+        n = len(queries)
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
-        is_stored = _has_keys(index, self.model)
-        size = n if is_stored else max(1, _CELLS_AT_ONCE // (m * queries.shape[1]))
+        if _has_keys(index, self.model):
 
-        def rank(first: int, stop: int) -> None:
+            def rank(first: int, stop: int) -> None:
+                rows = slice(first, stop)
+                own = [part[rows] for part in parts]
+                self.model.rank_stored(index, queries[rows], mapped[rows], own, ids[rows], scores[rows])
+
+            share_rows(rank, n, n_threads)
+            return ids, scores
+        candidates = _joined(0, *parts)
+        if candidates.shape[1] == 0:  # a filter allows no memory
+            return np.full((n, k), NONE), np.full((n, k), -np.inf)
+        size = max(1, _CELLS_AT_ONCE // (candidates.shape[1] * queries.shape[1]))
+
+        def rank_some(first: int, stop: int) -> None:
             for start in range(first, stop, size):
                 rows = slice(start, min(start + size, stop))
                 own = candidates[rows]
-                if is_stored:
-                    self.model.rank_stored(index, queries[rows], mapped[rows], own, ids[rows], scores[rows])
-                    continue
                 ranked = self._rank(index, Q[rows], queries[rows], mapped[rows], own)
                 select_best(ranked, own, scores[rows], ids[rows])
                 scores[rows] = self._as_scores(index, Q[rows], scores[rows])
 
-        share_rows(rank, n, n_threads)
+        share_rows(rank_some, n, n_threads)
         return ids, scores
 
     def similarities(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
@@ -99,7 +105,7 @@ class LearnedSearch:
         if not self.model.is_used:
             return index.search(Q, k, 1.0)[0]
         queries = self.model.prepare(Q)
-        return _joined(0, *self._candidates(index, Q, queries, *self.model.map(queries)[1:], k, 1.0, None, 1))
+        return _joined(0, *self._candidates(index, Q, queries, k, 1.0, None, 1)[1])
 
     def chances(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the probability of a reward of 1 for each candidate, shape (n, m)."""
@@ -112,7 +118,7 @@ class LearnedSearch:
     def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]]:
         """Return the parts of the similarity of each result of one query that are not 0, by name."""
         queries = self.model.prepare(Q)
-        found = self._candidates(index, Q, queries, *self.model.map(queries)[1:], ids.size, target_recall, None, 1)
+        found = self._candidates(index, Q, queries, ids.size, target_recall, None, 1)[1]
         others = _joined(0, *found)[0]
         candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
         similarities, keys = self._described(index, Q, candidates[None])
@@ -124,30 +130,29 @@ class LearnedSearch:
         index: Any,
         Q: Any,
         queries: np.ndarray,
-        transformed: np.ndarray,
-        own: np.ndarray,
         k: int,
         target_recall: float,
         among: Any,
         n_threads: int,
-    ) -> list[np.ndarray]:
-        """Return the ids of candidates for each query, arrays with n rows of int64, -1 for none, in parts.
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return products of the queries with the map, and the ids of candidates: int64, -1 for none, in parts.
 
         The parts are the most similar memories, if needed, those that are most similar to the transformed query, and
         those whose moved keys are most similar. They include the memory with the very key of the query, if there is
         one: with the cosine, it is among the memories that are most similar to the transformed query if the last of
         these is less similar to it than the query is. Otherwise, the most similar memories are needed.
         """
-        moved = self.model.find_moved(queries, _N_MOVED)
+        mapped, transformed, own, moved = self.model.map(queries, _N_MOVED)
         if among is not None:
             moved[~index.allows(among, moved.reshape(-1)).reshape(moved.shape)] = NONE
         if self.model.is_hashed:
-            return [index.search(Q, max(k, _N_HASHED), target_recall, among, n_threads)[0], moved]
+            return mapped, [index.search(Q, max(k, _N_HASHED), target_recall, among, n_threads)[0], moved]
         wanted, most = _scaled_like(Q, transformed, index), max(k, _N_TRANSFORMED)
         others, scores = index.search(wanted, most, target_recall, among, n_threads)
-        if index.metric == "cosine" and (scores[:, -1] < own - _SLACK).all():
-            return [others, moved]
-        return [index.search(Q, k, target_recall, among, n_threads)[0], others, moved]
+        last = zip(scores[:, -1].tolist(), own.tolist(), strict=True)
+        if index.metric == "cosine" and all(score < cosine - _SLACK for score, cosine in last):
+            return mapped, [others, moved]
+        return mapped, [index.search(Q, k, target_recall, among, n_threads)[0], others, moved]
 
     def _described(self, index: Any, Q: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the similarities of candidates, NaN if the model computes them, and their keys for the model."""
@@ -190,17 +195,18 @@ class LearnedSearch:
         """
         queries, last = self.model.prepare(Q), self._last
         if last is not None and queries.tobytes() == last[0].tobytes():  # faster than a comparison of arrays
-            found = np.concatenate([part[:, :_N_COMPETITORS] for part in last[1:]], axis=1)
-            found[~index.contains(found.reshape(-1)).reshape(found.shape)] = NONE
-            return _joined(ids.shape[1], ids, found)
+            found = [part[:, :_N_COMPETITORS] for part in last[1]]
+            if last[2] is None or last[2] != index.version:
+                found = [np.where(index.contains(part.reshape(-1)).reshape(part.shape), part, NONE) for part in found]
+            return _joined(ids.shape[1], ids, *found)
         return self._compared(index, Q, queries, ids, target_recall)
 
     def _compared(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray, target_recall: float) -> np.ndarray:
-        wanted = Q
+        wanted, mapped = Q, self.model.map(queries, _N_COMPETITORS)
         if self.model.is_used and not self.model.is_hashed:
-            wanted = _scaled_like(Q, self.model.map(queries)[1], index)
+            wanted = _scaled_like(Q, mapped.transformed, index)
         found = index.search(wanted, _N_COMPETITORS, target_recall)[0]
-        return _joined(ids.shape[1], ids, found, self.model.find_moved(queries, _N_COMPETITORS))
+        return _joined(ids.shape[1], ids, found, mapped.moved)
 
     def feedback(
         self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool, target_recall: float = 1.0

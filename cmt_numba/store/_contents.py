@@ -21,7 +21,6 @@ from ..persistence import Contents, FileFormatError, read_object, refusing, writ
 from ._checks import (
     DuplicateKeyError,
     Key,
-    are_none,
     check_answers,
     check_keys,
     check_kind,
@@ -243,7 +242,6 @@ class StoreContents(DurableForm):
                     return work()
                 if self.state.results:
                     self.enter_notes()  # a journal does this itself
-                self._database.execute("BEGIN")
                 answer = work()
                 self._database.commit()
                 return answer
@@ -396,17 +394,20 @@ class StoreContents(DurableForm):
     ) -> tuple[np.ndarray, MemoriesOfOthers | None]:
         """Return the ids of rewarded memories, shape (n_rows, k), and those of other shards; -1 for no memory."""
         state, given, others = self.state, check_answers(keys, n_rows), None
-        ids = np.full(given.shape, NONE, np.int64)
-        there = ~are_none(given)
-        if there.any():
-            checked = check_keys(given[there].tolist(), distinct=False)
-            found = self.find_rewarded(checked, by_words, is_shard=known is not None)
-            if known is not None and (missing := np.flatnonzero(self.records.find(checked) < 0)).size > 0:
-                found[missing] = other_ids([checked[i] for i in missing])
-                vectors = state.vectors_of_texts(known[1]) if by_words else self.check_vectors(known[1])
-                others = MemoriesOfOthers.of(known[0], vectors)
-            ids[there] = found
-        return ids, others
+        flat = given.reshape(-1).tolist()
+        there = [key is not None for key in flat]
+        if not any(there):
+            return np.full(given.shape, NONE, np.int64), None
+        checked = check_keys([key for key in flat if key is not None], distinct=False)
+        found = self.find_rewarded(checked, by_words, is_shard=known is not None)
+        if known is not None and (missing := np.flatnonzero(self.records.find(checked) < 0)).size > 0:
+            found[missing] = other_ids([checked[i] for i in missing])
+            vectors = state.vectors_of_texts(known[1]) if by_words else self.check_vectors(known[1])
+            others = MemoriesOfOthers.of(known[0], vectors)
+        if len(checked) < len(flat):
+            found, ids = np.full(len(flat), NONE, np.int64), found
+            found[there] = ids
+        return found.reshape(given.shape), others
 
     def find_rewarded(self, keys: list[Key], by_words: bool, *, is_shard: bool = False) -> np.ndarray:
         """Return the ids of memories that can learn from rewards, and -1 for others.
@@ -417,6 +418,8 @@ class StoreContents(DurableForm):
         found = self.records.find(keys)
         if self.state.options.max_items is None and not is_shard:
             check_stored(keys, found)
+        if not by_words and self.state.texts.n_texts == 0:
+            return found  # all memories have vectors
         can_learn = self.state.texts.contains(found) if by_words else self.state.have_vectors(found)
         return np.where(can_learn, found, NONE)
 

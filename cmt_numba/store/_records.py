@@ -81,11 +81,13 @@ class MemoryDatabase:
             return self._connection.execute(statement, values).fetchall()
 
     def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
-        """Execute a statement once for each row of values."""
+        """Execute a statement once for each row of values, in a transaction, which the first one begins."""
+        if not self._connection.in_transaction:
+            self._connection.execute("BEGIN")
         self._connection.executemany(statement, rows)
 
     def commit(self) -> None:
-        """Commit the transaction."""
+        """Commit the transaction, if there is one."""
         self._connection.commit()
 
     def roll_back(self) -> None:
@@ -148,6 +150,7 @@ class KeyTable:
         # The columns: ids (int64), keys (int64, or object for strings), and kinds (int8: GONE, WITHOUT or WITH).
         self._columns = GrowingColumns(ids, as_array(keys), kinds)
         self._n_gone = 0
+        self._last: NamedMemories | None = None  # the last result of ``find``, until a record is deleted
 
     @property
     def kind(self) -> type | None:
@@ -169,7 +172,15 @@ class KeyTable:
         elif first > 0:
             at = ids - first
         at = at % n  # indexing, unlike take, keeps the interpreter lock
-        return NamedMemories(ids, keys[at], all_ids[at], kinds[at])
+        self._last = found = NamedMemories(ids, keys[at], all_ids[at], kinds[at])
+        return found
+
+    def last_ids(self) -> dict[Any, int]:
+        """Return the ids of the last result of :meth:`find` by key, if they are few: rewards are often for these."""
+        last = self._last
+        if last is None or last.ids.size > _FEW or not last.are_all_there():
+            return {}
+        return dict(zip(last.keys.reshape(-1).tolist(), last.ids.reshape(-1).tolist(), strict=True))
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], kinds: np.ndarray) -> None:
         """Add records. Their ids must exceed all others."""
@@ -185,6 +196,7 @@ class KeyTable:
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
+        self._last = None
         all_ids, keys, kinds = self._columns.columns
         n = all_ids.size
         if n == 0 or ids.size == 0:
@@ -283,14 +295,13 @@ class Records:
 
     def find(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the id of each key as int64, or -1 if it is not stored."""
-        if len(keys) == 1:
-            one: Any = self._database.execute("SELECT id FROM records WHERE key = ?", (keys[0],))
-            return np.array(one[0] if one else [-1], np.int64)
-        ids = np.full(len(keys), -1, np.int64)
         if len(keys) <= _FEW:
-            few: Any = self._database.execute(f"SELECT key, id FROM records WHERE key IN {_places(keys)}", tuple(keys))
-            known = dict(few)
+            known = {} if self._table is None else self._table.last_ids()
+            if not known.keys() >= set(keys):
+                statement = f"SELECT key, id FROM records WHERE key IN {_places(keys)}"
+                known = dict(self._database.execute(statement, tuple(keys)))
             return np.array([known.get(key, -1) for key in keys], np.int64)
+        ids = np.full(len(keys), -1, np.int64)
         statement = "SELECT j.key, r.id FROM json_each(?) AS j CROSS JOIN records AS r ON r.key = j.value"
         found = self._database.execute(statement, (json.dumps(keys, ensure_ascii=False),))
         if found:

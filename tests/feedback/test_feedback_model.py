@@ -251,9 +251,9 @@ def test_forgotten_memories_are_not_found_by_their_moved_keys(rng):
     model = memory.model
     for gone in ([3, 98, 50], [99], [97, 0, 1, 2]):
         model.forget(np.array(gone))
-        found = model.find_moved(queries, 5)
+        found = model.map(queries, 5).moved
         restored = FeedbackModel.of_arrays(WIDTH, False, model.arrays())
-        np.testing.assert_array_equal(found, restored.find_moved(queries, 5))
+        np.testing.assert_array_equal(found, restored.map(queries, 5).moved)
         assert not np.isin(found, gone).any()
         assert (found % 3 != 0).all()  # these were never rewarded
 
