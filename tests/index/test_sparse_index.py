@@ -83,7 +83,7 @@ def test_searches_are_exact_after_any_changes(metric: str, signed: bool, monkeyp
     assert again.next_id == index.next_id
 
 
-@given(st.integers(0, 10**6), st.sampled_from(METRICS), st.integers(1, 30))
+@given(st.integers(0, 10**6), st.sampled_from(list(METRICS)), st.integers(1, 30))
 @settings(max_examples=25, deadline=None)
 def test_queries_without_common_features(seed: int, metric: str, k: int):
     rng = np.random.default_rng(seed)
