@@ -442,7 +442,6 @@ def _compare_vectors(one, i, other, j, are_distances):
 
 @inner
 def _score(queries, row, vectors, slot, metric):
-    """Return a score."""
     score = _compare_vectors(queries, row, vectors, slot, metric == EUCLIDEAN)
     if metric == COSINE:
         score /= max(np.sqrt(queries.squares[row] * vectors.squares[slot]), _TINY)

@@ -218,7 +218,6 @@ def _for_kernels(array: Any, dtype: type) -> np.ndarray:
 
 
 def _normalized(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
-    """Return the values of rows scaled to unit length."""
     unit, n_rows = np.empty(values.size, np.float32), offsets.size - 1
     length = max(_SCALED_ROWS_WORTH_A_THREAD, -(-n_rows // n_threads))
     if n_rows <= length:
@@ -392,7 +391,6 @@ def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
 
 
 def _as_numbers(name: str, values: Any) -> np.ndarray:
-    """Return an array of real numbers as float32."""
     given = _as_array(name, values)
     if given.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, got {given.dtype}")

@@ -87,7 +87,6 @@ def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:
 
 
 def _run_part(part: str) -> None:
-    """Run :func:`make_calls` in a separate process."""
     path = os.pathsep.join(filter(None, (_PACKAGE_FOLDER, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-m", f"{__package__}._warmup", part],

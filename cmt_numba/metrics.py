@@ -205,7 +205,6 @@ def _contains(Y: scipy.sparse.csr_array, labels: np.ndarray) -> np.ndarray:
 
 
 def _best_gains(Y: scipy.sparse.csr_array, worth_of: np.ndarray, discounts: np.ndarray) -> np.ndarray:
-    """Return the gain of each row's best possible ranking: float64, shape (n,)."""
     row = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     worth = worth_of[Y.indices]
     worth = worth[np.lexsort((-worth, row))]

@@ -97,7 +97,6 @@ def _vectors(name: str, vectors: Any, sparse: bool | None) -> Rows:
 
 
 def _indicators(name: str, labels: Any) -> Rows:
-    """Convert an indicator matrix to sparse rows of ones."""
     rows = _vectors(name, labels, sparse=True)
     return rows._replace(values=np.ones_like(rows.values))
 

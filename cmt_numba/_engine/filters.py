@@ -56,7 +56,6 @@ class Filter:
 
 
 def _sorted(slots: np.ndarray) -> np.ndarray:
-    """Return the slots in ascending order without duplicates."""
     end = int(slots.max(initial=-1)) + 1
     if end > _SPARSE * slots.size:
         return np.unique(slots)

@@ -42,7 +42,6 @@ def update_rows(
 
 
 def _teach_rewarded(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: np.ndarray) -> None:
-    """Teach routers to find the memories with a reward of 1."""
     taught, best = forests.rewarded_memories(hits, np.full(rows.n_rows, forests.NONE), rewards)
     slots = forest.slots_of(best)
     stored = np.flatnonzero(slots != forests.NONE)
@@ -67,7 +66,6 @@ def warn_if_in_vain(forest: Forest, hits: forests.Hits, rewards: np.ndarray) -> 
 
 
 def _learn_rewards(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: np.ndarray, progress: bool) -> None:
-    """Train the scorer, and the routers of explored nodes, on rewards."""
     state = forest.allocated()
     if state.scorer.theta.size == 0:
         forest.put(state._replace(scorer=forests.Scorer(*np.zeros((2, rows.n_features), np.float32))))
@@ -109,7 +107,6 @@ def teach_rows(
 
 
 def _teach(forest: Forest, rows: forests.Rows, slots: np.ndarray, n_passes: int, progress: bool) -> None:
-    """Train routers to route row ``i`` to the memory in ``slots[i]``."""
     seed = forest.draw_word()
     orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # creating a generator takes 30 us
     for _ in range(n_passes):

@@ -157,7 +157,6 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
         return self
 
     def _forget(self, gone: np.ndarray, slots: np.ndarray) -> None:
-        """Remove actions and free their slots."""
         ids, features = self._ids.copy(), self._features.copy()
         for slot in np.sort(slots)[::-1]:
             last = ids.size - 1
@@ -172,13 +171,11 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
         self._set_ids(ids)
 
     def _slots_of(self, actions: np.ndarray) -> np.ndarray:
-        """Return the slot of each action, or NONE if it is unknown."""
         slots = np.empty(actions.size, np.int64)
         find_slots(self._ordered, self._order, actions, slots)
         return slots
 
     def _enter(self, new: np.ndarray, features: np.ndarray | None) -> None:
-        """Assign slots to new actions."""
         ids = np.concatenate([self._ids, new])
         if self._model is not None:
             self._model.reserve(ids.size)
@@ -187,7 +184,6 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
         self._set_ids(ids)
 
     def _set_ids(self, ids: np.ndarray) -> None:
-        """Set the action in each slot."""
         self._order = np.argsort(ids)  # slots in ascending order of their actions
         self._ids, self._ordered = ids, ids[self._order]
         self._all = checks.all_of(self._ordered, 1)
@@ -282,7 +278,6 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
         return RewardModels(n_features, self._n_shared(n_features), float(self._options["regularization"]))
 
     def _n_shared(self, n_features: int) -> int:
-        """Return the number of shared features of a context-action pair."""
         return 0
 
     def _shared(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> np.ndarray:

@@ -317,12 +317,10 @@ class CMTBandit(Policy):
         return few if choices is None else max(few, _FEW_OFFERED)
 
     def _most_candidates(self, choices: Choices | None) -> int:
-        """Return the maximum number of candidates per row."""
         few, widest = self._few(choices), self._widest(choices)
         return widest if widest <= few else max(few, int(self._options["n_tried"]) + 3 * self._n_proposed)
 
     def _widest(self, choices: Choices | None) -> int:
-        """Return the maximum number of allowed actions per row."""
         return self._ids.size if choices is None else int(choices.sizes.max())
 
     @property
@@ -484,7 +482,6 @@ class CMTBandit(Policy):
         self._n_rewards += rows.n_rows
 
     def _learn_feedback(self, feedback: LearnedSearch, rows: Rows, actions: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn rewards by the feedback model."""
         if len(self._keys) < self._ids.size:
             kept = np.flatnonzero((rewards >= WORTH_KEEPING) & ~np.isin(actions, self._keys.actions))
             new, first = np.unique(actions[kept], return_index=True)
@@ -493,7 +490,6 @@ class CMTBandit(Policy):
         feedback.feedback(self._keys, as_matrix(rows), actions[:, None], rewards[:, None], is_shared=False)
 
     def _regress(self, rows: Rows, actions: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn rewards by regression."""
         most, room = self._most_candidates(None), self._take_room(rows)
         known, best = self._known(), rewards >= WORTH_KEEPING
         for first in range(0, rows.n_rows, _ROWS_AT_ONCE):

@@ -55,7 +55,6 @@ class ActionPairs(NamedTuple):
 
 @inner
 def _add(y, x, factor):
-    """Add ``factor * x`` to a vector."""
     if factor != 0.0:
         for i in range(x.size):
             y[i] += factor * x[i]
@@ -63,7 +62,6 @@ def _add(y, x, factor):
 
 @inner_fastmath
 def _dot(x, y):
-    """Return the dot product of two vectors."""
     total = 0.0
     for i in range(x.size):
         total += x[i] * y[i]
@@ -72,7 +70,6 @@ def _dot(x, y):
 
 @inner_called
 def _multiply(packed, x, product):
-    """Write the product of a packed symmetric matrix and a vector."""
     first = 0
     for i in range(x.size):
         row = packed[first : first + i]
@@ -92,7 +89,6 @@ def _add_square(packed, x, factor):
 
 @inner_called
 def _quadratic(packed, x):
-    """Return ``x^T matrix x`` for a packed symmetric matrix."""
     total, first = 0.0, 0
     for i in range(x.size):
         total += x[i] * (2.0 * _dot(packed[first : first + i], x[:i]) + packed[first + i] * x[i])
@@ -122,7 +118,6 @@ def _unexplained(regressed, x, z, u):
 
 @inner_called
 def _add_outer(matrix, x, y, factor):
-    """Add ``factor * x y^T`` to a matrix."""
     for i in range(x.size):
         _add(matrix[i], y, factor * x[i])
 

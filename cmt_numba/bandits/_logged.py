@@ -264,7 +264,6 @@ class ArgmaxRegressor(Saved, Constrained):
         tau: float,
         classifies: bool,
     ) -> LogModel:
-        """Return models trained on the given rows of a log."""
         X, actions, rewards = log.contexts[rows], chosen[rows], log.rewards[rows]
         weights = importance_weights(propensities[rows], np.ones(rows.size), tau)
         regression: Any
@@ -283,7 +282,6 @@ class ArgmaxRegressor(Saved, Constrained):
         return LogModel(regression, classifier)
 
     def _features(self, contexts: Any, actions: np.ndarray, known: np.ndarray) -> Any:
-        """Return the regressor's features of context-action pairs."""
         if self.pair_features is not None:
             return numbers("pair_features", self.pair_features(contexts, actions), 2)
         place = np.minimum(np.searchsorted(known, actions), known.size - 1)
@@ -433,7 +431,6 @@ class ArgmaxRegressor(Saved, Constrained):
 
 
 def _rows_of_choices(choices: Choices, rows: np.ndarray) -> Choices:
-    """Return the choices of selected rows."""
     sizes = choices.sizes[rows]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     pairs = np.arange(offsets[-1]) + np.repeat(choices.offsets[rows] - offsets[:-1], sizes)

@@ -183,12 +183,10 @@ def _clear(linear: Linear, slots: slice, regularization: float) -> None:
 
 
 def _packed(matrices: np.ndarray) -> np.ndarray:
-    """Return the lower triangles of symmetric matrices, row by row."""
     return matrices[..., *np.tril_indices(matrices.shape[-1])]
 
 
 def _unpacked(packed: np.ndarray) -> np.ndarray:
-    """Return symmetric matrices from their packed lower triangles."""
     d = round(np.sqrt(2 * packed.shape[-1] + 0.25) - 0.5)
     matrices, (rows, columns) = np.empty((*packed.shape[:-1], d, d)), np.tril_indices(d)
     matrices[..., rows, columns] = matrices[..., columns, rows] = packed

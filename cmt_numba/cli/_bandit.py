@@ -152,7 +152,6 @@ def evaluate(
 
 
 def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Policy | ArgmaxRegressor, Log]:
-    """Return the policy and the log rows on which to evaluate it."""
     from .._validation import check_real
     from ..bandits import UCB1, EpsilonGreedy, LinearThompson, LinUCB, SquareCB, load_policy
 

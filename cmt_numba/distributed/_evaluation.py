@@ -94,7 +94,6 @@ def _answers(
 
 
 def _value(ref: Any) -> Any:
-    """Return the result of a task, or raise its error."""
     module = running()
     try:
         return module.get(ref)

@@ -86,7 +86,6 @@ class Replica:
         self._join()
 
     def _join(self) -> None:
-        """Start to copy the shard."""
         with self._lock:
             self._copy = None
             self._is_ready.clear()

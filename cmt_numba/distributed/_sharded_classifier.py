@@ -341,7 +341,6 @@ class ShardedClassifier(Closeable):
 
 
 def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
-    """Check examples, and return them as float32 with their classes."""
     y, _ = check_classes(y, None)
     checks.unmasked("y", y)
     check_targets(y)
@@ -353,7 +352,6 @@ def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Raise TypeError or ValueError if an option is invalid for a shard's classifier."""
     seed = options.get("random_state")
     if seed is not None:
         checks.check_integer("random_state", seed, 0, 2**32 - 1)

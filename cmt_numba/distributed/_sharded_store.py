@@ -218,7 +218,6 @@ class ShardedStore(Closeable):
         return len(self) if where is None else len(self._keys_where(where))
 
     def _keys_where(self, where: Any) -> list[stores.Key]:
-        """Return the keys of the memories that a filter selects."""
         found = self._ask_filtered("keys_where", where, lambda own: (own,))
         return list(dict.fromkeys(key for part in found for key in part))
 
@@ -349,7 +348,6 @@ class ShardedStore(Closeable):
     # Validation
 
     def _check_vectors(self, X: Any) -> Any:
-        """Check vectors or queries, and return them as float32."""
         self._client.check_open()
         X = checks.check_matrix(checks.as_rows(X))
         if self._topology.schema.n_features not in (None, X.shape[1]):
@@ -359,7 +357,6 @@ class ShardedStore(Closeable):
         return X
 
     def _are_stored(self, keys: list[stores.Key]) -> np.ndarray:
-        """Return a mask of the keys that are stored: bool, shape (n,)."""
         stored = np.zeros(len(keys), np.bool_)
         for part, found in self._client.ask_owners("are_stored", keys):
             stored[part] = found
@@ -625,7 +622,6 @@ class ShardedStore(Closeable):
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Return lists of texts, or vectors of one form, as one."""
     if isinstance(parts[0], list):
         return [text for texts in parts for text in texts]
     return scipy.sparse.vstack(parts, "csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
@@ -670,7 +666,6 @@ def _check_eviction(options: dict[str, Any]) -> None:
 
 
 def _check_options(options: dict[str, Any], metric: str | None) -> None:
-    """Raise TypeError or ValueError if an option is invalid for a shard's store."""
     for name in ("path", "read_only"):
         if name in options:
             raise TypeError(f"{name} cannot be set for the stores of shards; omit it")
@@ -691,7 +686,6 @@ def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> di
 
 
 def _new_names(n_shards: int | None) -> tuple[str, ...]:
-    """Return the shard names of a new store."""
     if n_shards is None:
         raise ValueError("n_shards must be given for a new store")
     return tuple(map(shard_name, range(checks.check_integer("n_shards", n_shards, 1, 10_000))))

@@ -144,7 +144,6 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
     # Changes
 
     def _unfitted(self) -> Self:
-        """Return an unfitted estimator with the same parameters."""
         other = object.__new__(type(self))
         apart = LEARNED | _NOT_COPIED
         other.__dict__.update((name, value) for name, value in vars(self).items() if name not in apart)

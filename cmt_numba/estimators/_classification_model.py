@@ -112,7 +112,6 @@ class ClassificationModel(files.WithFields):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
-        """Return the model with these attributes."""
         names = values.pop("names_of_examples")
         model = super()._of_fields(values)
         if names is not None:
@@ -335,7 +334,6 @@ class ClassificationModel(files.WithFields):
             np.add.at(index.weight_of_label, labels, 1.0 if weights is None else weights)
 
     def _store(self, batch: ExampleBatch, labels: np.ndarray) -> np.ndarray:
-        """Store a batch, and return the slots of its examples."""
         rows, _, ids, weights, lengths, _ = batch
         examples = heads.with_room_for_examples(self.stored(), rows, self.index.n_labels)
         self.index.examples = examples
@@ -380,7 +378,6 @@ class ClassificationModel(files.WithFields):
         return True
 
     def _learn_all(self, options: ClassificationOptions) -> None:
-        """Train a new head and the routers on all stored examples."""
         self.duals, slots = None, heads.all_slots(self.stored())
         self.train_from_means(*self.index.prepared_examples(), taken(self.example_weights, slots), options, slots)
 

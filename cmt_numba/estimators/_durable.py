@@ -232,7 +232,6 @@ def _value_of(calibration: np.ndarray | None) -> float:
 
 
 def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
-    """Return the parameters of an entry, or raise TypeError or ValueError if they are invalid."""
     given: dict[str, Any] = read_parameters(json.loads(parameters))
     check_integer("random_state", given.get("random_state"), 0, 2**32 - 1)  # a replay cannot restore generators
     kind(**given)._check_parameters()
@@ -240,7 +239,6 @@ def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
 
 
 def _fingerprint_of_memories(model: Any) -> dict[str, int]:
-    """Return a fingerprint of the memories of a retriever and of what it has learned."""
     memories, learned = model.memories, []
     if model.learned is not None:
         learned.append(model.learned.model.weights)

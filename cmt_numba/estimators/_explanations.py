@@ -106,7 +106,6 @@ def explanations(
 
 
 def _named(classes: np.ndarray, position: int) -> Any:
-    """Return a class as a Python object."""
     return classes[position : position + 1].tolist()[0]
 
 

@@ -673,12 +673,10 @@ def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray
 
 
 def _multiplier_of_one_leaf(n_labels: int) -> float:
-    """Return a leaf multiplier that keeps ``n_labels`` labels in a single leaf."""
     return min(max(2.0, (n_labels + 1) / float(np.log2(max(2, n_labels)))), 2.0**20)
 
 
 def _dense_trees(n_rows: int, n_labels: int) -> int:
-    """Return the default number of trees for dense examples."""
     if n_rows == n_labels > MOST_TRAINED_ALONE_DENSE:
         return 1
     return _MORE_TREES if n_rows >= _MANY_EXAMPLES * n_labels else _DENSE_TREES

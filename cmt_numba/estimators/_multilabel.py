@@ -197,7 +197,6 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         return np.where(labels == NONE, NONE, model.column_of_label[labels]), scores
 
     def _lowest(self) -> float:
-        """Return the score above which labels are predicted."""
         if self.threshold != F1:
             return float(self.threshold)
         if self._model.threshold is None:

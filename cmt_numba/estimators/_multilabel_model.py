@@ -233,7 +233,6 @@ class MultilabelModel(files.WithFields):
         return labels
 
     def _count(self, labels: np.ndarray, n_rows: int, of_rows: np.ndarray, weights: np.ndarray | None) -> None:
-        """Update the counts and total weights of labels and rows."""
         index, n_labels = self.index, self.column_of_label.size
         if index.weight_of_rows is not None or weights is not None:
             before, n_before = index.amounts
@@ -246,7 +245,6 @@ class MultilabelModel(files.WithFields):
         index.n_of_label, index.n_rows = n_of_label, index.n_rows + n_rows
 
     def _choose_common(self) -> None:
-        """Choose the labels that are candidates for every row."""
         index = self.index
         former = index.head.common.labels
         common = most_common(*index.amounts, former)

@@ -72,7 +72,6 @@ def new_table(stored: Rows, lengths: np.ndarray | None, metric: str) -> Neighbor
 
 
 def _inverse_deviations(keys: Any) -> np.ndarray:
-    """Return the inverse of each feature's standard deviation as float32, 0 for a constant feature."""
     if isinstance(keys, np.ndarray):
         variances = keys.var(axis=0, dtype=np.float64)
     else:
@@ -141,7 +140,6 @@ class NeighborSearch:
 
 
 def _queries_of(table: NeighborTable, rows: Rows, lengths: np.ndarray) -> Any:
-    """Return rows in the form of the keys in a table."""
     if table.metric == "cosine":
         return as_matrix(rows)
     return _transformed(_scaled(as_matrix(rows), lengths), table.center, table.factors)

@@ -219,7 +219,6 @@ class RetrievalModel(files.WithFields):
             self.by_value.learn_rewards(rows, of_rows, values, rewards[of_rows, rank], options)
 
     def _insert(self, entries: np.ndarray, keys: Any, verbose: bool) -> None:
-        """Insert keys under their entries."""
         size = keys.shape[0] if self.sparse and self.by_value is None else _ROWS_AT_ONCE
         for start, stop in with_progress(list(spans(keys.shape[0], max(1, size))), "insert", verbose):
             self.index.insert(keys[start:stop], entries[start:stop])
@@ -240,7 +239,6 @@ class RetrievalModel(files.WithFields):
         self._forget_keys(gone)
 
     def _forget_keys(self, keys: np.ndarray) -> None:
-        """Remove keys from the index."""
         self.distinct.forget(keys)
         if self.learned is not None:
             self.learned.model.forget(keys)
@@ -274,6 +272,5 @@ class RetrievalModel(files.WithFields):
 
 
 def _threads(options: RetrievalOptions, n_rows: int) -> int:
-    """Return the number of threads for a query of ``n_rows`` rows."""
     most = check_jobs(options.n_jobs) or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     return max(1, min(most, n_rows // _ROWS_WORTH_A_THREAD))

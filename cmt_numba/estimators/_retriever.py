@@ -103,7 +103,6 @@ class CMTRetriever(MemoryEstimator):
         return self._store_anew(X, y, sample_weight)
 
     def _store_anew(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Store memories, and discard earlier memories."""
         fresh = self._unfitted()
         X = fresh._validated(X, reset=True)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
@@ -207,7 +206,6 @@ class CMTRetriever(MemoryEstimator):
         return self._change("set_values", ids.size, lambda model: model.set_values(ids, values))
 
     def _change(self, method: str, n_rows: int, change: Callable[[RetrievalModel], None]) -> Self:
-        """Apply ``change`` to the model, and return the retriever."""
 
         def changed(model: RetrievalModel) -> RetrievalModel:
             change(model)

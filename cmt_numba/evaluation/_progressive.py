@@ -151,7 +151,6 @@ class _Progressive:
         return self._n_rows[-1]
 
     def _ask(self, X: Any, y: Any) -> Any:
-        """Return the predictions of the estimator, or None if it is not yet fitted."""
         try:
             return answer(self._task, self._estimator, X, y)
         except NotFittedError:

@@ -45,7 +45,6 @@ class ArraysSource(Source):
             yield Batch(X[first:stop], None if y is None else y[first:stop], stop)
 
     def _arrays(self) -> tuple[Any, Any]:
-        """Return the rows and their labels, after checking both."""
         if self._loaded is None:
             X, y = self._found()
             if not scipy.sparse.issparse(X):

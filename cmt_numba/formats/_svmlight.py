@@ -121,7 +121,6 @@ def _rules(options: ReadOptions, least_labels: int) -> _Rules:
 
 
 def _parsed(path: Path, block: LineBlock, rules: _Rules) -> Batch:
-    """Return the rows of a block."""
     from sklearn.datasets import load_svmlight_file  # slow to import
 
     # Python code parses blocks that scikit-learn rejects. It is slower, but errors name the line and the reason.

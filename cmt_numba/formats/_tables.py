@@ -380,13 +380,11 @@ def parquet_files(path: Path) -> list[Path]:
 
 
 def _texts(frame: Any) -> list[str]:
-    """Return the text of each row, with the columns separated by blanks."""
     columns = [frame[name].fillna("").astype(str) for name in frame.columns]
     return [" ".join(row) for row in zip(*columns, strict=True)]
 
 
 def _words(texts: list[str], n_bits: int) -> Any:
-    """Return hashed word counts as a CSR array of float32."""
     from scipy.sparse import csr_array
     from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -451,7 +449,6 @@ class JsonlSource(TableSource):
             first_row += len(rows)
 
     def _column(self, values: list[Any], name: str, first_row: int) -> list[Any]:
-        """Return the values of a field, with lists converted to arrays."""
         kinds = set(map(type, values))
         if dict in kinds:
             row = first_row + next(place for place, value in enumerate(values) if type(value) is dict)

@@ -80,7 +80,6 @@ def open_text(path: Path) -> Iterator[OpenText]:
 
 
 def _skip_mark(lines: BinaryIO) -> None:
-    """Skip the byte order mark if the file starts with one."""
     if lines.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
         lines.seek(0)
 

@@ -77,7 +77,6 @@ class _Line(NamedTuple):
 
 
 def _parsed_line(line: str, options: ReadOptions) -> _Line:
-    """Parse a line. Raise ValueError if it is malformed."""
     head, bar, body = line.partition("|")
     if not bar:
         raise ValueError("has no | between the label and the features")

@@ -141,7 +141,6 @@ def entry_contents(sequence: int, entry: Entry) -> files.Contents:
 
 
 def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
-    """Return the encoding of an argument and its encoded arrays."""
     if isinstance(value, Hits):
         return ["hits"], {f"{name}.{stored}": attrgetter(path)(value) for stored, path in _HITS.items()}
     if scipy.sparse.issparse(value):

@@ -210,7 +210,6 @@ class Folder:
                     path.unlink()
 
     def _is_ours(self, path: Path) -> bool:
-        """Return whether a snapshot belongs to this journal."""
         try:
             check_regular(path)
             return bool(read_fields(path).get(IDENTITY) == self.identity)

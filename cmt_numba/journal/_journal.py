@@ -402,7 +402,6 @@ class Journal:
             self._form.lock.before_read = self._refresh_if_due
 
     def _exchange(self, tables: SharedConnection | None) -> None:
-        """Replace the copy of the database."""
         if tables is not None and self.folder.database is None:
             self.folder.database = EntryDatabase(self.folder.journal_path, tables)
         elif tables is not None:
@@ -477,7 +476,6 @@ class Journal:
             self._n_unsynced = 0
 
     def _take_snapshot_if_due(self, share: float = 1.0) -> None:
-        """Take a snapshot if the journal exceeds the given fraction of a limit."""
         most_seconds = share * max(self._durability.snapshot_seconds, _TIMES_A_SNAPSHOT * self._last_snapshot.seconds)
         if self._journal.n_bytes <= share * self._most_bytes and self._journal.seconds <= most_seconds:
             return
@@ -533,7 +531,6 @@ class Journal:
         form.lock.change(lambda: files.write_object(path, contents, check, self.folder.mode))
 
     def _packed_snapshot(self, sequence: int) -> bytes:
-        """Return the entry of a snapshot."""
         return pack_entry(sequence, Entry(SNAPSHOT, {}, self._form.fingerprint(), journal=self.identity))
 
     # Opening
@@ -571,7 +568,6 @@ class Journal:
         return made
 
     def _replay(self, made: Any, entries: Iterable[tuple[int, bytes]]) -> None:
-        """Replay entries on an object."""
         path, form = self.folder.journal_path, self._form
         for sequence, packed in entries:
             started = perf_counter()

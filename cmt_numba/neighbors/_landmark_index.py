@@ -235,7 +235,6 @@ class LandmarkIndex(Lockable, Saved):
 
     @reads
     def _contents(self) -> files.Contents:
-        """Return copies of the contents for a file."""
         contents = super()._contents()
         return contents._replace(arrays={name: array.copy() for name, array in contents.arrays.items()})
 

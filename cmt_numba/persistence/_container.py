@@ -104,7 +104,6 @@ def pack_contents(contents: Contents) -> bytes:
 
 
 def _write(file: BinaryIO, contents: Contents) -> None:
-    """Write contents to an empty file."""
     described: list[dict[str, Any]] = []
     blocks = []
     for name, array in contents.arrays.items():
@@ -255,7 +254,6 @@ def _read(file: BinaryIO, size: int, is_mapped: Callable[[str], bool]) -> Conten
 
 
 def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
-    """Return the format version and the header."""
     preamble = file.read(_PREAMBLE.size)
     if preamble[: len(MAGIC)] != MAGIC[: len(preamble)] or not preamble:
         raise _DamagedError("is not a cmt-numba file")

@@ -118,17 +118,14 @@ class WithFields:
 
     @classmethod
     def _name_in_files(cls) -> str:
-        """Return the name of the class in files."""
         return cls._kind or cls.__name__
 
     def _contents(self) -> Contents:
-        """Return the contents for a file."""
         arrays: Arrays = {}
         return Contents(self._name_in_files(), self.FIELDS.put("", self._packed(), arrays), arrays)
 
     @classmethod
     def _made_of(cls, contents: Contents, *, thorough: bool = True) -> Self:
-        """Return the object with these contents."""
         return PartField(cls).get("", contents.fields, contents.arrays, thorough=thorough)
 
 

@@ -127,7 +127,6 @@ def _write_learned_report(
 
 
 def _weights(learned: LearnedSummary) -> Drawing:
-    """Plot the weights of the parts."""
     parts = [part for part in learned.parts if part.name != "constant"]
 
     def draw(axes: Any) -> None:

@@ -87,7 +87,6 @@ def write_bandit_report(
 
 
 def _estimates(result: Evaluation, rows: list[dict[str, Any]], confidence: float) -> Drawing:
-    """Plot the estimates with their intervals, and the mean reward of the log."""
 
     def draw(axes: Any) -> None:
         places = np.arange(len(rows))

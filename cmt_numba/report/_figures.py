@@ -199,7 +199,6 @@ def _places(axes: Any, values: np.ndarray) -> np.ndarray:
 
 
 def _whole(value: float, _: int) -> str:
-    """Format the number at a tick as an integer."""
     return f"{value:,.0f}"
 
 

@@ -116,7 +116,6 @@ def _rival_records(result: BatchResult) -> list[dict[str, Any]]:
 
 
 def _confused_records(result: BatchResult) -> list[dict[str, Any]]:
-    """Return the rows of the table of confused classes."""
     return [
         {
             "class": str(one.label),

@@ -208,7 +208,6 @@ class Reranker(BaseEstimator):
     def _with(
         self, model: Any, log: RewardLog, tools: Tools, names: list[str], gain: tuple[float, float] | None
     ) -> Self:
-        """Set the learned attributes."""
         learned: dict[str, Any] = {"model_": model, "feature_names_": names, "_log": log, "_tools": tools}
         learned |= {"n_queries_": int(log.sizes.size), "n_pairs_": int(log.rewards.size)}
         learned |= {"improvement_": gain, "improves_": gain is None or gain[0] > gain[1]}
@@ -382,7 +381,6 @@ class Reranker(BaseEstimator):
 
 
 def _parts_of(contents: Contents) -> dict[str, Any]:
-    """Return the parts of a reranker from the contents of a file."""
     found = _FIELDS.get("", contents.fields, contents.arrays, thorough=True)
     features, names, vectorizer, gain = (
         found[name] for name in ("features", "feature_names_", "vectorizer", "improvement_")

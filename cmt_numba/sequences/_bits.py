@@ -150,7 +150,6 @@ def fill_blocks(symbols, offsets, blocks):
 
 @inner
 def _number_of(bits):
-    """Return the number of set bits."""
     bits = bits - ((bits >> _SHIFTS[0]) & _PAIRS)
     bits = (bits & _FOURS) + ((bits >> _SHIFTS[1]) & _FOURS)
     bits = (bits + (bits >> _SHIFTS[2])) & _EIGHTS

@@ -50,14 +50,12 @@ class Costs(NamedTuple):
         return made._replace(unit=made._cost_of_all())
 
     def _cost_of_all(self) -> float:
-        """Return the common cost of all edits, or 0 if costs differ."""
         unit, others = self.pairs[0, -1], ~np.eye(self.pairs.shape[0], dtype=bool)
         if self.openings.size > 0 or self.ends.size > 0:
             return 0.0
         return float(unit) if (self.pairs[others] == unit).all() and (self.swaps == unit).all() else 0.0
 
     def _least(self, least_gap: float) -> float:
-        """Return the smallest cost of an edit."""
         others = ~np.eye(self.pairs.shape[0] - 1, dtype=bool)
         costs = self.pairs[:-1, :-1][others], self.swaps[others] if self.swaps.size else self.swaps, self.ends
         return float(min(least_gap, *(cost.min(initial=np.inf) for cost in costs)))

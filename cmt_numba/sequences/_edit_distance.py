@@ -260,7 +260,6 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         return Alignment(float(distances_between(query_points, stored, first, first)[0]), pairs)
 
     def _is_metric(self) -> bool:
-        """Return whether the distance satisfies the triangle inequality."""
         others = self.normalized or not self.symmetric
         return self.transposition is None and not others
 
@@ -277,7 +276,6 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         return None if self.alphabet is None else Alphabet(self.alphabet)
 
     def _first_costs(self, n: int) -> Costs:
-        """Return the initial costs."""
         pairs = np.full((n + 1, n + 1), self.substitution)
         pairs[-1], pairs[:, -1] = self.insertion, self.deletion
         np.fill_diagonal(pairs, 0.0)
@@ -304,7 +302,6 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         return self._prepared(stored)[0].encode(name, as_list(name, sequences))
 
     def _as_points(self, name: str, sequences: Any, side: int = QUERIED, stored: Alphabet | None = None) -> Space:
-        """Return sequences as points of a space with the current costs."""
         return self._prepared(stored)[1].points(self._encoded(name, sequences, stored), side)
 
     # Files

@@ -92,7 +92,6 @@ def encode_frames(frames: Any, n_bins: int, low: float, high: float) -> list[int
 
 
 def _numbers(name: str, values: Any, *n_axes: int) -> np.ndarray:
-    """Convert finite numbers to float64."""
     try:
         array = np.asarray(values)
     except ValueError as error:

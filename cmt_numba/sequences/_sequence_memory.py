@@ -54,7 +54,6 @@ class GramIndex:
         return np.where((found >= 0) & (found < self.ids.size), self.ids[np.minimum(found, self.ids.size - 1)], -1)
 
     def _memories(self, ids: np.ndarray) -> np.ndarray:
-        """Return the retriever's memory of each sequence id."""
         known = np.flatnonzero(self.ids >= 0)
         places = np.searchsorted(self.ids[known], ids)
         return known[np.minimum(places, known.size - 1)]
@@ -297,13 +296,11 @@ class SequenceMemory(files.Saved, checks.Constrained):
         return self.distance._encoded(name, X, self._alphabet)
 
     def _places(self, ids: np.ndarray) -> np.ndarray:
-        """Return each id, or -1 if it is not stored."""
         inside = (ids >= 0) & (ids < self._stored.size)
         inside[inside] = self._stored[ids[inside]]
         return np.where(inside, ids, -1)
 
     def _append(self, sequences: Sequences, owners: np.ndarray) -> None:
-        """Store new forms with the ids of their sequences."""
         alphabet, costs = self.distance._prepared(self._alphabet)
         points = costs.points(sequences, STORED)
         if self._forms is None:

@@ -37,7 +37,6 @@ class Space(NamedTuple):
 
 @inner_fastmath
 def _squared(x, y):
-    """Return the squared Euclidean distance of two rows, in float64 to avoid overflow."""
     total = 0.0
     for i in range(x.size):
         apart = np.float64(x[i]) - np.float64(y[i])

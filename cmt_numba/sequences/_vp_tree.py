@@ -175,7 +175,6 @@ class VPTree(files.Saved):
             self._nodes = None
 
     def _places(self, ids: np.ndarray) -> np.ndarray:
-        """Return the position of each id in the store, or -1 if it is not stored."""
         places = np.searchsorted(self._ids, ids)
         found = np.where(places < self._ids.size, places, -1)
         if self._ids.size > 0:
@@ -214,7 +213,6 @@ class VPTree(files.Saved):
     # Points
 
     def _as_points(self, name: str, X: Any, side: int) -> Space:
-        """Convert points to a space that matches the stored points."""
         if isinstance(self.metric, EditDistance):
             points = self.metric._as_points(name, X, side, self._alphabet)
             if self._store is None:
@@ -283,7 +281,6 @@ class VPTree(files.Saved):
         return self._nodes
 
     def _build(self, node: int, points: np.ndarray, depth: int) -> None:
-        """Build the subtree of a node from its points."""
         waiting = [(node, points, depth)]
         while waiting:
             node, points, depth = waiting.pop()

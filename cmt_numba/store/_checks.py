@@ -56,7 +56,6 @@ def _check_each(keys: Any) -> list[Key]:
 
 
 def _check_string(name: str, value: str, position: int) -> str:
-    """Return a string that SQLite can store."""
     if "\0" in value:
         raise ValueError(f"{name} must not contain null characters: {value!r:.100} at position {position}")
     try:

@@ -120,7 +120,6 @@ class StoreContents(DurableForm):
         self._put(state)
 
     def _put(self, state: StoreState) -> None:
-        """Replace the state by another one. Its records may differ, too."""
         state.step = self.lock.step
         self.state, self.stamp = state, object()
         if self.journal is not None:
@@ -253,7 +252,6 @@ class StoreContents(DurableForm):
             self._undo, self.stamp = None, object()
 
     def _take_back(self) -> None:
-        """Undo a change in memory."""
         assert self._database is not None
         for undo in reversed(self._undo or []):
             undo()

@@ -83,7 +83,6 @@ def _parts(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarr
 
 
 def _relative_weights(state: StoreState) -> np.ndarray:
-    """Return the weight of each part of a score, relative to the cosine."""
     return state.part_weights[0] / state.part_weights[0, 0]
 
 

@@ -275,7 +275,6 @@ class StoreState(files.WithFields):
             self.text_feedback = _without(self.text_feedback, ids)
 
     def _set_vectors(self, ids: np.ndarray, X: Any) -> None:
-        """Insert or replace vectors."""
         there = self.have_vectors(ids)
         self._insert_vectors(ids[~there], X[~there])
         old, X = ids[there], X[there]

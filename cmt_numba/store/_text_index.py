@@ -277,7 +277,6 @@ def _extended(array: np.ndarray, n: int, new: np.ndarray) -> np.ndarray:
 
 
 def _best(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids and scores of the ``k`` best positive scores."""
     best = np.lexsort((ids, -scores))[:k]
     best = best[scores[best] > 0.0]
     padding = k - best.size

@@ -43,7 +43,6 @@ class WeighedWords(NamedTuple):
 
 @inner
 def _place_of(words, first, stop, word):
-    """Return the position of a word among ascending ones, or -1."""
     place = lower_bound(words, first, stop, word)
     return place if place < stop and words[place] == word else NONE
 
@@ -88,7 +87,6 @@ def _may_return(stored, allowed, slot):
 
 @inner
 def _finish(scores, ids):
-    """Sort results, and write -1 for those that are missing."""
     sort_best_first(scores, ids)
     for j in range(ids.size):
         if ids[j] == _MOST_ID:

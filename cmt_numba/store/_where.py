@@ -138,7 +138,6 @@ def _equal(path: str, value: Any) -> Condition:
 
 
 def _is_value(found: str, kind: str, path: str, value: str | int | float) -> Condition:
-    """Return the condition that the extracted value at a path equals ``value``."""
     if isinstance(value, str):  # lists and objects are also extracted as text
         return Condition(f"({found} IS ? AND {kind} IS 'text' AND NOT {_has_nul(path)})", (value,))
     if not _is_large(value):

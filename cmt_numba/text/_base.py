@@ -88,7 +88,6 @@ class SavableText(files.Saved, Constrained, BaseEstimator):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
-        """Return the estimator with these parameters and learned values."""
         made = cls(**values.pop("_parameters"))
         made._check_parameters()
         made.__dict__.update(values)

@@ -243,7 +243,6 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         return np.array(names + ["norm"] * (self.length_ is not None), object)
 
     def _check_parameters(self) -> CountVectorizer:
-        """Check all parameters, and return a counter that analyses texts."""
         check_parameters(self, self._constraints)
         hashed = self.n_features is not None
         if hashed and (self.max_df != 1.0 or self.min_df not in (0, 1)):
@@ -264,7 +263,6 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         return {name: value for name, value in state.items() if name != _ANALYSIS}
 
     def _count(self, name: str, texts: Any, columns: dict[str, int]) -> Any:
-        """Return the term counts of each text."""
         known: Any = self.__dict__.get(_ANALYSIS)
         names: Any = known[0] if known else self._get_param_names()
         values = (getattr(self, parameter) for parameter in names)
@@ -364,7 +362,6 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         return WeightedRows((weights.astype(np.float32), indices, indptr), (n_rows, width))
 
     def _packed(self) -> Self:
-        """Return the vectorizer, which must be fitted."""
         check_is_fitted(self, "document_frequency_")
         return self
 
@@ -374,7 +371,6 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
-        """Return the vectorizer with these parameters and learned values."""
         made = super()._of_fields(values | {"_parameters": base.read_parameters(values["_parameters"])})
         base.check_analyzer(made._check_parameters())
         vocabulary, frequency, weights = made.vocabulary_, made.document_frequency_, made.term_weights_

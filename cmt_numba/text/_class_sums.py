@@ -171,7 +171,6 @@ class ClassSums(files.WithFields):
     # Files
 
     def _packed(self) -> Any:
-        """Return the entries of the postings, and the totals."""
         columns, labels, sums, corrections = self.entries()
         first = np.flatnonzero(np.diff(columns, prepend=-1))
         return SimpleNamespace(

@@ -62,7 +62,6 @@ class ClassModel(files.WithFields):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "ClassModel":
-        """Return the model with these values."""
         model = cls(**values)
         features, (inputs, outputs), idf = model.features, model.vectors, model.idf
         require(np.all(np.diff(features.grams) > 0), "n-grams must be in ascending order")
@@ -257,11 +256,9 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         return made._with(made.classes_, made._model)
 
     def _packed(self) -> Self:
-        """Return the classifier, which must be fitted."""
         return self._fitted()
 
     def _with(self, classes: np.ndarray, model: ClassModel) -> Self:
-        """Set the fitted attributes, and return the object."""
         self.__dict__.update(classes_=classes, n_features_out_=model.vectors.inputs.shape[1], _model=model)
         return self
 

@@ -43,7 +43,6 @@ def _is_a_word(code):
 
 @inner
 def _column(hashed, kind):
-    """Map a hash to a column."""
     mixed = (hashed ^ (hashed >> _SHIFT)) * _MIX
     return np.int32(kind * N_COLUMNS + np.int64(mixed >> _HIGH))
 

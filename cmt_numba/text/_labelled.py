@@ -31,7 +31,6 @@ class Labelled(NamedTuple):
 
 @inner_called
 def _softmax(outputs, label, rate, hidden, gradient, scores):
-    """Train one class against all others with the softmax loss."""
     greatest = np.float32(-np.inf)
     for c in range(scores.size):
         scores[c] = dot(outputs, c, hidden)

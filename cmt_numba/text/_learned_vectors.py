@@ -94,7 +94,6 @@ class LearnedVectors(files.WithFields):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "LearnedVectors":
-        """Return the vectors with these values."""
         inputs, outputs = values["vectors"]
         require(0 < len(inputs) < 2**31 and inputs.shape[1] > 0, "features must have vectors")
         require(outputs.shape[1] == inputs.shape[1], "vectors must have the same width")

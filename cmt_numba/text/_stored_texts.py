@@ -183,7 +183,6 @@ class StoredTexts(files.WithFields):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "StoredTexts":
-        """Return the texts with these values."""
         made, n = cls(), len(values["texts"])
         made.texts, made.ids, made.next_slot = values["texts"], check_ids(values["ids"]), values["next_slot"]
         slots, labels, importance, encoded = (values[name] for name in ("slots", "labels", "importance", "encoded"))
@@ -197,7 +196,6 @@ class StoredTexts(files.WithFields):
 
 
 def _keys(hashed: HashedTexts) -> list[bytes]:
-    """Return a digest of the features of each text."""
     data, ends = hashed.columns.tobytes(), (hashed.columns.itemsize * hashed.starts).tolist()
     return [blake2b(data[a:b], digest_size=16).digest() for a, b in itertools.pairwise(ends)]
 

@@ -215,13 +215,11 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     # Files
 
     def _packed(self) -> Self:
-        """Return the estimator, which must be fitted."""
         self._fitted()
         return self
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
-        """Return the estimator with these parameters and learned values."""
         made = super()._of_fields(values)
         require(made._model.n_components == made.n_components, "vectors must have n_components")
         made.n_features_out_ = made.n_components
@@ -240,7 +238,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
 
 
 def _escaped(word: str) -> str:
-    """Escape white space, control characters and backslashes."""
     escaped = "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode() for one in word.replace("\\", "\\\\")
     )

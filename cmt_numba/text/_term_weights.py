@@ -78,7 +78,6 @@ def _curve_over(idf: np.ndarray, seen: np.ndarray) -> np.ndarray:
 def _most_likely(
     comparisons: Comparisons, of_curve: np.ndarray, of_terms: Any, start: np.ndarray, deviations: np.ndarray
 ) -> np.ndarray:
-    """Return the coefficients with the largest posterior probability."""
     found = minimize(  # convex if each query has one rewarded document
         lambda values: _negative_log_posterior(comparisons, of_curve, of_terms, values, deviations),
         start,

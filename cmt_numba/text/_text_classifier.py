@@ -150,7 +150,6 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         return labels
 
     def _change(self, name: str, arguments: dict[str, Any]) -> Self:
-        """Apply a change, and journal it if the classifier is in a folder."""
         if self._folder is not None:
             self._folder.change(name, arguments)
         else:

@@ -125,7 +125,6 @@ class TextModel(files.WithFields):
         self.sums.learn_further(self._labelled(), later, np.empty(0, np.int64))
 
     def _labelled(self) -> LabelledTexts:
-        """Return the stored texts as training data."""
         stored = self.stored
         n_old = max(0, len(stored) - self.n_since)
         return LabelledTexts(stored.hashed, self.frequencies, stored.labels, self.names.size, stored.importance, n_old)
@@ -381,7 +380,6 @@ class TextModel(files.WithFields):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "TextModel":
-        """Return the model with these values."""
         model = super()._of_fields(values)
         model._name(model.names)
         n_labels, stored, dense = model.names.size, model.stored, model.dense

@@ -96,14 +96,12 @@ class Vocabulary(files.WithFields):
     # Files
 
     def _packed(self) -> Any:
-        """Return the words, and the rows of all parts."""
         least, greatest = self.lengths
         rows = {"buckets": list(self.row_of_bucket), "bucket_rows": list(self.row_of_bucket.values())}
         return SimpleNamespace(**vars(self), **rows, min_n=least, max_n=greatest)
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
-        """Return the vocabulary with these values."""
         vocabulary = cls((values.pop("min_n"), values.pop("max_n")), values["n_buckets"])
         buckets, bucket_rows = values.pop("buckets"), values.pop("bucket_rows")
         vars(vocabulary).update(values)

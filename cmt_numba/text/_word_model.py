@@ -133,7 +133,6 @@ class WordModel(files.WithFields):
         return (_RARE / (_RARE + counts / max(1, counts.sum()))).astype(np.float32)
 
     def _mean(self, tokens: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return the weighted mean of each text's word vectors."""
         ends = np.concatenate([[0], np.cumsum(sizes)])
         shares = scipy.sparse.csr_array(
             (weights / np.repeat(np.maximum(sizes, 1), sizes), tokens, ends), (sizes.size, len(self.vocabulary))
@@ -191,7 +190,6 @@ class WordModel(files.WithFields):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "WordModel":
-        """Return the model with these values."""
         model = super()._of_fields(values)
         d, vocabulary, waiting = model.n_components, model.vocabulary, model.waiting
         require(model.vectors.inputs.shape == (vocabulary.n_parts, d), "each part must have a vector")

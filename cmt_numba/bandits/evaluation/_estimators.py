@@ -356,7 +356,6 @@ def _weighted_sides(
 
 
 def _largest_weight(propensities: Any, tau: float) -> float:
-    """Return the largest possible importance weight."""
     return 1.0 / max(float(np.min(propensities)), tau)
 
 

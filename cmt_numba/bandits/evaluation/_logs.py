@@ -127,7 +127,6 @@ class Log:
         return self.allowed[first:stop] if self._is_by_row() else self.allowed
 
     def _is_by_row(self) -> bool:
-        """Return whether each row has its own allowed actions."""
         return np.ndim(self.allowed[0]) == 1
 
     @classmethod
@@ -196,7 +195,6 @@ def check_log_contexts(contexts: Any) -> Any:
 
 
 def _numbers(name: str, column: Any) -> np.ndarray:
-    """Convert a numeric context column to float64."""
     try:
         return np.asarray(column, np.float64)
     except (TypeError, ValueError) as error:
@@ -207,7 +205,6 @@ def _numbers(name: str, column: Any) -> np.ndarray:
 
 
 def _lists(name: str, column: Any) -> np.ndarray:
-    """Convert a context column of lists to a matrix."""
     rows = [_numbers(name, row) for row in column]
     if len({row.shape for row in rows}) > 1:
         raise ValueError(f"the column {name!r} of contexts must contain lists of the same length")
