@@ -9,21 +9,10 @@ import numpy as np
 
 from . import _engine as engine
 from . import _validation as checks
+from . import persistence as files
 from ._change import ReadWriteLock, changes
 from ._forest import Hits, Leaves, ShownHits, State, invariants, writeable
 from ._jit import keeps_interpreter
-from .persistence import (
-    ArrayField,
-    Contents,
-    FieldTable,
-    NumberField,
-    OptionalField,
-    OptionsField,
-    Saved,
-    StructureField,
-    object_of,
-    trim_state,
-)
 from .rewards import Reward
 
 __all__ = ["OPTIONS", "ContextualMemoryTree"]
@@ -31,7 +20,7 @@ OPTIONS = engine.OPTIONS  # options of a tree with their default values
 _LEAVES_OF_EACH = 4  # default number of leaves that ``learn`` searches in each tree
 
 
-class ContextualMemoryTree(Saved):
+class ContextualMemoryTree(files.Saved):
     """A Contextual Memory Tree, or a forest of such trees over one store of memories.
 
     A memory is a key (a feature vector) with an id. The caller decides what the id stands for. Keys are scaled to unit
@@ -113,12 +102,12 @@ class ContextualMemoryTree(Saved):
     """
 
     _kind = "ContextualMemoryTree"  # also of subclasses
-    FIELDS = FieldTable(
-        options=OptionsField(),
-        n_threads=OptionalField(NumberField(1)),
-        streams=OptionalField(ArrayField(np.uint64)),  # initial random streams; None after the first insert
-        state=OptionalField(StructureField(State, trim_state)),
-        order=OptionalField(ArrayField(np.int32)),  # of eviction
+    FIELDS = files.FieldTable(
+        options=files.OptionsField(),
+        n_threads=files.OptionalField(files.NumberField(1)),
+        streams=files.OptionalField(files.ArrayField(np.uint64)),  # initial random streams; None after the first insert
+        state=files.OptionalField(files.StructureField(State, files.trim_state)),
+        order=files.OptionalField(files.ArrayField(np.int32)),  # of eviction
     )
 
     def __init__(
@@ -507,7 +496,7 @@ class ContextualMemoryTree(Saved):
         size, and processes that map the same file share its memory. Changes to the tree never reach the file. Only the
         header is checked for damage: map only files that you trust, and do not modify them in place.
         """
-        return object_of((cls,), path, mmap=mmap, thorough=not mmap)
+        return files.object_of((cls,), path, mmap=mmap, thorough=not mmap)
 
     def _packed(self) -> Any:
         return self._forest.packed()
@@ -529,7 +518,7 @@ class ContextualMemoryTree(Saved):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         arrays = {name: writeable(array) for name, array in state["arrays"].items()}
-        self._forest = self._made_of(Contents(**state | {"arrays": arrays}), thorough=False)._forest
+        self._forest = self._made_of(files.Contents(**state | {"arrays": arrays}), thorough=False)._forest
 
     @changes  # read-only, but blocks changes meanwhile
     def _twin(self) -> "ContextualMemoryTree":

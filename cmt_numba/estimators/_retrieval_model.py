@@ -11,19 +11,11 @@ import numba
 import numpy as np
 from sklearn.utils import check_random_state
 
+from .. import _heads as heads
 from .. import persistence as files
 from .._change import share_rows, spans, with_progress
 from .._feedback import LearnedSearch
 from .._forest import NONE, Hits, Rows, as_matrix, no_hits
-from .._heads import (
-    Expectation,
-    ExpectationParameters,
-    enter_rows,
-    expect_rows,
-    learn_expectations,
-    learn_rewards,
-    new_expectation,
-)
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from .._validation import check_jobs
@@ -53,10 +45,10 @@ class ValueExpectation(files.WithFields):
     """A linear map from keys to ``components`` of values, learned by ridge regression."""
 
     FIELDS = files.FieldTable(
-        components=ComponentsField(), map=files.StructureField(Expectation, files.trim_expectation)
+        components=ComponentsField(), map=files.StructureField(heads.Expectation, files.trim_expectation)
     )
 
-    def __init__(self, components: Components, learned: Expectation) -> None:
+    def __init__(self, components: Components, learned: heads.Expectation) -> None:
         self.components, self.map = components, learned
 
     def copied(self) -> "ValueExpectation":
@@ -68,7 +60,7 @@ class ValueExpectation(files.WithFields):
         expected = np.zeros((rows.n_rows, self.components.n_components), np.float32)
 
         def expect(first: int, stop: int) -> None:
-            expect_rows(self.map, rows, first, stop, expected)
+            heads.expect_rows(self.map, rows, first, stop, expected)
 
         share_rows(expect, rows.n_rows, n_threads)
         return np.pad(expected, ((0, 0), (0, 1)))
@@ -82,20 +74,20 @@ class ValueExpectation(files.WithFields):
         options: RetrievalOptions,
     ) -> None:
         """Learn the values of rows, which are given as vectors of the index."""
-        self.map = enter_rows(self.map, rows)
+        self.map = heads.enter_rows(self.map, rows)
         targets = np.ascontiguousarray(vectors[:, :-1])
         duals = np.zeros_like(targets)
         softnesses = np.float32(options.regularization) / filled(weights, rows.n_rows)
         for _ in with_progress(range(options.n_value_passes), "pass", options.verbose):
-            learn_expectations(self.map, rows, orders.permutation(rows.n_rows), targets, duals, softnesses)
+            heads.learn_expectations(self.map, rows, orders.permutation(rows.n_rows), targets, duals, softnesses)
 
     def learn_rewards(
         self, rows: Rows, of_rows: np.ndarray, values: Any, rewards: np.ndarray, options: RetrievalOptions
     ) -> None:
         """Learn to predict ``rewards[i]``, the reward of value ``i`` for row ``of_rows[i]``."""
-        self.map = enter_rows(self.map, rows)
+        self.map = heads.enter_rows(self.map, rows)
         vectors = np.ascontiguousarray(self.components.reduced(values)[:, :-1])
-        learn_rewards(self.map, rows, of_rows, vectors, rewards, float(options.regularization))
+        heads.learn_rewards(self.map, rows, of_rows, vectors, rewards, float(options.regularization))
 
 
 class RetrievalModel(files.WithFields):
@@ -137,8 +129,8 @@ class RetrievalModel(files.WithFields):
             kind = SparseIndex if rows.sparse else DenseIndex
             return cls(kind(rows.n_features, "cosine", seed), orders, memories, None, sparse=rows.sparse)
         components = Components(values, options.n_components, seed)
-        parameters = ExpectationParameters(rows.n_features, rows.sparse)
-        by_value = ValueExpectation(components, new_expectation(parameters, components.n_components))
+        parameters = heads.ExpectationParameters(rows.n_features, rows.sparse)
+        by_value = ValueExpectation(components, heads.new_expectation(parameters, components.n_components))
         index = DenseIndex(components.n_components + 1, "cosine", seed)
         return cls(index, orders, memories, by_value, sparse=rows.sparse)
 

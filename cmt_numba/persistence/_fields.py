@@ -11,19 +11,8 @@ import numpy as np
 import scipy.sparse
 
 from .._forest import N_COUNTERS, InvariantError, arrays_of, numbers_of, put_together, require
-from ._columns import (
-    Arrays,
-    as_part,
-    column,
-    document,
-    of_part,
-    read_array,
-    read_column,
-    read_document,
-    read_sparse_matrix,
-    sparse_matrix,
-    take,
-)
+from . import _columns as columns
+from ._columns import Arrays
 from ._container import Contents
 from ._states import check_at_rest
 
@@ -155,14 +144,14 @@ class VariantField:
 
     def put(self, name: str, value: Any, arrays: Arrays) -> Any:
         own, facts = value.arrays()
-        arrays |= as_part(name, own)
+        arrays |= columns.as_part(name, own)
         return {"kind": next(own for own, kind in self._kinds.items() if type(value) is kind)} | facts
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
         facts = as_mapping(name, field)
         kind = NameField(*self._kinds).get(f"the kind of {name}", facts.get("kind"), arrays, thorough=thorough)
         try:
-            return self._kinds[kind].of_arrays(of_part(name, arrays), facts)
+            return self._kinds[kind].of_arrays(columns.of_part(name, arrays), facts)
         except KeyError as error:
             raise InvariantError(f"{name} lacks {error}") from error
 
@@ -240,7 +229,7 @@ class ArrayField:
         return {}
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
-        array = read_array(name, arrays, self._dtype, n_axes=self._n_axes)
+        array = columns.read_array(name, arrays, self._dtype, n_axes=self._n_axes)
         if self._bounds is not None and thorough:
             low, high = self._bounds
             require(np.all((array >= low) & (array <= high)), f"{name} must be between {low:g} and {high:g}")
@@ -257,14 +246,14 @@ class MatrixField:
         if not scipy.sparse.issparse(value):
             arrays[name] = value
             return None
-        shape, own = sparse_matrix(name, value)
+        shape, own = columns.sparse_matrix(name, value)
         arrays |= own
         return shape
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
         if field is None:
-            return read_array(name, arrays, self._dtype, n_axes=2)
-        matrix = read_sparse_matrix(field, name, arrays, thorough=thorough)
+            return columns.read_array(name, arrays, self._dtype, n_axes=2)
+        matrix = columns.read_sparse_matrix(field, name, arrays, thorough=thorough)
         require(matrix.dtype == self._dtype, f"{name} must be {np.dtype(self._dtype).name}")
         return scipy.sparse.csr_matrix(matrix)
 
@@ -273,11 +262,11 @@ class NamedArraysField:
     """Arrays by their names, which the class checks."""
 
     def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
-        arrays |= as_part(name, value)
+        arrays |= columns.as_part(name, value)
         return {}
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Arrays:
-        return of_part(name, arrays)
+        return columns.of_part(name, arrays)
 
 
 class SparseArrayField:
@@ -293,8 +282,8 @@ class SparseArrayField:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
         length = self._length.get(f"the length of {name}", field, arrays, thorough=thorough)
-        places = read_array(f"{name}.places", arrays, np.int64)
-        values = read_array(f"{name}.values", arrays, self._dtype)
+        places = columns.read_array(f"{name}.places", arrays, np.int64)
+        values = columns.read_array(f"{name}.values", arrays, self._dtype)
         require(places.shape == values.shape, f"each place of {name} must have a value")
         require(np.all((places >= 0) & (places < length)), f"places of {name} must be below {length}")
         require(np.all((values >= 0) & (values < np.inf)), f"{name} must be finite and not negative")
@@ -324,11 +313,11 @@ class DocumentField:
     """A value that JSON can express, stored as an array because it may be large."""
 
     def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
-        arrays[name] = document(value)
+        arrays[name] = columns.document(value)
         return {}
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        return read_document(arrays, name)
+        return columns.read_document(arrays, name)
 
 
 class TextsField(DocumentField):
@@ -338,7 +327,7 @@ class TextsField(DocumentField):
         self._are_distinct = are_distinct
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> list[str]:
-        texts = read_document(arrays, name)
+        texts = columns.read_document(arrays, name)
         require(type(texts) is list and all(type(text) is str for text in texts), f"{name} must be texts")
         require(not self._are_distinct or len(set(texts)) == len(texts), f"{name} must be distinct")
         return list(texts)
@@ -372,12 +361,12 @@ class LabelsField:
     """A one-dimensional array of classes or names, of any type that files support."""
 
     def put(self, name: str, value: Any, arrays: Arrays) -> str:
-        how, own = column(name, value)
+        how, own = columns.column(name, value)
         arrays |= own
         return how
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
-        labels = read_column(field, name, arrays)
+        labels = columns.read_column(field, name, arrays)
         if labels.ndim != 1:
             raise ValueError(f"{name} must be one-dimensional, got shape {labels.shape}")
         return labels
@@ -395,7 +384,7 @@ class StructureField:
         return numbers_of(value)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        value = put_together(self._kind, of_part(name, arrays), as_mapping(name, field))
+        value = put_together(self._kind, columns.of_part(name, arrays), as_mapping(name, field))
         if hasattr(value, "counters") and value.counters.ndim == 2 and value.counters.shape[1] == N_COUNTERS:
             check_at_rest(value.counters)
         return value
@@ -435,7 +424,7 @@ def read_generator(name: str, fields: Any) -> np.random.Generator:
     if type(fields) is not dict:
         raise ValueError(f"{name} must be a mapping")
     for key, most in _MOST.items():
-        if not 0 <= take(fields, key, int) < most:
+        if not 0 <= columns.take(fields, key, int) < most:
             raise ValueError(f"{name} is not the state of a random number generator")
     bits = np.random.PCG64(0)
     bits.state = {

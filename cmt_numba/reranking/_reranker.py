@@ -11,35 +11,12 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from .. import persistence as files
 from .._forest import NONE, Hits, no_hits, require
 from .._validation import Flag, check_wanted
-from ..persistence import (
-    ArrayField,
-    Contents,
-    DocumentField,
-    FieldTable,
-    FlagField,
-    OptionalField,
-    PartField,
-    TextsField,
-    read_object,
-    refusing,
-    write_object,
-)
 from ..sequences import EditDistance
 from ..text import BM25Vectorizer
-from ._models import (
-    LOG,
-    RewardLog,
-    booster_of,
-    check_known_rewards,
-    check_model,
-    check_weights,
-    default_model,
-    fitted_model,
-    improvement,
-    read_model,
-)
+from . import _models as models
 from ._pairs import (
     FEATURES,
     NEEDS_VECTORIZER,
@@ -52,14 +29,14 @@ from ._pairs import (
     pairs_of,
 )
 
-_FIELDS = FieldTable(
-    features=DocumentField(),  # names, or None for functions
-    compare=FlagField(),
-    feature_names_=TextsField(),
-    improvement_=OptionalField(ArrayField(np.float64)),
-    _log=LOG,
-    vectorizer=OptionalField(PartField(BM25Vectorizer)),
-    booster=OptionalField(ArrayField(np.uint8)),
+_FIELDS = files.FieldTable(
+    features=files.DocumentField(),  # names, or None for functions
+    compare=files.FlagField(),
+    feature_names_=files.TextsField(),
+    improvement_=files.OptionalField(files.ArrayField(np.float64)),
+    _log=models.LOG,
+    vectorizer=files.OptionalField(files.PartField(BM25Vectorizer)),
+    booster=files.OptionalField(files.ArrayField(np.uint8)),
 )
 _UNKNOWN = f"features must be among {', '.join(FEATURES)}"
 _LEAST_QUERIES = 3  # minimum number of queries for cross-validation
@@ -140,7 +117,7 @@ class Reranker(BaseEstimator):
     [[1, 0]]
     """
 
-    _log: RewardLog = field(init=False)
+    _log: models.RewardLog = field(init=False)
     _tools: Tools = field(init=False)
 
     model: Any = None
@@ -184,29 +161,29 @@ class Reranker(BaseEstimator):
         return self._learn(getattr(self, "_log", None), queries, documents, hits, rewards, weights)
 
     def _learn(
-        self, before: RewardLog | None, queries: Any, documents: Any, hits: Any, rewards: Any, weights: Any
+        self, before: models.RewardLog | None, queries: Any, documents: Any, hits: Any, rewards: Any, weights: Any
     ) -> Self:
         self._check_parameters()
         pairs = self._pairs(queries, documents, hits)
         if pairs.rank.size == 0:
             raise ValueError("hits must contain at least one document")
-        known = check_known_rewards(rewards, np.asarray(ids_and_scores(hits)[0]))
-        weights = check_weights(weights, len(pairs.queries))
+        known = models.check_known_rewards(rewards, np.asarray(ids_and_scores(hits)[0]))
+        weights = models.check_weights(weights, len(pairs.queries))
         tools = self._tools if before is not None else self._new_tools(pairs)
         X, names = features_of(pairs, self.features, tools, compare=self.compare)
         if before is not None and names != self.feature_names_:
             raise ValueError("features must be the same as in the log: call fit to start a new log")
-        log = RewardLog.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
+        log = models.RewardLog.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
         if log.sizes.size == 0:
             raise ValueError("rewards must contain at least one reward for a document in hits")
         log = log if before is None else before.followed_by(log)
         model, gain = self._new_model(), None
         if self.validate:
-            gain = improvement(model, log) if log.sizes.size >= _LEAST_QUERIES else (0.0, 0.0)
-        return self._with(fitted_model(model, log), log, tools, names, gain)
+            gain = models.improvement(model, log) if log.sizes.size >= _LEAST_QUERIES else (0.0, 0.0)
+        return self._with(models.fitted_model(model, log), log, tools, names, gain)
 
     def _with(
-        self, model: Any, log: RewardLog, tools: Tools, names: list[str], gain: tuple[float, float] | None
+        self, model: Any, log: models.RewardLog, tools: Tools, names: list[str], gain: tuple[float, float] | None
     ) -> Self:
         learned: dict[str, Any] = {"model_": model, "feature_names_": names, "_log": log, "_tools": tools}
         learned |= {"n_queries_": int(log.sizes.size), "n_pairs_": int(log.rewards.size)}
@@ -215,7 +192,7 @@ class Reranker(BaseEstimator):
         return self
 
     def _new_model(self) -> Any:
-        return default_model(self.random_state) if self.model is None else self.model
+        return models.default_model(self.random_state) if self.model is None else self.model
 
     def _new_tools(self, pairs: DocumentPairs) -> Tools:
         return new_tools(self.features, self.vectorizer, self.distance, pairs.documents)
@@ -224,7 +201,7 @@ class Reranker(BaseEstimator):
         for name in ("compare", "validate"):
             Flag().check(name, getattr(self, name))
         if self.model is not None:
-            check_model(self.model)
+            models.check_model(self.model)
         features = self.features
         if isinstance(features, str) or not isinstance(features, Sequence) or len(features) == 0:
             raise TypeError(f"features must be a list of feature names and functions, got {features!r:.80}")
@@ -328,13 +305,15 @@ class Reranker(BaseEstimator):
         to the log again.
         """
         check_is_fitted(self, "model_")
-        write_object(path, self._contents, _parts_of)
+        files.write_object(path, self._contents, _parts_of)
 
-    def _contents(self) -> Contents:
+    def _contents(self) -> files.Contents:
         names = [feature if isinstance(feature, str) else None for feature in self.features]
-        parts = {"features": names, "vectorizer": self._tools.vectorizer, "booster": booster_of(self.model_)}
+        parts = {"features": names, "vectorizer": self._tools.vectorizer, "booster": models.booster_of(self.model_)}
         arrays: dict[str, np.ndarray] = {}
-        return Contents(type(self).__name__, _FIELDS.put("", SimpleNamespace(**vars(self) | parts), arrays), arrays)
+        return files.Contents(
+            type(self).__name__, _FIELDS.put("", SimpleNamespace(**vars(self) | parts), arrays), arrays
+        )
 
     @classmethod
     def load(
@@ -359,8 +338,8 @@ class Reranker(BaseEstimator):
         distance, random_state
             As in the constructor.
         """
-        contents = read_object(path, (cls.__name__,), mmap=False)
-        with refusing(path):
+        contents = files.read_object(path, (cls.__name__,), mmap=False)
+        with files.refusing(path):
             found = _parts_of(contents)
         features = found["features"]
         if features.count(None) != len(functions):
@@ -374,13 +353,13 @@ class Reranker(BaseEstimator):
             model, features=given, compare=found["compare"], validate=found["improvement_"] is not None, **options
         )
         made._check_parameters()
-        with refusing(path):
-            fitted = read_model(made._new_model(), found["_log"], found["booster"])
+        with files.refusing(path):
+            fitted = models.read_model(made._new_model(), found["_log"], found["booster"])
         tools = new_tools(given, found["vectorizer"], distance, [])
         return made._with(fitted, found["_log"], tools, found["feature_names_"], found["improvement_"])
 
 
-def _parts_of(contents: Contents) -> dict[str, Any]:
+def _parts_of(contents: files.Contents) -> dict[str, Any]:
     found = _FIELDS.get("", contents.fields, contents.arrays, thorough=True)
     features, names, vectorizer, gain = (
         found[name] for name in ("features", "feature_names_", "vectorizer", "improvement_")

@@ -18,17 +18,7 @@ from .._jit import switching_soon
 from .._validation import as_rows, check_entries, check_matrix, check_rewards
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
-from ._checks import (
-    DuplicateKeyError,
-    Key,
-    check_answers,
-    check_keys,
-    check_kind,
-    check_payloads,
-    check_stored,
-    check_texts,
-    check_values,
-)
+from . import _checks as checks
 from ._hybrid_search import find_competitors, learn_weights
 from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
@@ -45,13 +35,13 @@ class MemoriesOfOthers(NamedTuple):
     vectors: Any  # their vectors
 
     @classmethod
-    def of(cls, keys: list[Key], vectors: Any) -> Self:
+    def of(cls, keys: list[checks.Key], vectors: Any) -> Self:
         """Return memories with distinct keys."""
         ids, first = np.unique(other_ids(keys), return_index=True)
         return cls(ids, vectors[first])
 
 
-def other_ids(keys: list[Key]) -> np.ndarray:
+def other_ids(keys: list[checks.Key]) -> np.ndarray:
     """Return the ids of memories of other shards. They are derived from the keys."""
     digests = [blake2b(repr(key).encode(), digest_size=8).digest() for key in keys]
     numbers = np.array([int.from_bytes(digest, "little") >> 2 for digest in digests], np.int64)
@@ -176,7 +166,7 @@ class StoreContents(DurableForm):
             X = check_matrix(as_rows(X), n_features=None if index is None else index.n_features)
             if index is not None and (self.state.form == "dense") != isinstance(X, np.ndarray):
                 X = X.toarray() if self.state.form == "dense" else scipy.sparse.csr_array(X)
-        check_values(X, self.state.options.metric)
+        checks.check_values(X, self.state.options.metric)
         if others is not None:
             check_entries("texts", len(others), X.shape[0])
         return X
@@ -260,23 +250,23 @@ class StoreContents(DurableForm):
 
     def write(self, keys: Any, X: Any, payloads: Any, texts: Any, *, replace: bool) -> None:
         """Add memories within a change. With ``replace``, keys that are already stored get new contents."""
-        own = check_keys(keys)
+        own = checks.check_keys(keys)
         n = len(own)
         given = check_new_texts(n, X, texts)
         words = None if texts is None else count_words(given)
         if X is not None:
             X = self.check_vectors(X)
             check_entries("keys", n, X.shape[0])
-        content, ids = MemoryContent(X, words, given, check_payloads(payloads, n)), self.records.find(own)
+        content, ids = MemoryContent(X, words, given, checks.check_payloads(payloads, n)), self.records.find(own)
         is_old = ids >= 0
         if not is_old.any():
-            check_kind(own, self.records.kind())
+            checks.check_kind(own, self.records.kind())
             self.insert(own, content)
             return
         if not replace:
             key = own[is_old.argmax()]
             message = f"keys must not be in the store yet, but {key!r:.100} is; use upsert to replace it"
-            raise DuplicateKeyError(message)
+            raise checks.DuplicateKeyError(message)
         old, new = is_old.nonzero()[0], (~is_old).nonzero()[0]
         content_of_old = content if new.size == 0 else content.rows(old)
         self._undo_replacement(ids[old])
@@ -292,7 +282,7 @@ class StoreContents(DurableForm):
         if self.journal is not None:
             self.journal.append(Entry(name, arguments, self.fingerprint()), counts=name != "note_returned")
 
-    def insert(self, keys: list[Key], content: MemoryContent) -> None:
+    def insert(self, keys: list[checks.Key], content: MemoryContent) -> None:
         """Insert memories, within a change, and evict memories if there are more than ``max_items``."""
         state = self.state
         evicted, first, n, index = state.to_evict(len(keys)), state.next_id, len(state), state.index
@@ -321,7 +311,7 @@ class StoreContents(DurableForm):
 
     # Few rows are written in one step, together with their records.
 
-    def _insert(self, ids: np.ndarray, keys: list[Key], content: MemoryContent) -> None:
+    def _insert(self, ids: np.ndarray, keys: list[checks.Key], content: MemoryContent) -> None:
         self.records.insert(ids, keys, content.payloads, content.texts)
         if ids.size <= ROWS_IN_A_STEP:
             self._apply("insert", X=content.X, words=content.words)
@@ -351,7 +341,7 @@ class StoreContents(DurableForm):
         keys: Any,
         rewards: Any,
         target_recall: float,
-        known: tuple[list[Key], Any] | None = None,
+        known: tuple[list[checks.Key], Any] | None = None,
         statistics: WordStatistics | None = None,
     ) -> None:
         """Learn from rewards of queries, at the end of a change: this cannot be undone in memory.
@@ -388,15 +378,15 @@ class StoreContents(DurableForm):
             learn()
 
     def _find_rewarded(
-        self, keys: Any, n_rows: int, by_words: bool, known: tuple[list[Key], Any] | None
+        self, keys: Any, n_rows: int, by_words: bool, known: tuple[list[checks.Key], Any] | None
     ) -> tuple[np.ndarray, MemoriesOfOthers | None]:
         """Return the ids of rewarded memories, shape (n_rows, k), and those of other shards; -1 for no memory."""
-        state, given, others = self.state, check_answers(keys, n_rows), None
+        state, given, others = self.state, checks.check_answers(keys, n_rows), None
         flat = given.reshape(-1).tolist()
         there = [key is not None for key in flat]
         if not any(there):
             return np.full(given.shape, NONE, np.int64), None
-        checked = check_keys([key for key in flat if key is not None], distinct=False)
+        checked = checks.check_keys([key for key in flat if key is not None], distinct=False)
         found = self.find_rewarded(checked, by_words, is_shard=known is not None)
         if known is not None and (missing := np.flatnonzero(self.records.find(checked) < 0)).size > 0:
             found[missing] = other_ids([checked[i] for i in missing])
@@ -407,7 +397,7 @@ class StoreContents(DurableForm):
             found[there] = ids
         return found.reshape(given.shape), others
 
-    def find_rewarded(self, keys: list[Key], by_words: bool, *, is_shard: bool = False) -> np.ndarray:
+    def find_rewarded(self, keys: list[checks.Key], by_words: bool, *, is_shard: bool = False) -> np.ndarray:
         """Return the ids of memories that can learn from rewards, and -1 for others.
 
         Raise KeyError if a key is not stored, unless the store is bounded, so that memories may have been evicted since
@@ -415,22 +405,22 @@ class StoreContents(DurableForm):
         """
         found = self.records.find(keys)
         if self.state.options.max_items is None and not is_shard:
-            check_stored(keys, found)
+            checks.check_stored(keys, found)
         if not by_words and self.state.texts.n_texts == 0:
             return found  # all memories have vectors
         can_learn = self.state.texts.contains(found) if by_words else self.state.have_vectors(found)
         return np.where(can_learn, found, NONE)
 
-    def set_fields(self, keys: list[Key], fields: list[dict[str, Any]]) -> None:
+    def set_fields(self, keys: list[checks.Key], fields: list[dict[str, Any]]) -> None:
         """Set payload fields of memories, within a change."""
         ids = self.records.find(keys)
-        check_stored(keys, ids)
+        checks.check_stored(keys, ids)
         found = self.records.payloads(ids.tolist())
         before = [read_payload(found.get(memory_id, "{}")) for memory_id in ids.tolist()]
         for key, payload in zip(keys, before, strict=True):
             if not isinstance(payload, dict):
                 raise TypeError(f"the payload of {key!r:.50} must be a dict to update its fields, got {payload!r:.50}")
-        after = check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
+        after = checks.check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
         self.lock.step(lambda: self.records.set_payloads(ids, after))
 
     # Files
@@ -562,7 +552,7 @@ def check_new_texts(n: int, X: Any, texts: Any) -> list[str | None]:
         raise TypeError("pass vectors X, texts, or both")
     if texts is None:
         return [None] * n
-    given = check_texts(texts, n, may_be_missing=X is not None)
+    given = checks.check_texts(texts, n, may_be_missing=X is not None)
     for i, text in enumerate(given):
         if text is not None and not has_words(text):
             raise ValueError(f"texts must contain words, but texts[{i}] is {text!r:.50}")
