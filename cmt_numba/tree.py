@@ -417,6 +417,7 @@ class ContextualMemoryTree(files.Saved):
             epsilon,
             checks.check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
             checks.check_passes("n_passes", n_passes, 1),
+            self._forest.teaches,
         )
         if not callable(reward):
             raise TypeError(f"reward must be a function of rows and ids, got {type(reward).__name__}")
@@ -526,3 +527,8 @@ class ContextualMemoryTree(files.Saved):
         twin = ContextualMemoryTree.__new__(ContextualMemoryTree)
         twin._forest = self._forest.copy()
         return twin
+
+
+def forest_of(tree: ContextualMemoryTree) -> engine.Forest:
+    """Return the forest of a tree, for callers that have checked their rows or keep records of changes."""
+    return tree._forest

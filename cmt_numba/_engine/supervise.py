@@ -22,6 +22,7 @@ class Supervision(NamedTuple):
     - ``k``, ``n_probes``, ``epsilon``: the parameters of each query.
     - ``key_learning_rate``: the parameter of each update.
     - ``n_passes``: the number of passes over the rows.
+    - ``updates_teach``: whether updates already teach routers the paths to rewarded memories.
     """
 
     reward: Callable[[np.ndarray, np.ndarray], Any]
@@ -31,6 +32,7 @@ class Supervision(NamedTuple):
     epsilon: float
     key_learning_rate: float
     n_passes: int
+    updates_teach: bool
 
 
 def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.Generator, progress: bool) -> float:
@@ -47,7 +49,7 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
                 hits = without_own(tree.query(queries, n_wanted, how.n_probes, how.epsilon), own, how.k)
                 rewards = check_rewards(how.reward(block, hits.ids), hits.ids)
                 tree.update(queries, hits, rewards, key_learning_rate=how.key_learning_rate)
-                if how.own_ids is not None or not tree._forest.teaches:
+                if how.own_ids is not None or not how.updates_teach:
                     _teach(tree, queries, *rewarded_memories(hits, own, rewards))
                 found_together.append(rewarded_pairs(hits, own, rewards))
                 total += float(np.sum(rewards[:, 0], where=hits.ids[:, 0] != NONE))

@@ -12,7 +12,7 @@ from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, 
 from .._heads import Digest, LabelAnswers, all_of, label_bounds, list_by_feature, rank_listed
 from ..estimators import TREE
 from ..persistence import ArrayField, FieldTable, FlagField, NumberField, TupleField, WithFields
-from ..tree import ContextualMemoryTree
+from ..tree import ContextualMemoryTree, forest_of
 from ._candidate_kernels import ProposedActions
 from ._checks import MOST_ACTIONS
 from ._reward_kernels import ActionKeyTable, RewardState
@@ -265,7 +265,7 @@ class ContextMemory(WithFields):
         parts = [rows for rows, _ in self._waiting]
         rows = joined_rows(parts, parts[0].n_features, parts[0].sparse)
         actions = np.concatenate([of_part for _, of_part in self._waiting])
-        ids = insert_rows(self.tree._forest, rows)
+        ids = insert_rows(forest_of(self.tree), rows)
         self._columns = self._columns.appended(ids, actions)
         self._waiting, self._n_waiting = [], 0
         if len(self._columns) > 2 * self.tree.n_memories:
@@ -276,7 +276,7 @@ class ContextMemory(WithFields):
     ) -> tuple[ProposedActions, np.ndarray]:
         """Return the ``k`` best memories of each row and their scores. ``room`` comes from ``room_for_probe``."""
         self.settle()
-        state = self.tree._forest.fitting_state(rows)
+        state = forest_of(self.tree).fitting_state(rows)
         shape = (rows.n_rows, 0 if state is None else min(k, self.tree.n_memories))
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
         if state is not None and shape[1] > 0:
@@ -285,7 +285,7 @@ class ContextMemory(WithFields):
             ids.fill(NONE)
             scores.fill(-np.inf)
             query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, _NO_SEED, room)
-            query_rows(self.tree._forest.view(state), query, UNRESTRICTED, ids, scores)
+            query_rows(forest_of(self.tree).view(state), query, UNRESTRICTED, ids, scores)
         return ProposedActions(self._ids, self.actions, ids), scores
 
     def actions_of(self, ids: np.ndarray) -> np.ndarray:
@@ -314,7 +314,7 @@ class ContextMemory(WithFields):
     @property
     def form(self) -> tuple[int, bool] | None:
         """The number of features of contexts, and whether they are sparse; None before the first context."""
-        state = self.tree._forest.state
+        state = forest_of(self.tree).state
         return None if state is None else (state.parameters.n_features, bool(state.parameters.sparse))
 
     @classmethod

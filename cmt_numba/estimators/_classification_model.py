@@ -26,6 +26,7 @@ from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, as_matrix, no_hits, rescaled
 from .._jit import keeping_interpreter
 from .._validation import check_rows
+from ..tree import forest_of
 from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in
 from ._choice import Choice, choose, examples_of_some_labels, held_out_errors, resolved
 from ._class_places import ClassPlaces
@@ -582,8 +583,8 @@ class ClassificationModel(files.WithFields):
         if index.scores_all:
             kept = np.delete(np.arange(index.n_labels), labels[labels != NONE])
         else:
-            remove_ids(tree._forest, labels[labels != NONE])
-            kept = renumber(tree._forest)
+            remove_ids(forest_of(tree), labels[labels != NONE])
+            kept = renumber(forest_of(tree))
         number = np.full(self.class_of_label.size, NONE, np.int64)
         number[kept] = np.arange(kept.size)
         head = heads.with_only(index.head, kept)

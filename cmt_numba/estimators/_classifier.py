@@ -243,10 +243,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         scales : array-like, shape (2, n_features), optional
             Means and standard deviations of the features, with which dense rows are standardised from now on. By
             default, ``feature_weights`` determines whether they are measured.
-
-        Returns
-        -------
-        self
         """
         return self._learn_anew(X, y, None, sample_weight, example_ids, scales, afresh=True)
 
@@ -303,10 +299,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             largest id so far.
         scales : array-like, shape (2, n_features), optional
             As for :meth:`fit`, only for the first call.
-
-        Returns
-        -------
-        self
 
         Raises
         ------

@@ -32,7 +32,7 @@ from .._forest import (
 )
 from .._index import DenseIndex
 from .._validation import check_jobs, check_rows
-from ..tree import ContextualMemoryTree
+from ..tree import ContextualMemoryTree, forest_of
 from ._feature_scales import FeatureScales, add_rows, move_scorers, standardize
 from ._feature_weights import FeatureWeights, weigh
 from ._fields import FEATURE_WEIGHTS, TREE
@@ -198,7 +198,7 @@ class LabelIndex(files.WithFields):
     @property
     def forest(self) -> Forest:
         """The forest that holds the trees."""
-        return self.tree._forest
+        return forest_of(self.tree)
 
     @property
     def trees(self) -> ContextualMemoryTree | None:
@@ -498,18 +498,20 @@ class LabelIndex(files.WithFields):
         if self.without_trees:
             grown = _new_tree(options, _SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self.seed)
             if n_labels > 0:
-                insert_rows(grown._forest, stored_rows(self.forest.allocated(), np.arange(n_labels)), options.verbose)
+                insert_rows(
+                    forest_of(grown), stored_rows(self.forest.allocated(), np.arange(n_labels)), options.verbose
+                )
             return grown
         grown = _new_tree(options, self.forest.n_trees, self.forest.options["leaf_multiplier"], self.seed)
         if self.examples is None:
             keys = check_rows(heads.weights_of_labels(self.head, np.arange(n_labels)))
-            insert_rows(grown._forest, rescaled(routed(keys)), options.verbose)
+            insert_rows(forest_of(grown), rescaled(routed(keys)), options.verbose)
             return grown
         rows, labels = self.prepared_examples()
         keys, _ = means_of(rows, labels, np.arange(rows.n_rows), n_labels)
-        insert_rows(grown._forest, rescaled(routed(keys)), options.verbose)
+        insert_rows(forest_of(grown), rescaled(routed(keys)), options.verbose)
         if options.n_router_passes > 0:
-            teach_rows(grown._forest, routed(rows), labels, options.n_router_passes, True, options.verbose)
+            teach_rows(forest_of(grown), routed(rows), labels, options.n_router_passes, True, options.verbose)
         return grown
 
     # Queries
@@ -627,7 +629,7 @@ class LabelIndex(files.WithFields):
     def searched(self, options: LabelOptions) -> State:
         """Return the state of the trees to search, and grow them if needed."""
         grown = self.scores_all or options.n_probes is not None
-        return (self.grown_tree(options) if grown else self.tree)._forest.allocated()
+        return forest_of(self.grown_tree(options) if grown else self.tree).allocated()
 
     def search_labels(self, rows: Rows, answers: heads.LabelAnswers, options: LabelOptions) -> None:
         """Search for the candidates of each row, and write the best ones to ``answers``."""

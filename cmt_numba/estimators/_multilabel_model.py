@@ -18,7 +18,7 @@ from .._change import map_threads, spans, with_progress
 from .._engine import insert_rows, query_forest, roll_back
 from .._forest import NONE, Rows, as_matrix, rescaled
 from .._validation import check_jobs, check_rows
-from ..tree import ContextualMemoryTree
+from ..tree import ContextualMemoryTree, forest_of
 from ._feature_scales import is_table, measure_scales, original_rows
 from ._fields import TREE
 from ._input import filled, taken, total_weights
@@ -137,7 +137,7 @@ class MultilabelModel(files.WithFields):
     def roll_back(self) -> None:
         """Remove the labels and examples that a failed change has added."""
         if self.examples is not None:
-            roll_back(self.examples._forest)
+            roll_back(forest_of(self.examples))
         self.index.roll_back(self.column_of_label.size)
 
     def prepare_like(self, former: "MultilabelModel", options: MultilabelOptions) -> None:
@@ -165,7 +165,7 @@ class MultilabelModel(files.WithFields):
         labels = self._add_labels(labelled._replace(rows=rows), of_rows, names, options)
         means = self._further_means(labelled)
         if self.examples is not None:
-            insert_rows(self.examples._forest, rescaled(labelled.rows), options.verbose)
+            insert_rows(forest_of(self.examples), rescaled(labelled.rows), options.verbose)
         if index.n_labels == 0:
             return  # no example has a label yet
         self._choose_common()
@@ -368,7 +368,7 @@ class MultilabelModel(files.WithFields):
         """Return the ids of the ``k`` stored examples nearest to each row, and their cosines."""
         if self.examples is None:
             raise ValueError("examples are not stored: pass store_examples=True and fit again to find neighbors")
-        hits = query_forest(self.examples._forest, rescaled(rows), k, _EXAMPLE_LEAVES)
+        hits = query_forest(forest_of(self.examples), rescaled(rows), k, _EXAMPLE_LEAVES)
         return hits.ids, hits.scores
 
 

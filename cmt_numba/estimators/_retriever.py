@@ -206,7 +206,6 @@ class CMTRetriever(MemoryEstimator):
         return self._change("set_values", ids.size, lambda model: model.set_values(ids, values))
 
     def _change(self, method: str, n_rows: int, change: Callable[[RetrievalModel], None]) -> Self:
-
         def changed(model: RetrievalModel) -> RetrievalModel:
             change(model)
             return model

@@ -16,7 +16,7 @@ from .._change import Closeable
 from .._engine import enter_returned
 from .._forest import Hits
 from ..persistence import VALUES, Contents
-from ..tree import ContextualMemoryTree
+from ..tree import ContextualMemoryTree, forest_of
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
 from ._files import JournalError
 from ._journal import Durability, DurableForm, Journal
@@ -28,11 +28,11 @@ _MOST_NOTES = 1 << 16  # maximum number of queries whose returned ids wait to be
 
 
 def _draw_word(tree: ContextualMemoryTree) -> int:
-    return tree._forest.draw_word()
+    return forest_of(tree).draw_word()
 
 
 def _enter_returned(tree: ContextualMemoryTree, ids: np.ndarray) -> None:
-    enter_returned(tree._forest, ids)
+    enter_returned(forest_of(tree), ids)
 
 
 OPERATIONS: dict[tuple[str, int], Operation] = {
@@ -58,7 +58,8 @@ _COMPARED = [forests.ROOT, forests.COUNT, forests.NODES_END, forests.FREE_NODE, 
 
 def fingerprint(tree: ContextualMemoryTree) -> dict[str, int]:
     """Return a fingerprint of a tree."""
-    forest, state = tree._forest, tree._forest.state
+    forest = forest_of(tree)
+    state = forest.state
     if state is None:
         return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(forest.streams.astype("<u8").tobytes())}
     numbers = np.concatenate([state.streams.astype("<u8"), state.counters[:, _COMPARED].astype("<u8").reshape(-1)])
@@ -83,8 +84,9 @@ class _TreeForm(DurableForm):
         self._put(ContextualMemoryTree(**options))
 
     def _put(self, tree: ContextualMemoryTree) -> None:
-        tree._forest.journal = self
-        self.tree, self._owner._forest, self.lock = tree, tree._forest, tree._lock
+        forest = forest_of(tree)
+        forest.journal = self
+        self.tree, self._owner._forest, self.lock = tree, forest, forest.lock
 
     # Changes
 
@@ -96,7 +98,7 @@ class _TreeForm(DurableForm):
     def _make(self, name: str, arguments: Arguments, shown: Arguments, counts: bool) -> Any:
         assert self.journal is not None
         operation, arguments, tree = OPERATIONS[name, CURRENT], plain_arguments(arguments), self.tree
-        forest = tree._forest
+        forest = forest_of(tree)
         forest.last_evicted = np.empty(0, np.int64)
         answer = operation.call(tree, arguments | shown)
         evicted = forest.last_evicted if forest.last_evicted.size > 0 else None
@@ -123,7 +125,7 @@ class _TreeForm(DurableForm):
             self.returned.popleft()  # after a failure the ids remain, and the next change retries
 
     def mark(self) -> Any:
-        forest = self.tree._forest
+        forest = forest_of(self.tree)
         streams = forest.streams if forest.state is None else forest.state.streams
         return forest, forest.lock.n_steps, int(streams[-1])
 
@@ -150,7 +152,7 @@ class _TreeForm(DurableForm):
         return found["trees"] == after.get("trees")
 
     def use(self, made: ContextualMemoryTree) -> None:
-        given, forest = self._given._forest, made._forest
+        given, forest = forest_of(self._given), forest_of(made)
         for name in self._options:
             if name in forest.options and given.options[name] != forest.options[name]:
                 wanted = f"{name} must be {forest.options[name]!r}, as for the tree in the folder, or omitted"
@@ -160,7 +162,7 @@ class _TreeForm(DurableForm):
         if self.journal is None:
             self._put(made)
         elif made is not self.tree:  # readers may hold the forest
-            kept = vars(self.tree._forest)
+            kept = vars(forest_of(self.tree))
             taken = {name: value for name, value in vars(forest).items() if name not in _OF_OWNER}
             self.lock.step(partial(kept.update, taken))
 
@@ -173,7 +175,7 @@ class _TreeForm(DurableForm):
         self.lock.step(apply)
 
     def replay(self, made: ContextualMemoryTree, entry: Entry, exact: bool) -> None:
-        operation, forest = find_operation(OPERATIONS, entry.name, entry.version), made._forest
+        operation, forest = find_operation(OPERATIONS, entry.name, entry.version), forest_of(made)
         arguments = operation.called(entry.arguments)
         forest.evicts = np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
         has_warned, forest.has_warned = forest.has_warned, True  # the original call has already warned

@@ -87,7 +87,6 @@ def write_bandit_report(
 
 
 def _estimates(result: Evaluation, rows: list[dict[str, Any]], confidence: float) -> Drawing:
-
     def draw(axes: Any) -> None:
         places = np.arange(len(rows))
         for place, row in zip(places, rows, strict=True):
