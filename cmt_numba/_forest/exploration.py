@@ -22,7 +22,6 @@ _ROW_STEP = np.uint64(0xD1342543DE82EF95)  # odd, and different from the step wi
 
 @inner
 def _stream_of(seed, row):
-    """Return the initial state of a row's random stream."""
     return mix(seed + np.uint64(row) * _ROW_STEP)
 
 

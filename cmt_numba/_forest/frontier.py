@@ -90,7 +90,6 @@ def push(frontier, cost, tree, place):
 
 @inner
 def _replace_top(frontier, cost, tree, place):
-    """Replace the first entry of the heap."""
     here, heap = frontier.here[0], frontier.heap
     first, end = here["first"], here["end"]
     i = first
@@ -181,7 +180,6 @@ def begin_path(trees, frontier, n_leaves, patience, unfinished):
 
 @inner
 def _merge_heaps(frontier):
-    """Merge the heaps of all trees into one."""
     here = frontier.here[0]
     end = here["end"]
     here["first"] = 0

@@ -181,7 +181,6 @@ def located_margin(models, t, node, x, work):
 
 @inner_fastmath
 def _norm_1(x):
-    """Return the sum of a row's absolute values."""
     values = x.values[x.a : x.b]
     total = np.float32(0.0)
     for i in range(values.size):

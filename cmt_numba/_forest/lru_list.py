@@ -69,7 +69,6 @@ def _unlink(recency, slot):
 
 @inner
 def _rename(recency, old, new):
-    """Replace slot ``old`` in the list by ``new``."""
     before, after = np.int64(recency.before[old]), np.int64(recency.after[old])
     _let_follow(recency, before, new)
     _let_follow(recency, new, after)

@@ -108,7 +108,6 @@ def with_tree(state: State, t: int, rows: Rows, groups: np.ndarray, generator: n
 
 
 def _next_node(state: State, t: int) -> int:
-    """Return the first free node. All later nodes are free."""
     free = int(state.counters[t, FREE_NODE])
     return int(state.counters[t, NODES_END]) if free == NONE else free
 
@@ -195,7 +194,6 @@ def _products(rows: Any, x: np.ndarray) -> np.ndarray:
 
 
 def _sums(rows: Any, weights: np.ndarray) -> np.ndarray:
-    """Return the weighted sum of rows."""
     return rows.T @ weights if scipy.sparse.issparse(rows) else np.einsum("ij,i->j", rows, weights)
 
 

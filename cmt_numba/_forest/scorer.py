@@ -165,6 +165,11 @@ def probed_dot(probe, x):
     """Return the dot product of the probe with row ``x``."""
     if x.indices.size == 0:
         return x.scale * dot(probe.values, np.int64(0), x.values, x.a, x.b - x.a)
+    return _sparse_dot(probe, x)
+
+
+@inner
+def _sparse_dot(probe, x):
     if probe.features.size == 0:
         return gathered_dot(probe.values, x.indices[x.a : x.b], x.values[x.a : x.b])
     total = np.float32(0.0)
@@ -179,12 +184,7 @@ def score(keys, probe, slot):
     z = key_of(keys, slot)
     if not keys.sparse:
         return z.scale * dot(probe.values, np.int64(0), z.values, z.a, z.b - z.a)
-    if probe.features.size == 0:
-        return gathered_dot(probe.values, z.indices[z.a : z.b], z.values[z.a : z.b])
-    total = np.float32(0.0)
-    for i in range(z.a, z.b):
-        total += value_of(probe, np.int64(z.indices[i])) * z.values[i]
-    return total
+    return _sparse_dot(probe, z)
 
 
 @inner

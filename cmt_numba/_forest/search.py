@@ -67,7 +67,6 @@ def _new_lanes(trees, query, k):
 
 @inner
 def _begin_row(scorer, lanes, lane, rows, row):
-    """Assign a row to a lane."""
     lanes.row[lane] = row
     aim_weighted_probe(probe_at(lanes.probes, lane), row_of(rows, row), scorer)
     best_at(lanes.bests, lane).n_found[0] = 0
@@ -90,7 +89,6 @@ def _look_ahead(trees, routers, lanes, lane, frontier, x):
 
 @inner
 def _take_step(trees, routers, keys, lanes, lane, query, restriction, ids, scores):
-    """Take the next step of a lane."""
     frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
     here, step, x = frontier.here[0], lanes.step[lane], row_of(query.rows, lanes.row[lane])
     arrived = False

@@ -18,7 +18,6 @@ _FEW, _MOST_RANKED = 2, 24  # ranking is faster than a heap for k from 3 to 24
 
 @inner
 def _is_worse(scores, items, i, j):
-    """Return whether entry ``i`` ranks below entry ``j``."""
     return scores[i] < scores[j] or (scores[i] == scores[j] and items[i] > items[j])
 
 

@@ -18,15 +18,22 @@ def check_room(trees, t):
 
 
 @inner
+def _take_record(counters, records, t, free, end):
+    """Allocate a node or a leaf, from the free list ``free`` or else from the end; return its number."""
+    number = counters[t, free]
+    if number != NONE:
+        counters[t, free] = records[t, number]["parent"]
+    else:
+        number = counters[t, end]
+        counters[t, end] += 1
+    return number
+
+
+@inner
 def take_node(trees, t):
     """Allocate an internal node without memories below it; return its number. The caller resets the router."""
-    counters, nodes = trees.counters, trees.nodes
-    node = counters[t, FREE_NODE]
-    if node != NONE:
-        counters[t, FREE_NODE] = nodes[t, node]["parent"]
-    else:
-        node = counters[t, NODES_END]
-        counters[t, NODES_END] += 1
+    nodes = trees.nodes
+    node = _take_record(trees.counters, nodes, t, FREE_NODE, NODES_END)
     for side in (LEFT, RIGHT):
         nodes[t, node]["below"][side] = 0
     nodes[t, node]["examples"] = 0
@@ -38,14 +45,8 @@ def take_node(trees, t):
 @inner
 def take_leaf(trees, t):
     """Allocate an empty leaf; return its number."""
-    counters, leaves = trees.counters, trees.leaves
-    leaf = counters[t, FREE_LEAF]
-    if leaf != NONE:
-        counters[t, FREE_LEAF] = leaves[t, leaf]["parent"]
-    else:
-        leaf = counters[t, LEAVES_END]
-        counters[t, LEAVES_END] += 1
-    leaves[t, leaf]["size"] = 0
+    leaf = _take_record(trees.counters, trees.leaves, t, FREE_LEAF, LEAVES_END)
+    trees.leaves[t, leaf]["size"] = 0
     return leaf
 
 

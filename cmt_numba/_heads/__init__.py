@@ -30,12 +30,20 @@ from .hard_negatives import (
 from .hard_negatives import by_label as group_by_label
 from .index_search import LabelBounds, label_bounds, rank_listed
 from .inference_weights import Digest, common_labels, new_digest
-from .invariants.labels import check_duals, check_example_frame, check_examples, check_head, check_head_frame
-from .invariants.ridge import check_expectation, check_expectation_frame
+from .invariants import (
+    check_duals,
+    check_example_frame,
+    check_examples,
+    check_expectation,
+    check_expectation_frame,
+    check_head,
+    check_head_frame,
+)
 from .inverted_index import list_by_feature
 from .label_scorers import (
     HEAD_LOSSES,
     NEGLIGIBLE,
+    SQUARE_OF_SUM,
     Head,
     HeadLoss,
     HeadParameters,

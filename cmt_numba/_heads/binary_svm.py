@@ -26,7 +26,6 @@ from .._forest import (
     squared_length,
 )
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
-from .dual_ascent import dual_step
 
 _SOFTNESS = 0.5  # 1 / (2 C) for C = 1, the usual default of linear support vector machines
 _SOFTEST = 1e10  # keeps the softness of the lightest rows finite in float32
@@ -93,6 +92,16 @@ def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
         return rows, np.arange(rows.n_features, dtype=np.int32)
     features, indices = np.unique(rows.indices, return_inverse=True)
     return rows._replace(indices=indices.astype(np.int32), n_features=features.size), features.astype(np.int32)
+
+
+@inner
+def dual_step(short, curvature, weight):
+    """Return the step of dual coordinate ascent for a variable of value ``weight``, which must not become negative.
+
+    ``short`` is the shortfall of the margin. A step of 1 reduces the shortfall by ``curvature``, which is the squared
+    length of the vector added to the model, plus the softness.
+    """
+    return max(short / curvature, -weight)
 
 
 @inner_allocating
@@ -180,7 +189,6 @@ def _load(models, bench, rows, pairs, label, first, stop):
 
 @inner
 def _clear(bench, sparse):
-    """Reset ``bench.weights`` to 0."""
     if sparse:
         for i in range(bench.n_touched[0]):
             bench.weights[bench.touched[i]] = 0.0

@@ -17,10 +17,9 @@ import numpy as np
 
 from .._forest import NONE, Probe, aim_probe, gathered_dot, longest_row, new_probe, row_of, value_of
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
-from .inverted_index import Postings, add_to_met, keep_best_labels, next_list
+from .inverted_index import RUN, Postings, add_to_met, keep_best_labels, meet_list, next_list
 
 _MOST_LISTS = 64  # maximum number of lists read for a row
-_RUN = 128  # number of entries read between checks whether to continue
 _SHARE_MET = 0.5  # before reading a list longer than this fraction of the labels found, score the best labels
 _ENTRIES_IN_A_LABEL = 24  # break-even point: looking up a label takes about as long as reading this many entries
 _ROUNDING = np.float32(1e-5)  # rounding error, relative to the sum of all bounds
@@ -63,9 +62,9 @@ class _IndexRoom(NamedTuple):
     priorities: np.ndarray  # float32 (longest row,): priority of each feature's list; 0 once read
     # float32 (labels,): partial score of each label; 0 if it has not been found, and minus infinity if it is excluded
     sums: np.ndarray
-    labels: np.ndarray  # int64 (labels + _RUN,): labels found
-    kept: np.ndarray  # int64 (labels + _RUN,): found labels that may be among the best
-    scores: np.ndarray  # float32 (labels + _RUN,): full scores of the first kept labels
+    labels: np.ndarray  # int64 (labels + RUN,): labels found
+    kept: np.ndarray  # int64 (labels + RUN,): found labels that may be among the best
+    scores: np.ndarray  # float32 (labels + RUN,): full scores of the first kept labels
     probe: Probe  # probe for the current row
     n_scored: np.ndarray  # int64 (1,): number of labels scored in full for the row
 
@@ -85,9 +84,9 @@ def _new_room(rows, n_labels):
         empty(longest, np.float32),
         empty(longest, np.float32),
         empty(n_labels, np.float32),
-        empty(n_labels + _RUN, np.int64),
-        empty(n_labels + _RUN, np.int64),
-        empty(n_labels + _RUN, np.float32),
+        empty(n_labels + RUN, np.int64),
+        empty(n_labels + RUN, np.int64),
+        empty(n_labels + RUN, np.float32),
         new_probe(rows, 0, rows.offsets.size - 1),
         zeros(1, np.int64),
     )
@@ -122,25 +121,6 @@ def _without(rest, bound, unread, is_long):
     if is_long:
         return _Rest(rest.short + unread, rest.long - bound)
     return _Rest(rest.short + unread - bound, rest.long)
-
-
-@inner
-def _meet(postings, entry, end, value, least, room, n_found):
-    """Add a list's entries to the sums of their labels, while an entry adds more than ``least``.
-
-    Returns the number of labels found, and the first unread entry.
-    """
-    sums, labels = room.sums, room.labels
-    while entry < end and n_found < labels.size and value * postings.weights[entry] > least:
-        run_end = min(end, entry + min(_RUN, labels.size - n_found))
-        for i in range(entry, run_end):
-            label = np.int64(postings.labels[i])
-            total = sums[label]
-            labels[n_found] = label
-            n_found += np.int64(total == 0.0)
-            sums[label] = total + value * postings.weights[i]
-        entry = run_end
-    return n_found, entry
 
 
 @inner
@@ -208,7 +188,6 @@ def _any_from(sums, lowest):
 
 @inner
 def _label_of_largest(sums):
-    """Return the label with the largest sum, which is above 0."""
     best, largest = np.int64(0), sums[0]
     for first in range(0, sums.size, _BLOCK):
         some = sums[first : first + _BLOCK]
@@ -251,7 +230,7 @@ def _go_through_lists(postings, digest, of_labels, room, x, k):
         room.priorities[i] = 0.0
         if meeting:
             least = lowest - highest - (rest.short + rest.long - room.bounds[i])
-            n_found, entry = _meet(postings, entry, end, value, least, room, n_found)
+            n_found, entry = meet_list(postings, entry, end, value, least, room.sums, room.labels, n_found)
             candidates = room.labels[:n_found]
             if entry < end:
                 unread = value * postings.weights[entry]

@@ -18,6 +18,8 @@ from .._jit import inner
 from .inference_weights import Digest, offsets_of
 
 _MOST_LISTS = 32  # maximum number of lists read for a row
+RUN = 128  # number of entries read between checks whether to continue
+_ANY = np.float32(-np.inf)
 _CELLS_AT_ONCE = 1 << 20  # number of cells compared in one batch
 
 
@@ -116,14 +118,14 @@ def next_list(priorities, n_cells):
 
 
 @inner
-def _go_through(postings, entry, end, value, sums, labels, n_found):
+def meet_list(postings, entry, end, value, least, sums, labels, n_found):
     """Add ``value`` times a list's weights to the sums of their labels, until ``labels`` is full.
 
-    Returns the number of labels found, and the first unread entry. Entries are read in runs whose labels fit into
-    ``labels``, so the loop over a run needs no check.
+    Stops at a weight that adds at most ``least``. Returns the number of labels found, and the first unread entry.
+    Entries are read in runs whose labels fit into ``labels``, so the loop over a run needs no check.
     """
-    while entry < end and n_found < labels.size:
-        run_end = min(end, entry + labels.size - n_found)
+    while entry < end and n_found < labels.size and value * postings.weights[entry] > least:
+        run_end = min(end, entry + min(RUN, labels.size - n_found))
         for i in range(entry, run_end):
             label = np.int64(postings.labels[i])
             total = sums[label]
@@ -159,7 +161,7 @@ def meet_labels(postings, priorities, x, sums, labels, n_found, n_further):
         priorities[i] = 0.0
         feature, value = x.indices[x.a + i], x.values[x.a + i]
         start, end = postings.offsets[feature], postings.offsets[feature + 1]
-        n_found, entry = _go_through(postings, start, end, value, sums, labels, n_found)
+        n_found, entry = meet_list(postings, start, end, value, _ANY, sums, labels, n_found)
         end = min(end, entry + n_further)
         add_to_met(postings, entry, end, value, sums)
         n_further -= end - entry

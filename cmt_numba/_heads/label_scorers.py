@@ -80,6 +80,7 @@ class HeadLoss(IntEnum):
 NEGLIGIBLE = 0.04
 """Weights of a rare label below this fraction of its largest weight are dropped."""
 
+SQUARE_OF_SUM = "bias_square"  # MIRA trains no bias: the field holds the squared length of a label's sum of examples
 _SHORTEST = np.float32(1e-6)  # relative squared length below which a sum of examples is only rounding error
 _CELLS_IN_A_LOOKUP = 12  # break-even point: one table lookup takes about as long as reading this many cells of a digest
 
@@ -410,7 +411,7 @@ def _start_label(models, sums, rows, lengths, row, label, work):
     add_row(models, ONLY_TREE, label, x, work, np.float32(1.0))
     if sums:
         add_to_sum(models, ONLY_TREE, label, x, work, lengths[row])
-        models.nodes[0, label]["bias_square"] = lengths[row] * lengths[row]
+        models.nodes[0, label][SQUARE_OF_SUM] = lengths[row] * lengths[row]
     return DONE
 
 
@@ -440,13 +441,12 @@ def start_labels(models, sums, rows, lengths, first):
 def _move_mean(models, rows, row, label, work):
     """Add an example to the mean in its label's scorer.
 
-    The squared length of the sum of examples is stored in place of the bias's accumulator. Returns DONE, or TABLES_FULL
-    without changing anything if the table has no room for the row's features.
+    Returns DONE, or TABLES_FULL without changing anything if the table has no room for the row's features.
     """
     x = row_of(rows, row)
     if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:
         return TABLES_FULL
-    old, size = models.nodes[0, label]["bias_square"], squared_length(x)
+    old, size = models.nodes[0, label][SQUARE_OF_SUM], squared_length(x)
     new = old + np.float32(2.0) * located_sum(models, ONLY_TREE, label, x, work) + size
     if new <= _SHORTEST * max(old, size):
         new = np.float32(0.0)  # if the examples cancel each other, their mean has no direction
@@ -458,7 +458,7 @@ def _move_mean(models, rows, row, label, work):
     elif old > 0.0:
         add_sum(models, ONLY_TREE, label, np.float32(-1.0) / np.sqrt(old))
     add_to_sum(models, ONLY_TREE, label, x, work, np.float32(1.0))
-    models.nodes[0, label]["bias_square"] = new
+    models.nodes[0, label][SQUARE_OF_SUM] = new
     return DONE
 
 

@@ -31,8 +31,8 @@ from .._forest import (
     squared_length,
 )
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
+from .binary_svm import dual_step
 from .candidates import LabelCandidates, best_of, new_candidates, score_with_right
-from .dual_ascent import dual_step
 from .label_scorers import Head, HeadLoss, with_more_cells
 from .label_updates import PairsByLabel, scores_of, sorted_by_label, with_rows_added
 from .lessons import CandidateSearch, HeadLesson, find_shortlists, learn_in_turn

@@ -86,7 +86,6 @@ def _bits_of(table):
 
 @inner
 def _place_of(expectation, feature, bits):
-    """Return the position of a feature, or NONE."""
     if not expectation.parameters.sparse:
         return np.int64(feature)
     cell = find_place(expectation.table, expectation.features, feature, hash_feature(feature, bits))

@@ -106,7 +106,6 @@ def _store(models, label, solved, i, n_known, cells):
 
 @inner
 def _most_cells(solved):
-    """Return the number of cells in the longest scorer."""
     longest, first = np.int64(0), np.int64(0)
     for i in range(solved.ends.size):
         longest = max(longest, solved.ends[i] - first)

@@ -29,7 +29,6 @@ from .._validation import check_rows
 from ..tree import forest_of
 from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in
 from ._choice import Choice, choose, examples_of_some_labels, held_out_errors, resolved
-from ._class_places import ClassPlaces
 from ._classification_options import ClassificationOptions, n_passes_of
 from ._example_names import ExampleNames
 from ._feature_scales import MOST_LABELS_OF_A_TABLE, MOST_OF_A_TABLE, fixed_scales, is_table, measure_scales
@@ -37,6 +36,7 @@ from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut
 from ._fields import CalibrationField, ChoiceField
 from ._input import ExampleBatch, filled, joined_weights, taken, total_weights, trim_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, means_of
+from ._labels import ClassPlaces
 from ._neighbors import NeighborSearch
 from ._replay import has_grown, is_due, replayed
 from ._set_means import UNLIKELY

@@ -31,7 +31,6 @@ from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model
 from ._calibration import logits_per_margin
 from ._choice import AUTO, METHODS, Choice, check_n_neighbors, resolved
-from ._class_places import place_classes
 from ._classification_model import ClassificationModel
 from ._durable import folder_of
 from ._explanations import Explanation, explanations
@@ -46,7 +45,7 @@ from ._input import (
     present,
     with_class_weights,
 )
-from ._labels import check_classes, in_one_type, positions_of
+from ._labels import check_classes, in_one_type, place_classes, positions_of
 from ._neighbors import NEIGHBOR_METRICS, lengths_unless_unit, row_lengths
 from ._votes import VOTES
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from .._forest import Rows, kind_of
-from .._heads import Head, HeadLoss, dense_parts
+from .._heads import SQUARE_OF_SUM, Head, HeadLoss, dense_parts
 from .._validation import check_rows, unmasked
 from ._neighbors import lengths_unless_unit
 
@@ -150,4 +150,4 @@ def move_scorers(head: Head, old: FeatureScales, new: FeatureScales) -> None:
         return  # only MIRA keeps sums of examples
     deviations = np.divide(1.0, old.inverse, out=np.zeros_like(shift), where=old.inverse > 0.0)
     sums[:, :-1] = (sums[:, :-1] * deviations - sums[:, -1:] * (shift / old.constant)) * new.inverse
-    head.nodes["bias_square"][0, : len(sums)] = np.einsum("ij,ij->i", sums, sums)
+    head.nodes[SQUARE_OF_SUM][0, : len(sums)] = np.einsum("ij,ij->i", sums, sums)

@@ -1,8 +1,9 @@
-"""Invariants of heads, stored examples and dual variables."""
+"""Invariants of heads, stored examples, dual variables and the map from keys to expected values."""
 
 import numpy as np
 
-from ..._forest import (
+from .._forest import (
+    MOST_FEATURES,
     N_MEMORIES,
     NODES_END,
     NONE,
@@ -14,13 +15,15 @@ from ..._forest import (
     check_layout,
     check_model_frame,
     check_models,
+    check_number_table,
     require,
 )
-from ..examples import StoredExamples
-from ..inference_weights import Common, Digest
-from ..inverted_index import Postings
-from ..label_scorers import HEAD_LOSSES, Head, HeadLoss
-from ..stored_duals import StoredDuals
+from .examples import StoredExamples
+from .inference_weights import Common, Digest
+from .inverted_index import Postings
+from .label_scorers import HEAD_LOSSES, Head, HeadLoss
+from .ridge import Expectation
+from .stored_duals import StoredDuals
 
 
 def check_head_frame(head: Head, n_labels: int) -> None:
@@ -139,3 +142,30 @@ def check_duals(duals: StoredDuals, n_examples: int, n_labels: int, *, thorough:
             "an example competes with a label that does not exist",
         )
         require(all_finite(duals.weights) and bool(np.all(duals.weights >= 0)), "a dual variable is negative")
+
+
+def check_expectation_frame(expectation: Expectation) -> None:
+    """Raise InvariantError unless the arrays of a map have the expected dtypes and sizes."""
+    check_layout(expectation)
+    (sparse, d), capacity = (expectation.parameters.sparse, expectation.parameters.n_features), len(expectation.weights)
+    require(1 <= d <= MOST_FEATURES, f"keys must have 1 to {MOST_FEATURES} features, got {d}")
+    n = int(expectation.n_places[0])
+    require(0 <= n <= capacity, "the number of used positions exceeds the weights")
+    require(sparse or n == capacity == d, "a dense map must have one position for each feature")
+    require(
+        expectation.features.size == (capacity if sparse else 0), "every position of a sparse map must have a feature"
+    )
+    require(n < expectation.table.size if sparse else expectation.table.size == 0, "the table of features is too small")
+
+
+def check_expectation(expectation: Expectation) -> None:
+    """Raise InvariantError unless a map is valid."""
+    check_expectation_frame(expectation)
+    n = int(expectation.n_places[0])
+    require(all_finite(expectation.weights[:n]), "a weight of the expectation is not finite")
+    require(all_finite(expectation.bias), "the bias of the expectation is not finite")
+    if expectation.parameters.sparse:
+        features = expectation.features[:n]
+        known = all_within(features, 0, expectation.parameters.n_features - 1)
+        require(known, "the expectation has a feature that does not exist")
+        check_number_table(expectation.table, features, "the table of features", features=True)

@@ -1,1 +1,0 @@
-"""Invariants of heads and of the map from keys to expected values."""
