@@ -14,16 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._jit import address_of, by_reference, call_at, inner, inner_called, inner_shared, kernel, prefetch, release
+from . import linear_model, topology
 from .key_store import drop_key, find_slot, key_of, longest_key, overwrite_key, prefetch_key
-from .linear_model import (
-    Workspace,
-    locate_or_insert,
-    located_margin,
-    margin_of,
-    new_workspace,
-    release_model,
-    reset_model,
-)
 from .lru_list import take_out_slot
 from .principal import aim_router
 from .rng import peek_below, random_below
@@ -46,22 +38,6 @@ from .state import (
     Parameters,
     leaf_limit,
 )
-from .topology import (
-    add_member,
-    add_to_counts,
-    check_room,
-    child_of,
-    free_leaf,
-    free_node,
-    parent_of,
-    position_in_leaf,
-    put_in_place_of,
-    set_parent,
-    side_of,
-    take_leaf,
-    take_member,
-    take_node,
-)
 
 _SPLIT_PASSES = 5  # passes over the memories of a split leaf that train the new router
 
@@ -79,7 +55,7 @@ def _teach(parameters, trees, routers, t, node, x, work):
     The label is the side that the router favours before training, unless that side has too many memories.
     """
     record, alpha = trees.nodes[t, node], parameters.alpha
-    margin = located_margin(routers, t, node, x, work)
+    margin = linear_model.located_margin(routers, t, node, x, work)
     pull = (1.0 - alpha) * margin + alpha * balance(record["below"][LEFT], record["below"][RIGHT])
     label = 1.0 if pull > 0.0 else -1.0
     margin = train_router(parameters, routers, t, node, x, work, margin, label, 1.0)
@@ -93,7 +69,7 @@ def _split(view, t, leaf, work):
     """Replace a full leaf by a node above two leaves (Algorithm 5, lines 3 to 7); return DONE or the full array."""
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
-    status = check_room(trees, t)
+    status = topology.check_room(trees, t)
     if status != DONE:
         return status
     size = np.int64(trees.leaves[t, leaf]["size"])
@@ -104,7 +80,7 @@ def _split(view, t, leaf, work):
             n_cells += x.b - x.a
         if request_cells(routers, t, 2 << table_bits(n_cells)) != DONE:
             return TABLES_FULL
-    node = _take_node_above(trees, routers, t, leaf, take_leaf(trees, t))
+    node = _take_node_above(trees, routers, t, leaf, topology.take_leaf(trees, t))
     aim_router(trees, routers, keys, t, node, leaf, work)
     below = trees.nodes[t, node]["below"]
     for _ in range(_SPLIT_PASSES):
@@ -112,7 +88,7 @@ def _split(view, t, leaf, work):
         below[RIGHT] = 0
         for i in range(size):
             x = key_of(keys, np.int64(trees.members[t, leaf, i]))
-            locate_or_insert(routers, t, node, x, work)
+            linear_model.locate_or_insert(routers, t, node, x, work)
             below[_teach(forest.parameters, trees, routers, t, node, x, work)] += 1
     _share_out(trees, routers, keys, t, node)
     return DONE
@@ -121,20 +97,20 @@ def _split(view, t, leaf, work):
 @inner
 def _take_node_above(trees, routers, t, left, right):
     """Insert a new internal node in place of the leaf ``left``, with the children ``left`` and ``right``; return it."""
-    node = take_node(trees, t)
-    reset_model(routers, t, node)
-    put_in_place_of(trees, t, ~left, node)
+    node = topology.take_node(trees, t)
+    linear_model.reset_model(routers, t, node)
+    topology.put_in_place_of(trees, t, ~left, node)
     trees.nodes[t, node]["child"][LEFT] = ~left
     trees.nodes[t, node]["child"][RIGHT] = ~right
-    set_parent(trees, t, ~left, node)
-    set_parent(trees, t, ~right, node)
+    topology.set_parent(trees, t, ~left, node)
+    topology.set_parent(trees, t, ~right, node)
     return node
 
 
 @inner
 def _share_out(trees, routers, keys, t, node):
     """Divide the memories of the left leaf below ``node`` by its router. Neither leaf stays empty."""
-    left, right = ~child_of(trees, t, node, LEFT), ~child_of(trees, t, node, RIGHT)
+    left, right = ~topology.child_of(trees, t, node, LEFT), ~topology.child_of(trees, t, node, RIGHT)
     size = np.int64(trees.leaves[t, left]["size"])
     n_right, lowest, highest = _sides_of_members(trees, routers, keys, t, node, left)
     if n_right == 0 or n_right == size:
@@ -147,7 +123,7 @@ def _share_out(trees, routers, keys, t, node):
     for i in range(size):
         slot = np.int64(trees.members[t, left, i])
         to_right = i % 2 == 1 if alike else _member_margin(trees, routers, keys, t, node, left, i) > 0.0
-        add_member(trees, t, right if to_right else left, slot)
+        topology.add_member(trees, t, right if to_right else left, slot)
     trees.nodes[t, node]["below"][LEFT] = trees.leaves[t, left]["size"]
     trees.nodes[t, node]["below"][RIGHT] = trees.leaves[t, right]["size"]
 
@@ -166,7 +142,7 @@ def _sides_of_members(trees, routers, keys, t, node, leaf):
 
 @inner
 def _member_margin(trees, routers, keys, t, node, leaf, i):
-    return margin_of(routers, t, node, key_of(keys, np.int64(trees.members[t, leaf, i])))
+    return linear_model.margin_of(routers, t, node, key_of(keys, np.int64(trees.members[t, leaf, i])))
 
 
 @inner
@@ -182,7 +158,7 @@ def _insert_from(view, forest, t, slot, place, n, work):
     status = DONE
     while True:
         if place >= 0:
-            if locate_or_insert(routers, t, place, x, work) != DONE:
+            if linear_model.locate_or_insert(routers, t, place, x, work) != DONE:
                 status = TABLES_FULL
                 break
             side = _teach(forest.parameters, trees, routers, t, place, x, work)
@@ -190,15 +166,15 @@ def _insert_from(view, forest, t, slot, place, n, work):
             if limit == 1 and below[side] == 1 and below[RIGHT - side] == 0:
                 side = RIGHT - side  # splitting a leaf of one memory would only create an empty sibling
             below[side] += 1
-            place = child_of(trees, t, place, side)
+            place = topology.child_of(trees, t, place, side)
         elif trees.leaves[t, ~place]["size"] < limit:
-            add_member(trees, t, ~place, slot)
+            topology.add_member(trees, t, ~place, slot)
             break
         else:
             status = _split(view, t, ~place, work)
             if status != DONE:
                 break
-            place = parent_of(trees, t, place)  # the new internal node
+            place = topology.parent_of(trees, t, place)  # the new internal node
     trees.counters[t, MOVING_PLACE] = place
     return status
 
@@ -223,22 +199,22 @@ def _begin_reroute(trees, keys, t):
     """
     slot = random_below(trees.streams, t, trees.counters[t, COUNT])
     leaf = np.int64(trees.leaf_of[t, slot])
-    take_member(trees, t, leaf, slot)
-    add_to_counts(trees, t, ~leaf, -1)
+    topology.take_member(trees, t, leaf, slot)
+    topology.add_to_counts(trees, t, ~leaf, -1)
     begin_move(trees, keys, t, slot, leaf)
 
 
 @inner
 def _collapse_if_empty(trees, routers, t, leaf):
     """If a leaf is empty, free it and its parent, and put its sibling in the parent's place."""
-    node = parent_of(trees, t, ~leaf)
+    node = topology.parent_of(trees, t, ~leaf)
     if trees.leaves[t, leaf]["size"] > 0 or node == NONE:
         return
-    sibling = child_of(trees, t, node, RIGHT - side_of(trees, t, node, ~leaf))
-    put_in_place_of(trees, t, node, sibling)
-    release_model(routers, t, node)
-    free_node(trees, t, node)
-    free_leaf(trees, t, leaf)
+    sibling = topology.child_of(trees, t, node, RIGHT - topology.side_of(trees, t, node, ~leaf))
+    topology.put_in_place_of(trees, t, node, sibling)
+    linear_model.release_model(routers, t, node)
+    topology.free_node(trees, t, node)
+    topology.free_leaf(trees, t, leaf)
 
 
 @inner
@@ -282,7 +258,7 @@ def finisher_of(parameters: Parameters, view: Any) -> Any:
     """Return the address of the compiled ``_finish_step`` for a forest, to pass to :func:`finish_step`."""
     kinds = parameters.sparse, *map(type, parameters)
     if kinds not in _addresses:
-        work = Workspace(np.empty(0, np.int64), np.empty(0, np.float32))
+        work = linear_model.Workspace(np.empty(0, np.int64), np.empty(0, np.float32))
         _addresses[kinds] = address_of(_finish_step, view, 0, work)
     return _addresses[kinds]
 
@@ -303,7 +279,7 @@ def insert_slots(view, some, stop, n_reroutes, finisher):
     forest = by_reference(view)
     trees, keys = forest.trees, forest.keys
     counters, status = trees.counters, DONE
-    work = new_workspace(longest_key(keys))
+    work = linear_model.new_workspace(longest_key(keys))
     for t in range(some.first, some.stop):
         while True:
             status = finish_step(finisher, view, t, work)
@@ -345,10 +321,10 @@ def _undo_move(trees, t):
     slot, leaf = counters[t, MOVING_SLOT], counters[t, MOVED_FROM]
     if slot == NONE:
         return
-    add_to_counts(trees, t, counters[t, MOVING_PLACE], -1)
+    topology.add_to_counts(trees, t, counters[t, MOVING_PLACE], -1)
     if leaf != NONE:
-        add_member(trees, t, leaf, slot)
-        add_to_counts(trees, t, ~leaf, 1)
+        topology.add_member(trees, t, leaf, slot)
+        topology.add_to_counts(trees, t, ~leaf, 1)
     counters[t, MOVING_SLOT] = NONE
 
 
@@ -358,28 +334,28 @@ def forget_above(trees, routers, keys, t, place):
 
     When the removals below a node reach half of its remaining memories, its router forgets absent features.
     """
-    node = parent_of(trees, t, place)
+    node = topology.parent_of(trees, t, place)
     while node != NONE:
         record = trees.nodes[t, node]
         record["departed"] += 1
         if 2 * np.int64(record["departed"]) >= np.int64(record["below"][LEFT]) + record["below"][RIGHT]:
             forget_absent(trees, routers, keys, t, node)
             record["departed"] = 0
-        node = parent_of(trees, t, node)
+        node = topology.parent_of(trees, t, node)
 
 
 @inner
 def _remove_slot(trees, routers, keys, t, slot, last):
     """Remove a memory from a tree (REMOVE, Algorithm 6), and give its slot to the memory in slot ``last``."""
     leaf = np.int64(trees.leaf_of[t, slot])
-    take_member(trees, t, leaf, slot)
-    add_to_counts(trees, t, ~leaf, -1)
+    topology.take_member(trees, t, leaf, slot)
+    topology.add_to_counts(trees, t, ~leaf, -1)
     forget_above(trees, routers, keys, t, ~leaf)
     _collapse_if_empty(trees, routers, t, leaf)
     trees.counters[t, COUNT] -= 1
     if slot != last:
         leaf = np.int64(trees.leaf_of[t, last])
-        trees.members[t, leaf, position_in_leaf(trees, t, leaf, last)] = slot
+        trees.members[t, leaf, topology.position_in_leaf(trees, t, leaf, last)] = slot
         trees.leaf_of[t, slot] = leaf
 
 
@@ -429,7 +405,7 @@ def reinsert_slots(view, some, turn, slots):
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
     counters, at, status = trees.counters, turn.at, DONE
-    work = new_workspace(longest_key(keys))
+    work = linear_model.new_workspace(longest_key(keys))
     for t in range(some.first, some.stop):
         while True:
             status = finish_step(turn.finisher, view, t, work)
@@ -438,8 +414,8 @@ def reinsert_slots(view, some, turn, slots):
             slot = slots[at[t]]
             at[t] += 1
             leaf = np.int64(trees.leaf_of[t, slot])
-            take_member(trees, t, leaf, slot)
-            add_to_counts(trees, t, ~leaf, -1)
+            topology.take_member(trees, t, leaf, slot)
+            topology.add_to_counts(trees, t, ~leaf, -1)
             forget_above(trees, routers, keys, t, ~leaf)
             begin_move(trees, keys, t, slot, leaf)
             counters[t, REROUTES_LEFT] = forest.parameters.n_reroutes

@@ -7,19 +7,8 @@ paper. Memories on one side of the longest axis are similar, so queries find the
 import numpy as np
 
 from .._jit import inner
+from . import linear_model
 from .key_store import key_of
-from .linear_model import (
-    add_row,
-    add_squares,
-    add_sum,
-    add_to_sum,
-    locate_or_insert,
-    located_margin,
-    located_sum,
-    reset_sum,
-    reset_weights,
-    scale_weights,
-)
 
 _ROUNDS = 2  # of the power method
 _NUDGE = np.float32(0.01)  # puts members at the boundary on one side, whatever their rounding errors
@@ -40,44 +29,44 @@ def aim_router(trees, routers, keys, t, node, leaf, work):
         total = np.float32(0.0)
         for i in range(size):
             x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-            margin = located_margin(routers, t, node, x, work) - mean
-            add_to_sum(routers, t, node, x, work, margin)
+            margin = linear_model.located_margin(routers, t, node, x, work) - mean
+            linear_model.add_to_sum(routers, t, node, x, work, margin)
             total += np.abs(margin)
         if total == 0.0:
             break
-        scale_weights(routers, t, node, np.float32(0.0))
-        add_sum(routers, t, node, np.float32(1.0) / total)
-        reset_sum(routers, t, node)
+        linear_model.scale_weights(routers, t, node, np.float32(0.0))
+        linear_model.add_sum(routers, t, node, np.float32(1.0) / total)
+        linear_model.reset_sum(routers, t, node)
     spread = _center(trees, routers, keys, t, node, leaf, work)
     if spread < _LEAST_SPREAD:
-        reset_weights(routers, t, node)
+        linear_model.reset_weights(routers, t, node)
         return
-    scale_weights(routers, t, node, np.float32(1.0) / spread)
+    linear_model.scale_weights(routers, t, node, np.float32(1.0) / spread)
     routers.nodes[t, node]["bias"] = _NUDGE
     for i in range(size):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-        add_squares(routers, t, node, x, work)
+        linear_model.add_squares(routers, t, node, x, work)
 
 
 @inner
 def _start(trees, routers, keys, t, node, leaf, work):
     """Start with the difference between the first member and the member least similar to it."""
     x = _locate_member(trees, routers, keys, t, node, leaf, 0, work)
-    add_row(routers, t, node, x, work, 1.0)
+    linear_model.add_row(routers, t, node, x, work, 1.0)
     farthest, lowest = 0, np.float32(np.inf)
     for i in range(np.int64(trees.leaves[t, leaf]["size"])):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-        margin = located_margin(routers, t, node, x, work)
+        margin = linear_model.located_margin(routers, t, node, x, work)
         if margin < lowest:
             farthest, lowest = i, margin
     x = _locate_member(trees, routers, keys, t, node, leaf, farthest, work)
-    add_row(routers, t, node, x, work, -1.0)
+    linear_model.add_row(routers, t, node, x, work, -1.0)
 
 
 @inner
 def _locate_member(trees, routers, keys, t, node, leaf, i, work):
     x = key_of(keys, np.int64(trees.members[t, leaf, i]))
-    locate_or_insert(routers, t, node, x, work)
+    linear_model.locate_or_insert(routers, t, node, x, work)
     return x
 
 
@@ -85,7 +74,9 @@ def _locate_member(trees, routers, keys, t, node, leaf, i, work):
 def _mean_margin(trees, routers, keys, t, node, leaf, work):
     size, total = np.int64(trees.leaves[t, leaf]["size"]), np.float32(0.0)
     for i in range(size):
-        total += located_margin(routers, t, node, _locate_member(trees, routers, keys, t, node, leaf, i, work), work)
+        total += linear_model.located_margin(
+            routers, t, node, _locate_member(trees, routers, keys, t, node, leaf, i, work), work
+        )
     return total / np.float32(size)
 
 
@@ -99,16 +90,18 @@ def _center(trees, routers, keys, t, node, leaf, work):
     total = np.float32(0.0)
     for i in range(size):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-        total += located_margin(routers, t, node, x, work)
-        add_to_sum(routers, t, node, x, work, np.float32(1.0))
+        total += linear_model.located_margin(routers, t, node, x, work)
+        linear_model.add_to_sum(routers, t, node, x, work, np.float32(1.0))
     squares = np.float32(0.0)
     for i in range(size):
-        squares += located_sum(routers, t, node, _locate_member(trees, routers, keys, t, node, leaf, i, work), work)
+        squares += linear_model.located_sum(
+            routers, t, node, _locate_member(trees, routers, keys, t, node, leaf, i, work), work
+        )
     if squares > _LEAST_SPREAD:
-        add_sum(routers, t, node, -total / squares)
-    reset_sum(routers, t, node)
+        linear_model.add_sum(routers, t, node, -total / squares)
+    linear_model.reset_sum(routers, t, node)
     total = np.float32(0.0)
     for i in range(size):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-        total += np.abs(located_margin(routers, t, node, x, work))
+        total += np.abs(linear_model.located_margin(routers, t, node, x, work))
     return total / np.float32(size)

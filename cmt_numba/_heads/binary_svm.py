@@ -12,19 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import (
-    NONE,
-    ONLY_TREE,
-    Rows,
-    dense_start,
-    dot,
-    find_cell,
-    gathered_dot,
-    longest_row,
-    random_below,
-    row_of,
-    squared_length,
-)
+from .. import _forest as forests
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
 
 _SOFTNESS = 0.5  # 1 / (2 C) for C = 1, the usual default of linear support vector machines
@@ -84,7 +72,7 @@ def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n
     return Duties(min(_SOFTNESS / aggressiveness, _SOFTEST), n_known, weights, totals.astype(np.float64), of_others)
 
 
-def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
+def numbered_afresh(rows: forests.Rows) -> tuple[forests.Rows, np.ndarray]:
     """Renumber sparse features by occurrence, unless there are few; return rows and original features (int32)."""
     if not rows.sparse:
         return rows, np.empty(0, np.int32)
@@ -123,7 +111,7 @@ def _new_bench(rows, features, most):
 @inner
 def _prepare(bench, duties):
     for feature in range(bench.met.size):
-        bench.met[feature] = NONE
+        bench.met[feature] = forests.NONE
     for row in range(bench.softness.size):
         bench.softness[row] = np.float32(duties.softness) / duties.weights[row]
 
@@ -140,8 +128,8 @@ def _prefetch_row(rows, row):
 @inner
 def _score(bench, x):
     if x.indices.size == 0:
-        return dot(bench.weights, np.int64(0), x.values, x.a, x.b - x.a)
-    return gathered_dot(bench.weights, x.indices[x.a : x.b], x.values[x.a : x.b])
+        return forests.dot(bench.weights, np.int64(0), x.values, x.a, x.b - x.a)
+    return forests.gathered_dot(bench.weights, x.indices[x.a : x.b], x.values[x.a : x.b])
 
 
 @inner
@@ -173,16 +161,16 @@ def _touch(bench, x, label):
 def _load(models, bench, rows, pairs, label, first, stop):
     """Copy a label's weights for the features of its rows to ``bench.weights``."""
     if not models.sparse:
-        start = dense_start(models, label)
+        start = forests.dense_start(models, label)
         for i in range(bench.weights.size):
             bench.weights[i] = models.weights[0, start + i]
         return
     if models.nodes[0, label]["table_bits"] == 0:
         return
     for pair in range(first, stop):
-        _touch(bench, row_of(rows, pairs.rows[pair]), label)
+        _touch(bench, forests.row_of(rows, pairs.rows[pair]), label)
     for i in range(bench.n_touched[0]):
-        cell = find_cell(models, ONLY_TREE, label, bench.features[bench.touched[i]])
+        cell = forests.find_cell(models, forests.ONLY_TREE, label, bench.features[bench.touched[i]])
         if cell >= 0:
             bench.weights[bench.touched[i]] = models.table[0, cell]["weight"]
 
@@ -206,7 +194,7 @@ def _add_up(bench, rows, pairs, label, first, stop):
         if pairs.weights[ahead] > 0.0:
             _prefetch_row(rows, pairs.rows[ahead])
         if pairs.weights[pair] > 0.0:
-            x = row_of(rows, pairs.rows[pair])
+            x = forests.row_of(rows, pairs.rows[pair])
             amount = pairs.weights[pair] if pairs.has[pair] else -pairs.weights[pair]
             _touch(bench, x, label)
             _add(bench, x, amount)
@@ -229,7 +217,7 @@ def _keep(models, bench, label, duties, share, solved, end):
         weight, feature = bench.weights[bench.touched[i]], bench.features[bench.touched[i]]
         kept = weight != 0.0 and np.abs(weight) >= lightest
         if not kept and started:
-            kept = find_cell(models, ONLY_TREE, label, feature) >= 0
+            kept = forests.find_cell(models, forests.ONLY_TREE, label, feature) >= 0
         if kept:
             solved.features[end] = feature
             solved.weights[end] = weight
@@ -254,13 +242,13 @@ def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     ``of_others`` is the dual variable of the rows without features. If it is large enough to offset the change of the
     bias, the curvature omits the bias, because the next step of these rows restores it.
     """
-    x = row_of(rows, pairs.rows[pair])
+    x = forests.row_of(rows, pairs.rows[pair])
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
     weight, softness = pairs.weights[pair], bench.softness[pairs.rows[pair]]
     short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
     if short <= 0.0 and weight == 0.0:
         return bias, np.float32(0.0)
-    curvature = squared_length(x) + np.float32(1.0) + softness  # 1 for the constant feature of the bias
+    curvature = forests.squared_length(x) + np.float32(1.0) + softness  # 1 for the constant feature of the bias
     change = dual_step(short, curvature - np.float32(1.0), weight)
     if np.abs(change) > of_others:
         change = dual_step(short, curvature, weight)
@@ -286,7 +274,10 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
     while mask < n_active:
         mask *= 2
     mask -= 1
-    factor, offset = 2 * random_below(bench.stream, 0, mask + 1) + 1, random_below(bench.stream, 0, mask + 1)
+    factor, offset = (
+        2 * forests.random_below(bench.stream, 0, mask + 1) + 1,
+        forests.random_below(bench.stream, 0, mask + 1),
+    )
     farthest, n_learning = np.float32(0.0), 0
     for i in range(mask + 1):
         number = (factor * (i + _ROWS_AHEAD) + offset) & mask
@@ -351,7 +342,7 @@ def solve_labels(models, rows, features, pairs, duties, task, solved):
     Threads may therefore solve different tasks concurrently.
     """
     models = by_reference(models)
-    bench = _new_bench(rows, features, longest_row(pairs, task.first, task.stop))
+    bench = _new_bench(rows, features, forests.longest_row(pairs, task.first, task.stop))
     _prepare(bench, duties)
     end = np.int64(0)
     for label in range(task.first, task.stop):

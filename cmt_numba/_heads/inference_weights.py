@@ -9,17 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest import (
-    NONE,
-    ONLY_TREE,
-    UNSCALED,
-    Row,
-    gathered_dot,
-    kind_of,
-    locate_or_insert_cells,
-    table_start,
-    value_of,
-)
+from .. import _forest as forests
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
 
 _ROUNDED_AT_ONCE = 1 << 20  # number of weights rounded in one batch
@@ -32,10 +22,12 @@ class Digest(NamedTuple):
     ``halves``.
     """
 
-    offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of the digest")]
-    features: Annotated[np.ndarray, kind_of(np.int32, "entries of the digest")]
-    weights: Annotated[np.ndarray, kind_of(np.float32, "entries of the digest")]
-    halves: Annotated[np.ndarray, kind_of(np.uint16, "labels of the dense digest", "features of the dense digest")]
+    offsets: Annotated[np.ndarray, forests.kind_of(np.int64, "offsets of the digest")]
+    features: Annotated[np.ndarray, forests.kind_of(np.int32, "entries of the digest")]
+    weights: Annotated[np.ndarray, forests.kind_of(np.float32, "entries of the digest")]
+    halves: Annotated[
+        np.ndarray, forests.kind_of(np.uint16, "labels of the dense digest", "features of the dense digest")
+    ]
 
     @property
     def n_labels(self) -> int:
@@ -74,12 +66,12 @@ class Common(NamedTuple):
     weights of the row's features.
     """
 
-    labels: Annotated[np.ndarray, kind_of(np.int64, "common labels")]
+    labels: Annotated[np.ndarray, forests.kind_of(np.int64, "common labels")]
     # a single entry if the scorers are not laid out
-    offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of common labels")]
+    offsets: Annotated[np.ndarray, forests.kind_of(np.int64, "offsets of common labels")]
     # the position in ``labels`` of each entry's label
-    places: Annotated[np.ndarray, kind_of(np.int32, "entries of common labels")]
-    weights: Annotated[np.ndarray, kind_of(np.float32, "entries of common labels")]
+    places: Annotated[np.ndarray, forests.kind_of(np.int32, "entries of common labels")]
+    weights: Annotated[np.ndarray, forests.kind_of(np.float32, "entries of common labels")]
 
 
 def common_labels(labels: np.ndarray) -> Common:
@@ -107,9 +99,9 @@ def list_cells(models, digest):
     for label in range(digest.offsets.size - 1):
         end = digest.offsets[label]
         if models.nodes[0, label]["table_bits"] > 0:
-            start = table_start(models, ONLY_TREE, label)
+            start = forests.table_start(models, forests.ONLY_TREE, label)
             for cell in range(start, start + (1 << np.int64(models.nodes[0, label]["table_bits"]))):
-                if table[0, cell]["feature"] != NONE:
+                if table[0, cell]["feature"] != forests.NONE:
                     digest.features[end] = table[0, cell]["feature"]
                     digest.weights[end] = table[0, cell]["weight"]
                     end += 1
@@ -126,8 +118,8 @@ def enter_lists(models, digest):
     for label in range(digest.offsets.size - 1):
         a, b = digest.offsets[label], digest.offsets[label + 1]
         if a < b:
-            row = Row(digest.weights, digest.features, a, b, UNSCALED)
-            locate_or_insert_cells(models, ONLY_TREE, label, row, cells)
+            row = forests.Row(digest.weights, digest.features, a, b, forests.UNSCALED)
+            forests.locate_or_insert_cells(models, forests.ONLY_TREE, label, row, cells)
             for i in range(b - a):
                 models.table[0, cells[i]]["weight"] = digest.weights[a + i]
     release(cells)
@@ -150,6 +142,6 @@ def digested_margin(digest, label, probe):
     if probe.features.size > 0:
         total = np.float32(0.0)
         for i in range(a, b):
-            total += value_of(probe, np.int64(digest.features[i])) * digest.weights[i]
+            total += forests.value_of(probe, np.int64(digest.features[i])) * digest.weights[i]
         return total
-    return gathered_dot(probe.values, digest.features[a:b], digest.weights[a:b])
+    return forests.gathered_dot(probe.values, digest.features[a:b], digest.weights[a:b])

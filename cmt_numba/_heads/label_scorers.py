@@ -16,43 +16,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest import (
-    CELLS_WANTED,
-    DONE,
-    FREE_TABLES,
-    N_COUNTERS,
-    NODE,
-    NODES_END,
-    NONE,
-    ONLY_TREE,
-    SMALLEST_TABLE_BITS,
-    SPARE,
-    TABLES_END,
-    TABLES_FULL,
-    WEIGHT_CELL,
-    LinearModels,
-    ModelWeights,
-    Rows,
-    add_row,
-    add_sum,
-    add_to_sum,
-    copy_heavy_cells,
-    kind_of,
-    linear_models,
-    locate_or_insert,
-    located_sum,
-    longest_row,
-    margin_of,
-    most_cells_in_use,
-    new_workspace,
-    probed_margin,
-    release_model,
-    reset_model,
-    row_of,
-    squared_length,
-    with_nodes,
-    with_tables,
-)
+from .. import _forest as forests
 from .._jit import by_reference, inner, kernel, release
 from .inference_weights import (
     Common,
@@ -99,7 +63,7 @@ class HeadParameters(NamedTuple):
 class LabelScorers(NamedTuple):
     """The parts of a head that kernels need to find and score labels."""
 
-    models: LinearModels
+    models: forests.LinearModels
     digest: Digest
     postings: Postings
     common: Common
@@ -112,19 +76,19 @@ class Head(NamedTuple):
     """The scorers of all labels, laid out like the routers of a tree in which node ``l`` is label ``l``."""
 
     parameters: HeadParameters
-    nodes: Annotated[np.ndarray, kind_of(NODE, "trees", "labels")]
-    weights: ModelWeights
-    counters: Annotated[np.ndarray, kind_of(np.int64, "trees", N_COUNTERS)]
+    nodes: Annotated[np.ndarray, forests.kind_of(forests.NODE, "trees", "labels")]
+    weights: forests.ModelWeights
+    counters: Annotated[np.ndarray, forests.kind_of(np.int64, "trees", forests.N_COUNTERS)]
     digest: Digest
     postings: Postings
     common: Common
     # number of measured examples, and the sum of their gaps (see ``multiclass_svm.py``)
-    gaps: Annotated[np.ndarray, kind_of(np.float64, 2)]
+    gaps: Annotated[np.ndarray, forests.kind_of(np.float64, 2)]
 
     @property
-    def models(self) -> LinearModels:
+    def models(self) -> forests.LinearModels:
         """The scorers as linear models."""
-        return linear_models(self)
+        return forests.linear_models(self)
 
     @property
     def scorers(self) -> LabelScorers:
@@ -137,12 +101,12 @@ class Head(NamedTuple):
 
 def new_head(parameters: HeadParameters) -> Head:
     """Return a head without labels."""
-    counters = np.full((1, N_COUNTERS), NONE, np.int64)
-    counters[:, [NODES_END, TABLES_END, CELLS_WANTED]] = 0
+    counters = np.full((1, forests.N_COUNTERS), forests.NONE, np.int64)
+    counters[:, [forests.NODES_END, forests.TABLES_END, forests.CELLS_WANTED]] = 0
     return Head(
         parameters=parameters,
-        nodes=np.zeros((1, 0), NODE),
-        weights=ModelWeights(dense=np.empty((1, 0), np.float32), table=np.empty((1, 0), WEIGHT_CELL)),
+        nodes=np.zeros((1, 0), forests.NODE),
+        weights=forests.ModelWeights(dense=np.empty((1, 0), np.float32), table=np.empty((1, 0), forests.WEIGHT_CELL)),
         counters=counters,
         digest=no_digest(),
         postings=no_postings(),
@@ -151,7 +115,7 @@ def new_head(parameters: HeadParameters) -> Head:
     )
 
 
-def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> Head:
+def with_labels(head: Head, rows: forests.Rows, lengths: np.ndarray | None = None) -> Head:
     """Return a head with a new label for each row, whose scorer starts as the row.
 
     Rows are means of unit length. ``lengths``, float32, are the lengths of the sums of examples (default: 1). The input
@@ -159,36 +123,36 @@ def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> He
     """
     head = head._replace(counters=head.counters.copy())
     lengths = np.ones(rows.n_rows, np.float32) if lengths is None else lengths
-    first = int(head.counters[0, NODES_END])
+    first = int(head.counters[0, forests.NODES_END])
     n_labels = first + rows.n_rows
     if n_labels > head.nodes.shape[1]:
-        head = with_nodes(head, max(n_labels, 2 * head.nodes.shape[1]))
-    while start_labels(head.models, head.parameters.loss == HeadLoss.MIRA, rows, lengths, first) != DONE:
+        head = forests.with_nodes(head, max(n_labels, 2 * head.nodes.shape[1]))
+    while start_labels(head.models, head.parameters.loss == HeadLoss.MIRA, rows, lengths, first) != forests.DONE:
         head = with_more_cells(head)
     return head
 
 
 def with_more_cells(head: Head) -> Head:
     """Return a head with twice as many cells for sparse scorers, or more if needed."""
-    used, wanted = int(head.counters[0, TABLES_END]), int(head.counters[0, CELLS_WANTED])
-    return with_tables(head, max(2 * used, used + wanted))
+    used, wanted = int(head.counters[0, forests.TABLES_END]), int(head.counters[0, forests.CELLS_WANTED])
+    return forests.with_tables(head, max(2 * used, used + wanted))
 
 
-def without_room(models: LinearModels) -> LinearModels:
+def without_room(models: forests.LinearModels) -> forests.LinearModels:
     """Return models that share all arrays but cannot allocate tables, so that threads can train different labels."""
     counters = models.counters.copy()
-    counters[:, TABLES_END] = models.table.shape[1]
-    counters[:, FREE_TABLES:] = NONE
+    counters[:, forests.TABLES_END] = models.table.shape[1]
+    counters[:, forests.FREE_TABLES :] = forests.NONE
     return models._replace(counters=counters)
 
 
-def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
+def count_in_means(head: Head, rows: forests.Rows, labels: np.ndarray) -> Head:
     """Add rows to the means in the scorers of their labels; return the head, or a larger head if tables were full.
 
     The loss must be MIRA.
     """
     at = np.zeros(1, np.int64)
-    while move_means(head.models, rows, labels, at) != DONE:
+    while move_means(head.models, rows, labels, at) != forests.DONE:
         head = with_more_cells(head)
     return head
 
@@ -200,20 +164,20 @@ def without_negligible_weights(head: Head) -> Head:
     and slower without changing answers. Common labels keep all weights, because they learn from all rows, and their
     many small weights matter together.
     """
-    size = int(head.counters[0, TABLES_END])
+    size = int(head.counters[0, forests.TABLES_END])
     pruned = head._replace(
         nodes=head.nodes.copy(),
         counters=head.counters.copy(),
-        weights=head.weights._replace(table=np.empty((1, size), WEIGHT_CELL)),
+        weights=head.weights._replace(table=np.empty((1, size), forests.WEIGHT_CELL)),
     )
     pruned.nodes["table_bits"] = 0
-    pruned.counters[0, TABLES_END] = 0
-    pruned.counters[0, FREE_TABLES:] = NONE
+    pruned.counters[0, forests.TABLES_END] = 0
+    pruned.counters[0, forests.FREE_TABLES :] = forests.NONE
     shares = np.full(pruned.nodes.shape[1], NEGLIGIBLE, np.float32)
     shares[head.common.labels] = 0.0
     copy_labels(pruned.models, head.models, shares)
     # Resize in place, because a copy would need the memory of a third table.
-    room = min(int(SPARE * pruned.counters[0, TABLES_END]), head.weights.table.shape[1])
+    room = min(int(forests.SPARE * pruned.counters[0, forests.TABLES_END]), head.weights.table.shape[1])
     pruned.weights.table.resize((1, room), refcheck=False)
     return pruned
 
@@ -223,10 +187,10 @@ def with_only(head: Head, labels: np.ndarray) -> Head:
 
     The copy shares no memory with the head, has no digest and no index, and can be trained.
     """
-    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    n_labels, d = int(head.counters[0, forests.NODES_END]), head.parameters.n_features
     counters, weights = head.counters.copy(), head.weights
-    counters[0, NODES_END] = labels.size
-    number = np.full(n_labels, NONE, np.int64)
+    counters[0, forests.NODES_END] = labels.size
+    number = np.full(n_labels, forests.NONE, np.int64)
     number[labels] = np.arange(labels.size)
     common = number[head.common.labels]
     if not head.parameters.sparse:
@@ -238,10 +202,10 @@ def with_only(head: Head, labels: np.ndarray) -> Head:
         weights=weights,
         digest=no_digest(),
         postings=no_postings(),
-        common=common_labels(common[common != NONE]),
+        common=common_labels(common[common != forests.NONE]),
         gaps=head.gaps.copy(),
     )
-    return with_tables(fewer, most_cells_in_use(fewer)) if head.parameters.sparse else fewer
+    return forests.with_tables(fewer, forests.most_cells_in_use(fewer)) if head.parameters.sparse else fewer
 
 
 def as_ready_as(head: Head, other: Head, lightest: float) -> Head:
@@ -253,7 +217,7 @@ def as_ready_as(head: Head, other: Head, lightest: float) -> Head:
 
 def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.sparse.csr_array:
     """Return the scorers of some labels, without biases, as rows of a matrix, which is sparse for a sparse head."""
-    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    n_labels, d = int(head.counters[0, forests.NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
         return dense_parts(head)[0][labels]
     digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
@@ -262,36 +226,36 @@ def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.spar
 
 def dense_parts(head: Head) -> tuple[np.ndarray, np.ndarray]:
     """Return views of the scorers of a dense head and, with MIRA, of the sums of examples: a row for each label."""
-    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    n_labels, d = int(head.counters[0, forests.NODES_END]), head.parameters.n_features
     parts = head.weights.dense[0, : n_labels * 2 * d].reshape(n_labels, 2, d)
     return parts[:, 0], parts[:, 1]
 
 
 def is_in_lists(head: Head) -> bool:
     """Return whether the scorers of a sparse head are only in the lists of its digest, without tables."""
-    return head.digest.features.size > 0 and head.counters[0, TABLES_END] == 0
+    return head.digest.features.size > 0 and head.counters[0, forests.TABLES_END] == 0
 
 
 def with_lists(head: Head, digest: Digest) -> Head:
     """Return a sparse head whose scorers are the lists of ``digest``, without tables."""
     nodes, counters = head.nodes.copy(), head.counters.copy()
     nodes["table_bits"], nodes["table_used"] = 0, 0
-    counters[0, [TABLES_END, CELLS_WANTED]] = 0
-    counters[0, FREE_TABLES:] = NONE
-    weights = head.weights._replace(table=np.empty((1, 0), WEIGHT_CELL))
+    counters[0, [forests.TABLES_END, forests.CELLS_WANTED]] = 0
+    counters[0, forests.FREE_TABLES :] = forests.NONE
+    weights = head.weights._replace(table=np.empty((1, 0), forests.WEIGHT_CELL))
     return head._replace(nodes=nodes, counters=counters, weights=weights, digest=digest)
 
 
-def with_means_in_lists(head: Head, means: Rows) -> Head:
+def with_means_in_lists(head: Head, means: forests.Rows) -> Head:
     """Return a copy of an empty sparse head with a scorer for each row of ``means``, in lists without tables."""
-    head = with_nodes(head, means.n_rows)
-    head.counters[0, NODES_END] = means.n_rows
+    head = forests.with_nodes(head, means.n_rows)
+    head.counters[0, forests.NODES_END] = means.n_rows
     return with_lists(head, no_digest()._replace(offsets=means.offsets, features=means.indices, weights=means.values))
 
 
 def with_lists_of(head: Head, labels: np.ndarray) -> Head:
     """Return a sparse head without tables in which only ``labels`` keep their lists."""
-    n_cells = np.zeros(int(head.counters[0, NODES_END]), np.int64)
+    n_cells = np.zeros(int(head.counters[0, forests.NODES_END]), np.int64)
     n_cells[labels] = np.diff(head.digest.offsets)[labels]
     digest = new_digest(n_cells)
     for label in labels:
@@ -307,12 +271,12 @@ def without_tables(head: Head) -> Head:
 
 def cells_of_tables(head: Head) -> int:
     """Return the number of cells in the tables of a sparse head. If it has none, return the number to rebuild them."""
-    return int(_sizes_of_tables(head.digest).sum() if is_in_lists(head) else head.counters[0, TABLES_END])
+    return int(_sizes_of_tables(head.digest).sum() if is_in_lists(head) else head.counters[0, forests.TABLES_END])
 
 
 def _sizes_of_tables(digest: Digest) -> np.ndarray:
     n_cells = np.diff(digest.offsets)
-    sizes = np.where(n_cells > 0, np.int64(1) << SMALLEST_TABLE_BITS, 0)
+    sizes = np.where(n_cells > 0, np.int64(1) << forests.SMALLEST_TABLE_BITS, 0)
     while (short := 3 * sizes < 4 * n_cells).any():  # the rule of ``sparse_weights.table_bits``
         sizes[short] *= 2
     return sizes
@@ -321,11 +285,11 @@ def _sizes_of_tables(digest: Digest) -> np.ndarray:
 def without_digest(head: Head) -> Head:
     """Return a head without a digest, which can be trained."""
     if is_in_lists(head):
-        size = int(SPARE * cells_of_tables(head))
+        size = int(forests.SPARE * cells_of_tables(head))
         head = head._replace(
             nodes=head.nodes.copy(),
             counters=head.counters.copy(),
-            weights=head.weights._replace(table=np.empty((1, size), WEIGHT_CELL)),
+            weights=head.weights._replace(table=np.empty((1, size), forests.WEIGHT_CELL)),
         )
         enter_lists(head.models, head.digest)
     common = head.common if head.common.offsets.size == 1 else common_labels(head.common.labels)
@@ -334,7 +298,7 @@ def without_digest(head: Head) -> Head:
 
 def with_digest(head: Head) -> Head:
     """Return a head with a digest, which is valid until the next training."""
-    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    n_labels, d = int(head.counters[0, forests.NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
         weights = head.weights.dense[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
         return head._replace(digest=digest_of(weights[:, :d]))
@@ -364,11 +328,11 @@ def score_label(head, label, probe, x):
     """Return a label's score for row ``x``, for which ``probe`` was prepared."""
     digest, in_tables = head.digest, head.models.table.size > 0
     if (digest.features.size == 0 and digest.halves.size == 0) or (probe.features.size > 0 and in_tables):
-        return probed_margin(head.models, ONLY_TREE, label, probe, x)
+        return forests.probed_margin(head.models, forests.ONLY_TREE, label, probe, x)
     if head.models.sparse and in_tables:
         n_cells = digest.offsets[label + 1] - digest.offsets[label]
         if n_cells > _CELLS_IN_A_LOOKUP * (x.b - x.a):
-            return margin_of(head.models, ONLY_TREE, label, x)
+            return forests.margin_of(head.models, forests.ONLY_TREE, label, x)
     return head.models.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
 
 
@@ -395,24 +359,24 @@ def copy_labels(target, source, shares):
     """
     target = by_reference(target)
     source = by_reference(source)
-    for label in range(source.counters[0, NODES_END]):
+    for label in range(source.counters[0, forests.NODES_END]):
         if source.nodes[0, label]["table_bits"] > 0:
-            copy_heavy_cells(target, source, ONLY_TREE, label, shares[label])
+            forests.copy_heavy_cells(target, source, forests.ONLY_TREE, label, shares[label])
 
 
 @inner
 def _start_label(models, sums, rows, lengths, row, label, work):
-    x = row_of(rows, row)
-    reset_model(models, ONLY_TREE, label)
+    x = forests.row_of(rows, row)
+    forests.reset_model(models, forests.ONLY_TREE, label)
     models.nodes[0, label]["table_bits"] = 0  # discard a failed attempt
     models.nodes[0, label]["table_used"] = 0
-    if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:
-        return TABLES_FULL
-    add_row(models, ONLY_TREE, label, x, work, np.float32(1.0))
+    if forests.locate_or_insert(models, forests.ONLY_TREE, label, x, work) != forests.DONE:
+        return forests.TABLES_FULL
+    forests.add_row(models, forests.ONLY_TREE, label, x, work, np.float32(1.0))
     if sums:
-        add_to_sum(models, ONLY_TREE, label, x, work, lengths[row])
+        forests.add_to_sum(models, forests.ONLY_TREE, label, x, work, lengths[row])
         models.nodes[0, label][SQUARE_OF_SUM] = lengths[row] * lengths[row]
-    return DONE
+    return forests.DONE
 
 
 @kernel
@@ -426,13 +390,13 @@ def start_labels(models, sums, rows, lengths, first):
     """
     models = by_reference(models)
     n_rows = rows.offsets.size - 1
-    work, status = new_workspace(longest_row(rows, 0, n_rows)), DONE
-    while models.counters[0, NODES_END] < first + n_rows:
-        label = models.counters[0, NODES_END]
+    work, status = forests.new_workspace(forests.longest_row(rows, 0, n_rows)), forests.DONE
+    while models.counters[0, forests.NODES_END] < first + n_rows:
+        label = models.counters[0, forests.NODES_END]
         status = _start_label(models, sums, rows, lengths, label - first, label, work)
-        if status != DONE:
+        if status != forests.DONE:
             break
-        models.counters[0, NODES_END] += 1
+        models.counters[0, forests.NODES_END] += 1
     release(work)
     return status
 
@@ -443,23 +407,23 @@ def _move_mean(models, rows, row, label, work):
 
     Returns DONE, or TABLES_FULL without changing anything if the table has no room for the row's features.
     """
-    x = row_of(rows, row)
-    if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:
-        return TABLES_FULL
-    old, size = models.nodes[0, label][SQUARE_OF_SUM], squared_length(x)
-    new = old + np.float32(2.0) * located_sum(models, ONLY_TREE, label, x, work) + size
+    x = forests.row_of(rows, row)
+    if forests.locate_or_insert(models, forests.ONLY_TREE, label, x, work) != forests.DONE:
+        return forests.TABLES_FULL
+    old, size = models.nodes[0, label][SQUARE_OF_SUM], forests.squared_length(x)
+    new = old + np.float32(2.0) * forests.located_sum(models, forests.ONLY_TREE, label, x, work) + size
     if new <= _SHORTEST * max(old, size):
         new = np.float32(0.0)  # if the examples cancel each other, their mean has no direction
     if new > 0.0:
         scale = np.float32(1.0) / np.sqrt(new)
         shrunk = scale - np.float32(1.0) / np.sqrt(old) if old > 0.0 else scale
-        add_sum(models, ONLY_TREE, label, shrunk)
-        add_row(models, ONLY_TREE, label, x, work, scale)
+        forests.add_sum(models, forests.ONLY_TREE, label, shrunk)
+        forests.add_row(models, forests.ONLY_TREE, label, x, work, scale)
     elif old > 0.0:
-        add_sum(models, ONLY_TREE, label, np.float32(-1.0) / np.sqrt(old))
-    add_to_sum(models, ONLY_TREE, label, x, work, np.float32(1.0))
+        forests.add_sum(models, forests.ONLY_TREE, label, np.float32(-1.0) / np.sqrt(old))
+    forests.add_to_sum(models, forests.ONLY_TREE, label, x, work, np.float32(1.0))
     models.nodes[0, label][SQUARE_OF_SUM] = new
-    return DONE
+    return forests.DONE
 
 
 @kernel
@@ -472,11 +436,11 @@ def move_means(models, rows, labels, at):
     """
     models = by_reference(models)
     n_rows = rows.offsets.size - 1
-    work, status = new_workspace(longest_row(rows, 0, n_rows)), DONE
+    work, status = forests.new_workspace(forests.longest_row(rows, 0, n_rows)), forests.DONE
     while at[0] < n_rows:
         row = at[0]
         status = _move_mean(models, rows, row, labels[row], work)
-        if status != DONE:
+        if status != forests.DONE:
             break
         at[0] += 1
     release(work)
@@ -490,6 +454,6 @@ def forget_labels(models, first):
     Writes the models.
     """
     models = by_reference(models)
-    for label in range(first, models.counters[0, NODES_END]):
-        release_model(models, ONLY_TREE, label)
-        reset_model(models, ONLY_TREE, label)
+    for label in range(first, models.counters[0, forests.NODES_END]):
+        forests.release_model(models, forests.ONLY_TREE, label)
+        forests.reset_model(models, forests.ONLY_TREE, label)

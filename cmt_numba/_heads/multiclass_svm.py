@@ -12,24 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import _forest as forests
 from .._change import Workers, spans, workers
-from .._forest import (
-    DONE,
-    NODES_END,
-    NONE,
-    ONLY_TREE,
-    TABLES_FULL,
-    Rows,
-    add_row,
-    aim_probe,
-    locate_or_insert,
-    longest_row,
-    new_probe,
-    new_workspace,
-    probed_dot,
-    row_of,
-    squared_length,
-)
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .binary_svm import dual_step
 from .candidates import LabelCandidates, best_of, new_candidates, score_with_right
@@ -115,7 +99,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
     hardness = _LEAST_HARDNESS + (_HARDNESS - _LEAST_HARDNESS) / excess
     hardness = aggressiveness * hardness * importance * n_of_label / (n_of_label + _PRIOR_EXAMPLES)
     return Duals(
-        np.full((n_rows, N_COMPETITORS), NONE, np.int32),
+        np.full((n_rows, N_COMPETITORS), forests.NONE, np.int32),
         np.zeros((n_rows, N_COMPETITORS), np.float32),
         (1.0 / np.maximum(hardness, _NOTHING)).astype(np.float32),
         np.zeros(n_rows, np.bool_),
@@ -145,7 +129,7 @@ def _begin_plan(plan, candidates, duals, row, right):
     """Copy the row's dual variables to the plan, and find their competitors among the candidates."""
     for j in range(N_COMPETITORS):
         plan.weights[j] = duals.weights[row, j]
-        plan.places[j] = NONE
+        plan.places[j] = forests.NONE
         if duals.weights[row, j] > 0.0:
             for i in range(candidates.n_found[0]):
                 if candidates.labels[i] == duals.competitors[row, j] and i != right:
@@ -155,7 +139,7 @@ def _begin_plan(plan, candidates, duals, row, right):
 @inner
 def _entry_for(plan, place):
     """Return the entry of a competitor's weight, or a free entry; NONE if there is no room."""
-    free = NONE
+    free = forests.NONE
     for j in range(N_COMPETITORS):
         if plan.weights[j] == 0.0:
             free = np.int64(j)
@@ -171,7 +155,7 @@ def _gap_of_row(plan, candidates, right, best, margin, softness):
     slack, used, gap = max(np.float32(0.0), margin - lead), np.float32(0.0), np.float32(0.0)
     for j in range(N_COMPETITORS):
         used += plan.weights[j]
-        if plan.places[j] != NONE:
+        if plan.places[j] != forests.NONE:
             gap -= plan.weights[j] * (margin - (candidates.scores[right] - candidates.scores[plan.places[j]]))
     return gap + np.float32(0.5) * (slack * slack / softness + softness * used * used)
 
@@ -214,7 +198,7 @@ def _hold_apart(plan, candidates, right, competitor, entry, margin, softness, si
 def _keep_weights(plan, candidates, row, duals):
     for j in range(N_COMPETITORS):
         duals.weights[row, j] = plan.weights[j]
-        if plan.places[j] != NONE:
+        if plan.places[j] != forests.NONE:
             duals.competitors[row, j] = candidates.labels[plan.places[j]]
 
 
@@ -228,18 +212,18 @@ def _carry_out(head, plan, candidates, x, row, duals, work):
     for step in range(2 * n_changed):  # the first half of the steps only makes room
         i = step % n_changed
         label = candidates.labels[plan.changed[i]]
-        if locate_or_insert(head.models, ONLY_TREE, label, x, work) != DONE:
-            return TABLES_FULL
+        if forests.locate_or_insert(head.models, forests.ONLY_TREE, label, x, work) != forests.DONE:
+            return forests.TABLES_FULL
         if step >= n_changed:
-            add_row(head.models, ONLY_TREE, label, x, work, plan.changes[i])
+            forests.add_row(head.models, forests.ONLY_TREE, label, x, work, plan.changes[i])
     if n_changed > 0:
         _keep_weights(plan, candidates, row, duals)
-    return DONE
+    return forests.DONE
 
 
 @inner
 def _ascend_at(head, rows, labels, found, i, candidates, duals, margin, plan, work):
-    row, x = found.rows[i], row_of(rows, found.rows[i])
+    row, x = found.rows[i], forests.row_of(rows, found.rows[i])
     right = score_with_right(head, candidates, found, i, x, labels[row])
     _plan_row(candidates, x, right, row, duals, margin, plan)
     return _carry_out(head, plan, candidates, x, row, duals, work)
@@ -253,11 +237,11 @@ def ascend_on(head, rows, labels, found, duals, margin, at):
     learning ``at[0]`` rows.
     """
     head = by_reference(head)
-    candidates, plan, status = new_candidates(rows, found.most, 1), _new_plan(), DONE
-    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
+    candidates, plan, status = new_candidates(rows, found.most, 1), _new_plan(), forests.DONE
+    work = forests.new_workspace(forests.longest_row(rows, 0, rows.offsets.size - 1))
     for i in range(found.rows.size):
         status = _ascend_at(head, rows, labels, found, i, candidates, duals, np.float32(margin), plan, work)
-        if status != DONE:
+        if status != forests.DONE:
             break
         at[0] += 1
     release((candidates, plan, work))
@@ -289,10 +273,10 @@ def _add_steps_noted(rows, found, i, candidates, steps, products):
             number = steps.numbers[step]
             if products.of[number] != i:
                 if not aimed:
-                    aim_probe(candidates.probe, row_of(rows, found.rows[i]))
+                    forests.aim_probe(candidates.probe, forests.row_of(rows, found.rows[i]))
                     aimed = True
                 products.of[number] = i
-                products.values[number] = probed_dot(candidates.probe, row_of(rows, found.rows[number]))
+                products.values[number] = forests.probed_dot(candidates.probe, forests.row_of(rows, found.rows[number]))
             candidates.scores[j] += steps.amounts[step] * products.values[number]
             after = steps.earlier[step]
 
@@ -300,7 +284,7 @@ def _add_steps_noted(rows, found, i, candidates, steps, products):
 @inner
 def _plan_row(candidates, x, right, row, duals, margin, plan):
     """Plan the changes for one row by ascent in the dual of Crammer and Singer."""
-    size = squared_length(x)
+    size = forests.squared_length(x)
     plan.n_changed[0] = 0
     duals.settled[row] = True
     if size == 0.0 or candidates.n_found[0] < 2:
@@ -317,8 +301,8 @@ def _plan_row(candidates, x, right, row, duals, margin, plan):
             if j < 0:
                 entry = _entry_for(plan, best)
             else:
-                competitor = plan.places[j] if plan.weights[j] > 0.0 and plan.places[j] != best else NONE
-            if entry != NONE and competitor != NONE:
+                competitor = plan.places[j] if plan.weights[j] > 0.0 and plan.places[j] != best else forests.NONE
+            if entry != forests.NONE and competitor != forests.NONE:
                 change = _hold_apart(plan, candidates, right, competitor, entry, margin, softness, size)
                 farthest = max(farthest, np.abs(change))
         if farthest == 0.0:
@@ -335,16 +319,16 @@ def plan_steps(rows, found, duals, margin, steps):
 
     Writes the scores of ``found``, the ``duals``, and ``steps``, which must have room.
     """
-    probe, n_found, plan = new_probe(rows, 0, rows.offsets.size - 1), zeros(1, np.int64), _new_plan()
+    probe, n_found, plan = forests.new_probe(rows, 0, rows.offsets.size - 1), zeros(1, np.int64), _new_plan()
     products = _Products(empty(found.rows.size, np.int64), empty(found.rows.size, np.float32))
-    products.of[:] = NONE
+    products.of[:] = forests.NONE
     first = np.int64(0)
     for i in range(found.rows.size):
         row, stop = found.rows[i], found.ends[i]
         n_found[0] = stop - first
         candidates = LabelCandidates(found.labels[first:stop], found.scores[first:stop], n_found, probe)
         _add_steps_noted(rows, found, i, candidates, steps, products)
-        _plan_row(candidates, row_of(rows, row), _RIGHT, row, duals, np.float32(margin), plan)
+        _plan_row(candidates, forests.row_of(rows, row), _RIGHT, row, duals, np.float32(margin), plan)
         if plan.n_changed[0] > 0:
             _note_steps(plan, candidates, i, row, duals, steps)
         first = stop
@@ -412,7 +396,7 @@ def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals:
     margin = margin_wanted(head)
     if head.parameters.loss != HeadLoss.MIRA:
         return descend(search, head, lesson, duals.importance, margin)
-    if head.counters[0, NODES_END] > MOST_IN_TURN:
+    if head.counters[0, forests.NODES_END] > MOST_IN_TURN:
         return ascend_in_blocks(search, head, lesson, duals)
 
     def learn(head: Head, found: FoundLabels, at: np.ndarray) -> int:
@@ -422,7 +406,7 @@ def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals:
 
 
 def learn_shortlists(
-    head: Head, rows: Rows, labels: np.ndarray, shortlists: np.ndarray, order: np.ndarray, duals: Duals
+    head: Head, rows: forests.Rows, labels: np.ndarray, shortlists: np.ndarray, order: np.ndarray, duals: Duals
 ) -> Head:
     """Train a head with MIRA on the shortlists of a few rows; return the head, or a larger head if tables were full.
 
@@ -430,7 +414,7 @@ def learn_shortlists(
     """
     margin, at = margin_wanted(head), np.zeros(1, np.int64)
     found = shortlisted(shortlists, order)
-    while ascend_on(head.scorers, rows, labels, found, duals, margin, at) != DONE:
+    while ascend_on(head.scorers, rows, labels, found, duals, margin, at) != forests.DONE:
         head, found = with_more_cells(head), shortlisted(shortlists, order[at[0] :])
     return head
 
@@ -444,7 +428,7 @@ def ascend_in_blocks(
     Each plan includes the effect of earlier plans. Up to rounding, the result is therefore the same as learning each
     row before scoring the next. Only planning, which takes little time, runs in a single thread.
     """
-    rows, n_labels = lesson.questions.rows, int(head.counters[0, NODES_END])
+    rows, n_labels = lesson.questions.rows, int(head.counters[0, forests.NODES_END])
     margin, steps = margin_wanted(head), _new_steps(min(lesson.order.size, rows_at_once) * _MOST_CHANGED, n_labels)
     with workers(search.n_threads) as run:
         for first, stop in spans(lesson.order.size, rows_at_once):

@@ -9,19 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import (
-    COUNT,
-    NONE,
-    Frontier,
-    Rows,
-    begin_search,
-    frontier_at,
-    longest_row,
-    new_frontiers,
-    patience_of,
-    reach_next,
-    row_of,
-)
+from .. import _forest as forests
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release
 from .inverted_index import keep_best_labels, lists_any, meet_labels
 
@@ -33,13 +21,13 @@ _ROWS_AT_ONCE = 1024
 class Questions(NamedTuple):
     """Rows ``first:stop`` to classify, once as routers read them and once as the head reads them."""
 
-    routed: Rows
-    rows: Rows
+    routed: forests.Rows
+    rows: forests.Rows
     first: int
     stop: int
 
 
-def all_of(routed: Rows, rows: Rows) -> Questions:
+def all_of(routed: forests.Rows, rows: forests.Rows) -> Questions:
     """Return queries for all rows."""
     return Questions(routed, rows, 0, rows.n_rows)
 
@@ -86,14 +74,14 @@ def entries_of(found: FoundLabels, first: int, stop: int) -> FoundLabels:
 class _CandidateRoom(NamedTuple):
     """Buffers for searching one row after another."""
 
-    frontiers: Frontier  # one frontier
+    frontiers: forests.Frontier  # one frontier
     priorities: np.ndarray  # float32 (longest row,): priority of each feature's list
 
 
 @inner_allocating
 def _new_room(trees, rows):
-    longest = longest_row(rows, 0, rows.offsets.size - 1)
-    return _CandidateRoom(new_frontiers(trees, 1), empty(longest, np.float32))
+    longest = forests.longest_row(rows, 0, rows.offsets.size - 1)
+    return _CandidateRoom(forests.new_frontiers(trees, 1), empty(longest, np.float32))
 
 
 @inner
@@ -102,12 +90,12 @@ def _reach_labels(trees, routers, room, sums, routed, n_leaves, labels, n_found)
 
     Returns the number of labels.
     """
-    frontier = frontier_at(room.frontiers, 0)
-    begin_search(frontier)
-    patience = min(labels.size, patience_of(trees))
+    frontier = forests.frontier_at(room.frontiers, 0)
+    forests.begin_search(frontier)
+    patience = min(labels.size, forests.patience_of(trees))
     while n_found < labels.size:
-        t, leaf = reach_next(trees, routers, frontier, routed, n_leaves, patience)
-        if leaf == NONE:
+        t, leaf = forests.reach_next(trees, routers, frontier, routed, n_leaves, patience)
+        if leaf == forests.NONE:
             break
         for j in range(trees.leaves[t, leaf]["size"]):
             label = np.int64(trees.members[t, leaf, j])
@@ -136,13 +124,13 @@ def _find_labels(trees, routers, postings, common, asked, row, room, sums, label
     n_found = n_met = n_common
     if n_common < most:
         half_way = n_common + (most - n_common + 1) // 2  # leaves and index share the remaining room equally
-        reachable, routed = labels[: half_way if listed else most], row_of(asked.routed, row)
+        reachable, routed = labels[: half_way if listed else most], forests.row_of(asked.routed, row)
         n_leaves = effort.n_leaves
-        if routers.sparse and listed and effort.leaves_last and lists_any(postings, row_of(asked.rows, row)):
+        if routers.sparse and listed and effort.leaves_last and lists_any(postings, forests.row_of(asked.rows, row)):
             n_leaves = 0
         n_found = n_met = _reach_labels(trees, routers, room, sums, routed, n_leaves, reachable, n_common)
         if routers.sparse and listed and n_found < most:
-            n_reached, x = n_found, row_of(asked.rows, row)
+            n_reached, x = n_found, forests.row_of(asked.rows, row)
             n_met = meet_labels(postings, room.priorities, x, sums, labels, n_reached, effort.n_further)
             n_found += keep_best_labels(labels[n_reached:n_met], sums, min(effort.n_listed, most - n_reached))
     for i in range(n_met):
@@ -151,8 +139,8 @@ def _find_labels(trees, routers, postings, common, asked, row, room, sums, label
 
 
 class _Asked(NamedTuple):
-    routed: Rows
-    rows: Rows
+    routed: forests.Rows
+    rows: forests.Rows
     effort: SearchEffort
 
 
@@ -202,7 +190,7 @@ def candidates_of(
     of one row.
     """
     postings, common = head.postings, head.common.labels
-    most = min(effort.n_met, int(trees.counters[0, COUNT]))
+    most = min(effort.n_met, int(trees.counters[0, forests.COUNT]))
     n_common = min(common.size, effort.n_labels)
     if postings.labels.size == 0:
         most = min(most, effort.n_leaves * trees.members.shape[2] + common.size)
@@ -211,7 +199,7 @@ def candidates_of(
     ends, n_met = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
     labels, scores = np.empty(n_labels, np.int64), np.empty(n_labels, np.float32)
     asked, first = _Asked(questions.routed, questions.rows, effort), 0
-    sums = np.zeros(int(trees.counters[0, COUNT]), np.float32)
+    sums = np.zeros(int(trees.counters[0, forests.COUNT]), np.float32)
     while first < order.size:
         rows = order[first : first + n_rows]
         found = FoundLabels(rows, ends, n_met, labels, scores, n_common, most)

@@ -2,17 +2,7 @@
 
 import numpy as np
 
-from .._forest import (
-    DONE,
-    NONE,
-    ONLY_TREE,
-    TABLES_FULL,
-    adagrad_step,
-    locate_or_insert,
-    longest_row,
-    new_workspace,
-    row_of,
-)
+from .. import _forest as forests
 from .._jit import by_reference, empty, inner, kernel, release
 from .candidates import best_of, new_candidates, score_with_right
 from .label_scorers import Head, HeadLoss
@@ -29,7 +19,7 @@ def _find_slopes(head, candidates, right, margin, slopes):
     loss, n, scores = head.loss, candidates.n_found[0], candidates.scores
     steepness = np.float32(_STEEPNESS / margin)
     if loss == HeadLoss.SOFTMAX:
-        highest = scores[best_of(candidates, NONE)]
+        highest = scores[best_of(candidates, forests.NONE)]
         total = np.float32(0.0)
         for i in range(n):
             slopes[i] = np.exp(steepness * (scores[i] - highest))
@@ -54,21 +44,21 @@ def _descend(head, candidates, x, right, margin, importance, slopes, work):
     for i in range(candidates.n_found[0]):
         if (
             np.abs(slopes[i]) >= _NEGLIGIBLE
-            and locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work) != DONE
+            and forests.locate_or_insert(head.models, forests.ONLY_TREE, candidates.labels[i], x, work) != forests.DONE
         ):
-            return TABLES_FULL
+            return forests.TABLES_FULL
     rate = head.learning_rate * margin / _STEEPNESS
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
-            locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work)
+            forests.locate_or_insert(head.models, forests.ONLY_TREE, candidates.labels[i], x, work)
             slope = importance * slopes[i]
-            adagrad_step(head.models, ONLY_TREE, candidates.labels[i], x, work, slope, rate, np.inf)
-    return DONE
+            forests.adagrad_step(head.models, forests.ONLY_TREE, candidates.labels[i], x, work, slope, rate, np.inf)
+    return forests.DONE
 
 
 @inner
 def _descend_at(head, rows, labels, found, i, candidates, margin, importance, slopes, work):
-    row, x = found.rows[i], row_of(rows, found.rows[i])
+    row, x = found.rows[i], forests.row_of(rows, found.rows[i])
     right = score_with_right(head, candidates, found, i, x, labels[row])
     return _descend(head, candidates, x, right, margin, importance[row], slopes, work)
 
@@ -84,11 +74,11 @@ def descend_on(head, rows, labels, found, importance, margin, at):
     """
     head = by_reference(head)
     candidates = new_candidates(rows, found.most, 1)
-    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
-    slopes, status = empty(found.most + 1, np.float32), DONE
+    work = forests.new_workspace(forests.longest_row(rows, 0, rows.offsets.size - 1))
+    slopes, status = empty(found.most + 1, np.float32), forests.DONE
     for i in range(found.rows.size):
         status = _descend_at(head, rows, labels, found, i, candidates, margin, importance, slopes, work)
-        if status != DONE:
+        if status != forests.DONE:
             break
         at[0] += 1
     release((candidates, work, slopes))

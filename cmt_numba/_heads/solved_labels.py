@@ -11,20 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .. import _forest as forests
 from .._change import map_threads, spans
-from .._forest import (
-    DONE,
-    ONLY_TREE,
-    TABLES_FULL,
-    UNSCALED,
-    Row,
-    Rows,
-    dense_start,
-    locate_or_insert_cells,
-    request_cells,
-    reset_weights,
-    table_bits,
-)
 from .._jit import by_reference, empty, inner, kernel, release
 from .binary_svm import Duties, LabelTask, Solved, numbered_afresh, solve_labels
 from .hard_negatives import ExamplePairs, LabelBlock
@@ -38,7 +26,7 @@ _TASKS_AT_ONCE = 16  # number of tasks solved before their scorers are stored
 
 
 def tasks_for(
-    rows: Rows, block: LabelBlock, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK
+    rows: forests.Rows, block: LabelBlock, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK
 ) -> list[LabelTask]:
     """Divide the labels of a block into tasks of at most ``most_cells`` cells, or one label each."""
     n_cells = _cells_before(rows, block.pairs)
@@ -49,7 +37,7 @@ def tasks_for(
     return [LabelTask(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
 
 
-def _cells_before(rows: Rows, pairs: ExamplePairs) -> np.ndarray:
+def _cells_before(rows: forests.Rows, pairs: ExamplePairs) -> np.ndarray:
     """Return the cumulative number of cells in the rows that labels are paired with, starting at 0."""
     lengths, offsets, total = np.diff(rows.offsets), pairs.offsets, 0
     n_cells = np.zeros(offsets.size, np.int64)
@@ -61,7 +49,7 @@ def _cells_before(rows: Rows, pairs: ExamplePairs) -> np.ndarray:
     return n_cells
 
 
-def room_for(rows: Rows, pairs: ExamplePairs, task: LabelTask) -> Solved:
+def room_for(rows: forests.Rows, pairs: ExamplePairs, task: LabelTask) -> Solved:
     """Return buffers for the scorers of a task's labels."""
     offsets = pairs.offsets[task.first : task.stop + 1]
     n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows[offsets[0] : offsets[-1]]])])
@@ -72,7 +60,7 @@ def room_for(rows: Rows, pairs: ExamplePairs, task: LabelTask) -> Solved:
 
 
 def solved_labels(
-    head: Head, rows: Rows, features: np.ndarray, pairs: ExamplePairs, duties: Duties, task: LabelTask
+    head: Head, rows: forests.Rows, features: np.ndarray, pairs: ExamplePairs, duties: Duties, task: LabelTask
 ) -> Solved:
     """Train the labels of a task; return their scorers without spare capacity."""
     solved = room_for(rows, pairs, task)
@@ -87,21 +75,21 @@ def _store(models, label, solved, i, n_known, cells):
     first = solved.ends[i - 1] if i > 0 else 0
     n = solved.ends[i] - first
     if not models.sparse:
-        start = dense_start(models, label)
+        start = forests.dense_start(models, label)
         for j in range(n):
             models.weights[0, start + j] = solved.weights[first + j]
     else:
         used = models.nodes[0, label]["table_used"] if label < n_known else np.int64(0)
-        if request_cells(models, ONLY_TREE, 1 << table_bits(used + n)) != DONE:
-            return TABLES_FULL
+        if forests.request_cells(models, forests.ONLY_TREE, 1 << forests.table_bits(used + n)) != forests.DONE:
+            return forests.TABLES_FULL
         if label >= n_known:
-            reset_weights(models, ONLY_TREE, label)
-        row = Row(solved.weights, solved.features, first, first + n, UNSCALED)
-        locate_or_insert_cells(models, ONLY_TREE, label, row, cells)
+            forests.reset_weights(models, forests.ONLY_TREE, label)
+        row = forests.Row(solved.weights, solved.features, first, first + n, forests.UNSCALED)
+        forests.locate_or_insert_cells(models, forests.ONLY_TREE, label, row, cells)
         for j in range(n):
             models.table[0, cells[j]]["weight"] = solved.weights[first + j]
     models.nodes[0, label]["bias"] = solved.biases[i]
-    return DONE
+    return forests.DONE
 
 
 @inner
@@ -123,12 +111,12 @@ def store_solved(models, offsets, task, solved, n_known, at):
     Writes the models. Returns DONE, or TABLES_FULL if the caller must repeat the call with larger tables.
     """
     models = by_reference(models)
-    cells, status = empty(_most_cells(solved), np.int64), DONE
+    cells, status = empty(_most_cells(solved), np.int64), forests.DONE
     while at[0] < task.stop - task.first:
         label = task.first + at[0]
         if offsets[label] < offsets[label + 1]:
             status = _store(models, label, solved, at[0], n_known, cells)
-            if status != DONE:
+            if status != forests.DONE:
                 break
         at[0] += 1
     release(cells)
@@ -138,7 +126,7 @@ def store_solved(models, offsets, task, solved, n_known, at):
 class Training(NamedTuple):
     """Rows and settings for training; see :class:`LabelTask`."""
 
-    rows: Rows
+    rows: forests.Rows
     duties: Duties
     n_sweeps: int
     share: float
@@ -156,7 +144,7 @@ def learn_memberships(head: Head, blocks: Iterable[LabelBlock], training: Traini
     n_known, current = training.duties.n_known, [head]
     for block, task, solved in _solved(current, blocks, training):
         at = np.zeros(1, np.int64)
-        while store_solved(current[0].models, block.pairs.offsets, task, solved, n_known, at) != DONE:
+        while store_solved(current[0].models, block.pairs.offsets, task, solved, n_known, at) != forests.DONE:
             current[0] = with_more_cells(current[0])
     return current[0]
 
