@@ -4,9 +4,12 @@ import copy
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any
+from contextlib import ExitStack, suppress
+from typing import Any, Self
 
 import numpy as np
 
@@ -65,39 +68,68 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
         _run(["insert", *wanted], n_jobs, progress)
 
 
+class _Process:
+    """A process that compiles the kernels of one part after another, so that it imports the package once."""
+
+    def __enter__(self) -> Self:
+        path = os.pathsep.join(filter(None, (_PACKAGE_FOLDER, os.environ.get("PYTHONPATH"))))
+        self._errors = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}._warmup"],
+            env={**os.environ, "PYTHONPATH": path, "CMT_NUMBA_SHIPPED": "0"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(BrokenPipeError):
+            self._process.communicate()
+        self._errors.close()
+
+    def compile(self, part: str) -> None:
+        """Let the process run :func:`make_calls`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{part}\n")
+            self._process.stdin.flush()
+        if self._process.stdout.readline() != f"{part}\n":
+            status = self._process.wait()
+            self._errors.seek(0)
+            raise RuntimeError(f"compiling for {part!r} failed: {self._errors.read().strip() or f'status {status}'}")
+
+
 def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:
     """Run the parts in parallel: those that need the kernels of the first part after it, the others at once."""
     from tqdm import tqdm
 
+    own = threading.local()  # the process of each thread
+
+    def start() -> None:
+        own.process = processes.enter_context(_Process())
+
+    def compile_part(part: str) -> None:
+        own.process.compile(part)
+
     hidden = None if progress is None else not progress  # None: only on a terminal
     with (
         tqdm(total=len(parts), desc="compiling", disable=hidden, file=sys.stderr) as bar,
-        ThreadPoolExecutor(n_jobs) as pool,
+        ExitStack() as processes,
+        ThreadPoolExecutor(n_jobs, initializer=start) as pool,
     ):
-        processes = [pool.submit(_run_part, part) for part in parts[:1] + [part for part in parts if part in _OTHERS]]
+        calls = [pool.submit(compile_part, part) for part in parts[:1] + [part for part in parts if part in _OTHERS]]
         try:
-            processes[0].result()
-            processes += [pool.submit(_run_part, part) for part in parts[1:] if part not in _OTHERS]
-            for process in as_completed(processes):
-                process.result()
+            calls[0].result()
+            calls += [pool.submit(compile_part, part) for part in parts[1:] if part not in _OTHERS]
+            for call in as_completed(calls):
+                call.result()
                 bar.update()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _run_part(part: str) -> None:
-    path = os.pathsep.join(filter(None, (_PACKAGE_FOLDER, os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-m", f"{__package__}._warmup", part],
-        env={**os.environ, "PYTHONPATH": path, "CMT_NUMBA_SHIPPED": "0"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"compiling for {part!r} failed: {done.stderr.strip() or f'status {done.returncode}'}")
 
 
 def make_calls(part: str) -> None:
@@ -254,4 +286,6 @@ _CALLS: dict[str, Callable[[Any], None]] = {
 }
 
 if __name__ == "__main__":
-    make_calls(sys.argv[1])
+    for line in sys.stdin:
+        make_calls(line.strip())
+        print(line, end="", flush=True)

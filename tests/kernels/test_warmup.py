@@ -40,11 +40,7 @@ def test_compiled_kernels_are_loaded():
 def test_shared_kernels_are_compiled_first(monkeypatch: pytest.MonkeyPatch):
     run: list[str] = []
 
-    def note(command: list[str], **options: Any) -> Any:
-        run.append(command[-1])
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(subprocess, "run", note)
+    monkeypatch.setattr(_warmup._Process, "compile", lambda process, part: run.append(part))
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
     cmt_numba.warmup(["classifier", "tree", "classifier"], n_jobs=1)
     assert run == ["insert", "classifier", "tree"]
