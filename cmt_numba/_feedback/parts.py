@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import NONE, find_slot, keep_best, sort_best_first
-from .._index import copy_values, dot_codes, encode_bytes, largest_of
+from .._index import copy_values, dot_codes, encode_bytes, vector_of
 from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, prefetch, release
-from .rows import add_distinct, read_key
+from .rows import add_distinct, code_shorts, prefetch_row, read_key
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -53,10 +53,10 @@ SHARPNESS = 10.0
 EXACT = 1.0 - 1e-5
 """A memory with at least this similarity comes first."""
 
-_PREFETCHED, _FLOATS_IN_A_LINE = 256, 16  # number of values of a row to prefetch, and of those in a cache line
+_BYTES_IN_A_LINE = 64
 _PRIOR_CLICKS = 3.0  # number of rewards that the mean of all counts as
 _NEARLY_EQUAL = 0.98  # queries with equal codes are at least so similar by their codes
-_LARGEST_SHORT, _LEAST = np.float32(4095.0), np.float32(1e-30)
+_LARGEST_SHORT = np.float32(4095.0)
 _FOR_EXACT = 1e4  # advantage of a memory with the very key of the query
 
 
@@ -83,9 +83,18 @@ def find_rows(learned, table, ids, rows):
         rows[i] = own
         if own >= 0:
             prefetch(learned.past_of[own], 0)
-            for values in (learned.moved[own], learned.linear[own]):
-                for j in range(0, min(values.size, _PREFETCHED), _FLOATS_IN_A_LINE):
-                    prefetch(values, j)
+            prefetch_row(learned.moved[own])
+            prefetch_row(learned.linear[own])
+
+
+@inner
+def _prefetch_past(learned, own):
+    """Prefetch the past queries of a memory."""
+    for j in range(min(learned.n_past[own], learned.past_of.shape[1]) if own >= 0 else 0):
+        if learned.past_of[own, j] >= 0:
+            codes = learned.past[learned.past_of[own, j]]
+            for at in range(0, codes.size, _BYTES_IN_A_LINE):
+                prefetch(codes, at)
 
 
 @inner_fastmath
@@ -115,20 +124,6 @@ def _two_products(query, x, y):
         first += query[j] * x[j]
         second += query[j] * y[j]
     return np.float64(first), np.float64(second)
-
-
-@inner_fastmath
-def _round(values, inverse, shorts):
-    for j in range(values.size):
-        shorts[j] = np.int16(np.rint(values[j] * inverse))
-
-
-@inner
-def _code_shorts(values, shorts):
-    """Write precise codes of values, which can be multiplied with 8-bit codes; return their factor."""
-    step = max(largest_of(values), _LEAST) / _LARGEST_SHORT
-    _round(values, np.float32(1.0) / step, shorts)
-    return step
 
 
 @inner
@@ -168,10 +163,11 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
     prior, most, total, m = _PRIOR_CLICKS * mean, -np.inf, 0.0, ids.size
     _weigh_features(learned.diagonal[0], query, forms.weighted)
     forms.scale[0], _ = encode_bytes(query, forms.codes)
-    step = _code_shorts(query, forms.shorts)
+    step = code_shorts(query, _LARGEST_SHORT, forms.shorts)
     for i in range(m):
         own, given = rows[i], parts[i]
         given[:] = 0.0
+        _prefetch_past(learned, rows[min(i + 1, m - 1)])
         if ids[i] == NONE:
             similarities[i] = -np.inf
             continue
@@ -240,10 +236,12 @@ def standing(learned, parts, i):
 
 
 @inner
-def _score(learned, table, query, mapped, ids, similarities, keys, room, scores):
-    """Write the scores of candidates: the log-odds of a reward without the constant, in units of the similarity."""
+def _score(learned, query, mapped, ids, similarities, keys, room, scores):
+    """Write the scores of candidates: the log-odds of a reward without the constant, in units of the similarity.
+
+    ``room`` has the rows of the candidates, from :func:`find_rows`.
+    """
     forms, rows, parts = room
-    find_rows(learned, table, ids, rows)
     describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts)
     for i in range(ids.size):
         scores[i] = (standing(learned, parts, i) - learned.weights[CONSTANT]) / learned.weights[SIMILAR]
@@ -257,7 +255,8 @@ def score_candidates(learned, table, queries, mapped, candidates, scores, parts_
     room = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, N_PARTS), np.float64)
     for row in range(n):
         own = similarities[row]
-        _score(learned, table, queries[row], mapped[row], ids[row], own, keys[row], room, scores[row])
+        find_rows(learned, table, ids[row], room[1])
+        _score(learned, queries[row], mapped[row], ids[row], own, keys[row], room, scores[row])
         for i in range(m if row < parts_of_first.shape[0] else 0):
             copy_values(room[2][i], parts_of_first[row, i])
     release(room)
@@ -292,10 +291,15 @@ def rank_stored(learned, table, index, queries, mapped, candidates, best_scores,
     ids = empty(m, np.int64)
     for row in range(queries.shape[0]):
         n = add_distinct(third[row], ids, add_distinct(second[row], ids, add_distinct(first[row], ids, np.int64(0))))
+        own = ids[:n]
+        for i in range(n):
+            slot = find_slot(index.vectors, own[i])
+            if slot != NONE:
+                prefetch_row(vector_of(index.vectors, slot).values)
+        find_rows(learned, table, own, room[1])
         for i in range(n):
             similarities[i] = np.nan
-            read_key(index, ids[i], keys[i])
-        own = ids[:n]
-        _score(learned, table, queries[row], mapped[row], own, similarities, keys, room, scores)
+            read_key(index, own[i], keys[i])
+        _score(learned, queries[row], mapped[row], own, similarities, keys, room, scores)
         _select(scores, own, best_scores[row], best_ids[row])
     release((room, keys, similarities, scores, ids))

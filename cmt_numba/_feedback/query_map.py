@@ -11,11 +11,13 @@ import numpy as np
 
 from .._forest import dot
 from .._index import copy_values, encode_bytes
-from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel
+from .._jit import COLUMNS, LARGEST_CODE, add_rows, by_reference, empty, inner, inner_allocating, inner_fastmath, kernel
+from .rows import code_shorts
 from .state import DIAGONAL, MAPPED, N_RECENT, RECENT, SIMILAR
 
 _TOGETHER = 4  # number of rows to add at once
 _NOTHING = np.float32(0.0)
+_LARGEST_SHORT, _LARGEST_SUM = np.float32(32767.0), np.float32(((1 << 31) - (1 << 16)) / LARGEST_CODE)
 
 
 class Terms(NamedTuple):
@@ -24,13 +26,16 @@ class Terms(NamedTuple):
     folded: np.ndarray  # float32 (folded,): a query folded to the width of the map
     factors: np.ndarray  # float32 (folded + 3,)
     rows: np.ndarray  # int64 (folded + 3,)
+    shorts: np.ndarray  # int16 (folded + 3,): codes of factors
+    sums: np.ndarray  # int32 (folded,)
 
 
 @inner_allocating
 def new_terms(width):
     """Return scratch space for a map of this width."""
     size = max(width, N_RECENT) + _TOGETHER - 1
-    return Terms(empty(width, np.float32), empty(size, np.float32), empty(size, np.int64))
+    floats = empty(width, np.float32), empty(size, np.float32)
+    return Terms(*floats, empty(size, np.int64), empty(size, np.int16), empty(width, np.int32))
 
 
 @inner_fastmath
@@ -58,6 +63,25 @@ def _add_terms(total, matrix, terms, n):
 
 
 @inner
+def _add_coded(total, codes, terms, n):
+    """Write the sum of ``n`` rows of 8-bit codes times their factors."""
+    shorts, sums, width = terms.shorts, terms.sums, total.size
+    step = code_shorts(terms.factors[:n], min(_LARGEST_SHORT, _LARGEST_SUM / np.float32(n + 1)), shorts)
+    shorts[n], terms.rows[n] = np.int16(0), 0
+    n += n % 2
+    sums[:] = np.int32(0)
+    if width >= COLUMNS and n > 0:
+        for at in range(0, width, COLUMNS):
+            add_rows(codes, min(at, width - COLUMNS), terms.rows, shorts, n, sums)
+    else:
+        for i in range(n):
+            for j in range(width):
+                sums[j] += np.int32(shorts[i]) * np.int32(codes[terms.rows[i], j])
+    for j in range(width):
+        total[j] = step * np.float32(sums[j])
+
+
+@inner
 def fold(row, folded):
     """Write a row with the sums of the features that have the same index modulo the width of the map."""
     copy_values(row[: folded.size], folded)
@@ -70,13 +94,12 @@ def map_query(learned, query, terms, mapped):
     """Write the product of a query with the map."""
     folded, factors, rows = terms.folded, terms.factors, terms.rows
     fold(query, folded)
-    mapped[:] = _NOTHING
     n = np.int64(0)
     for i in range(folded.size):
         if folded[i] != _NOTHING:
             factors[n], rows[n] = folded[i] * learned.map_scales[i], i
             n += 1
-    _add_terms(mapped, learned.map_codes, terms, n)
+    _add_coded(mapped, learned.map_codes, terms, n)
     n = np.int64(0)
     for i in range(learned.ends[RECENT]):
         product = dot(folded, np.int64(0), learned.recent_queries[i], np.int64(0), folded.size)

@@ -5,10 +5,11 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import NONE, dot, fill_slot_table, find_slot, slot_table_size
-from .._index import copy_values, vector_of
-from .._jit import by_reference, inner, kernel
+from .._index import copy_values, largest_of, vector_of
+from .._jit import by_reference, inner, inner_fastmath, kernel, prefetch
 
-_SHORTEST = np.float32(1e-30)
+_SHORTEST, _FLOATS_IN_A_LINE = np.float32(1e-30), 16
+_PREFETCHED = 256  # number of values of a row to prefetch
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _HALF, _MIXED, _SIGN = np.uint64(33), np.uint64(29), np.uint64(32)
 
@@ -40,6 +41,27 @@ def scale_rows(rows):
     """Scale rows to unit length."""
     for i in range(rows.shape[0]):
         scale_row(rows[i])
+
+
+@inner_fastmath
+def _round(values, inverse, shorts):
+    for j in range(values.size):
+        shorts[j] = np.int16(np.rint(values[j] * inverse))
+
+
+@inner
+def code_shorts(values, largest, shorts):
+    """Write int16 codes of values, which can be multiplied with 8-bit codes; return their factor."""
+    step = max(largest_of(values), _SHORTEST) / largest
+    _round(values, np.float32(1.0) / step, shorts)
+    return step
+
+
+@inner
+def prefetch_row(row):
+    """Prefetch the first values of a row of float32 numbers; the processor fetches the others by itself."""
+    for j in range(0, min(row.size, _PREFETCHED), _FLOATS_IN_A_LINE):
+        prefetch(row, j)
 
 
 @inner

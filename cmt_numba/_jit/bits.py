@@ -4,6 +4,7 @@ LLVM translates its generic operations on vectors to the best instructions of a 
 byte shuffles; on ARM, ``cnt``). The functions whose names end with ``_slowly`` are the same in plain Python.
 """
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ LARGEST_CODE = 127  # largest 8-bit code. The smallest is -127.
 BITS_OF_A_WORD = 64  # number of signs in a word of a 1-bit code
 PLANES = 4  # number of bit planes of a query: its values are 4-bit numbers in two's complement
 PRODUCTS = 32  # number of products that ``add_products`` adds at a time
+COLUMNS = 64  # number of columns that ``add_rows`` adds
 BLOCK = 16  # number of values that ``transform_block`` and ``add_and_subtract`` change
 _LANES = 8
 _WEIGHTS = (1, 2, 4, -8)
@@ -52,6 +54,15 @@ def add_products_slowly(shorts, codes, n_blocks):
     """
     n = n_blocks * PRODUCTS
     return shorts[:n].astype(np.int32) @ codes[:n].astype(np.int32)
+
+
+def add_rows_slowly(codes, at, rows, shorts, n, sums):
+    """Write the sum of the first ``n`` of some rows of int8 codes, times int16 numbers, to ``sums[at : at + 64]``.
+
+    Only columns from ``at`` on are added. ``n`` must be even and at least 2, and the sums must fit into int32.
+    """
+    columns = slice(at, at + COLUMNS)
+    sums[columns] = shorts[:n].astype(np.int32) @ codes[rows[:n], columns].astype(np.int32)
 
 
 def signs_of_slowly(x, at):
@@ -173,12 +184,92 @@ def _score_tile(_context, bits, tile, n_words, planes, first, factors, added, ba
     return i8(bits, i8, i8, planes, i8, factors, added, f4, f4, f4, f4, scores, i8), lower
 
 
+def _pair_instruction(context, builder):
+    """Return the number of lanes and the name of the instruction that adds pairs of products, "" for none."""
+    features = context.codegen()._tm_features.split(",") if "x86" in builder.module.triple else []
+    return next((it[1:] for it in _OF_PAIRS if f"+{it[0]}" in features), (PRODUCTS, ""))
+
+
+def _add_pairs(builder, name, x, y):
+    """Generate the sums of the products of adjacent int16 numbers."""
+    n = x.type.count
+    sums = ir.VectorType(_INT, n // 2)
+    if not name:
+        wide = ir.VectorType(_INT, n)
+        products = builder.mul(builder.sext(x, wide), builder.sext(y, wide))
+        halves = (
+            builder.shuffle_vector(products, products, ir.Constant(sums, list(range(first, n, 2)))) for first in (0, 1)
+        )
+        return builder.add(*halves)
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, ir.FunctionType(sums, [x.type] * 2), name), [x, y]
+    )
+
+
+@intrinsic
+def _add_rows(_context, codes, at, rows, shorts, n, sums):
+    def lower(context, builder, signature, arguments):
+        lanes, name = _pair_instruction(context, builder)
+        of_shorts, of_sums = ir.VectorType(_SHORT, lanes), ir.VectorType(_INT, lanes // 2)
+        codes, rows, shorts, sums = (array_data(context, builder, signature, arguments, i) for i in (0, 2, 3, 5))
+        at, width = (
+            arguments[1],
+            builder.extract_value(context.make_array(signature.args[0])(context, builder, arguments[0]).shape, 1),
+        )
+        # In each 128 bits, the first registers have the pairs of the first four columns, and the second of the last
+        starts = [8 * (i // 4) + i % 4 for i in range(lanes // 2)]
+        orders = [[place for i in starts for place in (i + half, lanes + i + half)] for half in (0, 4)]
+        natural = [4 * (i // 8) + i % 4 + (lanes // 2 if i % 8 >= 4 else 0) for i in range(lanes)]
+        before, loop, end = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("added")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        i = builder.phi(_WORD)
+        totals = [[builder.phi(of_sums) for _ in orders] for _ in range(0, COLUMNS, lanes)]
+        begins = [
+            builder.add(builder.mul(builder.load(builder.gep(rows, [builder.add(i, _WORD(j))])), width), at)
+            for j in range(2)
+        ]
+        given = [builder.load(builder.gep(shorts, [builder.add(i, _WORD(j))])) for j in range(2)]
+        both = builder.or_(builder.zext(given[0], _INT), builder.shl(builder.zext(given[1], _INT), _INT(16)))
+        factors, more = builder.bitcast(everywhere(builder, both, lanes // 2), of_shorts), []
+        for block, of_block in enumerate(totals):
+            offset = _WORD(block * lanes)
+            x, y = (
+                builder.sext(
+                    read_vector(builder, codes, builder.add(begin, offset), ir.VectorType(_BYTE, lanes), 1), of_shorts
+                )
+                for begin in begins
+            )
+            pairs = [builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_INT, lanes), order)) for order in orders]
+            more.append(
+                [
+                    builder.add(total, _add_pairs(builder, name, pair, factors))
+                    for total, pair in zip(of_block, pairs, strict=True)
+                ]
+            )
+        following = builder.add(i, _WORD(2))
+        i.add_incoming(_WORD(0), before)
+        i.add_incoming(following, loop)
+        for total, last in zip(chain(*totals), chain(*more), strict=True):
+            total.add_incoming(ir.Constant(of_sums, None), before)
+            total.add_incoming(last, loop)
+        builder.cbranch(builder.icmp_signed("<", following, arguments[4]), loop, end)
+        builder.position_at_end(end)
+        for block, (first, second) in enumerate(more):
+            ordered = builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(_INT, lanes), natural))
+            place = pointer_at(builder, sums, builder.add(at, _WORD(block * lanes)), ordered.type)
+            builder.store(ordered, place).align = 4
+        return context.get_dummy_value()
+
+    i8 = types.int64
+    return types.void(codes, i8, rows, shorts, i8, sums), lower
+
+
 @intrinsic
 def _add_products(_context, shorts, codes, n_blocks):
     def lower(context, builder, signature, arguments):
-        features = context.codegen()._tm_features.split(",") if "x86" in builder.module.triple else []
-        lanes, name = next((it[1:] for it in _OF_PAIRS if f"+{it[0]}" in features), (PRODUCTS, ""))
-        of_shorts, sums = ir.VectorType(_SHORT, lanes), ir.VectorType(_INT, lanes // 2 if name else lanes)
+        lanes, name = _pair_instruction(context, builder)
+        of_shorts, sums = ir.VectorType(_SHORT, lanes), ir.VectorType(_INT, lanes // 2)
         shorts, codes = (array_data(context, builder, signature, arguments, i) for i in (0, 1))
         before, loop, end = builder.block, builder.append_basic_block("products"), builder.append_basic_block("added")
         builder.branch(loop)
@@ -189,12 +280,7 @@ def _add_products(_context, shorts, codes, n_blocks):
             at = builder.add(builder.mul(block, _WORD(PRODUCTS)), _WORD(i))
             x = read_vector(builder, shorts, at, of_shorts, 2)
             y = builder.sext(read_vector(builder, codes, at, ir.VectorType(_BYTE, lanes), 1), of_shorts)
-            if name:
-                kind = ir.FunctionType(sums, [of_shorts, of_shorts])
-                products = builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [x, y])
-            else:
-                products = builder.mul(builder.sext(x, sums), builder.sext(y, sums))
-            more = builder.add(more, products)
+            more = builder.add(more, _add_pairs(builder, name, x, y))
         following = builder.add(block, _WORD(1))
         for phi, first, last in ((block, _WORD(0), following), (total, ir.Constant(sums, None), more)):
             phi.add_incoming(first, before)
@@ -283,6 +369,7 @@ def _first_of(_context, marks):
 
 score_tile: Any = score_tile_slowly if config.DISABLE_JIT else _score_tile  # type: ignore[attr-defined]
 add_products: Any = add_products_slowly if config.DISABLE_JIT else _add_products  # type: ignore[attr-defined]
+add_rows: Any = add_rows_slowly if config.DISABLE_JIT else _add_rows  # type: ignore[attr-defined]
 signs_of: Any = signs_of_slowly if config.DISABLE_JIT else _signs_of  # type: ignore[attr-defined]
 plane_of: Any = plane_of_slowly if config.DISABLE_JIT else _plane_of  # type: ignore[attr-defined]
 add_and_subtract: Any = add_and_subtract_slowly if config.DISABLE_JIT else _add_and_subtract  # type: ignore[attr-defined]

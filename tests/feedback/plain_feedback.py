@@ -14,6 +14,15 @@ def coded(rows):
     return np.rint(rows * (np.float32(1) / scale)) * scale.astype(float)
 
 
+def multiplied(query, matrix):
+    """Return the product of a query, in int16 codes after a multiplication by the scales of rows, with 8-bit codes."""
+    scales = np.maximum(np.abs(np.float32(matrix)).max(axis=1), np.float32(1e-30)) / np.float32(127)
+    factors = np.float32(query) * scales
+    step = max(np.abs(factors).max(), np.float32(1e-30)) / np.float32(32767)
+    codes = np.rint(coded(matrix) / scales[:, None].astype(float))
+    return step * (np.rint(factors * (np.float32(1) / step)).astype(float) @ codes)
+
+
 class PlainModel:
     """What :class:`cmt_numba._feedback.FeedbackModel` computes from unit-length rows, with dicts for arrays."""
 
@@ -34,7 +43,7 @@ class PlainModel:
         shares = similarities - max(similarities[there])
         shares = shares - np.log(np.exp(10 * shares[there]).sum()) / 10
         mean = self.rewarded / self.shown
-        mapped = q @ coded(self.map) + sum((q @ query) * key for query, key in self.recent)
+        mapped = multiplied(q, self.map) + sum((q @ query) * key for query, key in self.recent)
         for i in there:
             own, s = self.memories.get(ids[i]), similarities[i]
             moved, linear, repeated, clicks, near = 0, 0, 0, 0, 0
