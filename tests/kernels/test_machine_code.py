@@ -142,7 +142,6 @@ def test_a_stamp_covers_the_room_and_all_below(package: Path, monkeypatch: pytes
 
 @needs_jit
 def test_a_change_of_what_a_kernel_calls_is_never_missed(package: Path, first: dict[str, int]):
-    assert draw(package) == {**first, "loaded": 1}
     (package / "_forest" / "constants.py").write_text("GAMMA = 3\n")
     rng = package / "_forest" / "rng.py"
     source, gamma = rng.read_text(), "_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)"
