@@ -6,20 +6,7 @@ import numpy as np
 
 from .._forest import NONE
 from .._jit import by_reference, by_value, inner, inner_called, kernel, release, zeros
-from ._reward_kernels import (
-    ActionKeyTable,
-    KnownActions,
-    RewardState,
-    aim,
-    doubt,
-    expected,
-    learn_reward,
-    new_room,
-    place_of,
-    predict,
-    solve_stack,
-    spread,
-)
+from . import _reward_kernels as reward_kernels
 
 
 class ExplorationWeights(NamedTuple):
@@ -56,9 +43,9 @@ class ProposedActions(NamedTuple):
 class RewardModel(NamedTuple):
     """The reward model of a bandit."""
 
-    learned: RewardState
-    keys: ActionKeyTable
-    known: KnownActions
+    learned: reward_kernels.RewardState
+    keys: reward_kernels.ActionKeyTable
+    known: reward_kernels.KnownActions
 
 
 class CandidateSources(NamedTuple):
@@ -100,8 +87,10 @@ def _add_proposed(proposed, row, offered, found, end):
     a, b = (offered.offsets[row], offered.offsets[row + 1]) if restricted else (np.int64(0), np.int64(0))
     for j in range(proposed.hits.shape[1]):
         if proposed.hits[row, j] >= 0:
-            action = proposed.actions[place_of(proposed.ids, 0, proposed.ids.size, proposed.hits[row, j])]
-            if not restricted or place_of(offered.ascending, a, b, action) < b:
+            action = proposed.actions[
+                reward_kernels.place_of(proposed.ids, 0, proposed.ids.size, proposed.hits[row, j])
+            ]
+            if not restricted or reward_kernels.place_of(offered.ascending, a, b, action) < b:
                 found[end] = action
                 end += 1
     return end
@@ -147,8 +136,8 @@ def _predict_row(state, keys, known, rows, row, actions, n_further, room):
     keys = by_reference(keys)
     known = by_reference(known)
     rows = by_reference(rows)
-    aim(state, rows, row, room)
-    predict(state, keys, known, rows, row, actions, n_further, room)
+    reward_kernels.aim(state, rows, row, room)
+    reward_kernels.predict(state, keys, known, rows, row, actions, n_further, room)
 
 
 @kernel
@@ -162,8 +151,8 @@ def find_candidates(model, rows, exploration, sources, found):
     by_key = by_reference(sources.by_key)
     by_context = by_reference(sources.by_context)
     most = sources.most
-    room = new_room(state, most)
-    solve_stack(state, room)
+    room = reward_kernels.new_room(state, most)
+    reward_kernels.solve_stack(state, room)
     alpha, beta, end = exploration.alpha, exploration.beta, 0
     for row in range(rows.offsets.size - 1):
         found.offsets[row] = end
@@ -174,8 +163,8 @@ def find_candidates(model, rows, exploration, sources, found):
             by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions[:n], n_further, room
         )
         for i in range(n):
-            mean = expected(room, i)
-            of_stack, of_models = alpha * spread(room, i), beta * doubt(room, i, mean)
+            mean = reward_kernels.expected(room, i)
+            of_stack, of_models = alpha * reward_kernels.spread(room, i), beta * reward_kernels.doubt(room, i, mean)
             found.means[end + i] = mean
             found.deviations[end + i] = np.sqrt(of_stack * of_stack + of_models * of_models)
             found.bounds[end + i] = mean + of_stack + of_models
@@ -196,17 +185,17 @@ def learn_rewards(model, rows, chosen, rewards, sources):
     by_key = by_reference(sources.by_key)
     by_context = by_reference(sources.by_context)
     most = sources.most
-    room, found = new_room(state, most + 1), zeros(most + 1, np.int64)
+    room, found = reward_kernels.new_room(state, most + 1), zeros(most + 1, np.int64)
     for row in range(rows.offsets.size - 1):
         n, n_allowed = _list_candidates(known, offered, by_key, by_context, row, found)
         found[n] = chosen[row]
         n = _sort_distinct(found, n + 1)
         n_further = n_allowed - n if keys.ordered.size == 0 else 0
-        solve_stack(state, room)
+        reward_kernels.solve_stack(state, room)
         actions = found[:n]
         _predict_row(by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions, n_further, room)
-        place = place_of(actions, 0, n, chosen[row])
-        learn_reward(state, keys, known, rows, row, actions, place, rewards[row], room)
+        place = reward_kernels.place_of(actions, 0, n, chosen[row])
+        reward_kernels.learn_reward(state, keys, known, rows, row, actions, place, rewards[row], room)
     release((room, found))
 
 
@@ -214,7 +203,7 @@ def learn_rewards(model, rows, chosen, rewards, sources):
 def find_slots(ordered, order, actions, slots):
     """Write the slot of each action, or NONE if it is unknown. ``order[i]`` is the slot of action ``ordered[i]``."""
     for i in range(actions.size):
-        place = place_of(ordered, 0, ordered.size, actions[i])
+        place = reward_kernels.place_of(ordered, 0, ordered.size, actions[i])
         slots[i] = order[place] if place < ordered.size else NONE
 
 

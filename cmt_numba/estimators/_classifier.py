@@ -7,26 +7,12 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from .. import _validation as checks
 from .._arrays import WeightedRows
 from .._change import reads
 from .._forest import NEXT_ID, NONE, Rows
 from .._heads import HEAD_LOSSES, StoredExamples, all_examples
 from .._jit import keeps_interpreter
-from .._validation import (
-    Checked,
-    Flag,
-    Integer,
-    Jobs,
-    OneOf,
-    Optional,
-    Real,
-    check_entries,
-    check_integer,
-    check_real,
-    check_rows,
-    check_wanted,
-    label_array,
-)
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model
 from ._calibration import logits_per_margin
@@ -195,29 +181,29 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     _fit_only = FIT_ONLY | {"n_trees"}
     _model: ClassificationModel = field(init=False)
 
-    n_trees: Annotated[int | None, Optional(OPTIONS["n_trees"])] = None
-    n_probes: Annotated[int | None, Optional(Integer(1))] = None
-    n_candidates: Annotated[int | None, Optional(Integer(1))] = None
+    n_trees: Annotated[int | None, checks.Optional(OPTIONS["n_trees"])] = None
+    n_probes: Annotated[int | None, checks.Optional(checks.Integer(1))] = None
+    n_candidates: Annotated[int | None, checks.Optional(checks.Integer(1))] = None
     _: KW_ONLY
     n_router_passes: Annotated[int, PASSES] = 2
-    n_head_passes: Annotated[int | None, Optional(PASSES)] = None
-    feature_weights: Annotated[str, OneOf(FEATURE_WEIGHTS)] = "auto"
-    loss: Annotated[str, OneOf(tuple(HEAD_LOSSES))] = "mira"
-    aggressiveness: Annotated[float, Real(0.0, 1e6, above=True)] = 1.0
-    learning_rate: Annotated[float, Real(0.0, 1e6, above=True)] = 5.0
-    method: Annotated[str, OneOf((AUTO, *METHODS))] = "head"
-    n_neighbors: Annotated[int | str, Checked(check_n_neighbors, 'int or "auto"')] = 5
-    metric: Annotated[str, OneOf((AUTO, *NEIGHBOR_METRICS))] = "euclidean"
-    weights: Annotated[str, OneOf(VOTES)] = "uniform"
-    leaf_multiplier: Annotated[float | None, Optional(OPTIONS["leaf_multiplier"])] = None
+    n_head_passes: Annotated[int | None, checks.Optional(PASSES)] = None
+    feature_weights: Annotated[str, checks.OneOf(FEATURE_WEIGHTS)] = "auto"
+    loss: Annotated[str, checks.OneOf(tuple(HEAD_LOSSES))] = "mira"
+    aggressiveness: Annotated[float, checks.Real(0.0, 1e6, above=True)] = 1.0
+    learning_rate: Annotated[float, checks.Real(0.0, 1e6, above=True)] = 5.0
+    method: Annotated[str, checks.OneOf((AUTO, *METHODS))] = "head"
+    n_neighbors: Annotated[int | str, checks.Checked(check_n_neighbors, 'int or "auto"')] = 5
+    metric: Annotated[str, checks.OneOf((AUTO, *NEIGHBOR_METRICS))] = "euclidean"
+    weights: Annotated[str, checks.OneOf(VOTES)] = "uniform"
+    leaf_multiplier: Annotated[float | None, checks.Optional(OPTIONS["leaf_multiplier"])] = None
     alpha: Annotated[float, OPTIONS["alpha"]] = 0.4
     n_reroutes: Annotated[int, OPTIONS["n_reroutes"]] = 5
-    store_examples: Annotated[bool, Flag()] = True
-    max_examples: Annotated[int | None, Optional(Integer(1))] = None
-    class_weight: Annotated[Any, Checked(check_class_weight, 'dict or "balanced"')] = None
-    n_jobs: Jobs = None
+    store_examples: Annotated[bool, checks.Flag()] = True
+    max_examples: Annotated[int | None, checks.Optional(checks.Integer(1))] = None
+    class_weight: Annotated[Any, checks.Checked(check_class_weight, 'dict or "balanced"')] = None
+    n_jobs: checks.Jobs = None
     random_state: Annotated[Any, SEED] = None
-    verbose: Annotated[bool, Flag()] = False
+    verbose: Annotated[bool, checks.Flag()] = False
 
     # Learning
 
@@ -253,7 +239,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         y, expected = check_classes(y, classes)
         X, y = fresh._validated(X, y, reset=True)
         self._check_parameters()
-        rows = check_rows(X)
+        rows = checks.check_rows(X)
         if scales is not None and rows.sparse:
             raise ValueError("scales must be omitted for sparse X")
         if not afresh:
@@ -315,7 +301,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         self._check_weights_in_parts()
         known, y = self._model, np.asarray(y)
         examples = known.index.examples
-        rows = check_rows(X, sparse=known.index.is_sparse)
+        rows = checks.check_rows(X, sparse=known.index.is_sparse)
         weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
         ids = check_example_ids(example_ids, rows.n_rows, examples, known.example_names, stored=examples is not None)
         batch = present(ExampleBatch(rows, y, ids, weights, lengths_unless_unit(X), are_weighted))
@@ -430,7 +416,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             One of ``classes_`` for each row, or ``reject_label``.
         """
         if reject_below is not None:
-            return self._predict_or_reject(X, check_real("reject_below", reject_below, 0.0, 1.0), reject_label)
+            return self._predict_or_reject(X, checks.check_real("reject_below", reject_below, 0.0, 1.0), reject_label)
         X, model = self._checked_matrix(X), self._model
         if self._votes_decide():
             return model.classes[self._votes(X).argmax(axis=1)]
@@ -443,7 +429,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             reject_label = -1 if self.classes_.dtype.kind in "iuf" else ""
         if reject_label is None:
             raise ValueError(f"reject_label must be given for classes of type {self.classes_.dtype}")
-        classes, rejected = in_one_type("reject_label", self.classes_, label_array("reject_label", [reject_label]))
+        classes, rejected = in_one_type(
+            "reject_label", self.classes_, checks.label_array("reject_label", [reject_label])
+        )
         if np.isin(rejected, classes).any():
             raise ValueError(f"reject_label must not be a class, but {reject_label!r} is a class")
         best = np.where(proba.max(axis=1) < lowest, classes.size, proba.argmax(axis=1))
@@ -458,7 +446,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         have shape (n, k). If there are fewer candidates, they are padded with -1 and minus infinity.
         """
         rows, lengths = self._checked(X)
-        labels, scores, *_ = self._model.best_labels(rows, lengths, check_wanted("k", k, self.classes_.size), self)
+        labels, scores, *_ = self._model.best_labels(
+            rows, lengths, checks.check_wanted("k", k, self.classes_.size), self
+        )
         return np.where(labels == NONE, NONE, self._model.class_of_label[labels]), scores
 
     @reads
@@ -532,8 +522,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             check_is_fitted(self)
             value = self._model.learned_logits(self)
         else:
-            rows, y = self._model.index.prepared(*self._checked(X)), np.ravel(label_array("y", y))
-            check_entries("y", y.size, rows.n_rows)
+            rows, y = self._model.index.prepared(*self._checked(X)), np.ravel(checks.label_array("y", y))
+            checks.check_entries("y", y.size, rows.n_rows)
             known, y = in_one_type("y", self._model.classes, y)
             labels = np.full(y.size, NONE - 1, np.int64)
             is_known = np.isin(y, known)
@@ -571,7 +561,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         ('cat', [0, 1], 0, 'dog')
         """
         rows, lengths = self._checked(X)
-        most = check_integer("n_examples", n_examples, 0), check_integer("n_features", n_features, 0)
+        most = checks.check_integer("n_examples", n_examples, 0), checks.check_integer("n_features", n_features, 0)
         return explanations(self._model, rows, lengths, self, getattr(self, "feature_names_in_", None), *most)
 
     @keeps_interpreter
@@ -603,8 +593,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """
         X = self._checked_matrix(X)
         wanted = self._choice().n_neighbors if n_neighbors is None else n_neighbors
-        model, k = self._model, check_wanted("n_neighbors", wanted, 0)
-        slots, distances = model.nearest_slots(check_rows(X, sparse=model.index.is_sparse), row_lengths(X), k, self)
+        model, k = self._model, checks.check_wanted("n_neighbors", wanted, 0)
+        slots, distances = model.nearest_slots(
+            checks.check_rows(X, sparse=model.index.is_sparse), row_lengths(X), k, self
+        )
         ids = model.shown_ids(np.where(slots == NONE, NONE, model.stored().keys.ids[slots]))
         return (distances, ids) if return_distance else ids
 
@@ -618,7 +610,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     def _votes(self, X: Any) -> np.ndarray:
         """Return the votes for each class. ``X`` must have been checked."""
-        return self._model.votes(check_rows(X, sparse=self._model.index.is_sparse), row_lengths(X), self)
+        return self._model.votes(checks.check_rows(X, sparse=self._model.index.is_sparse), row_lengths(X), self)
 
     @property
     def forest_(self) -> ContextualMemoryTree:
@@ -641,7 +633,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def _rows_of(self, X: Any) -> tuple[Rows, np.ndarray | None]:
         """Return rows and, if scorers depend on them, their lengths. ``X`` must have been checked."""
         index = self._model.index
-        return check_rows(X, sparse=index.is_sparse), row_lengths(X) if index.is_standardized else None
+        return checks.check_rows(X, sparse=index.is_sparse), row_lengths(X) if index.is_standardized else None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
