@@ -62,10 +62,7 @@ def changes_model(method: Method) -> Method:
     return cast(Method, changing)
 
 
-@cache
-def _values_of(*names: str) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that gets two or more attributes of an object."""
-    return attrgetter(*names)
+_values_of = cache(attrgetter)
 
 
 def trees_of(estimator: Any) -> ContextualMemoryTree | None:

@@ -185,10 +185,6 @@ class EstimatorFolder(ObjectForm):
             "generator": generator_digest(index.orders),
         }
 
-    def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
-        """Return whether an estimator has the fingerprint ``after``."""
-        return self.fingerprint(made) == after
-
     # Replaying
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
@@ -213,9 +209,7 @@ class EstimatorFolder(ObjectForm):
             made.feature_names_in_ = kept if names is None else names
 
 
-@cache
-def _signature(method: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(method)
+_signature = cache(inspect.signature)
 
 
 def folder_of(estimator: Any) -> EstimatorFolder | None:

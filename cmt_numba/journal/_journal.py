@@ -65,6 +65,7 @@ class DurableForm(Protocol):
     kind: str  # type of the object, as named in snapshot files
     # names of snapshot arrays that are mapped when a folder is opened and verified later
     unread: frozenset[str] = frozenset()
+    essential: tuple[str, ...] = ()  # numbers of the fingerprint without which memories or data are missing
     lock: ReadWriteLock  # lock of the object
 
     def contents(self) -> files.Contents:
@@ -80,7 +81,14 @@ class DurableForm(Protocol):
         """Return a cheap fingerprint of an object (default: the current object)."""
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
-        """Return whether an object has the fingerprint ``after``. Raises ValueError if memories or data are missing."""
+        """Return whether an object has the fingerprint ``after``. Raises ValueError if an essential number differs."""
+        found = self.fingerprint(made)
+        for name in self.essential:
+            if found.get(name) != after.get(name):
+                raise ValueError(
+                    f"replaying it gave {name}={found.get(name)}, but the original change gave {after.get(name)!r:.50}"
+                )
+        return found == after
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
         """Replay the change of an entry. Errors may be ignored only if ``exact`` is False.
