@@ -33,8 +33,8 @@ from .state import (
 METRICS = {"cosine": COSINE, "inner_product": INNER_PRODUCT, "euclidean": EUCLIDEAN}
 
 _FEW = 1024  # up to this number of vectors, all are compared
-_FEW_OF_MANY = 8192  # the same for vectors that a filter allows, if they are few of all, or if many rows share codes:
-_MANY_TIMES, _ROWS_OF_A_BATCH = 16, 16  # at most a sixteenth of all vectors, or at least 16 rows
+_ROWS_OF_A_BATCH, _FEW_FOR_BATCH = 16, 16384  # the same for vectors that a filter allows, if many rows share codes,
+_MANY_TIMES, _FEW_OF_MANY = 32, 8192  # or if they are few of all
 _FEW_ROWS, _LISTS_PER_ROW = 16, 32  # up to 16 rows, plus one for every 32 lists, share too few lists to gain from it
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
@@ -263,8 +263,8 @@ class DenseIndex:
             if among.owner is not self or among.version != self.version:
                 raise ValueError("the set of allowed vectors is of another index or of an earlier version of this one")
             slots = among.slots
-            is_small = n_rows >= _ROWS_OF_A_BATCH or _MANY_TIMES * len(slots) <= n
-            if len(slots) > (_FEW_OF_MANY if is_small else _FEW) and not is_exact:
+            most = _FEW_FOR_BATCH if n_rows >= _ROWS_OF_A_BATCH else max(_FEW, min(n // _MANY_TIMES, _FEW_OF_MANY))
+            if len(slots) > most and not is_exact:
                 slots, mask = None, among.mask(self._state)
         elif n <= _FEW or is_exact:
             slots = np.arange(n)

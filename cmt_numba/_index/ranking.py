@@ -107,9 +107,10 @@ def _bar_of(state, x_length, queries, m, score):
 
 @inner_called
 def _settle(arrays, x, queries, m, ranking, scores, ids):
-    """Compute the exact scores of the kept members that may be among the best, best first."""
+    """Compute the exact scores of the kept members that may be among the best; if they are many, best first."""
     state = by_reference(arrays)
     kept, uppers, bar, n = ranking.kept[m], ranking.kept_uppers[m], ranking.bars[m], np.int64(0)
+    are_many = 2 * ranking.n_kept[m] > 3 * scores.size  # otherwise sorting takes longer than it saves
     for entry in range(ranking.n_kept[m]):
         slot, upper = kept[entry], uppers[entry]
         if upper < bar:
@@ -118,7 +119,7 @@ def _settle(arrays, x, queries, m, ranking, scores, ids):
         for f in range(0, min(vector.size, _PREFETCHED), _FLOATS_IN_A_LINE):
             prefetch(vector, f)
         i = n
-        while i > 0 and uppers[i - 1] < upper:
+        while are_many and i > 0 and uppers[i - 1] < upper:
             uppers[i], kept[i] = uppers[i - 1], kept[i - 1]
             i -= 1
         uppers[i], kept[i] = upper, slot
@@ -126,13 +127,23 @@ def _settle(arrays, x, queries, m, ranking, scores, ids):
     metric, length = state.totals[METRIC], np.sqrt(dot64(x, x))
     for entry in range(n):
         if uppers[entry] < bar:
-            break
+            continue
         slot = np.int64(kept[entry])
         score = _exact_score(metric, x, vector_of(state.vectors, slot).values, length)
         keep_best(scores, ids, score, state.vectors.ids[slot])
         if scores[0] > -np.inf:
             bar = max(bar, _bar_of(state, length, queries, m, scores[0]))
     ranking.bars[m], ranking.n_kept[m] = bar, 0
+
+
+@inner
+def compare_vectors(state, x, slots, scores, ids):
+    """Write the best of the vectors in slots, which are all compared."""
+    metric, length = state.totals[METRIC], np.sqrt(dot64(x, x))
+    for i in range(slots.size):
+        score = _exact_score(metric, x, vector_of(state.vectors, slots[i]).values, length)
+        keep_best(scores, ids, score, state.vectors.ids[slots[i]])
+    sort_best_first(scores, ids)
 
 
 @inner
