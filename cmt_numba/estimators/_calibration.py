@@ -139,15 +139,17 @@ def threshold_of(
     tried = np.unique(
         np.append(np.quantile(scores[is_right] if is_right.any() else scores, np.linspace(0, 1, _THRESHOLDS_TRIED)), 0)
     )
-    found = np.array([_mean_f1(row, scores > threshold, is_right, n_wanted, weights) for threshold in tried])
+    # Column i counts the pairs whose score is above exactly i thresholds.
+    n_rows, n_bins = n_wanted.size, tried.size + 1
+    cells = row * n_bins + np.searchsorted(tried, scores)
+    n_predicted, n_right = (_counts_above(some, n_rows, n_bins) for some in (cells, cells[is_right]))
+    total = n_predicted + n_wanted[:, None]
+    found = np.average(np.where(total > 0, 2 * n_right / np.maximum(total, 1), 1.0), axis=0, weights=weights)
     best = np.flatnonzero(found >= found.max() - 1e-12)
     return float(tried[best[np.argmin(np.abs(tried[best]))]])
 
 
-def _mean_f1(
-    row: np.ndarray, predicted: np.ndarray, is_right: np.ndarray, n_wanted: np.ndarray, weights: np.ndarray | None
-) -> float:
-    n_predicted = np.bincount(row[predicted], minlength=n_wanted.size)
-    n_right = np.bincount(row[predicted & is_right], minlength=n_wanted.size)
-    total = n_predicted + n_wanted
-    return float(np.average(np.where(total > 0, 2 * n_right / np.maximum(total, 1), 1.0), weights=weights))
+def _counts_above(cells: np.ndarray, n_rows: int, n_bins: int) -> np.ndarray:
+    """Return the number of entries of ``cells`` beyond each bin of each row, except the last bin."""
+    counts = np.bincount(cells, minlength=n_rows * n_bins).reshape(n_rows, n_bins)
+    return counts[:, :0:-1].cumsum(axis=1)[:, ::-1]
