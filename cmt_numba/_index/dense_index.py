@@ -12,7 +12,7 @@ from .._jit import TILE, held, keeping_interpreter
 from . import changes
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
-from .search import ListEffort, Mask, SlotChoice, compare_slots, count_allowed, find_gaps, search_rows
+from .search import ListEffort, Mask, RowRange, SlotChoice, compare_slots, count_allowed, find_gaps, search_rows
 from .state import (
     COSINE,
     EUCLIDEAN,
@@ -225,7 +225,8 @@ class DenseIndex:
         """Return samples for :class:`Gaps`. Row ``i`` of ``X`` is the vector in slot ``own_slots[i]``, or NONE."""
         n, k = len(X), min(N_NEAREST + 1, len(self))
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
-        search_rows(self._held, X, 0, n, True, held(ListEffort(_EVERYWHERE, _SURE, 1.0)), _ALL, scores, ids)
+        effort = held(ListEffort(_EVERYWHERE, _SURE, 1.0))
+        search_rows(self._held, X, RowRange(0, n, True), effort, _ALL, scores, ids)
         own = ids == own_ids[:, None]
         own[~own.any(axis=1), -1] = True
         others = self._slots_of(ids[~own]).reshape(n, k - 1)
@@ -272,14 +273,14 @@ class DenseIndex:
             choice = SlotChoice(slots, bool(is_exact or len(slots) <= _FEW))
 
             def answer(first: int, stop: int) -> None:
-                compare_slots(self._held, Q, first, stop, n_rows > 1, choice, _ALL, scores, ids)
+                compare_slots(self._held, Q, RowRange(first, stop, n_rows > 1), choice, _ALL, scores, ids)
 
         else:
             effort = self._gaps.effort(target_recall)
             together = n_rows > _FEW_ROWS + int(self._state.totals[N_LISTS]) // _LISTS_PER_ROW
 
             def answer(first: int, stop: int) -> None:
-                search_rows(self._held, Q, first, stop, together, effort, mask, scores, ids)
+                search_rows(self._held, Q, RowRange(first, stop, together), effort, mask, scores, ids)
 
         with keeping_interpreter(n_rows, _MICROSECONDS):
             share_rows(answer, n_rows, n_threads)

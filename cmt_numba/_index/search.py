@@ -70,6 +70,14 @@ _FARTHER = np.float32(0.25)  # growth of a gap with the squared distance of a fa
 _WIDER, _LEAST_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
 
 
+class RowRange(NamedTuple):
+    """The rows of a batch that a kernel searches, together or one by one."""
+
+    first: int
+    stop: int
+    together: bool
+
+
 class ListEffort(NamedTuple):
     """How far a search goes."""
 
@@ -566,9 +574,10 @@ def _rows_of_block(n_rows, k, together):
 
 
 @kernel
-def search_rows(arrays, Q, first, stop, together, effort, mask, scores, ids):
-    """Write the best vectors for rows ``first:stop``, searched together or one by one."""
+def search_rows(arrays, Q, rows, effort, mask, scores, ids):
+    """Write the best vectors for a range of rows."""
     state, effort = by_reference(arrays), by_reference(effort)
+    first, stop, together = rows
     n_lists, k, width = state.totals[N_LISTS], ids.shape[1], state.signs.shape[1]
     at_once = ROWS if together else 1
     most = _rows_of_block(stop - first, k, together)
@@ -630,14 +639,15 @@ def search_rows(arrays, Q, first, stop, together, effort, mask, scores, ids):
 
 
 @kernel
-def compare_slots(arrays, Q, first, stop, together, choice, mask, scores, ids):
-    """Write the best of the chosen vectors for rows ``first:stop``, searched together or one by one."""
+def compare_slots(arrays, Q, rows, choice, mask, scores, ids):
+    """Write the best of the chosen vectors for a range of rows."""
     state, k, slots = by_reference(arrays), ids.shape[1], choice.slots
+    first, stop, together = rows
     if slots.size <= _FEW_SLOTS:
         for row in range(first, stop):
             ids[row, :], scores[row, :] = NONE, -np.inf
             compare_vectors(state, Q[row], slots, scores[row], ids[row])
-        return
+        first = stop
     most = _rows_of_block(stop - first, k, together)
     queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), new_ranking(most, k)
     n_codes = queries.shorts.shape[1]

@@ -86,7 +86,8 @@ def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, d: int
         effort = held(search.ListEffort(np.full(24, gap, np.float32), 20.0, 1e9))  # no bound is missed, no row is far
         every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
         for rows in [slice(0, 6)] if together else [slice(i, i + 1) for i in range(6)]:
-            search.search_rows(dense._held, Q[rows], 0, len(Q[rows]), together, effort, every, scores[rows], ids[rows])
+            span = search.RowRange(0, len(Q[rows]), together)
+            search.search_rows(dense._held, Q[rows], span, effort, every, scores[rows], ids[rows])
         for i, q in enumerate(rotated):
             lists = reference.within_gap(q, state.clusters.centers[:n_lists], state.clusters.added[:n_lists], gap)
             slots = np.flatnonzero(np.isin(own, lists))
