@@ -52,11 +52,12 @@ def rng():
     return np.random.default_rng(0)
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_model_equals_plain_numpy(is_shared):
-    rng = np.random.default_rng(1)  # with other seeds, a code of the map that is rounded the other way may matter later
+def test_model_equals_plain_numpy(seed, is_shared):
+    rng = np.random.default_rng(seed)
     memory, plain = Memory(rng.normal(size=(30, WIDTH)), n=6), PlainModel(WIDTH)
-    for turn in range(60):
+    for turn in range(30):  # after many more, codes of the map that float32 rounds the other way would matter
         queries = unit(memory.keys[rng.integers(0, 30, 3)] + 0.3 * rng.normal(size=(3, WIDTH)))
         shown = np.argsort(-queries @ memory.keys.T, axis=1)[:, : 1 + turn % 3]
         rewards = rng.integers(0, 2, shown.shape).astype(float)
@@ -66,13 +67,11 @@ def test_model_equals_plain_numpy(is_shared):
             rewards[0, 0] = np.nan
         candidates = memory.candidates(queries)
         expected = [plain.rank(*one) for one in by_row(candidates)]
-        np.testing.assert_allclose(
-            memory.rank(candidates), expected, rtol=0, atol=5e-3
-        )  # float32 may round a code of the map the other way
+        np.testing.assert_allclose(memory.rank(candidates), expected, rtol=0, atol=2e-3)
         for one, given in zip(by_row(memory.candidates(queries, shown)), padded(rewards, 6), strict=True):
             plain.learn(*one, given, is_shared)
         memory.learn(queries, shown, rewards, is_shared)
-        if turn == 40:
+        if turn == 15:
             memory.model.forget(np.arange(5))
             plain.forget(range(5))
 
