@@ -530,5 +530,5 @@ class ContextualMemoryTree(files.Saved):
 
 
 def forest_of(tree: ContextualMemoryTree) -> engine.Forest:
-    """Return the forest of a tree, for callers that have checked their rows or keep records of changes."""
+    """Return the forest of a tree. Its methods do not check their arguments."""
     return tree._forest

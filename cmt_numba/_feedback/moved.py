@@ -133,10 +133,10 @@ def _find_moved(learned, codes, query, coded, upper, best, found):
 
 @kernel
 def map_queries(learned, codes, queries, mapped, transformed, own, estimates, ids):
-    """Write the products of queries with the map, the transformed queries, the cosines of both, and the nearest ids.
+    """Multiply queries with the map, transform them, and find the memories whose moved keys are nearest.
 
-    These are the ids of memories whose moved keys are nearest to the query. ``transformed`` and ``own`` are empty if
-    keys are hashed.
+    ``own`` gets the cosine of each query and its transformed query. ``transformed`` and ``own`` are empty if keys are
+    hashed.
     """
     learned, codes = by_reference(learned), by_reference(codes)
     coded, upper = new_queries(1, queries.shape[1], codes.signs.shape[1]), empty(TILE, np.float32)

@@ -59,7 +59,7 @@ def code_shorts(values, largest, shorts):
 
 @inner
 def prefetch_row(row):
-    """Prefetch the first values of a row of float32 numbers; the processor fetches the others by itself."""
+    """Prefetch the first values of a float32 row. The processor prefetches the rest."""
     for j in range(0, min(row.size, _PREFETCHED), _FLOATS_IN_A_LINE):
         prefetch(row, j)
 

@@ -57,9 +57,9 @@ def add_products_slowly(shorts, codes, n_blocks):
 
 
 def add_rows_slowly(codes, at, rows, shorts, n, sums):
-    """Write the sum of the first ``n`` of some rows of int8 codes, times int16 numbers, to ``sums[at : at + 64]``.
+    """Write ``shorts[:n] @ codes[rows[:n]]`` for the 64 columns from ``at`` on: int16 times int8, added as int32.
 
-    Only columns from ``at`` on are added. ``n`` must be even and at least 2, and the sums must fit into int32.
+    ``n`` must be even and at least 2, and the sums must fit into int32.
     """
     columns = slice(at, at + COLUMNS)
     sums[columns] = shorts[:n].astype(np.int32) @ codes[rows[:n], columns].astype(np.int32)
@@ -212,10 +212,8 @@ def _add_rows(_context, codes, at, rows, shorts, n, sums):
         lanes, name = _pair_instruction(context, builder)
         of_shorts, of_sums = ir.VectorType(_SHORT, lanes), ir.VectorType(_INT, lanes // 2)
         codes, rows, shorts, sums = (array_data(context, builder, signature, arguments, i) for i in (0, 2, 3, 5))
-        at, width = (
-            arguments[1],
-            builder.extract_value(context.make_array(signature.args[0])(context, builder, arguments[0]).shape, 1),
-        )
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        at, width = arguments[1], builder.extract_value(array.shape, 1)
         # In each 128 bits, the first registers have the pairs of the first four columns, and the second of the last
         starts = [8 * (i // 4) + i % 4 for i in range(lanes // 2)]
         orders = [[place for i in starts for place in (i + half, lanes + i + half)] for half in (0, 4)]

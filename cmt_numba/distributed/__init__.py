@@ -40,7 +40,7 @@ __all__ = [
     "start",
 ]
 
-# These import scikit-learn, which takes longer than all else that a shard of a store needs to start.
+# These import scikit-learn, which would double the time in which a shard of a store starts.
 _IMPORTED_WHEN_USED = {"ShardedClassifier": "_sharded_classifier", "evaluate": "_evaluation"}
 
 

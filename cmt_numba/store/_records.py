@@ -176,7 +176,7 @@ class KeyTable:
         return found
 
     def last_ids(self) -> dict[Any, int]:
-        """Return the ids of the last result of :meth:`find` by key, if they are few: rewards are often for these."""
+        """Return the ids of the last result of :meth:`find` by key, or an empty dict if there are many."""
         last = self._last
         if last is None or last.ids.size > _FEW or not last.are_all_there():
             return {}

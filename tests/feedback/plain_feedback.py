@@ -15,7 +15,7 @@ def coded(rows):
 
 
 def multiplied(query, matrix):
-    """Return the product of a query, in int16 codes after a multiplication by the scales of rows, with 8-bit codes."""
+    """Return ``query @ matrix`` with rounded numbers: 8-bit codes of the rows, int16 codes of the scaled query."""
     scales = np.maximum(np.abs(np.float32(matrix)).max(axis=1), np.float32(1e-30)) / np.float32(127)
     factors = np.float32(query) * scales
     step = max(np.abs(factors).max(), np.float32(1e-30)) / np.float32(32767)

@@ -18,7 +18,7 @@ APART: dict[str, tuple[str, ...]] = {
 }
 # Parts that have tests of their own: trees of bandits and memories, distances, vectorizers.
 OF_OTHERS = ("by_context.tree.", "retriever", "distance", "metric.", "vectorizer")
-# Parts that are read alike for all kinds, so they are forged for one.
+# The same code reads these parts for all kinds of files, so one kind is enough.
 OF_ALL = ("generator.", "model.generator.")
 
 
