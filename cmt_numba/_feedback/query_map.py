@@ -11,7 +11,18 @@ import numpy as np
 
 from .._forest import dot
 from .._index import copy_values, encode_bytes
-from .._jit import COLUMNS, LARGEST_CODE, add_rows, by_reference, empty, inner, inner_allocating, inner_fastmath, kernel
+from .._jit import (
+    COLUMNS,
+    LARGEST_CODE,
+    add_row_pairs,
+    by_reference,
+    empty,
+    inner,
+    inner_allocating,
+    inner_fastmath,
+    kernel,
+    release,
+)
 from .rows import code_shorts
 from .state import DIAGONAL, MAPPED, N_RECENT, RECENT, SIMILAR
 
@@ -25,17 +36,18 @@ class Terms(NamedTuple):
 
     folded: np.ndarray  # float32 (folded,): a query folded to the width of the map
     factors: np.ndarray  # float32 (folded + 3,)
-    rows: np.ndarray  # int64 (folded + 3,)
+    rows: np.ndarray  # int64 (folded + 3,): rows, or pairs of rows
     shorts: np.ndarray  # int16 (folded + 3,): codes of factors
-    sums: np.ndarray  # int32 (folded,)
+    sums: np.ndarray  # int32 (columns of all blocks,)
+    codes: np.ndarray  # int8 (folded,): the codes of a row
 
 
 @inner_allocating
 def new_terms(width):
     """Return scratch space for a map of this width."""
     size = max(width, N_RECENT) + _TOGETHER - 1
-    floats = empty(width, np.float32), empty(size, np.float32)
-    return Terms(*floats, empty(size, np.int64), empty(size, np.int16), empty(width, np.int32))
+    floats, columns = (empty(width, np.float32), empty(size, np.float32)), -(-width // COLUMNS) * COLUMNS
+    return Terms(*floats, empty(size, np.int64), empty(size, np.int16), empty(columns, np.int32), empty(width, np.int8))
 
 
 @inner_fastmath
@@ -64,20 +76,15 @@ def _add_terms(total, matrix, terms, n):
 
 @inner
 def _add_coded(total, codes, terms, n):
-    """Write the sum of ``n`` rows of 8-bit codes times their factors."""
-    shorts, sums, width = terms.shorts, terms.sums, total.size
-    step = code_shorts(terms.factors[:n], min(_LARGEST_SHORT, _LARGEST_SUM / np.float32(n + 1)), shorts)
-    shorts[n], terms.rows[n] = np.int16(0), 0
-    n += n % 2
-    sums[:] = np.int32(0)
-    if width >= COLUMNS and n > 0:
-        for at in range(0, width, COLUMNS):
-            add_rows(codes, min(at, width - COLUMNS), terms.rows, shorts, n, sums)
-    else:
-        for i in range(n):
-            for j in range(width):
-                sums[j] += np.int32(shorts[i]) * np.int32(codes[terms.rows[i], j])
-    for j in range(width):
+    """Write the sum of ``n`` pairs of rows of 8-bit codes times their factors."""
+    shorts, sums = terms.shorts, terms.sums
+    if n == 0:
+        total[:] = _NOTHING
+        return
+    step = code_shorts(terms.factors[: 2 * n], min(_LARGEST_SHORT, _LARGEST_SUM / np.float32(2 * n)), shorts)
+    for block in range(codes.shape[0]):
+        add_row_pairs(codes, block, terms.rows, shorts, n, sums)
+    for j in range(total.size):
         total[j] = step * np.float32(sums[j])
 
 
@@ -95,9 +102,12 @@ def map_query(learned, query, terms, mapped):
     folded, factors, rows = terms.folded, terms.factors, terms.rows
     fold(query, folded)
     n = np.int64(0)
-    for i in range(folded.size):
-        if folded[i] != _NOTHING:
-            factors[n], rows[n] = folded[i] * learned.map_scales[i], i
+    for i in range(0, folded.size, 2):
+        first, second = folded[i], folded[i + 1] if i + 1 < folded.size else _NOTHING
+        if first != _NOTHING or second != _NOTHING:
+            factors[2 * n], factors[2 * n + 1], rows[n] = first * learned.map_scales[i], _NOTHING, i // 2
+            if second != _NOTHING:
+                factors[2 * n + 1] = second * learned.map_scales[i + 1]
             n += 1
     _add_coded(mapped, learned.map_codes, terms, n)
     n = np.int64(0)
@@ -110,8 +120,12 @@ def map_query(learned, query, terms, mapped):
 
 
 @inner
-def _code(learned, i):
-    learned.map_scales[i], _ = encode_bytes(learned.map[i], learned.map_codes[i])
+def _code(learned, i, terms):
+    """Write the codes of a row, between those of the other row of its pair."""
+    codes, matrix = terms.codes, learned.map_codes
+    learned.map_scales[i], _ = encode_bytes(learned.map[i], codes)
+    for j in range(codes.size):
+        matrix[j // COLUMNS, i // 2, 2 * (j % COLUMNS) + i % 2] = codes[j]
 
 
 @inner
@@ -129,15 +143,17 @@ def add_step(learned, terms):
                 n += 1
         if n > 0:
             _add_terms(learned.map[i], learned.recent_keys, terms, n)
-            _code(learned, i)
+            _code(learned, i, terms)
 
 
 @kernel
 def code_map(learned):
     """Write the codes of the map."""
     learned = by_reference(learned)
+    terms = new_terms(learned.map.shape[0])
     for i in range(learned.map.shape[0]):
-        _code(learned, i)
+        _code(learned, i, terms)
+    release(terms)
 
 
 @inner

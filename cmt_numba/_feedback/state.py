@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._jit import COLUMNS
+
 (SIMILAR, SHARE, MAPPED, DIAGONAL, MOVED, LINEAR, REPEATED, CLICKS, NEAR, CONSTANT, FRESH, LEAD) = range(12)
 """The parts of a score, see :mod:`cmt_numba._feedback.parts`."""
 
@@ -58,7 +60,7 @@ class Learned(NamedTuple):
     """
 
     map: np.ndarray  # float32 (folded, folded): the map of queries; rows are features of the query, folded
-    map_codes: np.ndarray  # int8 (folded, folded): the codes of the map, which follow from it
+    map_codes: np.ndarray  # int8 (blocks of 64 columns, pairs of rows, 128): its codes, see ``add_row_pairs``
     map_scales: np.ndarray  # float32 (folded,): the factors of the rows of codes
     recent_queries: np.ndarray  # float32 (N_RECENT, folded): the recent steps of the map, which it does not include yet
     recent_keys: np.ndarray  # float32 (N_RECENT, folded)
@@ -93,7 +95,7 @@ def new_state(width: int) -> Learned:
     folded = min(width, WIDEST)
     return Learned(
         np.zeros((folded, folded), np.float32),
-        np.zeros((folded, folded), np.int8),
+        np.zeros((-(-folded // COLUMNS), -(-folded // 2), 2 * COLUMNS), np.int8),
         np.zeros(folded, np.float32),
         np.zeros((N_RECENT, folded), np.float32),
         np.zeros((N_RECENT, folded), np.float32),

@@ -12,7 +12,7 @@ from .bits import (
     TILE,
     add_and_subtract,
     add_products,
-    add_rows,
+    add_row_pairs,
     array_data,
     everywhere,
     first_of,

@@ -4,7 +4,6 @@ LLVM translates its generic operations on vectors to the best instructions of a 
 byte shuffles; on ARM, ``cnt``). The functions whose names end with ``_slowly`` are the same in plain Python.
 """
 
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ LARGEST_CODE = 127  # largest 8-bit code. The smallest is -127.
 BITS_OF_A_WORD = 64  # number of signs in a word of a 1-bit code
 PLANES = 4  # number of bit planes of a query: its values are 4-bit numbers in two's complement
 PRODUCTS = 32  # number of products that ``add_products`` adds at a time
-COLUMNS = 64  # number of columns that ``add_rows`` adds
+COLUMNS = 64  # number of columns that ``add_row_pairs`` adds
 BLOCK = 16  # number of values that ``transform_block`` and ``add_and_subtract`` change
 _LANES = 8
 _WEIGHTS = (1, 2, 4, -8)
@@ -56,13 +55,15 @@ def add_products_slowly(shorts, codes, n_blocks):
     return shorts[:n].astype(np.int32) @ codes[:n].astype(np.int32)
 
 
-def add_rows_slowly(codes, at, rows, shorts, n, sums):
-    """Write ``shorts[:n] @ codes[rows[:n]]`` for the 64 columns from ``at`` on: int16 times int8, added as int32.
+def add_row_pairs_slowly(codes, block, pairs, shorts, n, sums):
+    """Write the sum of ``n`` pairs of rows, each times its two factors, for the 64 columns of a block of a matrix.
 
-    ``n`` must be even and at least 2, and the sums must fit into int32.
+    Column ``j`` of the block has the int8 codes ``codes[block, pair, 2 * j : 2 * j + 2]`` for each pair, and its sum is
+    the int32 ``sums[64 * block + j]``. The int16 factors of the i-th pair are ``shorts[2 * i : 2 * i + 2]``. ``n`` must
+    be at least 1, and the sums must fit into int32.
     """
-    columns = slice(at, at + COLUMNS)
-    sums[columns] = shorts[:n].astype(np.int32) @ codes[rows[:n], columns].astype(np.int32)
+    own = codes[block, pairs[:n]].reshape(n, COLUMNS, 2).astype(np.int32)
+    sums[block * COLUMNS :][:COLUMNS] = np.einsum("ijp,ip->j", own, shorts[: 2 * n].reshape(n, 2).astype(np.int32))
 
 
 def signs_of_slowly(x, at):
@@ -207,60 +208,38 @@ def _add_pairs(builder, name, x, y):
 
 
 @intrinsic
-def _add_rows(_context, codes, at, rows, shorts, n, sums):
+def _add_row_pairs(_context, codes, block, pairs, shorts, n, sums):
     def lower(context, builder, signature, arguments):
         lanes, name = _pair_instruction(context, builder)
-        of_shorts, of_sums = ir.VectorType(_SHORT, lanes), ir.VectorType(_INT, lanes // 2)
-        codes, rows, shorts, sums = (array_data(context, builder, signature, arguments, i) for i in (0, 2, 3, 5))
+        of_sums, size = ir.VectorType(_INT, lanes // 2), _WORD(2 * COLUMNS)
+        codes, pairs, shorts, sums = (array_data(context, builder, signature, arguments, i) for i in (0, 2, 3, 5))
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        at, width = arguments[1], builder.extract_value(array.shape, 1)
-        # In each 128 bits, the first registers have the pairs of the first four columns, and the second of the last
-        starts = [8 * (i // 4) + i % 4 for i in range(lanes // 2)]
-        orders = [[place for i in starts for place in (i + half, lanes + i + half)] for half in (0, 4)]
-        natural = [4 * (i // 8) + i % 4 + (lanes // 2 if i % 8 >= 4 else 0) for i in range(lanes)]
-        before, loop, end = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("added")
+        first = builder.mul(arguments[1], builder.extract_value(array.shape, 1))
+        before, loop, end = builder.block, builder.append_basic_block("pairs"), builder.append_basic_block("added")
         builder.branch(loop)
         builder.position_at_end(loop)
-        i = builder.phi(_WORD)
-        totals = [[builder.phi(of_sums) for _ in orders] for _ in range(0, COLUMNS, lanes)]
-        begins = [
-            builder.add(builder.mul(builder.load(builder.gep(rows, [builder.add(i, _WORD(j))])), width), at)
-            for j in range(2)
-        ]
-        given = [builder.load(builder.gep(shorts, [builder.add(i, _WORD(j))])) for j in range(2)]
-        both = builder.or_(builder.zext(given[0], _INT), builder.shl(builder.zext(given[1], _INT), _INT(16)))
-        factors, more = builder.bitcast(everywhere(builder, both, lanes // 2), of_shorts), []
-        for block, of_block in enumerate(totals):
-            offset = _WORD(block * lanes)
-            x, y = (
-                builder.sext(
-                    read_vector(builder, codes, builder.add(begin, offset), ir.VectorType(_BYTE, lanes), 1), of_shorts
-                )
-                for begin in begins
-            )
-            pairs = [builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_INT, lanes), order)) for order in orders]
-            more.append(
-                [
-                    builder.add(total, _add_pairs(builder, name, pair, factors))
-                    for total, pair in zip(of_block, pairs, strict=True)
-                ]
-            )
-        following = builder.add(i, _WORD(2))
-        i.add_incoming(_WORD(0), before)
-        i.add_incoming(following, loop)
-        for total, last in zip(chain(*totals), chain(*more), strict=True):
-            total.add_incoming(ir.Constant(of_sums, None), before)
-            total.add_incoming(last, loop)
+        i, totals, more = builder.phi(_WORD), [builder.phi(of_sums) for _ in range(0, 2 * COLUMNS, lanes)], []
+        begin = builder.mul(builder.add(first, builder.load(builder.gep(pairs, [i]))), size)
+        both = read_vector(builder, shorts, builder.mul(i, _WORD(2)), _INT, 2)
+        factors = builder.bitcast(everywhere(builder, both, lanes // 2), ir.VectorType(_SHORT, lanes))
+        for at, total in zip(range(0, 2 * COLUMNS, lanes), totals, strict=True):
+            own = read_vector(builder, codes, builder.add(begin, _WORD(at)), ir.VectorType(_BYTE, lanes), 1)
+            products = _add_pairs(builder, name, builder.sext(own, factors.type), factors)
+            more.append(builder.add(total, products))
+        following = builder.add(i, _WORD(1))
+        starts = [_WORD(0)] + [ir.Constant(of_sums, None)] * len(totals)
+        for phi, start, last in zip([i, *totals], starts, [following, *more], strict=True):
+            phi.add_incoming(start, before)
+            phi.add_incoming(last, loop)
         builder.cbranch(builder.icmp_signed("<", following, arguments[4]), loop, end)
         builder.position_at_end(end)
-        for block, (first, second) in enumerate(more):
-            ordered = builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(_INT, lanes), natural))
-            place = pointer_at(builder, sums, builder.add(at, _WORD(block * lanes)), ordered.type)
-            builder.store(ordered, place).align = 4
+        own = builder.mul(arguments[1], _WORD(COLUMNS))
+        for at, total in zip(range(0, COLUMNS, lanes // 2), more, strict=True):
+            builder.store(total, pointer_at(builder, sums, builder.add(own, _WORD(at)), of_sums)).align = 4
         return context.get_dummy_value()
 
     i8 = types.int64
-    return types.void(codes, i8, rows, shorts, i8, sums), lower
+    return types.void(codes, i8, pairs, shorts, i8, sums), lower
 
 
 @intrinsic
@@ -367,7 +346,7 @@ def _first_of(_context, marks):
 
 score_tile: Any = score_tile_slowly if config.DISABLE_JIT else _score_tile  # type: ignore[attr-defined]
 add_products: Any = add_products_slowly if config.DISABLE_JIT else _add_products  # type: ignore[attr-defined]
-add_rows: Any = add_rows_slowly if config.DISABLE_JIT else _add_rows  # type: ignore[attr-defined]
+add_row_pairs: Any = add_row_pairs_slowly if config.DISABLE_JIT else _add_row_pairs  # type: ignore[attr-defined]
 signs_of: Any = signs_of_slowly if config.DISABLE_JIT else _signs_of  # type: ignore[attr-defined]
 plane_of: Any = plane_of_slowly if config.DISABLE_JIT else _plane_of  # type: ignore[attr-defined]
 add_and_subtract: Any = add_and_subtract_slowly if config.DISABLE_JIT else _add_and_subtract  # type: ignore[attr-defined]

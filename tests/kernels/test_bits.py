@@ -93,15 +93,15 @@ def test_marks():
 def test_products():
     from numba import njit
 
-    add_products, add_rows = bits.add_products, bits.add_rows
+    add_products, add_row_pairs = bits.add_products, bits.add_row_pairs
 
     @njit  # type: ignore[untyped-decorator]
     def compiled(shorts: Any, codes: Any, n_blocks: Any) -> Any:
         return add_products(shorts, codes, n_blocks)
 
     @njit  # type: ignore[untyped-decorator]
-    def compiled_rows(codes: Any, at: Any, rows: Any, shorts: Any, n: Any, sums: Any) -> None:
-        add_rows(codes, at, rows, shorts, n, sums)
+    def compiled_pairs(codes: Any, block: Any, pairs: Any, shorts: Any, n: Any, sums: Any) -> None:
+        add_row_pairs(codes, block, pairs, shorts, n, sums)
 
     rng = np.random.default_rng(0)
     shorts, codes = (
@@ -110,9 +110,9 @@ def test_products():
     )
     for n_blocks in (1, 2, 3):
         assert compiled(shorts, codes, n_blocks) == bits.add_products_slowly(shorts, codes, n_blocks)
-    matrix, rows = rng.integers(-127, 128, (9, 150)).astype(np.int8), np.array([3, 8, 0, 0, 5, 7, 1])
-    for at, n in ((0, 2), (64, 6), (86, 4)):
-        sums = np.zeros((2, 150), np.int32)
-        compiled_rows(matrix, at, rows, shorts, n, sums[0])
-        bits.add_rows_slowly(matrix, at, rows, shorts, n, sums[1])
+    matrix, pairs = rng.integers(-127, 128, (3, 9, 128)).astype(np.int8), np.array([3, 8, 0, 0, 5, 7, 1])
+    for block, n in ((0, 1), (1, 6), (2, 7)):
+        sums = np.zeros((2, 192), np.int32)
+        compiled_pairs(matrix, block, pairs, shorts, n, sums[0])
+        bits.add_row_pairs_slowly(matrix, block, pairs, shorts, n, sums[1])
         np.testing.assert_array_equal(sums[0], sums[1])
