@@ -18,7 +18,8 @@ _N_HASHED = 32  # number of the most similar memories that are candidates, if ke
 _N_TRANSFORMED, _N_MOVED = 16, 16  # number of candidates by transformed queries and by moved keys
 _SLACK = 1e-4  # bound on the error of cosines
 _N_SAMPLES = 256
-_MOST_KEPT = 16  # number of queries whose candidates are kept until their rewards are known
+_MOST_KEPT = 64  # number of queries whose candidates are kept until their rewards are known
+_LARGEST_KEPT = 16  # number of queries of a search whose candidates are kept
 _HALF, _FLATTER = 0.5, 4.1  # similarities of words grow more slowly above this one, so that they remain below 1
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
 
@@ -43,11 +44,13 @@ class LearnedSearch:
     """
 
     def __init__(self, index: Any, is_sparse: bool) -> None:
-        self.model = FeedbackModel(index.n_features, is_sparse)
-        self._scale = np.ones(1) if index.metric == "cosine" else _typical_length(index)
+        scale = np.ones(1) if index.metric == "cosine" else _typical_length(index)
+        self._begin(FeedbackModel(index.n_features, is_sparse), scale)
 
-    # The last queries, two parts of their candidates, and the version of the index, None if it has none
-    _last: tuple[np.ndarray, list[np.ndarray], int | None] | None = None
+    def _begin(self, model: FeedbackModel, scale: np.ndarray) -> None:
+        self.model, self._scale = model, scale
+        # By the bytes of recent queries, the latest last: parts of their candidates, row, and version of the index
+        self._kept: dict[bytes, tuple[list[np.ndarray], int, int | None]] = {}
 
     # Searches
 
@@ -58,9 +61,16 @@ class LearnedSearch:
         if not self.model.is_used:
             return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)
+        if among is None and _has_keys(index, self.model):
+            finder = index.finder(len(queries), target_recall)
+            if finder is not None:
+                shape = k, max(k, _N_TRANSFORMED), _N_MOVED
+                ids, scores, parts = self.model.search_stored(index, finder, queries, shape, n_threads)
+                self._keep(index, queries, parts)
+                return ids, scores
         mapped, parts = self._candidates(index, Q, queries, k, target_recall, among, n_threads)
-        is_kept = among is None and len(queries) <= _MOST_KEPT
-        self._last = (queries, parts[-2:], getattr(index, "version", None)) if is_kept else None
+        if among is None:
+            self._keep(index, queries, parts[-2:])
         n = len(queries)
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
         if _has_keys(index, self.model):
@@ -188,18 +198,42 @@ class LearnedSearch:
 
     # Changes
 
+    def _keep(self, index: Any, queries: np.ndarray, parts: list[np.ndarray]) -> None:
+        """Keep candidates until the rewards of their queries are known. Other threads may do so at the same time."""
+        if len(queries) > _LARGEST_KEPT:
+            return
+        kept, version = self._kept, getattr(index, "version", None)
+        for row in range(len(queries)):
+            name = queries[row].tobytes()
+            kept.pop(name, None)
+            kept[name] = parts, row, version
+        for name in list(kept)[:-_MOST_KEPT]:
+            kept.pop(name, None)
+
     def with_competitors(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> np.ndarray:
         """Return ids with further candidates for each query, with which rewarded memories are compared.
 
-        They are not searched again for the last queries. Callers that repeat a change must therefore record the ids.
+        They are not searched again for recent queries. Callers that repeat a change must therefore record the ids.
         """
-        queries, last = self.model.prepare(Q), self._last
-        if last is not None and queries.tobytes() == last[0].tobytes():  # faster than a comparison of arrays
-            found = [part[:, :_N_COMPETITORS] for part in last[1]]
-            if last[2] is None or last[2] != index.version:
-                found = [np.where(index.contains(part.reshape(-1)).reshape(part.shape), part, NONE) for part in found]
-            return _joined(ids.shape[1], ids, *found)
-        return self._compared(index, Q, queries, ids, target_recall)
+        queries, found = self.model.prepare(Q), []
+        names = [query.tobytes() for query in queries]
+        for i, name in enumerate(names):
+            kept = self._kept.get(name)
+            if kept is None:
+                return self._compared(index, Q, queries, ids, target_recall)
+            parts, row, version = kept
+            own = [part[row : row + 1, :_N_COMPETITORS] for part in parts]
+            if version is None or version != index.version:
+                own = [np.where(index.contains(part[0]), part, NONE) for part in own]
+            found.append(_joined(ids.shape[1], ids[i : i + 1], *own))
+        for name in names:
+            self._kept.pop(name, None)
+        if len(found) == 1:
+            return found[0]
+        every = np.full((len(found), max(joined.size for joined in found)), NONE)
+        for target, joined in zip(every, found, strict=True):
+            target[: joined.size] = joined
+        return every
 
     def _compared(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray, target_recall: float) -> np.ndarray:
         wanted, mapped = Q, self.model.map(queries, _N_COMPETITORS)
@@ -222,7 +256,7 @@ class LearnedSearch:
 
         With ``is_shared``, the rewards of a row are one outcome of all its memories.
         """
-        size, self._last = max(1, _CELLS_AT_ONCE // (ids.shape[1] * self.model.width)), None
+        size = max(1, _CELLS_AT_ONCE // (ids.shape[1] * self.model.width))
         for start in range(0, len(ids), size):
             rows = slice(start, start + size)
             own, queries = ids[rows], self.model.prepare(Q[rows])
@@ -248,8 +282,7 @@ class LearnedSearch:
         require(type(n_features) is int and 0 < n_features <= MOST_FEATURES, "n_features must be a positive integer")
         require(type(is_sparse) is bool, "is_sparse must be true or false")
         require(scale.dtype == np.float64 and scale.shape == (1,) and bool(0 < scale[0] < np.inf), "scale must be > 0")
-        self._scale = scale.copy()
-        self.model = FeedbackModel.of_arrays(n_features, is_sparse, arrays)
+        self._begin(FeedbackModel.of_arrays(n_features, is_sparse, arrays), scale.copy())
         return self
 
     def copy(self) -> Self:

@@ -4,6 +4,7 @@ import json
 import re
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ _FIXED = {
 }
 _AT_ONCE = 10_000  # number of rows per fetch
 _FEW = 64  # break-even point: up to this many ids, one SQL parameter per id is faster than a JSON list
+_MOST_FOUND = 1024  # number of keys of recent results whose ids are kept
 _AS_LONG = 16  # a lookup takes about as long as reading this many records
 
 
@@ -150,7 +152,8 @@ class KeyTable:
         # The columns: ids (int64), keys (int64, or object for strings), and kinds (int8: GONE, WITHOUT or WITH).
         self._columns = GrowingColumns(ids, as_array(keys), kinds)
         self._n_gone = 0
-        self._last: NamedMemories | None = None  # the last result of ``find``, until a record is deleted
+        self._noting = threading.Lock()
+        self._forget_found()
 
     @property
     def kind(self) -> type | None:
@@ -158,6 +161,12 @@ class KeyTable:
         if len(self._columns) == self._n_gone:
             return None
         return str if self._columns.columns[1].dtype == object else int
+
+    def _forget_found(self) -> None:
+        # Recent results of ``find``, and the ids by key of those before, until a record is deleted
+        with self._noting:
+            self._found: deque[NamedMemories] = deque(maxlen=_FEW)
+            self._ids_found: dict[Any, int] = {}
 
     def find(self, ids: np.ndarray) -> NamedMemories:
         """Return the records for an array of ids of any shape."""
@@ -172,15 +181,23 @@ class KeyTable:
         elif first > 0:
             at = ids - first
         at = at % n  # indexing, unlike take, keeps the interpreter lock
-        self._last = found = NamedMemories(ids, keys[at], all_ids[at], kinds[at])
+        found = NamedMemories(ids, keys[at], all_ids[at], kinds[at])
+        self._found.append(found)
         return found
 
-    def last_ids(self) -> dict[Any, int]:
-        """Return the ids of the last result of :meth:`find` by key, or an empty dict if there are many."""
-        last = self._last
-        if last is None or last.ids.size > _FEW or not last.are_all_there():
-            return {}
-        return dict(zip(last.keys.reshape(-1).tolist(), last.ids.reshape(-1).tolist(), strict=True))
+    def recent_ids(self) -> dict[Any, int]:
+        """Return the ids of recent results of :meth:`find` by key, except those with many ids."""
+        with self._noting:
+            while self._found:
+                found = self._found.popleft()
+                if found.ids.size > _FEW or not found.are_all_there():
+                    continue
+                if len(self._ids_found) > _MOST_FOUND:
+                    self._ids_found = {}  # a new one, because other threads may read the old one
+                self._ids_found.update(
+                    zip(found.keys.reshape(-1).tolist(), found.ids.reshape(-1).tolist(), strict=True)
+                )
+            return self._ids_found
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], kinds: np.ndarray) -> None:
         """Add records. Their ids must exceed all others."""
@@ -196,7 +213,7 @@ class KeyTable:
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
-        self._last = None
+        self._forget_found()
         all_ids, keys, kinds = self._columns.columns
         n = all_ids.size
         if n == 0 or ids.size == 0:
@@ -296,7 +313,7 @@ class Records:
     def find(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the id of each key as int64, or -1 if it is not stored."""
         if len(keys) <= _FEW:
-            known = {} if self._table is None else self._table.last_ids()
+            known = {} if self._table is None else self._table.recent_ids()
             if not known.keys() >= set(keys):
                 statement = f"SELECT key, id FROM records WHERE key IN {_places(keys)}"
                 known = dict(self._database.execute(statement, tuple(keys)))

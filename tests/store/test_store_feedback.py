@@ -10,6 +10,7 @@ from conftest import FORM_OF
 from failures import failing
 
 from cmt_numba import MemoryStore
+from cmt_numba._index import DenseIndex
 from cmt_numba.report import write_report
 from cmt_numba.store import METRICS
 
@@ -106,6 +107,30 @@ def test_a_common_outcome_is_divided_among_the_memories_shown():
     one.feedback(Q, keys[:, 0], np.ones(10))
     several.feedback(Q, keys[:, :1], np.ones((10, 1)))
     assert_same(one, several)
+
+
+@pytest.mark.parametrize("form", FORM_OF)
+def test_rewards_may_come_after_other_queries(form: str):
+    to, one, other = FORM_OF[form], taught(form), taught(form)
+    first, second, third = to(rows(3, 5)), to(rows(2, 6)), to(rows(80, 7))
+    keys = one.query(first, 3).keys
+    other.query(first, 3)
+    rewards = np.broadcast_to([0.0, 1.0, 0.0], keys.shape)
+    one.feedback(first, keys, rewards)
+    for row in range(2):
+        other.query(second[row : row + 1], 3)
+    other.feedback(first, keys, rewards)
+    assert_same(one, other, form)
+    # candidates that are no longer known are searched again
+    one.query(second, 3)
+    for row in range(80):
+        one.query(third[row : row + 1], 3)
+        other.query(third[row : row + 1], 3)
+    for store in one, other:
+        store.delete([1])
+        store.feedback(second, [2, 2], [1.0, 0.0])
+        store.feedback(third[40:], np.full(40, 2), np.ones(40))
+    assert_same(one, other, form)
 
 
 @pytest.mark.parametrize("form", FORM_OF)
@@ -223,3 +248,27 @@ def test_a_filter_without_memories_finds_none(form: str):
     for n in (1, 2):
         found = store.query(FORM_OF[form](rows(n)), 3, where=lambda payload: False)
         assert found.keys.tolist() == [[None] * 3] * n
+
+
+def test_searches_in_one_call_find_the_same(monkeypatch: pytest.MonkeyPatch):
+    store, n = MemoryStore(random_state=0), 1500
+    X = rows(n)
+    store.add(np.arange(n), X)
+    for seed in range(20):
+        Q = rows(20, seed + 5)
+        keys = store.query(Q, 3).keys
+        store.feedback(Q, keys, np.broadcast_to([0.0, 0.0, 1.0], keys.shape))
+    Q = np.concatenate([X[:5], rows(20, 5)[:10]])  # the keys of memories, and rewarded queries
+    state = store._contents.state
+
+    def one_by_one() -> list[np.ndarray]:
+        single = [state.search(Q[i : i + 1], 5, 0.95, None, 1) for i in range(len(Q))]
+        return [np.concatenate(part) for part in zip(*single, strict=True)]
+
+    assert state.index.finder(len(Q), 0.95) is not None
+    found = [one_by_one(), *(state.search(Q, 5, 0.95, None, n_threads) for n_threads in (1, 3))]
+    monkeypatch.setattr(DenseIndex, "finder", lambda *_: None)
+    for ids, scores in [*found, one_by_one()]:
+        assert (ids[:5, 0] == np.arange(5)).all()
+        np.testing.assert_array_equal(ids, found[0][0])
+        np.testing.assert_array_equal(scores, found[0][1])
