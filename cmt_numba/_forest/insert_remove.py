@@ -74,7 +74,7 @@ def _split(view, t, leaf, work):
         return status
     size = np.int64(trees.leaves[t, leaf]["size"])
     if keys.sparse:
-        n_cells = np.int64(0)
+        n_cells = 0
         for i in range(size):
             x = key_of(keys, np.int64(trees.members[t, leaf, i]))
             n_cells += x.b - x.a

@@ -66,7 +66,7 @@ def _cell_of(keys, memory_id):
 def find_slot(keys, memory_id):
     """Return the slot of an id, or NONE if it is not stored."""
     cell = _cell_of(keys, memory_id)
-    return np.int64(keys.slot_table[cell]) if cell >= 0 else np.int64(NONE)
+    return np.int64(keys.slot_table[cell]) if cell >= 0 else NONE
 
 
 @kernel

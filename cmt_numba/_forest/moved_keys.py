@@ -69,7 +69,7 @@ def _find_pulls(keys, moves, row, least, most, weighted, pulls):
         pulls[j] = -np.inf
         if moves.of_rows[row, j] != NONE:
             start = moves.slots[moves.of_rows[row, j]] * d
-            pulls[j] = _STEEPNESS * np.float64(dot(weighted, np.int64(0), keys.values, start, d))
+            pulls[j] = _STEEPNESS * np.float64(dot(weighted, 0, keys.values, start, d))
             best = max(best, pulls[j])
     for j in range(pulls.size):
         pulls[j] = np.exp(pulls[j] - best)
@@ -141,7 +141,7 @@ def move_keys(view, rows, moves, rate):
     )
     steps.place[:] = NONE
     for first in range(0, n_rows, _ROWS_TOGETHER):
-        n = np.int64(0)
+        n = 0
         for row in range(first, min(first + _ROWS_TOGETHER, n_rows)):
             n = _add_steps(keys, forest.scorer.theta, moves, row, row_of(rows, row), steps, n)
         for j in range(n):

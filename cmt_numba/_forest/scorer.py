@@ -139,7 +139,7 @@ def aim_weighted_probe(probe, x, scorer):
 @inner
 def _cell_for(probe, feature):
     """Return a feature's cell in a hashed probe or, if it is missing, the complement of the empty cell for it."""
-    return find_feature(probe.features, np.int64(0), probe.aimed[2], feature)
+    return find_feature(probe.features, 0, probe.aimed[2], feature)
 
 
 @inner
@@ -164,7 +164,7 @@ def gathered_dot(by_feature, indices, values):
 def probed_dot(probe, x):
     """Return the dot product of the probe with row ``x``."""
     if x.indices.size == 0:
-        return x.scale * dot(probe.values, np.int64(0), x.values, x.a, x.b - x.a)
+        return x.scale * dot(probe.values, 0, x.values, x.a, x.b - x.a)
     return _sparse_dot(probe, x)
 
 
@@ -183,7 +183,7 @@ def score(keys, probe, slot):
     """Return the score f(x, z) of the memory in ``slot`` for a weighted probe."""
     z = key_of(keys, slot)
     if not keys.sparse:
-        return z.scale * dot(probe.values, np.int64(0), z.values, z.a, z.b - z.a)
+        return z.scale * dot(probe.values, 0, z.values, z.a, z.b - z.a)
     return _sparse_dot(probe, z)
 
 

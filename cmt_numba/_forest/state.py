@@ -15,11 +15,10 @@ import numpy as np
 from .._jit import Known, held, inner_exported, known
 from .structures import kind_of
 
-# NumPy integers, because Numba compiles a function again for every Python integer literal that it is called with.
 NONE = np.int64(-1)  # no node, leaf or memory. Also terminates lists.
-LEFT = np.int64(0)
-RIGHT = np.int64(1)
-ONLY_TREE = np.int64(0)  # tree number of a head, which stores labels like the nodes of a forest with one tree
+LEFT = 0
+RIGHT = 1
+ONLY_TREE = 0  # tree number of a head, which stores labels like the nodes of a forest with one tree
 MOST_FEATURES = 2**31 - 1  # maximum number of features. Feature indices are int32.
 MOST_MEMORIES = 2**31 - 1  # maximum number of memories. Slots are int32.
 

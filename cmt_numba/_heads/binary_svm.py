@@ -128,7 +128,7 @@ def _prefetch_row(rows, row):
 @inner
 def _score(bench, x):
     if x.indices.size == 0:
-        return forests.dot(bench.weights, np.int64(0), x.values, x.a, x.b - x.a)
+        return forests.dot(bench.weights, 0, x.values, x.a, x.b - x.a)
     return forests.gathered_dot(bench.weights, x.indices[x.a : x.b], x.values[x.a : x.b])
 
 
@@ -344,7 +344,7 @@ def solve_labels(models, rows, features, pairs, duties, task, solved):
     models = by_reference(models)
     bench = _new_bench(rows, features, forests.longest_row(pairs, task.first, task.stop))
     _prepare(bench, duties)
-    end = np.int64(0)
+    end = 0
     for label in range(task.first, task.stop):
         if pairs.offsets[label] < pairs.offsets[label + 1]:
             end = _solve_label(models, bench, rows, pairs, label, duties, task, solved, end)

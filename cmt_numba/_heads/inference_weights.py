@@ -111,7 +111,7 @@ def list_cells(models, digest):
 def enter_lists(models, digest):
     """Write the weights of a digest to models that have room and no tables yet."""
     models = by_reference(models)
-    longest = np.int64(0)
+    longest = 0
     for label in range(digest.offsets.size - 1):
         longest = max(longest, digest.offsets[label + 1] - digest.offsets[label])
     cells = empty(longest, np.int64)

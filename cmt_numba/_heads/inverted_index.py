@@ -201,5 +201,5 @@ def keep_best_labels(labels, sums, n_kept):
         if sums[label] > sums[heap[0]]:
             labels[i] = heap[0]
             heap[0] = label
-            _sift_down(heap, sums, np.int64(0))
+            _sift_down(heap, sums, 0)
     return n_kept

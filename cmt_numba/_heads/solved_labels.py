@@ -79,7 +79,7 @@ def _store(models, label, solved, i, n_known, cells):
         for j in range(n):
             models.weights[0, start + j] = solved.weights[first + j]
     else:
-        used = models.nodes[0, label]["table_used"] if label < n_known else np.int64(0)
+        used = models.nodes[0, label]["table_used"] if label < n_known else 0
         if forests.request_cells(models, forests.ONLY_TREE, 1 << forests.table_bits(used + n)) != forests.DONE:
             return forests.TABLES_FULL
         if label >= n_known:
@@ -94,7 +94,7 @@ def _store(models, label, solved, i, n_known, cells):
 
 @inner
 def _most_cells(solved):
-    longest, first = np.int64(0), np.int64(0)
+    longest, first = 0, 0
     for i in range(solved.ends.size):
         longest = max(longest, solved.ends[i] - first)
         first = solved.ends[i]

@@ -174,7 +174,7 @@ def find_ids(arrays, ids, slots):
     """Write the slot of each id, or NONE if it is not stored."""
     state = by_reference(arrays)
     for i in range(ids.size):
-        slots[i] = find_slot(state.vectors, ids[i]) if ids[i] >= 0 else np.int64(NONE)
+        slots[i] = find_slot(state.vectors, ids[i]) if ids[i] >= 0 else NONE
 
 
 @kernel

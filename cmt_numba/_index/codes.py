@@ -35,7 +35,6 @@ from .._jit import (
 )
 from .state import COSINE, INNER_PRODUCT, METRIC, SCALE
 
-FIRST = np.int64(0)  # the first query or place. Numba would compile functions again for the Python integer 0
 SHORTEST = np.float32(1e-30)
 _LONGEST = 1e15  # the square of this length, and sums of such squares, are finite in float32
 _ROUNDING = np.float32(1e-6)

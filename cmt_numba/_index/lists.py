@@ -12,7 +12,6 @@ import numpy as np
 from .._forest import NONE, keep_best
 from .._jit import BITS_OF_A_WORD, TILE, by_reference, empty, first_of, inner, inner_allocating, inner_called, marks_of
 from .codes import (
-    FIRST,
     Queries,
     Vector,
     code_rotated,
@@ -144,7 +143,7 @@ def nearest_list(state, work):
     """Return the list whose center is nearest to the current vector."""
     queries = work.queries
     y = queries.rotated[0]
-    j = estimate_near(state, queries, FIRST, np.float32(0.0), np.float32(1.0), work.near)
+    j = estimate_near(state, queries, 0, np.float32(0.0), np.float32(1.0), work.near)
     value = _nearness(state, j, y)
     best = j
     for i in range(state.totals[N_LISTS]):
@@ -300,15 +299,13 @@ def enter(state, slot, work):
     square = dot32(queries.prepared, queries.prepared)
     queries.lengths[0] = np.sqrt(square)
     rotate(state.signs, queries.prepared, queries.rotated[0])
-    code_rotated(queries, FIRST)
+    code_rotated(queries, 0)
     j = nearest_list(state, work)
     place = _new_place(state, j)
     members.slots[place] = slot
     state.vectors.places[slot] = place
     members.lifts[place] = _HALF * square
-    members.scales[place], members.errors[place] = encode_bytes(
-        coded_values(queries, FIRST).values, members.codes[place]
-    )
+    members.scales[place], members.errors[place] = encode_bytes(coded_values(queries, 0).values, members.codes[place])
     if is_far:
         members.errors[place] = np.float32(np.inf)
         state.totals[N_FAR] += 1
@@ -408,8 +405,8 @@ def _find_around(state, j, new, center, work):
     """Write the lists nearest to a center, except ``j`` and ``new``, between which members are divided already."""
     queries = work.queries
     copy_values(center, queries.rotated[0])
-    code_rotated(queries, FIRST)
-    estimate_near(state, queries, FIRST, np.float32(0.0), np.float32(0.0), work.near)
+    code_rotated(queries, 0)
+    estimate_near(state, queries, 0, np.float32(0.0), np.float32(0.0), work.near)
     work.around[:] = NONE
     work.scores[:] = -np.float32(np.inf)
     for i in range(state.totals[N_LISTS]):
@@ -464,7 +461,7 @@ def refresh(arrays, j, work):
         prepare(state, vector_of(state.vectors, work.slots[i]).values, work.queries.prepared)
         rotate(state.signs, work.queries.prepared, work.rotated[i])
         work.side[i] = 0
-    new = np.int64(NONE)
+    new = NONE
     if n > _MOST_MEMBERS:
         _divide(work, n)
         new = totals[N_LISTS]

@@ -44,7 +44,6 @@ from .byte_rows import (
 )
 from .byte_tiles import FEATURES, ROWS, score_rows
 from .codes import (
-    FIRST,
     code_query,
     coded_values,
     copy_values,
@@ -131,7 +130,7 @@ def _scan_tile(state, x, queries, m, ranking, upper, tile, base, error, mask, sc
     """Estimate the scores of a tile's members; those that may be among the best wait for their 8-bit codes."""
     members = state.members
     at = tile * TILE
-    marks = score_codes(members, tile, queries, m, base, error, ranking.bars[m], upper, FIRST)
+    marks = score_codes(members, tile, queries, m, base, error, ranking.bars[m], upper, 0)
     while marks != 0:
         i = first_of(marks)
         marks &= marks - 1
@@ -404,7 +403,7 @@ def _search_lists(state, x, n, queries, ranking, block, epsilon, mask, scores, i
             after = members.nexts[tile]
             coming = after if after != NONE or i + 1 == n else clusters.heads[block.lists[i + 1]]
             _prefetch_tile(members, coming, words)
-            _scan_tile(state, x, queries, FIRST, ranking, block.scores, tile, base, error, mask, scores, ids)
+            _scan_tile(state, x, queries, 0, ranking, block.scores, tile, base, error, mask, scores, ids)
             tile = after
 
 
@@ -709,14 +708,14 @@ def find_gaps(arrays, own, Q, slots, gaps, apart):
     reach = _new_reach(1, state.totals[N_LISTS], state.routes.factors.size)
     near = reach.near[0]
     for row in range(Q.shape[0]):
-        code_query(state, Q[row], queries, FIRST, _query_length(state))
-        best = estimate_near(state, queries, FIRST, _ONE, _SURE, near)
+        code_query(state, Q[row], queries, 0, _query_length(state))
+        best = estimate_near(state, queries, 0, _ONE, _SURE, near)
         of_own, less = np.int64(NONE), np.float32(0.0)
         if own[row] != NONE:
             of_own = np.int64(state.members.list_of[state.vectors.places[own[row]] // TILE])
-            value, n_others = _nearness(state, queries, FIRST, of_own), state.clusters.sizes[of_own] - 1
+            value, n_others = _nearness(state, queries, 0, of_own), state.clusters.sizes[of_own] - 1
             less = _HALF * _apart(state, of_own, value) * np.float32(((n_others + 1) / max(n_others, 1)) ** 2 - 1.0)
-        n = _within_gap(state, queries, FIRST, near, np.float32(np.inf), reach, best, less)
+        n = _within_gap(state, queries, 0, near, np.float32(np.inf), reach, best, less)
         most = -np.float32(np.inf)
         for i in range(n):
             value = reach.values[i] - (less if reach.chosen[i] == of_own else np.float32(0.0))
@@ -726,7 +725,7 @@ def find_gaps(arrays, own, Q, slots, gaps, apart):
             gaps[row, i] = np.float32(0.0)
             if slots[row, i] != NONE:
                 j = np.int64(state.members.list_of[state.vectors.places[slots[row, i]] // TILE])
-                value = _nearness(state, queries, FIRST, j) - (less if j == of_own else np.float32(0.0))
+                value = _nearness(state, queries, 0, j) - (less if j == of_own else np.float32(0.0))
                 gaps[row, i] = max(np.float32(0.0), most - value)
         apart[row] = _apart(state, best, most)
     release((queries, reach))

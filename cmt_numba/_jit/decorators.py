@@ -37,6 +37,7 @@ from typing import Any
 
 from numba import njit
 from numba.core.registry import CPUDispatcher
+from numba.core.types import unliteral
 
 from .._change import uninterrupted
 from .inlining import KernelCompiler, PartCompiler
@@ -86,6 +87,10 @@ def _kept(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
     """A compiled function without a Python wrapper. Without this class, a call from Python would crash the process."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Compile the function for the types of its arguments; Numba would also compile it for each constant."""
+        return super().get_call_template([*map(unliteral, args)], {name: unliteral(kind) for name, kind in kws.items()})
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         name = self.py_func.__name__

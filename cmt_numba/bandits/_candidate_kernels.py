@@ -70,7 +70,7 @@ class ActionCandidates(NamedTuple):
 @inner
 def _add_offered(known, offered, n_tried, row, found):
     """Write the candidates that need no search. Return their number and the number of allowed actions."""
-    a, b, actions = np.int64(0), known.ordered.size, known.ordered
+    a, b, actions = 0, known.ordered.size, known.ordered
     if offered.offsets.size > 0:
         a, b, actions = offered.offsets[row], offered.offsets[row + 1], offered.actions
     few = b - a <= offered.most
@@ -84,7 +84,7 @@ def _add_offered(known, offered, n_tried, row, found):
 def _add_proposed(proposed, row, offered, found, end):
     """Append the proposed actions that the row allows. Return the new end of the list."""
     restricted = offered.offsets.size > 0
-    a, b = (offered.offsets[row], offered.offsets[row + 1]) if restricted else (np.int64(0), np.int64(0))
+    a, b = (offered.offsets[row], offered.offsets[row + 1]) if restricted else (0, 0)
     for j in range(proposed.hits.shape[1]):
         if proposed.hits[row, j] >= 0:
             action = proposed.actions[

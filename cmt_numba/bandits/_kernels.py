@@ -138,7 +138,7 @@ def score_pairs(linear, pairs, means, variances):
     """Write the expected reward of each pair and its variance, in units of the reward variance."""
     linear = by_reference(linear)
     pairs = by_reference(pairs)
-    k, row = linear.shared.size, np.int64(-1)
+    k, row = linear.shared.size, -1
     u, products = empty(k, np.float64), empty(linear.inverses.shape[1], np.float64)
     for i in range(pairs.slots.size):
         x, slot = pairs.contexts[pairs.rows[i]], pairs.slots[i]

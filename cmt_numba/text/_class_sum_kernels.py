@@ -61,7 +61,7 @@ def _find(postings, column, label):
     first = postings.starts[column]
     stop = first + postings.sizes[column]
     at = lower_bound(postings.labels, first, stop, label)
-    return at if at < stop and postings.labels[at] == label else np.int64(-1)
+    return at if at < stop and postings.labels[at] == label else -1
 
 
 @kernel
@@ -222,7 +222,7 @@ def learn_margins(postings, totals, hashed, stored, lessons, weighing, settings)
     (float32, each text's weights in the sums).
     """
     labels, importance, order = lessons.labels, lessons.importance, lessons.order
-    longest = np.int64(0)
+    longest = 0
     for place in range(order.size):
         longest = max(longest, hashed.starts[order[place] + 1] - hashed.starts[order[place]])
     weights, n_labels = empty(longest, np.float32), totals.counts.size

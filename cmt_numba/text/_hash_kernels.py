@@ -93,7 +93,7 @@ def hash_texts(codes, ends, starts, columns, counts):
     (int64), ``columns`` (int32) and ``counts`` (float32). The last two must have room for ``MOST_OF_A_CHARACTER``
     entries per character.
     """
-    begin, first_column = np.int64(0), np.int64(0)
+    begin, first_column = 0, 0
     starts[0] = 0
     for text in range(ends.size):
         n, at, before = first_column, begin, np.uint64(0)

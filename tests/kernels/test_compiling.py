@@ -139,6 +139,14 @@ def test_functions_that_only_kernels_call_are_not_compiled_by_themselves():
 
 
 @needs_jit
+def test_functions_are_compiled_for_types_not_for_constants():
+    add = inner(lambda a, b: a + b)
+    outer = njit(lambda n: add(n, 0) + add(0, b=1) + add(n, n))
+    assert outer(3) == 3 + 1 + 6
+    assert len(add.signatures) == 1
+
+
+@needs_jit
 def test_called_functions_are_not_inlined_into_inlined_ones():
     called = inner_called(first_of)
     outer = inner(lambda array: called(array) + 1)
