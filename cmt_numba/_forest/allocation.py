@@ -10,29 +10,10 @@ from typing import Any
 import numpy as np
 
 from .._jit import by_reference, kernel
+from . import state as states
 from .columns import GROWTH, SMALLEST, larger_capacity, resized
 from .key_store import enter_slot
 from .sparse_weights import table_start
-from .state import (
-    CELLS_WANTED,
-    COUNT,
-    FREE_TABLES,
-    LEAVES_FULL,
-    N_MEMORIES,
-    NEXT_ID,
-    NODES_END,
-    NODES_FULL,
-    NONE,
-    SMALLEST_TABLE_BITS,
-    TABLES_END,
-    TABLES_FULL,
-    VALUES_END,
-    VALUES_LIVE,
-    KeyArrays,
-    State,
-    leaf_limit,
-    linear_models,
-)
 
 SPARE = 1.1  # maximum ratio of allocated to expected size of an array after a large insert
 WORTH_GROWING_BEFORE = 1 << 22
@@ -40,35 +21,35 @@ WORTH_GROWING_BEFORE = 1 << 22
 
 _SPARE_CELLS = 1 / 20  # minimum ratio of free to used table cells; below it, large tables grow before they are full
 
-MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
+MOST_CELLS = 2 ** (31 + states.SMALLEST_TABLE_BITS)
 """Maximum number of table cells in one tree, because table starts are int32; see ``sparse_weights.py``."""
 
 
-def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
+def larger(state: states.State, capacity: int, needed: int, n_memories: int) -> int:
     """Return a new capacity for an array of trees that will soon hold ``n_memories`` memories."""
-    n_placed = max(1, int(state.counters[:, COUNT].min()))
+    n_placed = max(1, int(state.counters[:, states.COUNT].min()))
     expected = SPARE * capacity * n_memories / n_placed
     return max(larger_capacity(capacity, needed), int(min(2 * capacity, expected)))
 
 
-def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
+def with_room_for_keys(state: states.State, n_rows: int, n_cells: int) -> states.State:
     """Return a state with room for ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells."""
     leaf_of, members = state.leaf_of, state.members
     keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells)
     capacity = keys.ids.size
     if capacity > leaf_of.shape[1]:
         leaf_of = resized(leaf_of, capacity, 1)
-    width = leaf_limit(state.parameters.leaf_multiplier, int(keys.totals[N_MEMORIES]) + n_rows)
+    width = states.leaf_limit(state.parameters.leaf_multiplier, int(keys.totals[states.N_MEMORIES]) + n_rows)
     if width > members.shape[2]:
-        members = resized(members, leaf_limit(state.parameters.leaf_multiplier, capacity), 2)
+        members = resized(members, states.leaf_limit(state.parameters.leaf_multiplier, capacity), 2)
     if keys is state.keys and leaf_of is state.leaf_of and members is state.members:
         return state
     return state._replace(keys=keys, leaf_of=leaf_of, members=members)
 
 
-def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int) -> KeyArrays:
+def keys_with_room(parameters: Any, keys: states.KeyArrays, n_rows: int, n_cells: int) -> states.KeyArrays:
     """Return a key store with room for ``n_rows`` more keys; sparse keys have ``n_cells`` cells in total."""
-    needed = int(keys.totals[N_MEMORIES]) + n_rows
+    needed = int(keys.totals[states.N_MEMORIES]) + n_rows
     capacity = keys.ids.size
     if needed > capacity:
         capacity = larger_capacity(capacity, needed)
@@ -78,8 +59,8 @@ def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int) 
         else:
             keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features))
     if 5 * needed > 4 * keys.slot_table.size:
-        keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))
-    if parameters.sparse and keys.totals[VALUES_END] + n_cells > keys.values.size:
+        keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[states.N_MEMORIES]], needed))
+    if parameters.sparse and keys.totals[states.VALUES_END] + n_cells > keys.values.size:
         keys = with_room_for_cells(keys, n_cells)
     return keys
 
@@ -91,16 +72,16 @@ def slot_table_size(n: int) -> int:
 
 def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
     """Return a slot table that contains slot ``i`` under ``ids[i]`` and has room for ``n`` memories."""
-    table = np.full(slot_table_size(n), NONE, np.int32)
+    table = np.full(slot_table_size(n), states.NONE, np.int32)
     fill_slot_table(table, ids)
     return table
 
 
-def with_ids(keys: KeyArrays, ids: np.ndarray) -> KeyArrays:
+def with_ids(keys: states.KeyArrays, ids: np.ndarray) -> states.KeyArrays:
     """Return the key store with new, distinct ids. The next insert continues after the largest id."""
     totals, all_ids = keys.totals.copy(), keys.ids.copy()
     all_ids[: ids.size] = ids
-    totals[NEXT_ID] = ids.max(initial=-1) + 1
+    totals[states.NEXT_ID] = ids.max(initial=-1) + 1
     return keys._replace(ids=all_ids, totals=totals, slot_table=_rebuilt_slot_table(all_ids[: ids.size], ids.size))
 
 
@@ -111,13 +92,13 @@ def fill_slot_table(table, ids):
         enter_slot(table, ids[slot], slot)
 
 
-def with_room_for_cells(keys: KeyArrays, n_cells: int) -> KeyArrays:
+def with_room_for_cells(keys: states.KeyArrays, n_cells: int) -> states.KeyArrays:
     """Return the keys with contiguous cells in slot order, and with room for at least ``n_cells`` more cells."""
-    n, live = int(keys.totals[N_MEMORIES]), int(keys.totals[VALUES_LIVE])
+    n, live = int(keys.totals[states.N_MEMORIES]), int(keys.totals[states.VALUES_LIVE])
     return with_cells(keys, np.arange(n), max(live + n_cells, int(GROWTH * live)))
 
 
-def with_cells(keys: KeyArrays, slots: np.ndarray, size: int) -> KeyArrays:
+def with_cells(keys: states.KeyArrays, slots: np.ndarray, size: int) -> states.KeyArrays:
     """Return the keys with room for ``size`` cells; the cells of slot ``i`` come from the former slot ``slots[i]``."""
     moved = keys._replace(
         values=np.empty(size, np.float32),
@@ -126,7 +107,7 @@ def with_cells(keys: KeyArrays, slots: np.ndarray, size: int) -> KeyArrays:
         totals=keys.totals.copy(),
     )
     copy_cells(moved, keys, slots)
-    moved.totals[VALUES_END] = keys.totals[VALUES_LIVE]
+    moved.totals[states.VALUES_END] = keys.totals[states.VALUES_LIVE]
     return moved
 
 
@@ -143,19 +124,19 @@ def copy_cells(target, source, slots):
         target.spans[slot, 1] = end
 
 
-def with_more(state: State, status: int, n_memories: int) -> State:
+def with_more(state: states.State, status: int, n_memories: int) -> states.State:
     """Enlarge the full array that ``status`` names, for a forest that will soon hold ``n_memories``."""
-    if status in (NODES_FULL, LEAVES_FULL):
+    if status in (states.NODES_FULL, states.LEAVES_FULL):
         size = max(state.nodes.shape[1], state.leaves.shape[1] - 1)
         size = larger(state, size, size + 1, n_memories)
         return with_places(state, size, size + 1)
-    assert status == TABLES_FULL, status
-    cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
+    assert status == states.TABLES_FULL, status
+    cells, wanted = most_cells_in_use(state), int(state.counters[:, states.CELLS_WANTED].max())
     size = larger(state, cells, cells + wanted, n_memories)
     return with_tables(state, min(size, max(cells + wanted, MOST_CELLS)))
 
 
-def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
+def with_spare_room(state: states.State, n_rows: int, n_memories: int) -> states.State:
     """Return a state with room for ``n_rows`` in its large arrays, for a forest of ``n_memories`` soon."""
     of_places = state.nodes.nbytes + state.weights.dense.nbytes + state.members.nbytes
     of_tables = state.weights.table.nbytes
@@ -163,7 +144,7 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
         return state
     n_moved = n_rows * (1 + state.parameters.n_reroutes)  # each move may split a leaf
     most = np.maximum.reduce(state.counters)
-    nodes_end, tables_end = most.item(NODES_END), most.item(TABLES_END)
+    nodes_end, tables_end = most.item(states.NODES_END), most.item(states.TABLES_END)
     n_nodes, n_cells = state.nodes.shape[1], state.weights.table.shape[1]
     if n_nodes < nodes_end + n_moved and of_places >= WORTH_GROWING_BEFORE:
         size = larger(state, n_nodes, nodes_end + n_moved, n_memories)
@@ -175,12 +156,12 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
     return state
 
 
-def trimmed(state: State) -> State:
+def trimmed(state: states.State) -> states.State:
     """Return a state without the excess capacity that a large insert has reserved.
 
     All leaves of a balanced tree split at about the same time, so the reserved size may be twice the size needed.
     """
-    nodes_end = int(state.counters[:, NODES_END].max())
+    nodes_end = int(state.counters[:, states.NODES_END].max())
     if state.nodes.shape[1] > SPARE * nodes_end + SMALLEST:
         size = int(SPARE * nodes_end)
         state = with_places(state, size, size + 1)
@@ -198,7 +179,7 @@ def with_nodes(state: Any, size: int) -> Any:
     return state._replace(nodes=nodes, weights=weights)
 
 
-def with_places(state: State, n_nodes: int, n_leaves: int) -> State:
+def with_places(state: states.State, n_nodes: int, n_leaves: int) -> states.State:
     """Return a forest with room for ``n_nodes`` nodes and ``n_leaves`` leaves in each tree."""
     leaves, members = resized(state.leaves, n_leaves, 1), resized(state.members, n_leaves, 1)
     return with_nodes(state._replace(leaves=leaves, members=members), n_nodes)
@@ -218,8 +199,8 @@ def with_tables(state: Any, size: int) -> Any:
     moved = state._replace(
         nodes=state.nodes.copy(), counters=state.counters.copy(), weights=state.weights._replace(table=table)
     )
-    copy_tables(linear_models(moved), state.weights.table)
-    moved.counters[:, CELLS_WANTED] = 0
+    copy_tables(states.linear_models(moved), state.weights.table)
+    moved.counters[:, states.CELLS_WANTED] = 0
     return moved
 
 
@@ -229,13 +210,13 @@ def copy_tables(models, source):
     models = by_reference(models)
     for t in range(models.counters.shape[0]):
         end = np.int64(0)
-        for node in range(models.counters[t, NODES_END]):
+        for node in range(models.counters[t, states.NODES_END]):
             record = models.nodes[t, node]
             if record["table_bits"] > 0:
                 start, size = table_start(models, t, node), 1 << np.int64(record["table_bits"])
                 for i in range(size):
                     models.table[t, end + i] = source[t, start + i]
-                record["table_start"] = end >> SMALLEST_TABLE_BITS
+                record["table_start"] = end >> states.SMALLEST_TABLE_BITS
                 end += size
-        models.counters[t, TABLES_END] = end
-        models.counters[t, FREE_TABLES:] = NONE
+        models.counters[t, states.TABLES_END] = end
+        models.counters[t, states.FREE_TABLES :] = states.NONE

@@ -13,23 +13,11 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils import check_random_state
 
+from .. import _forest as forests
 from .. import _heads as heads
 from .. import persistence as files
 from .._change import share_rows, with_progress
 from .._engine import Forest, insert_rows, roll_back, teach_rows
-from .._forest import (
-    NODES_END,
-    NONE,
-    TABLES_END,
-    Rows,
-    State,
-    as_matrix,
-    keep_heaviest,
-    most_cells_in_use,
-    rescaled,
-    stored_rows,
-    with_tables,
-)
 from .._index import DenseIndex
 from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree, forest_of
@@ -167,7 +155,7 @@ class LabelIndex(files.WithFields):
 
     @classmethod
     def new(
-        cls, options: LabelOptions, rows: Rows, n_labels: int, loss: int, learning_rate: float, *, of_sets: bool
+        cls, options: LabelOptions, rows: forests.Rows, n_labels: int, loss: int, learning_rate: float, *, of_sets: bool
     ) -> "LabelIndex":
         """Return an empty index for rows like ``rows`` and about ``n_labels`` labels."""
         n_trees, leaf_multiplier = options.n_trees, options.leaf_multiplier
@@ -210,7 +198,7 @@ class LabelIndex(files.WithFields):
     @property
     def n_labels(self) -> int:
         """The number of labels."""
-        return int(self.head.counters[0, NODES_END])
+        return int(self.head.counters[0, forests.NODES_END])
 
     @property
     def is_sparse(self) -> bool:
@@ -239,20 +227,20 @@ class LabelIndex(files.WithFields):
         """Whether scorers expect standardised rows."""
         return self.scales is not None and self.scales.is_used
 
-    def prepared(self, rows: Rows, lengths: np.ndarray | None) -> Rows:
+    def prepared(self, rows: forests.Rows, lengths: np.ndarray | None) -> forests.Rows:
         """Return rows with weighted or standardised features; ``lengths`` are those before scaling, or None for 1."""
         if self.scales is not None and self.scales.is_used:
             return standardize(self.scales, rows, filled(lengths, rows.n_rows))
         return weigh(self.feature_weights, rows)
 
-    def prepared_examples(self, slots: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
+    def prepared_examples(self, slots: np.ndarray | None = None) -> tuple[forests.Rows, np.ndarray]:
         """Return the stored examples in some slots, by default all, as scorers expect them, and their labels."""
         assert self.examples is not None
         rows, labels = heads.all_examples(self.examples) if slots is None else heads.some_examples(self.examples, slots)
         lengths = taken(self.example_lengths, np.arange(rows.n_rows) if slots is None else slots)
         return self.prepared(rows, lengths), labels
 
-    def prepared_matrix(self, X: Any) -> Rows:
+    def prepared_matrix(self, X: Any) -> forests.Rows:
         """Return the rows of a matrix as scorers and trees expect them. ``X`` is an argument for :func:`check_rows`."""
         return self.prepared(check_rows(X, sparse=self.is_sparse), row_lengths(X) if self.is_standardized else None)
 
@@ -264,7 +252,7 @@ class LabelIndex(files.WithFields):
             move_scorers(self.head, former, scales)
         self.scales = scales
 
-    def measure_further(self, rows: Rows, lengths: np.ndarray | None, weights: np.ndarray | None) -> None:
+    def measure_further(self, rows: forests.Rows, lengths: np.ndarray | None, weights: np.ndarray | None) -> None:
         """Measure the scales of features of rows in addition to earlier ones, if scales are measured."""
         if self.scales is not None and not self.scales.is_fixed:
             self.use_scales(add_rows(self.scales, rows, filled(lengths, rows.n_rows), weights))
@@ -278,7 +266,7 @@ class LabelIndex(files.WithFields):
 
     def insert_labels(
         self,
-        rows: Rows,
+        rows: forests.Rows,
         of_labels: np.ndarray,
         of_rows: np.ndarray,
         n_new: int,
@@ -301,7 +289,7 @@ class LabelIndex(files.WithFields):
         if self.scores_all:
             return head, np.arange(self.n_labels, self.n_labels + n_new)
         n_reroutes = 0 if self.without_trees else n_reroutes
-        return head, insert_rows(self.forest, rescaled(routed(means)), options.verbose, n_reroutes)
+        return head, insert_rows(self.forest, forests.rescaled(routed(means)), options.verbose, n_reroutes)
 
     def learns_in_lists(self) -> bool:
         """Return whether new scorers learn in lists, as the first ones of sparse label sets do."""
@@ -313,18 +301,20 @@ class LabelIndex(files.WithFields):
             roll_back(self.forest, n_labels)
         if self.is_sparse:
             # New labels may have used free tables, so rebuild the lists of free tables.
-            self.head = with_tables(self.head, most_cells_in_use(self.head))
+            self.head = forests.with_tables(self.head, forests.most_cells_in_use(self.head))
 
     def grow_trees(self, options: LabelOptions) -> None:
         """Grow trees over the labels, and make them part of the index."""
         self.tree = self.grown_tree(options)
         self.without_trees = self.scores_all = False
 
-    def questions(self, rows: Rows) -> heads.Questions:
+    def questions(self, rows: forests.Rows) -> heads.Questions:
         """Return rows as queries for labels."""
         return heads.all_of(rows if self.scores_all else routed(rows), rows)
 
-    def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
+    def teach_routers(
+        self, routed_rows: forests.Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool
+    ) -> None:
         """Train routers to send each row to its label."""
         if options.n_router_passes > 0 and not self.scores_all:
             teach_rows(self.forest, routed_rows, labels, options.n_router_passes, afresh, options.verbose)
@@ -361,7 +351,7 @@ class LabelIndex(files.WithFields):
 
     def prune(self) -> None:
         """Drop negligible weights if the head has more than twice as many cells as after the last pruning."""
-        if self.is_sparse and self.head.counters[0, TABLES_END] > 2 * self.n_cells_pruned:
+        if self.is_sparse and self.head.counters[0, forests.TABLES_END] > 2 * self.n_cells_pruned:
             self.head = heads.without_negligible_weights(self.head)
             self.n_cells_pruned = heads.cells_of_tables(self.head)
 
@@ -388,7 +378,7 @@ class LabelIndex(files.WithFields):
 
     def is_worth_listing(self, n_rows: int) -> bool:
         """Return whether reading all scorers takes no longer than learning ``n_rows`` rows."""
-        n_cells = self.head.counters[0, TABLES_END]  # 0 for dense scorers
+        n_cells = self.head.counters[0, forests.TABLES_END]  # 0 for dense scorers
         most_cells = n_rows * _CELLS_LISTED_A_ROW
         return bool(n_rows * _LABELS_LISTED_A_ROW >= self.n_labels and most_cells >= n_cells)
 
@@ -499,17 +489,17 @@ class LabelIndex(files.WithFields):
             grown = _new_tree(options, _SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self.seed)
             if n_labels > 0:
                 insert_rows(
-                    forest_of(grown), stored_rows(self.forest.allocated(), np.arange(n_labels)), options.verbose
+                    forest_of(grown), forests.stored_rows(self.forest.allocated(), np.arange(n_labels)), options.verbose
                 )
             return grown
         grown = _new_tree(options, self.forest.n_trees, self.forest.options["leaf_multiplier"], self.seed)
         if self.examples is None:
             keys = check_rows(heads.weights_of_labels(self.head, np.arange(n_labels)))
-            insert_rows(forest_of(grown), rescaled(routed(keys)), options.verbose)
+            insert_rows(forest_of(grown), forests.rescaled(routed(keys)), options.verbose)
             return grown
         rows, labels = self.prepared_examples()
         keys, _ = means_of(rows, labels, np.arange(rows.n_rows), n_labels)
-        insert_rows(forest_of(grown), rescaled(routed(keys)), options.verbose)
+        insert_rows(forest_of(grown), forests.rescaled(routed(keys)), options.verbose)
         if options.n_router_passes > 0:
             teach_rows(forest_of(grown), routed(rows), labels, options.n_router_passes, True, options.verbose)
         return grown
@@ -562,7 +552,7 @@ class LabelIndex(files.WithFields):
         """Return whether the inverted index is up to date."""
         return self.head.postings.n_labels == self.head.digest.n_labels == self.n_labels
 
-    def in_threads(self, rows: Rows, work: Callable[[int, int], None]) -> None:
+    def in_threads(self, rows: forests.Rows, work: Callable[[int, int], None]) -> None:
         """Call ``work`` with spans of rows in the threads of the forest."""
         share_rows(work, rows.n_rows, self.forest.threads_for(rows.n_rows))
 
@@ -582,7 +572,7 @@ class LabelIndex(files.WithFields):
         """Return the best label of the rows at some positions, by default all, after preparing them."""
         return heads.best_of_all(scorers, self.prepared_matrix(X if at is None else X[at]))
 
-    def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> heads.LabelAnswers:
+    def best_labels(self, rows: forests.Rows, k: int, options: LabelOptions) -> heads.LabelAnswers:
         """Return the ``k`` best labels of each row, padded with NONE and minus infinity."""
         scorers, index = self.all_scorers(options, rows.n_rows), self.dense_index(options)
         if scorers is not None:
@@ -593,14 +583,14 @@ class LabelIndex(files.WithFields):
             n_threads, n_scored = self.forest.threads_for(rows.n_rows), np.full(rows.n_rows, self.n_labels)
             labels, scores = index.search(_queries_of(index, rows), k, _RECALL, n_threads=n_threads)
             return heads.LabelAnswers(labels, scores.astype(np.float32), n_scored, n_scored)
-        labels = np.full((rows.n_rows, k), NONE, np.int64)
+        labels = np.full((rows.n_rows, k), forests.NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         answers = heads.LabelAnswers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
         if not self.lists_best(k, options):
             self.search_labels(rows, answers, options)
             return answers
         self._rank_listed(rows, answers)
-        short = np.flatnonzero(labels[:, -1] == NONE)  # too few labels have a feature of these rows
+        short = np.flatnonzero(labels[:, -1] == forests.NONE)  # too few labels have a feature of these rows
         if short.size > 0:
             found = heads.LabelAnswers(*(part[short] for part in answers))
             self.search_labels(rows.take(short), found, options)
@@ -617,7 +607,7 @@ class LabelIndex(files.WithFields):
         lists_all = self.head.postings.labels.size == self.head.digest.features.size
         return by_default and lists_all and self.is_listed()
 
-    def _rank_listed(self, rows: Rows, answers: heads.LabelAnswers) -> None:
+    def _rank_listed(self, rows: forests.Rows, answers: heads.LabelAnswers) -> None:
         head, questions, bounds = self.head, heads.all_of(rows, rows), self.bounds()
 
         def answer(first: int, stop: int) -> None:
@@ -626,12 +616,12 @@ class LabelIndex(files.WithFields):
 
         self.in_threads(rows, answer)
 
-    def searched(self, options: LabelOptions) -> State:
+    def searched(self, options: LabelOptions) -> forests.State:
         """Return the state of the trees to search, and grow them if needed."""
         grown = self.scores_all or options.n_probes is not None
         return forest_of(self.grown_tree(options) if grown else self.tree).allocated()
 
-    def search_labels(self, rows: Rows, answers: heads.LabelAnswers, options: LabelOptions) -> None:
+    def search_labels(self, rows: forests.Rows, answers: heads.LabelAnswers, options: LabelOptions) -> None:
         """Search for the candidates of each row, and write the best ones to ``answers``."""
         state, effort = self.searched(options), self.effort(options)
         questions, head = heads.all_of(routed(rows), rows), self.head.scorers
@@ -655,9 +645,9 @@ def _new_tree(options: LabelOptions, n_trees: int, leaf_multiplier: float, seed:
     )
 
 
-def _queries_of(index: DenseIndex, rows: Rows) -> np.ndarray:
+def _queries_of(index: DenseIndex, rows: forests.Rows) -> np.ndarray:
     """Return dense rows as queries to an index of scorers, with the feature for biases if the index has it."""
-    Q = as_matrix(rows)
+    Q = forests.as_matrix(rows)
     if Q.shape[1] < index.n_features:
         Q = np.column_stack([Q, np.ones(len(Q), np.float32)])
     return np.ascontiguousarray(Q)
@@ -671,7 +661,7 @@ def _compact_scorers(head: heads.Head) -> heads.AllScorers:
 def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return labels and scores with ``k`` columns, padded with NONE and minus infinity."""
     missing = ((0, 0), (0, k - labels.shape[1]))
-    return np.pad(labels, missing, constant_values=NONE), np.pad(scores, missing, constant_values=-np.inf)
+    return np.pad(labels, missing, constant_values=forests.NONE), np.pad(scores, missing, constant_values=-np.inf)
 
 
 def _multiplier_of_one_leaf(n_labels: int) -> float:
@@ -691,22 +681,22 @@ def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
     return min(usual, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))
 
 
-def routed(rows: Rows) -> Rows:
+def routed(rows: forests.Rows) -> forests.Rows:
     """Return rows for routers. Sparse rows keep only their heaviest cells and are scaled to unit length again."""
     if not rows.sparse:
         return rows
     values, indices = np.empty_like(rows.values), np.empty_like(rows.indices)
     offsets = np.zeros_like(rows.offsets)
-    end = keep_heaviest(rows, _CELLS_ROUTED, values, indices, offsets)
-    return rescaled(Rows(values[:end].copy(), indices[:end].copy(), offsets, rows.n_features, True))
+    end = forests.keep_heaviest(rows, _CELLS_ROUTED, values, indices, offsets)
+    return forests.rescaled(forests.Rows(values[:end].copy(), indices[:end].copy(), offsets, rows.n_features, True))
 
 
 def means_of(
-    rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_labels: int, weights: np.ndarray | None = None
-) -> tuple[Rows, np.ndarray]:
+    rows: forests.Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_labels: int, weights: np.ndarray | None = None
+) -> tuple[forests.Rows, np.ndarray]:
     """Return each label's weighted mean of rows, of unit length, and the length of its weighted sum: float32."""
     shares = np.ones(of_rows.size, np.float32) if weights is None else weights[of_rows]
     members = scipy.sparse.csr_array((shares, (of_labels, of_rows)), (n_labels, rows.n_rows))
-    sums = members @ as_matrix(rows)
+    sums = members @ forests.as_matrix(rows)
     lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
     return check_rows(sums, sparse=rows.sparse), lengths

@@ -5,40 +5,27 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._jit import as_python
-from ..state import (
-    COUNT,
-    FREE_LEAF,
-    FREE_NODE,
-    LEAVES_END,
-    MOVING_SLOT,
-    N_MEMORIES,
-    NODES_END,
-    NONE,
-    REROUTES_LEFT,
-    ROOT,
-    State,
-    leaf_limit,
-)
+from .. import state as states
 from .arrays import all_within, check_layout, require
 from .keys import check_key_frame, check_keys, check_scorer
 from .linear_models import check_model_frame, check_models
 
-_leaf_limit = as_python(leaf_limit)
+_leaf_limit = as_python(states.leaf_limit)
 
 
-def levels(state: State, t: int) -> list[np.ndarray]:
+def levels(state: states.State, t: int) -> list[np.ndarray]:
     """Return the places of tree ``t``: one array for each level, from the root down."""
     counters, nodes, leaves = state.counters[t], state.nodes[t], state.leaves[t]
-    level = counters[ROOT : ROOT + 1]
-    parents = np.array([NONE])
+    level = counters[states.ROOT : states.ROOT + 1]
+    parents = np.array([states.NONE])
     result = []
-    n_left = int(counters[NODES_END] + counters[LEAVES_END])
+    n_left = int(counters[states.NODES_END] + counters[states.LEAVES_END])
     while level.size:
         n_left -= level.size
         require(n_left >= 0, f"tree {t}: a node or leaf is reachable more than once")
         internal, leaf = level[level >= 0], ~level[level < 0]
-        require(np.all(internal < counters[NODES_END]), f"tree {t}: a link refers to a node that does not exist")
-        require(np.all(leaf < counters[LEAVES_END]), f"tree {t}: a link refers to a leaf that does not exist")
+        require(np.all(internal < counters[states.NODES_END]), f"tree {t}: a link refers to a node that does not exist")
+        require(np.all(leaf < counters[states.LEAVES_END]), f"tree {t}: a link refers to a leaf that does not exist")
         named = np.empty(level.size, np.int64)
         named[level >= 0] = nodes["parent"][internal]
         named[level < 0] = leaves["parent"][leaf]
@@ -49,7 +36,7 @@ def levels(state: State, t: int) -> list[np.ndarray]:
     return result
 
 
-def depth(state: State) -> int:
+def depth(state: states.State) -> int:
     """Return the maximum number of internal nodes between a root and a leaf."""
     return max(len(levels(state, t)) - 1 for t in range(state.parameters.n_trees))
 
@@ -68,7 +55,7 @@ class Leaves(NamedTuple):
 Leaves.__module__ = "cmt_numba"  # the module from which pickles import the class
 
 
-def leaves(state: State) -> Leaves:
+def leaves(state: states.State) -> Leaves:
     """Return the tree, the depth and the size of each leaf."""
     parts = [
         (t, depth, state.leaves["size"][t, ~level[level < 0]])
@@ -83,7 +70,7 @@ def leaves(state: State) -> Leaves:
     )
 
 
-def check(state: State, *, values: bool = True) -> None:
+def check(state: states.State, *, values: bool = True) -> None:
     """Raise InvariantError if the state is invalid.
 
     If ``values`` is False, skip the values of keys and dense routers, which are never used as indices.
@@ -99,7 +86,7 @@ def check(state: State, *, values: bool = True) -> None:
         _check_routers(state, t, places, values)
 
 
-def check_frame(state: State) -> None:
+def check_frame(state: states.State) -> None:
     """Raise InvariantError unless all arrays have the expected dtypes and lengths.
 
     The check reads only the counters and totals, so its time does not depend on the size of the forest.
@@ -109,19 +96,21 @@ def check_frame(state: State) -> None:
     check_layout(state, {"trees": n_trees, "streams": n_trees + 1})
     check_key_frame(parameters, keys)
     check_model_frame(state, n_trees)
-    n = int(keys.totals[N_MEMORIES])
+    n = int(keys.totals[states.N_MEMORIES])
     require(state.leaf_of.shape[1] >= n, "every memory must have a leaf")
-    require(all_within(counters[:, LEAVES_END], 1, state.leaves.shape[1]), "the end of the leaves is out of range")
+    require(
+        all_within(counters[:, states.LEAVES_END], 1, state.leaves.shape[1]), "the end of the leaves is out of range"
+    )
     width = state.members.shape[2]
     require(width >= _leaf_limit(parameters.leaf_multiplier, n), f"leaves have no room for c log2({n}) memories")
     for t in range(n_trees):
-        require(counters[t, COUNT] == n, f"tree {t}: contains {counters[t, COUNT]} of {n} memories")
-        at_rest = counters[t, MOVING_SLOT] == NONE and counters[t, REROUTES_LEFT] == 0
+        require(counters[t, states.COUNT] == n, f"tree {t}: contains {counters[t, states.COUNT]} of {n} memories")
+        at_rest = counters[t, states.MOVING_SLOT] == states.NONE and counters[t, states.REROUTES_LEFT] == 0
         require(at_rest, f"tree {t}: an insert is unfinished")
 
 
-def _check_leaves(state: State, t: int, places: list[np.ndarray]) -> None:
-    n = int(state.keys.totals[N_MEMORIES])
+def _check_leaves(state: states.State, t: int, places: list[np.ndarray]) -> None:
+    n = int(state.keys.totals[states.N_MEMORIES])
     everywhere = np.concatenate(places)
     leaf = ~everywhere[everywhere < 0]
     size = state.leaves["size"][t, leaf]
@@ -136,9 +125,9 @@ def _check_leaves(state: State, t: int, places: list[np.ndarray]) -> None:
     require(np.array_equal(state.leaf_of[t, members], holder), f"tree {t}: a memory has the wrong leaf")
 
 
-def _check_counts(state: State, t: int, places: list[np.ndarray]) -> None:
+def _check_counts(state: states.State, t: int, places: list[np.ndarray]) -> None:
     nodes, leaves = state.nodes[t], state.leaves[t]
-    below = np.zeros(state.counters[t, NODES_END], np.int64)
+    below = np.zeros(state.counters[t, states.NODES_END], np.int64)
     for level in reversed(places):
         internal = level[level >= 0]
         child = nodes["child"][internal]
@@ -147,11 +136,11 @@ def _check_counts(state: State, t: int, places: list[np.ndarray]) -> None:
         below[internal] = count.sum(axis=1)
 
 
-def _check_free_lists(state: State, t: int, places: list[np.ndarray]) -> None:
+def _check_free_lists(state: states.State, t: int, places: list[np.ndarray]) -> None:
     everywhere = np.concatenate(places)
     for name, live, links, head, end in (
-        ("node", everywhere[everywhere >= 0], state.nodes["parent"][t], FREE_NODE, NODES_END),
-        ("leaf", ~everywhere[everywhere < 0], state.leaves["parent"][t], FREE_LEAF, LEAVES_END),
+        ("node", everywhere[everywhere >= 0], state.nodes["parent"][t], states.FREE_NODE, states.NODES_END),
+        ("leaf", ~everywhere[everywhere < 0], state.leaves["parent"][t], states.FREE_LEAF, states.LEAVES_END),
     ):
         end = int(state.counters[t, end])
         free = _linked(links, int(state.counters[t, head]), end, f"tree {t}: the {name} free list")
@@ -161,14 +150,14 @@ def _check_free_lists(state: State, t: int, places: list[np.ndarray]) -> None:
 
 def _linked(links: np.ndarray, head: int, most: int, what: str) -> np.ndarray:
     rows: list[int] = []
-    while head != NONE:
+    while head != states.NONE:
         require(0 <= head < most and len(rows) < most, f"{what} is invalid")
         rows.append(head)
         head = int(links[head])
     return np.array(rows, np.int64)
 
 
-def _check_routers(state: State, t: int, places: list[np.ndarray], values: bool) -> None:
+def _check_routers(state: states.State, t: int, places: list[np.ndarray], values: bool) -> None:
     everywhere = np.concatenate(places)
     internal = everywhere[everywhere >= 0]
     nodes = state.nodes[t]
