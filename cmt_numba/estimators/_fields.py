@@ -74,12 +74,8 @@ class ValuesField:
             arrays[name] = values
             return "pickled"
         if scipy.sparse.issparse(values):
-            shape, own = files.sparse_matrix(name, values)
-            arrays |= own
-            return {"sparse": shape}
-        how, own = files.column(name, values)
-        arrays |= own
-        return {"dense": how}
+            return {"sparse": files.put_sparse_matrix(name, values, arrays)}
+        return {"dense": files.put_column(name, values, arrays)}
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ValueStore:
         if field == "pickled" and isinstance(arrays, files.PickledArrays):

@@ -132,24 +132,22 @@ def entry_contents(sequence: int, entry: Entry) -> files.Contents:
         elif isinstance(value, np.ndarray) and value.dtype in _NUMBERS:
             described[name], arrays[name] = ["array"], value
         else:
-            described[name], parts = _as_arrays(name, value)
-            arrays |= parts
+            described[name] = _put_argument(name, value, arrays)
     if entry.forgotten is not None:
         arrays[_FORGOTTEN] = entry.forgotten
     of_entry = {"sequence": sequence, "version": entry.version, "journal": entry.journal}
     return files.Contents(entry.name, of_entry | {"after": entry.after, "arguments": described}, arrays)
 
 
-def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
+def _put_argument(name: str, value: Any, arrays: Arrays) -> list[Any]:
     if isinstance(value, Hits):
-        return ["hits"], {f"{name}.{stored}": attrgetter(path)(value) for stored, path in _HITS.items()}
+        arrays |= {f"{name}.{stored}": attrgetter(path)(value) for stored, path in _HITS.items()}
+        return ["hits"]
     if scipy.sparse.issparse(value):
-        shape, arrays = files.sparse_matrix(name, value)
-        return ["sparse", shape], arrays
+        return ["sparse", files.put_sparse_matrix(name, value, arrays)]
     if isinstance(value, np.ndarray):
-        how, arrays = files.column(name, value)
-        return ["column", how], arrays
-    return ["value", value], {}
+        return ["column", files.put_column(name, value, arrays)]
+    return ["value", value]
 
 
 def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> Entry:

@@ -32,13 +32,13 @@ versions of the library load the files of version 0.3.
 
 from ._columns import (
     Arrays,
-    column,
     document,
+    put_column,
+    put_sparse_matrix,
     read_array,
     read_column,
     read_document,
     read_sparse_matrix,
-    sparse_matrix,
     take,
 )
 from ._container import (

@@ -25,30 +25,32 @@ def document(value: Any) -> np.ndarray:
 def read_document(arrays: Arrays, name: str) -> Any:
     """Return the value of a JSON document in an array of bytes."""
     try:
-        return json.loads(_array(arrays, name, 1, np.uint8).tobytes().decode("ascii"))
+        return json.loads(read_array(name, arrays, np.uint8).tobytes().decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name} is not valid JSON: {error}") from error
 
 
-def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
-    """Return the name of an array's encoding, and the encoded array (1-D or 2-D) under the key ``name``."""
+def put_column(name: str, values: np.ndarray, arrays: Arrays) -> str:
+    """Add an encoded array (1-D or 2-D) to ``arrays``, and return the name of the encoding."""
     what = name.rpartition(".")[-1]
     if values.dtype.kind == "O":
         for i, value in enumerate(values):
             _check_json(value, f"entry {i} of {what}")
-        return "objects", {name: document(values.tolist())}
+        arrays[name] = document(values.tolist())
+        return "objects"
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
-    if native.dtype.kind == "U":
-        return "text", {name: np.ascontiguousarray(native).view(np.uint32).reshape(len(native), -1)}
-    if native.dtype.kind == "S":
-        return "bytes", {name: np.ascontiguousarray(native).view(np.uint8).reshape(len(native), -1)}
+    if native.dtype.kind in "US":
+        how, dtype = ("text", np.uint32) if native.dtype.kind == "U" else ("bytes", np.uint8)
+        arrays[name] = np.ascontiguousarray(native).view(dtype).reshape(len(native), -1)
+        return how
     if native.dtype not in NUMBERS.values():
         raise TypeError(f"{what} can be saved only as numbers, text or JSON values, got {values.dtype}")
-    return "numbers", {name: native}
+    arrays[name] = native
+    return "numbers"
 
 
 def read_column(how: Any, name: str, arrays: Arrays) -> np.ndarray:
-    """Return the array that :func:`column` has encoded."""
+    """Return the array that :func:`put_column` has encoded."""
     if how == "objects":
         entries = read_document(arrays, name)
         if type(entries) is not list:
@@ -58,12 +60,12 @@ def read_column(how: Any, name: str, arrays: Arrays) -> np.ndarray:
             values[i] = entry
         return values
     if how == "text":
-        characters = _array(arrays, name, 2, np.uint32)
+        characters = read_array(name, arrays, np.uint32, n_axes=2)
         if characters.size and characters.max() > _LAST_CHARACTER:
             raise ValueError(f"{name} contains a number that is not a Unicode character")
         return _joined(characters, "U")
     if how == "bytes":
-        return _joined(_array(arrays, name, 2, np.uint8), "S")
+        return _joined(read_array(name, arrays, np.uint8, n_axes=2), "S")
     if how == "numbers":
         if name not in arrays or arrays[name].dtype not in NUMBERS.values():
             raise ValueError(f"the array {name!r} must exist and be numeric")
@@ -78,20 +80,20 @@ def _joined(characters: np.ndarray, kind: str) -> np.ndarray:
     return np.ascontiguousarray(characters).view(f"{kind}{width}").reshape(n)
 
 
-def sparse_matrix(name: str, matrix: scipy.sparse.csr_array) -> tuple[list[int], Arrays]:
-    """Return the shape of a sparse matrix and its three arrays, named with the prefix ``name``."""
-    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+def put_sparse_matrix(name: str, matrix: scipy.sparse.csr_array, arrays: Arrays) -> list[int]:
+    """Add the three arrays of a sparse matrix to ``arrays``, and return its shape."""
     if matrix.data.dtype not in NUMBERS.values():
         raise TypeError(f"{name} can be saved only if it contains numbers, got {matrix.data.dtype}")
-    return list(matrix.shape), {f"{name}.{part}": array for part, array in parts.items()}
+    arrays |= as_part(name, {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr})
+    return list(matrix.shape)
 
 
 def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool) -> scipy.sparse.csr_array:
-    """Return the matrix that :func:`sparse_matrix` has encoded."""
+    """Return the matrix that :func:`put_sparse_matrix` has encoded."""
     if type(shape) is not list or len(shape) != 2 or any(type(n) is not int or not 0 <= n < 2**48 for n in shape):
         raise ValueError(f"the shape of {name} must be two non-negative integers, got {shape!r:.50}")
     data = read_column("numbers", f"{name}.data", arrays)
-    indices, indptr = (_array(arrays, f"{name}.{part}", 1, np.int32, np.int64) for part in ("indices", "indptr"))
+    indices, indptr = (read_array(f"{name}.{part}", arrays, np.int32, np.int64) for part in ("indices", "indptr"))
     if data.ndim != 1 or indices.size != data.size or indptr.size != shape[0] + 1 or indices.dtype != indptr.dtype:
         raise ValueError(f"the data, indices and indptr of {name} are inconsistent")
     if indptr[0] != 0 or indptr[-1] != data.size:
@@ -104,9 +106,15 @@ def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool)
     return scipy.sparse.csr_array((data, indices, indptr), tuple(shape))
 
 
-def read_array(name: str, arrays: Arrays, dtype: Any, *, n_axes: int = 1) -> np.ndarray:
-    """Return the array ``name``."""
-    return _array(arrays, name, n_axes, dtype)
+def read_array(name: str, arrays: Arrays, *dtypes: Any, n_axes: int = 1) -> np.ndarray:
+    """Return the array ``name``, which must have one of the dtypes."""
+    array = arrays.get(name)
+    if array is None or array.ndim != n_axes or array.dtype not in dtypes:
+        wanted = " or ".join(np.dtype(dtype).name for dtype in dtypes)
+        raise ValueError(
+            f"the array {name!r} must exist and have dtype {wanted} and {n_axes} dimension{'s' if n_axes != 1 else ''}"
+        )
+    return array
 
 
 def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
@@ -125,16 +133,6 @@ def as_part(name: str, arrays: Arrays) -> Arrays:
 def of_part(name: str, arrays: Arrays) -> Arrays:
     """Return the arrays whose names have the prefix ``name.``, and remove the prefix."""
     return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
-
-
-def _array(arrays: Arrays, name: str, n_axes: int, *dtypes: Any) -> np.ndarray:
-    array = arrays.get(name)
-    if array is None or array.ndim != n_axes or array.dtype not in dtypes:
-        wanted = " or ".join(np.dtype(dtype).name for dtype in dtypes)
-        raise ValueError(
-            f"the array {name!r} must exist and have dtype {wanted} and {n_axes} dimension{'s' if n_axes != 1 else ''}"
-        )
-    return array
 
 
 def _check_json(value: Any, what: str) -> None:

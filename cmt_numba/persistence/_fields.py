@@ -246,9 +246,7 @@ class MatrixField:
         if not scipy.sparse.issparse(value):
             arrays[name] = value
             return None
-        shape, own = columns.sparse_matrix(name, value)
-        arrays |= own
-        return shape
+        return columns.put_sparse_matrix(name, value, arrays)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
         if field is None:
@@ -361,9 +359,7 @@ class LabelsField:
     """A one-dimensional array of classes or names, of any type that files support."""
 
     def put(self, name: str, value: Any, arrays: Arrays) -> str:
-        how, own = columns.column(name, value)
-        arrays |= own
-        return how
+        return columns.put_column(name, value, arrays)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
         labels = columns.read_column(field, name, arrays)
@@ -380,7 +376,7 @@ class StructureField:
 
     def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
         value = self._trim(value)
-        arrays |= {f"{name}.{path}": array for path, array in arrays_of(value).items()}
+        arrays |= columns.as_part(name, arrays_of(value))
         return numbers_of(value)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
@@ -393,23 +389,26 @@ class StructureField:
 class GeneratorField:
     """A random number generator of NumPy's default type."""
 
+    _most: ClassVar = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
+
     def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, int]:
-        return generator_fields(value)
+        state = value.bit_generator.state
+        numbers = state["state"] | {"has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
+        return {key: int(numbers[key]) for key in self._most}
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.random.Generator:
-        return read_generator(name, field)
-
-
-# Random number generators
-
-_MOST = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
-
-
-def generator_fields(generator: np.random.Generator) -> dict[str, int]:
-    """Return the state of a random number generator as JSON fields."""
-    state = generator.bit_generator.state
-    numbers = state["state"] | {"has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
-    return {key: int(numbers[key]) for key in _MOST}
+        fields = as_mapping(name, field)
+        for key, most in self._most.items():
+            if not 0 <= columns.take(fields, key, int) < most:
+                raise ValueError(f"{name} is not the state of a random number generator")
+        bits = np.random.PCG64(0)
+        bits.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": fields["state"], "inc": fields["inc"]},
+            "has_uint32": fields["has_uint32"],
+            "uinteger": fields["uinteger"],
+        }
+        return np.random.Generator(bits)
 
 
 def generator_digest(generator: np.random.Generator) -> int:
@@ -417,20 +416,3 @@ def generator_digest(generator: np.random.Generator) -> int:
     state = generator.bit_generator.state
     inner, word = state["state"], (state["has_uint32"], state["uinteger"])
     return zlib.crc32(f"{inner['state']} {inner['inc']} {word[0]} {word[1]}".encode())
-
-
-def read_generator(name: str, fields: Any) -> np.random.Generator:
-    """Return a random number generator with the state that :func:`generator_fields` has returned."""
-    if type(fields) is not dict:
-        raise ValueError(f"{name} must be a mapping")
-    for key, most in _MOST.items():
-        if not 0 <= columns.take(fields, key, int) < most:
-            raise ValueError(f"{name} is not the state of a random number generator")
-    bits = np.random.PCG64(0)
-    bits.state = {
-        "bit_generator": "PCG64",
-        "state": {"state": fields["state"], "inc": fields["inc"]},
-        "has_uint32": fields["has_uint32"],
-        "uinteger": fields["uinteger"],
-    }
-    return np.random.Generator(bits)
