@@ -32,16 +32,7 @@ from .._jit import (
     prefetch,
     release,
 )
-from .byte_rows import (
-    TILES,
-    bytes_of_tile,
-    code_row,
-    error_of_row,
-    load_centers,
-    load_tile,
-    new_row_codes,
-    new_tiles,
-)
+from .byte_rows import TILES, bytes_of_tile, code_row, error_of_row, load_centers, load_tile, new_row_codes, new_tiles
 from .byte_tiles import FEATURES, ROWS, score_rows
 from .codes import (
     code_query,

@@ -30,13 +30,7 @@ if TYPE_CHECKING:
     from .. import evaluation
     from ..formats import Batch, ReadOptions, Source
 
-_EXPECTED = (
-    ValueError,
-    TypeError,
-    OSError,
-    ImportError,
-    MemoryError,
-)  # errors caused by invalid input or the environment
+_EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)  # caused by the input or the environment
 
 
 class _Commands(TyperGroup):

@@ -77,8 +77,7 @@ def test_complaints_about_keys(news: Path, tmp_path: Path):
 
 @needs_jit
 @pytest.mark.parametrize(
-    "spoil",
-    [{"keys": "words"}, {"keys": {"kind": "Pipeline", "fields": {}}}, {"keys.vocabulary": None}],
+    "spoil", [{"keys": "words"}, {"keys": {"kind": "Pipeline", "fields": {}}}, {"keys.vocabulary": None}]
 )
 def test_models_with_damaged_keys_are_refused(spoil: dict[str, Any], news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
