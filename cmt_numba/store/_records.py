@@ -175,13 +175,14 @@ class KeyTable:
         if n == 0:
             nothing = np.full(ids.shape, None, object)
             return NamedMemories(ids, nothing, ids, np.full(ids.shape, GONE, np.int8))
-        first, at = all_ids.item(0), ids
-        if all_ids.item(n - 1) - first >= n:  # otherwise ids are contiguous, and the search is skipped
-            at = all_ids.searchsorted(ids)
-        elif first > 0:
-            at = ids - first
-        at = at % n  # indexing, unlike take, keeps the interpreter lock
-        found = NamedMemories(ids, keys[at], all_ids[at], kinds[at])
+        first = all_ids.item(0)
+        if all_ids.item(n - 1) - first < n:  # ids are contiguous
+            at = (ids - first if first > 0 else ids) % n  # indexing, unlike take, keeps the interpreter lock
+            ids_found = at + first if first > 0 else at
+        else:
+            at = all_ids.searchsorted(ids) % n
+            ids_found = all_ids[at]
+        found = NamedMemories(ids, keys[at], ids_found, kinds[at])
         self._found.append(found)
         return found
 
