@@ -6,13 +6,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse
 
-from .._change import share_rows
 from .._forest import NONE, InvariantError, find_slots, require, resized
-from .._index import RowRange
 from .._jit import held
 from .learning import learn_rewards
 from .moved import code_all_moved, drop_code, map_queries, no_codes, with_rows
-from .parts import score_candidates
+from .parts import rank_stored, score_candidates
 from .query_map import code_map
 from .rows import hash_rows, new_table, read_keys, scale_rows
 from .state import (
@@ -34,7 +32,6 @@ from .state import (
     Learned,
     new_state,
 )
-from .stored import FoundMemories, ListFinder, rank_stored, search_stored
 
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
@@ -240,31 +237,6 @@ class FeedbackModel:
         *third, first, second = parts
         last = third[0] if third else np.empty((len(queries), 0), np.int64)
         rank_stored(self._held, self._table, index.held, queries, mapped, (first, second, last), best_scores, best_ids)
-
-    def search_stored(
-        self, index: Any, finder: Any, queries: np.ndarray, shape: tuple[int, int, int], n_threads: int
-    ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        """Return the ids and scores of the best candidates for each query, and two arrays of candidates.
-
-        ``shape`` has the number of results, of candidates by transformed queries, and of those by moved keys.
-        ``finder`` is from :meth:`~cmt_numba._index.DenseIndex.finder`.
-        """
-        n, (k, n_near, n_moved), (effort, mask, address) = len(queries), shape, finder
-        found = FoundMemories(
-            np.empty(queries.shape, np.float32),
-            np.empty((n, n_near)),
-            np.empty((n, n_near), np.int64),
-            np.empty((n, min(n_moved, len(self))), np.int64),
-            np.empty((n, k)),
-            np.empty((n, k), np.int64),
-        )
-        held = self._held, self._table, self._held_codes, index.held, effort
-
-        def search(first: int, stop: int) -> None:
-            search_stored(*held, ListFinder(RowRange(first, stop, False), mask, address), queries, found)
-
-        share_rows(search, n, n_threads)
-        return found.best_ids, found.best_scores, [found.ids, found.moved]
 
     def explain(
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray

@@ -116,7 +116,7 @@ def drop_code(learned, codes, row, last):
 
 
 @inner
-def find_moved(learned, codes, query, coded, upper, best, found):
+def _find_moved(learned, codes, query, coded, upper, best, found):
     """Write the non-negative ids of the memories whose moved keys seem most similar to a query, or -1."""
     best[:], found[:] = _LEAST, NONE
     rotate(codes.signs, query, coded.rotated[0])
@@ -147,5 +147,5 @@ def map_queries(learned, codes, queries, mapped, transformed, own, estimates, id
         if own.size > 0:
             own[row] = transform_query(learned, queries[row], mapped[row], transformed[row])
         if ids.size > 0:
-            find_moved(learned, codes, queries[row], coded, upper, estimates[row], ids[row])
+            _find_moved(learned, codes, queries[row], coded, upper, estimates[row], ids[row])
     release((coded, upper, terms))

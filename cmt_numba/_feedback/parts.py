@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import NONE, find_slot, keep_best, sort_best_first
-from .._index import copy_values, dot_codes, encode_bytes
+from .._index import copy_values, dot_codes, encode_bytes, vector_of
 from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, prefetch, release
-from .rows import code_shorts, prefetch_row
+from .rows import add_distinct, code_shorts, prefetch_row, read_key
 from .state import (
     ALL_REWARDED,
     ALL_SHOWN,
@@ -236,11 +236,12 @@ def standing(learned, parts, i):
 
 
 @inner
-def score(learned, query, mapped, ids, similarities, keys, forms, rows, parts, scores):
+def _score(learned, query, mapped, ids, similarities, keys, room, scores):
     """Write the scores of candidates: the log-odds of a reward without the constant, in units of the similarity.
 
-    ``rows`` are those of the candidates, from :func:`find_rows`.
+    ``room`` has the rows of the candidates, from :func:`find_rows`.
     """
+    forms, rows, parts = room
     describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts)
     for i in range(ids.size):
         scores[i] = (standing(learned, parts, i) - learned.weights[CONSTANT]) / learned.weights[SIMILAR]
@@ -251,19 +252,18 @@ def score_candidates(learned, table, queries, mapped, candidates, scores, parts_
     """Write the scores of the candidates of each query, and the parts of the first query's scores."""
     learned, (ids, similarities, keys) = by_reference(learned), candidates
     n, m = ids.shape
-    forms, rows, parts = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, N_PARTS), np.float64)
+    room = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, N_PARTS), np.float64)
     for row in range(n):
         own = similarities[row]
-        find_rows(learned, table, ids[row], rows)
-        score(learned, queries[row], mapped[row], ids[row], own, keys[row], forms, rows, parts, scores[row])
+        find_rows(learned, table, ids[row], room[1])
+        _score(learned, queries[row], mapped[row], ids[row], own, keys[row], room, scores[row])
         for i in range(m if row < parts_of_first.shape[0] else 0):
-            copy_values(parts[i], parts_of_first[row, i])
-    release((forms, rows, parts))
+            copy_values(room[2][i], parts_of_first[row, i])
+    release(room)
 
 
 @inner
-def select(scores, ids, best, found):
-    """Write the candidates with the largest scores, best first; equal scores are sorted by id."""
+def _select(scores, ids, best, found):
     best[:], found[:] = -np.inf, NONE
     for i in range(ids.size):
         if ids[i] != NONE:
@@ -275,4 +275,31 @@ def select(scores, ids, best, found):
 def select_best(scores, ids, best_scores, best_ids):
     """Write the candidates with the largest scores for each query, best first; equal scores are sorted by id."""
     for row in range(ids.shape[0]):
-        select(scores[row], ids[row], best_scores[row], best_ids[row])
+        _select(scores[row], ids[row], best_scores[row], best_ids[row])
+
+
+@kernel
+def rank_stored(learned, table, index, queries, mapped, candidates, best_scores, best_ids):
+    """Write the best candidates for each query as :func:`select_best`. Their keys are in a dense index.
+
+    ``candidates`` are three arrays, in which ids may be repeated.
+    """
+    learned, index, (first, second, third) = by_reference(learned), by_reference(index), candidates
+    width, m = queries.shape[1], first.shape[1] + second.shape[1] + third.shape[1]
+    room = new_forms(width), empty(m, np.int64), empty((m, N_PARTS), np.float64)
+    keys, similarities, scores = empty((m, width), np.float32), empty(m, np.float64), empty(m, np.float64)
+    ids = empty(m, np.int64)
+    for row in range(queries.shape[0]):
+        n = add_distinct(third[row], ids, add_distinct(second[row], ids, add_distinct(first[row], ids, np.int64(0))))
+        own = ids[:n]
+        for i in range(n):
+            slot = find_slot(index.vectors, own[i])
+            if slot != NONE:
+                prefetch_row(vector_of(index.vectors, slot).values)
+        find_rows(learned, table, own, room[1])
+        for i in range(n):
+            similarities[i] = np.nan
+            read_key(index, own[i], keys[i])
+        _score(learned, queries[row], mapped[row], own, similarities, keys, room, scores)
+        _select(scores, own, best_scores[row], best_ids[row])
+    release((room, keys, similarities, scores, ids))

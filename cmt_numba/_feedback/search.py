@@ -61,13 +61,6 @@ class LearnedSearch:
         if not self.model.is_used:
             return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)
-        if among is None and _has_keys(index, self.model):
-            finder = index.finder(len(queries), target_recall)
-            if finder is not None:
-                shape = k, max(k, _N_TRANSFORMED), _N_MOVED
-                ids, scores, parts = self.model.search_stored(index, finder, queries, shape, n_threads)
-                self._keep(index, queries, parts)
-                return ids, scores
         mapped, parts = self._candidates(index, Q, queries, k, target_recall, among, n_threads)
         if among is None:
             self._keep(index, queries, parts[-2:])

@@ -3,5 +3,4 @@
 from .codes import code_rotated, copy_values, dot_codes, encode_bytes, encode_signs, largest_of, rotate, score_codes
 from .dense_index import METRICS, Allowed, DenseIndex
 from .lists import new_queries, vector_of
-from .search import Mask, RowRange, find_by_row
 from .state import COSINE, EUCLIDEAN, width_of

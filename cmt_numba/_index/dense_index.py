@@ -12,17 +12,7 @@ from .._jit import TILE, held, keeping_interpreter
 from . import changes
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .invariants import check_state
-from .search import (
-    ListEffort,
-    Mask,
-    RowRange,
-    SlotChoice,
-    compare_slots,
-    count_allowed,
-    find_gaps,
-    finder_of,
-    search_rows,
-)
+from .search import ListEffort, Mask, RowRange, SlotChoice, compare_slots, count_allowed, find_gaps, search_rows
 from .state import (
     COSINE,
     EUCLIDEAN,
@@ -286,7 +276,8 @@ class DenseIndex:
                 compare_slots(self._held, Q, RowRange(first, stop, n_rows > 1), choice, _ALL, scores, ids)
 
         else:
-            effort, together = self._gaps.effort(target_recall), self._is_together(n_rows)
+            effort = self._gaps.effort(target_recall)
+            together = n_rows > _FEW_ROWS + int(self._state.totals[N_LISTS]) // _LISTS_PER_ROW
 
             def answer(first: int, stop: int) -> None:
                 search_rows(self._held, Q, RowRange(first, stop, together), effort, mask, scores, ids)
@@ -294,20 +285,6 @@ class DenseIndex:
         with keeping_interpreter(n_rows, _MICROSECONDS):
             share_rows(answer, n_rows, n_threads)
         return ids, scores
-
-    def _is_together(self, n_rows: int) -> bool:
-        """Return whether rows are searched list by list."""
-        return n_rows > _FEW_ROWS + int(self._state.totals[N_LISTS]) // _LISTS_PER_ROW
-
-    def finder(self, n_rows: int, target_recall: float) -> tuple[Any, Mask, Any] | None:
-        """Return what kernels need to search the lists row by row; None if :meth:`search` would not do so.
-
-        These are the effort, the mask of all vectors, and the address for ``find_by_row``.
-        """
-        if len(self) <= _FEW or target_recall >= 1.0 or self._state.totals[N_FAR] > 0 or self._is_together(n_rows):
-            return None
-        effort = self._gaps.effort(target_recall)
-        return effort, _ALL, finder_of(self._held, effort, _ALL)
 
     def recall(self, Q: np.ndarray, k: int, target_recall: float) -> float:
         """Return the fraction of the true ``k`` best vectors that a search with this target finds."""

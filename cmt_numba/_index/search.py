@@ -10,7 +10,7 @@ do not raise the bar. Bounds by 8-bit codes are hardly ever wrong, and never in 
 compared.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,8 @@ from .._forest import NONE
 from .._jit import (
     BITS_OF_A_WORD,
     TILE,
-    address_of,
     by_reference,
     by_value,
-    call_at,
     empty,
     first_of,
     inner,
@@ -567,7 +565,7 @@ def _rows_of_block(n_rows, k, together):
 
 @kernel
 def search_rows(arrays, Q, rows, effort, mask, scores, ids):
-    """Write the best vectors for a range of rows; return the end of the range."""
+    """Write the best vectors for a range of rows."""
     state, effort = by_reference(arrays), by_reference(effort)
     first, stop, together = rows
     n_lists, k, width = state.totals[N_LISTS], ids.shape[1], state.signs.shape[1]
@@ -628,26 +626,6 @@ def search_rows(arrays, Q, rows, effort, mask, scores, ids):
             finish_row(state, Q[row], queries, m, ranking, scores[row], ids[row])
         first += n_rows
     release((queries, coded, loaded, rotated, centers, ranking, reach, block))
-    return first
-
-
-_finders: dict[Any, Any] = {}  # addresses of ``search_rows``
-
-
-def finder_of(arrays: Any, effort: Any, mask: Mask) -> Any:
-    """Return the address of :func:`search_rows`, compiled for a held state, for :func:`find_by_row`."""
-    kind = getattr(arrays, "_numba_type_", None)
-    if kind not in _finders:
-        rows, Q = RowRange(0, 0, False), np.empty((0, 1), np.float32)
-        scores, ids = np.empty((0, 1)), np.empty((0, 1), np.int64)
-        _finders[kind] = address_of(search_rows, arrays, Q, rows, effort, mask, scores, ids)
-    return _finders[kind]
-
-
-@inner
-def find_by_row(finder, arrays, Q, rows, effort, mask, scores, ids):
-    """Call :func:`search_rows` at its address."""
-    call_at(finder, (arrays, Q, rows, effort, mask, scores, ids))
 
 
 @kernel

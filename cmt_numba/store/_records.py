@@ -183,7 +183,8 @@ class KeyTable:
             at = all_ids.searchsorted(ids) % n
             ids_found = all_ids[at]
         found = NamedMemories(ids, keys[at], ids_found, kinds[at])
-        self._found.append(found)
+        if ids.size <= _FEW:
+            self._found.append(found)
         return found
 
     def recent_ids(self) -> dict[Any, int]:
@@ -191,7 +192,7 @@ class KeyTable:
         with self._noting:
             while self._found:
                 found = self._found.popleft()
-                if found.ids.size > _FEW or not found.are_all_there():
+                if not found.are_all_there():
                     continue
                 if len(self._ids_found) > _MOST_FOUND:
                     self._ids_found = {}  # a new one, because other threads may read the old one

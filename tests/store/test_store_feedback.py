@@ -10,7 +10,6 @@ from conftest import FORM_OF
 from failures import failing
 
 from cmt_numba import MemoryStore
-from cmt_numba._index import DenseIndex
 from cmt_numba.report import write_report
 from cmt_numba.store import METRICS
 
@@ -248,27 +247,3 @@ def test_a_filter_without_memories_finds_none(form: str):
     for n in (1, 2):
         found = store.query(FORM_OF[form](rows(n)), 3, where=lambda payload: False)
         assert found.keys.tolist() == [[None] * 3] * n
-
-
-def test_searches_in_one_call_find_the_same(monkeypatch: pytest.MonkeyPatch):
-    store, n = MemoryStore(random_state=0), 1500
-    X = rows(n)
-    store.add(np.arange(n), X)
-    for seed in range(20):
-        Q = rows(20, seed + 5)
-        keys = store.query(Q, 3).keys
-        store.feedback(Q, keys, np.broadcast_to([0.0, 0.0, 1.0], keys.shape))
-    Q = np.concatenate([X[:5], rows(20, 5)[:10]])  # the keys of memories, and rewarded queries
-    state = store._contents.state
-
-    def one_by_one() -> list[np.ndarray]:
-        single = [state.search(Q[i : i + 1], 5, 0.95, None, 1) for i in range(len(Q))]
-        return [np.concatenate(part) for part in zip(*single, strict=True)]
-
-    assert state.index.finder(len(Q), 0.95) is not None
-    found = [one_by_one(), *(state.search(Q, 5, 0.95, None, n_threads) for n_threads in (1, 3))]
-    monkeypatch.setattr(DenseIndex, "finder", lambda *_: None)
-    for ids, scores in [*found, one_by_one()]:
-        assert (ids[:5, 0] == np.arange(5)).all()
-        np.testing.assert_array_equal(ids, found[0][0])
-        np.testing.assert_array_equal(scores, found[0][1])
