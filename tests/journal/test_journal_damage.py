@@ -253,13 +253,15 @@ def test_answers_of_the_wrong_form(spoil: dict[str, np.ndarray], left_behind: An
 
     entry = entry_of(left_behind[1], 5)
     assert isinstance(entry.arguments["hits"], Hits)
-    kept = _entries._as_arrays
+    put = _entries._put_argument
 
-    def spoilt(name: str, value: Any) -> Any:
-        how, arrays = kept(name, value)
-        return how, arrays | {f"hits.{path}": array for path, array in spoil.items() if name == "hits"}
+    def put_spoilt(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
+        how = put(name, value, arrays)
+        if name == "hits":
+            arrays |= {f"hits.{path}": array for path, array in spoil.items()}
+        return how
 
-    monkeypatch.setattr(_entries, "_as_arrays", spoilt)
+    monkeypatch.setattr(_entries, "_put_argument", put_spoilt)
     with pytest.raises(ValueError, match=f"the array 'hits.{next(iter(spoil))}'"):
         unpack_entry("journal", 5, pack_entry(5, entry))
 
