@@ -423,14 +423,14 @@ class Records:
 
     def set_texts(self, ids: np.ndarray, texts: Sequence[str | None]) -> None:
         """Replace the texts of records."""
-        rows = zip(texts, ids.tolist(), strict=True)
-        self._database.execute_many("UPDATE records SET text = ?1 WHERE id = ?2 AND text IS NOT ?1", rows)
+        rows = zip(texts, ids.tolist(), texts, strict=True)
+        self._database.execute_many("UPDATE records SET text = ? WHERE id = ? AND text IS NOT ?", rows)
 
     def set_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Replace the payloads of records."""
         with self._reading:
-            rows = zip(payloads, ids.tolist(), strict=True)
-            self._database.execute_many("UPDATE records SET payload = ?1 WHERE id = ?2 AND payload IS NOT ?1", rows)
+            rows = zip(payloads, ids.tolist(), payloads, strict=True)
+            self._database.execute_many("UPDATE records SET payload = ? WHERE id = ? AND payload IS NOT ?", rows)
             if self._table is not None:
                 self._table.mark(ids, payloads)
 
