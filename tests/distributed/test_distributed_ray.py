@@ -180,7 +180,7 @@ def test_a_shard_in_memory_loses_its_contents_with_its_process():
 
 def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
     X, options = vectors(100), {"random_state": 0}
-    with ShardedStore(1, tmp_path / "store", n_replicas=1, **options) as store:
+    with ShardedStore(1, tmp_path / "store", n_replicas=1, timeout=300.0, **options) as store:
         store.add(range(50), X[:50])
         shard, replica = (peer.handle for peer in store._client.actors._peers["shard-000"])
         get = ray().get
