@@ -16,7 +16,6 @@ from .query_map import map_query, new_terms, transform_query
 from .state import REWARDED
 
 _SEED = 0
-_FIRST = np.int64(0)  # Numba would compile functions again for the Python integer 0
 _NOTHING = np.float32(0.0)
 _LEAST = np.float32(-3e38)
 
@@ -120,9 +119,9 @@ def _find_moved(learned, codes, query, coded, upper, best, found):
     """Write the non-negative ids of the memories whose moved keys seem most similar to a query, or -1."""
     best[:], found[:] = _LEAST, NONE
     rotate(codes.signs, query, coded.rotated[0])
-    code_rotated(coded, _FIRST)
+    code_rotated(coded, 0)
     for tile in range((codes.n[0] + TILE - 1) // TILE):
-        marks = score_codes(codes, tile, coded, _FIRST, _NOTHING, _NOTHING, best[0], upper, _FIRST)
+        marks = score_codes(codes, tile, coded, 0, _NOTHING, _NOTHING, best[0], upper, 0)
         while marks != 0:
             at = first_of(marks)
             marks &= marks - 1
