@@ -152,7 +152,6 @@ class KeyTable:
         # The columns: ids (int64), keys (int64, or object for strings), and kinds (int8: GONE, WITHOUT or WITH).
         self._columns = GrowingColumns(ids, as_array(keys), kinds)
         self._n_gone = 0
-        self._noting = threading.Lock()
         self._forget_found()
 
     @property
@@ -164,9 +163,8 @@ class KeyTable:
 
     def _forget_found(self) -> None:
         # Recent results of ``find``, and the ids by key of those before, until a record is deleted
-        with self._noting:
-            self._found: deque[NamedMemories] = deque(maxlen=_FEW)
-            self._ids_found: dict[Any, int] = {}
+        self._found: deque[NamedMemories] = deque(maxlen=_FEW)
+        self._ids_found: dict[Any, int] = {}
 
     def find(self, ids: np.ndarray) -> NamedMemories:
         """Return the records for an array of ids of any shape."""
@@ -188,18 +186,15 @@ class KeyTable:
         return found
 
     def recent_ids(self) -> dict[Any, int]:
-        """Return the ids of recent results of :meth:`find` by key, except those with many ids."""
-        with self._noting:
-            while self._found:
-                found = self._found.popleft()
-                if not found.are_all_there():
-                    continue
-                if len(self._ids_found) > _MOST_FOUND:
-                    self._ids_found = {}  # a new one, because other threads may read the old one
-                self._ids_found.update(
-                    zip(found.keys.reshape(-1).tolist(), found.ids.reshape(-1).tolist(), strict=True)
-                )
-            return self._ids_found
+        """Return the ids in recent small results of :meth:`find` by key. Only one thread at a time may call this."""
+        while self._found:
+            found = self._found.popleft()
+            if not found.are_all_there():
+                continue
+            if len(self._ids_found) > _MOST_FOUND:
+                self._ids_found = {}
+            self._ids_found.update(zip(found.keys.reshape(-1).tolist(), found.ids.reshape(-1).tolist(), strict=True))
+        return self._ids_found
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], kinds: np.ndarray) -> None:
         """Add records. Their ids must exceed all others."""
@@ -315,11 +310,14 @@ class Records:
     def find(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the id of each key as int64, or -1 if it is not stored."""
         if len(keys) <= _FEW:
-            known = {} if self._table is None else self._table.recent_ids()
-            if not known.keys() >= set(keys):
+            with self._reading:
+                known = {} if self._table is None else self._table.recent_ids()
+                few = [known.get(key, -1) for key in keys]
+            if -1 in few:
                 statement = f"SELECT key, id FROM records WHERE key IN {_places(keys)}"
                 known = dict(self._database.execute(statement, tuple(keys)))
-            return np.array([known.get(key, -1) for key in keys], np.int64)
+                few = [known.get(key, -1) for key in keys]
+            return np.array(few, np.int64)
         ids = np.full(len(keys), -1, np.int64)
         statement = "SELECT j.key, r.id FROM json_each(?) AS j CROSS JOIN records AS r ON r.key = j.value"
         found = self._database.execute(statement, (json.dumps(keys, ensure_ascii=False),))
