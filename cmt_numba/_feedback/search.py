@@ -49,7 +49,7 @@ class LearnedSearch:
 
     def _begin(self, model: FeedbackModel, scale: np.ndarray) -> None:
         self.model, self._scale = model, scale
-        # By the bytes of recent queries, the latest last: parts of their candidates, row, and version of the index
+        # The bytes of recent queries, the latest last -> parts of their candidates, their row, version of the index
         self._kept: dict[bytes, tuple[list[np.ndarray], int, int | None]] = {}
 
     # Searches

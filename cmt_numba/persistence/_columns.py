@@ -50,7 +50,7 @@ def put_column(name: str, values: np.ndarray, arrays: Arrays) -> str:
 
 
 def read_column(how: Any, name: str, arrays: Arrays) -> np.ndarray:
-    """Return the array that :func:`put_column` has encoded."""
+    """Return the array that :func:`put_column` has added."""
     if how == "objects":
         entries = read_document(arrays, name)
         if type(entries) is not list:
@@ -89,7 +89,7 @@ def put_sparse_matrix(name: str, matrix: scipy.sparse.csr_array, arrays: Arrays)
 
 
 def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool) -> scipy.sparse.csr_array:
-    """Return the matrix that :func:`put_sparse_matrix` has encoded."""
+    """Return the matrix that :func:`put_sparse_matrix` has added."""
     if type(shape) is not list or len(shape) != 2 or any(type(n) is not int or not 0 <= n < 2**48 for n in shape):
         raise ValueError(f"the shape of {name} must be two non-negative integers, got {shape!r:.50}")
     data = read_column("numbers", f"{name}.data", arrays)
