@@ -438,7 +438,7 @@ class ClassificationModel(files.WithFields):
 
     def answers_for(self, slots: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return the best label for each stored example in some slots."""
-        return self.index.best_labels(self.index.prepared_examples(slots)[0], 1, options).labels[:, 0]
+        return self.index.best_label_of(self.index.prepared_examples(slots)[0], options)
 
     def _choose(self, n_before: int, options: ClassificationOptions) -> None:
         """Choose values for "auto" parameters. ``n_before`` is the number of examples at the choice before."""

@@ -568,6 +568,13 @@ class LabelIndex(files.WithFields):
             return self._best_prepared(scorers, X)
         return self.best_labels(self.prepared_matrix(X), 1, options).labels[:, 0]
 
+    def best_label_of(self, rows: forests.Rows, options: LabelOptions) -> np.ndarray:
+        """Return the best label of each prepared row, or NONE if none was reached."""
+        scorers = self.all_scorers(options, rows.n_rows)
+        if scorers is not None:
+            return heads.best_of_all(scorers, rows)
+        return self.best_labels(rows, 1, options).labels[:, 0]
+
     def _best_prepared(self, scorers: heads.AllScorers, X: Any, at: np.ndarray | None = None) -> np.ndarray:
         """Return the best label of the rows at some positions, by default all, after preparing them."""
         return heads.best_of_all(scorers, self.prepared_matrix(X if at is None else X[at]))
