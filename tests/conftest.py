@@ -38,7 +38,10 @@ import numba  # noqa: E402
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-needs_jit = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="takes too long without compiled kernels")
+COMPILED = not numba.config.DISABLE_JIT
+"""Whether kernels are compiled. As plain Python, they take some hundred times longer."""
+
+needs_jit = pytest.mark.skipif(not COMPILED, reason="takes too long without compiled kernels")
 
 FORM_OF: dict[str, Callable[[Any], Any]] = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 FORMS = pytest.mark.parametrize("form", FORM_OF.values(), ids=FORM_OF)

@@ -335,8 +335,8 @@ def test_replay_learns_row_by_row():
 def test_replay_drops_rows_where_the_log_was_not_uniform():
     rng = np.random.default_rng(0)
     logging = np.array([0.7, 0.1, 0.1, 0.1])
-    actions = rng.choice(4, 40_000, p=logging)
-    log = Log(actions, rng.random(40_000), propensities=logging[actions])
+    actions = rng.choice(4, 10_000, p=logging)
+    log = Log(actions, rng.random(10_000), propensities=logging[actions])
     kept = replay(EpsilonGreedy(4, epsilon=1.0, random_state=0), log, learn=False)
     np.testing.assert_allclose(np.bincount(log.actions[kept.rows]) / kept.rows.size, 0.25, atol=0.03)
     assert replay(EpsilonGreedy(random_state=0), Log([5], [1.0], allowed=[[5]])).value == 1.0

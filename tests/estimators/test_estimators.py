@@ -187,7 +187,7 @@ def test_a_head_with_a_removed_loss_is_refused():
         classifier.check_invariants()
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("sparse", [False, pytest.param(True, marks=needs_jit)])
 def test_fewer_candidates_can_be_asked_for_at_any_time(sparse: bool):
     X, y = classes_of_views(60, 2, 0.1)
     classifier = CMTClassifier(**FEW).fit(scipy.sparse.csr_array(X) if sparse else X, y)

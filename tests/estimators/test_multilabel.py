@@ -368,10 +368,10 @@ def test_rare_labels():
 
 @FORMS
 def test_answers_agree_with_each_other(form: Any):
-    X, Y = topics(60)
+    X, Y = topics(30)
     classifier = CMTMultilabelClassifier(**FEW).fit(form(X), Y)
     decisions, predicted = classifier.decision_function(form(X)), classifier.predict(form(X))
-    assert decisions.shape == predicted.shape == (60, 12)
+    assert decisions.shape == predicted.shape == (30, 12)
     np.testing.assert_array_equal(predicted, decisions > 0)
     np.testing.assert_array_equal(classifier.predict_proba(form(X)) > 0.5, decisions > 0)
     columns, scores = classifier.top_labels(form(X), 2)

@@ -108,8 +108,8 @@ def test_teaching_leads_to_dissimilar_keys(form: Any, rng: np.random.Generator):
 
 def test_teaching_continues_after_tables_grow():
     """A tree whose tables grow during teaching equals a tree with enough capacity from the start."""
-    keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
-    ids = np.arange(200) % 60
+    keys, rows = text_like(30, 500, 15, seed=3), text_like(60, 500, 15, seed=4)
+    ids = np.arange(60) % 30
 
     def taught(room: int) -> ContextualMemoryTree:
         tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
@@ -257,6 +257,7 @@ def test_mira_matches_plain_python(form: Any, learn: Any, rng: np.random.Generat
         np.testing.assert_allclose(weights_of(head, 0, label), W[label], atol=2e-3)
 
 
+@needs_jit  # or they run on one thread
 @FORMS
 def test_blocks_teach_the_same_on_any_number_of_threads(form: Any, rng: np.random.Generator):
     rows, labels = examples_of(rng, n=60, d=20)

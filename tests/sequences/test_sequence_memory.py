@@ -125,7 +125,7 @@ def test_ngrams_are_indexed_only_for_long_sequences(rng: np.random.Generator):
 def test_equal_costs_are_ranked_exactly(rng: np.random.Generator):
     distance = EditDistance(LETTERS)
     stored = words(rng, 500)
-    asked = [misspelt(word, rng) for word in stored[::9]]
+    asked = [misspelt(word, rng) for word in stored[::30]]
     memory = SequenceMemory(distance, n_candidates=5)
     for part in (stored[:200], stored[200:250], stored[250:]):  # the last ones are not in blocks yet
         memory.insert(part)

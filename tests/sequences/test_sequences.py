@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import needs_jit
+from conftest import COMPILED, needs_jit
 from failures import failing
 from sklearn.base import clone
 
@@ -46,8 +46,11 @@ def test_the_nearest_are_those_of_the_least_distances(options: dict[str, Any], l
     """For blocks of narrow and wide words, and for longer sequences."""
     costs = costs_of(3, options.get("symmetric", True))
     distance = of_costs(costs, **options) if learned else EditDistance(LETTERS, **options)
+    n_asked = 9 if COMPILED else 1
     for longest in (12, 40, 90):
-        stored, asked = (["".join(rng.choice(list(LETTERS), n)) for n in rng.integers(0, longest, m)] for m in (200, 9))
+        stored, asked = (
+            ["".join(rng.choice(list(LETTERS), n)) for n in rng.integers(0, longest, m)] for m in (200, n_asked)
+        )
         lengths = np.stack([distance.paired([word] * 200, stored) for word in asked])
         np.testing.assert_array_equal(distance.pairwise(asked, stored), lengths)
         positions, nearest = distance.nearest(asked, stored, 7)
@@ -93,6 +96,7 @@ def noisy_words(rng: np.random.Generator, n_words: int, n_queries: int) -> tuple
     return words, queries, answers
 
 
+@needs_jit
 def test_costs_follow_the_noise(rng: np.random.Generator):
     words, queries, answers = noisy_words(rng, 60, 130)
     distance = EditDistance(LETTERS, n_rounds=6, learning_rate=0.5, n_examples=60, random_state=0)
@@ -189,14 +193,15 @@ def taken(points: Any, places: np.ndarray) -> Any:
 @pytest.mark.parametrize("leaf_size", [1, 5])
 def test_trees_find_the_exact_neighbours(kind: str, leaf_size: int, rng: np.random.Generator):
     metric = of_costs(costs_of(3)) if kind == "words" else kind
-    points, asked = points_of(kind, rng, 150), points_of(kind, rng, 12)
+    n_asked = 12 if COMPILED else 3
+    points, asked = points_of(kind, rng, 150), points_of(kind, rng, n_asked)
     tree = VPTree(metric, leaf_size=leaf_size, random_state=0)
     there = np.empty(0, np.int64)
 
     def check(k: int) -> None:
-        every = all_distances(kind, asked, taken(points, there), metric) if there.size else np.empty((12, 0))
+        every = all_distances(kind, asked, taken(points, there), metric) if there.size else np.empty((n_asked, 0))
         found = tree.query(asked, k)
-        lengths = np.full((12, k), np.inf)
+        lengths = np.full((n_asked, k), np.inf)
         lengths[:, : there.size] = np.sort(every, axis=1)[:, :k]
         np.testing.assert_allclose(found.distances, lengths, rtol=1e-5, atol=1e-3)
         assert np.isin(found.ids[found.ids >= 0], there).all()
@@ -376,6 +381,7 @@ def test_a_tree_of_points_that_come_one_by_one_stays_shallow():
     assert "251" not in tree
 
 
+@needs_jit
 def test_long_sequences():
     distance = EditDistance(LETTERS)
     assert distance.pairwise(["a" * 100_000], ["", "ab"]).tolist() == [[100_000.0, 99_999.0]]
