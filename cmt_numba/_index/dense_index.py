@@ -36,10 +36,19 @@ _FEW = 1024  # up to this number of vectors, all are compared
 _ROWS_OF_A_BATCH, _FEW_FOR_BATCH = 16, 16384  # the same for vectors that a filter allows, if many rows share codes,
 _MANY_TIMES, _FEW_OF_MANY = 32, 8192  # or if they are few of all
 _FEW_ROWS, _LISTS_PER_ROW = 16, 32  # up to 16 rows, plus one for every 32 lists, share too few lists to gain from it
+_ROWS_OF_A_PRODUCT, _PRODUCTS_AT_ONCE = 8, 1 << 18  # the least rows of a matrix product, and its most elements
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 _EVERYWHERE = np.full(24, 1e30, np.float32)
 _SURE = 3.5  # standard errors of estimates if a search must be nearly exact
+
+
+def _products(Q: np.ndarray, vectors: np.ndarray | None) -> np.ndarray:
+    """Return the products of queries and vectors in float32, or without vectors an empty array."""
+    if vectors is None:
+        return np.empty((0, 0), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(Q @ vectors.T)
 
 
 class Allowed:
@@ -132,8 +141,11 @@ class DenseIndex:
 
     def vectors(self, ids: np.ndarray) -> np.ndarray:
         """Return stored vectors as they were given, float32, shape (n, n_features); zeros for other ids."""
-        X = np.empty((len(ids), self.n_features), np.float32)
-        changes.read_slots(self._held, self._slots_of(ids), X)
+        return self._vectors_in(self._slots_of(ids))
+
+    def _vectors_in(self, slots: np.ndarray) -> np.ndarray:
+        X = np.empty((len(slots), self.n_features), np.float32)
+        changes.read_slots(self._held, slots, X)
         return X
 
     def cosines(self, Q: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -209,8 +221,7 @@ class DenseIndex:
         self._n_due = 0
         rng = np.random.default_rng([self.random_state, self._gaps.n_measured])
         slots = rng.integers(n, size=n_samples)
-        X = np.empty((n_samples, self.n_features), np.float32)
-        changes.read_slots(self._held, slots, X)
+        X = self._vectors_in(slots)
         self._gaps.add(self._gaps_of(X, self._state.vectors.ids[slots], slots))
 
     def calibrate(self, Q: np.ndarray, ids: np.ndarray) -> None:
@@ -270,10 +281,16 @@ class DenseIndex:
         elif n <= _FEW or is_exact:
             slots = np.arange(n)
         if slots is not None:
-            choice = SlotChoice(slots, bool(is_exact or len(slots) <= _FEW))
+            is_exact = bool(is_exact or len(slots) <= _FEW)
+            vectors, n_at_once = None, max(n_rows, 1)
+            if n_rows >= _ROWS_OF_A_PRODUCT and 0 < len(slots) <= _FEW and self.metric != "euclidean":
+                vectors, n_at_once = self._vectors_in(slots), _PRODUCTS_AT_ONCE // len(slots)
 
             def answer(first: int, stop: int) -> None:
-                compare_slots(self._held, Q, RowRange(first, stop, n_rows > 1), choice, _ALL, scores, ids)
+                for at in range(first, stop, n_at_once):
+                    rows = RowRange(at, min(at + n_at_once, stop), n_rows > 1)
+                    choice = SlotChoice(slots, _products(Q[at : rows.stop], vectors), is_exact)
+                    compare_slots(self._held, Q, rows, choice, _ALL, scores, ids)
 
         else:
             effort = self._gaps.effort(target_recall)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import keep_best, sort_best_first
-from .._jit import by_reference, by_value, empty, inner, inner_allocating, inner_called, inner_fastmath, prefetch
+from .._jit import TILE, by_reference, by_value, empty, inner, inner_allocating, inner_called, inner_fastmath, prefetch
 from .codes import distance64, dot64, dot_codes
 from .lists import ROUNDING, vector_of
 from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, METRIC, SCALE
@@ -73,6 +73,27 @@ def _raise_floor(floors, value):
     floors[i] = value
 
 
+@inner_called
+def low_bar(values, n, k, highest):
+    """Return a number that at least ``k`` of the first ``n`` values reach, and few more; LEAST if there is none.
+
+    It is the ``k``-th highest of the maxima of about ``2 * k`` parts of the values, with ``highest`` as scratch space.
+    """
+    n_parts = min(n, np.int64(TILE) * -(-2 * k // TILE))
+    highest[:n_parts] = -np.float32(np.inf)
+    for at in range(0, n, n_parts):
+        for i in range(min(n_parts, n - at)):
+            value = values[at + i]
+            highest[i] = value if value > highest[i] else highest[i]
+    bar = LEAST
+    for i in range(n_parts):
+        n_above = np.int32(0)
+        for j in range(n_parts):
+            n_above = np.int32(n_above + np.int32(highest[j] >= highest[i]))
+        bar = max(bar, highest[i] if n_above >= k else bar)
+    return bar
+
+
 @inner_fastmath
 def _product_and_square(x, y):
     product, square = np.float64(0.0), np.float64(0.0)
@@ -84,7 +105,7 @@ def _product_and_square(x, y):
 
 
 @inner
-def _exact_score(metric, x, y, length):
+def exact_score(metric, x, y, length):
     """Return the score of a vector for a query of a given length."""
     if metric == EUCLIDEAN:
         return -np.sqrt(distance64(x, y))
@@ -129,21 +150,11 @@ def _settle(arrays, x, queries, m, ranking, scores, ids):
         if uppers[entry] < bar:
             continue
         slot = np.int64(kept[entry])
-        score = _exact_score(metric, x, vector_of(state.vectors, slot).values, length)
+        score = exact_score(metric, x, vector_of(state.vectors, slot).values, length)
         keep_best(scores, ids, score, state.vectors.ids[slot])
         if scores[0] > -np.inf:
             bar = max(bar, _bar_of(state, length, queries, m, scores[0]))
     ranking.bars[m], ranking.n_kept[m] = bar, 0
-
-
-@inner
-def compare_vectors(state, x, slots, scores, ids):
-    """Write the best of the vectors in slots, which are all compared."""
-    metric, length = state.totals[METRIC], np.sqrt(dot64(x, x))
-    for i in range(slots.size):
-        score = _exact_score(metric, x, vector_of(state.vectors, slots[i]).values, length)
-        keep_best(scores, ids, score, state.vectors.ids[slots[i]])
-    sort_best_first(scores, ids)
 
 
 @inner

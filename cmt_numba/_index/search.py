@@ -42,8 +42,9 @@ from .codes import (
     score_codes,
     share_of_errors,
 )
+from .few_vectors import compare_few, new_few
 from .lists import ROUNDING, estimate_near, new_queries
-from .ranking import LEAST, begin_row, compare_vectors, finish_row, keep_member, let_wait, new_ranking, prefetch_code
+from .ranking import LEAST, begin_row, finish_row, keep_member, let_wait, low_bar, new_ranking, prefetch_code
 from .state import INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS
 
 _MOST_ROWS = 1024  # number of rows in a block
@@ -52,8 +53,8 @@ _KEPT_AT_ONCE = 1 << 18  # number of rows in a block, times results of each
 _REACHED_AT_ONCE = 1 << 20  # number of lists that the rows of a block reach
 _SURE = np.float32(1.9)  # standard errors of the estimates for centers
 _WORDS_IN_A_LINE, _FLOATS_IN_A_LINE = 8, 16
-_STEPS_TO_BAR, _LEAST_K = 12, 4  # most steps of bisection to a first bar, which pays from 4 results on
-_FEW_SLOTS = 32  # the coding of a query takes longer than the comparison of so many vectors
+_LEAST_K = 4  # a first bar pays from this number of results on
+_FEW_VALUES = 1 << 15  # the coding of a query takes longer than the comparison of so many values
 _TWO, _ONE, _HALF = np.float32(2.0), np.float32(1.0), np.float32(0.5)
 _SHORTEST = np.float32(1e-30)
 _FARTHER = np.float32(0.25)  # growth of a gap with the squared distance of a far query from the nearest center
@@ -87,6 +88,7 @@ class SlotChoice(NamedTuple):
     """The vectors to compare with all rows."""
 
     slots: np.ndarray  # int64
+    products: np.ndarray  # float32 (rows, slots): products of the rows with the vectors, or an empty array
     is_exact: bool  # otherwise bounds are as for lists, hardly ever wrong
 
 
@@ -323,6 +325,7 @@ class Block(NamedTuple):
     errors: np.ndarray  # float32 (8,): bounds on their errors
     bars: np.ndarray  # float32 (8,): scores below which members are not among the best
     first: np.ndarray  # float32 (8, tiles * 32): scores of loaded tiles
+    highest: np.ndarray  # float32 (tiles * 32,): scratch space for a bar
 
 
 @inner_allocating
@@ -339,6 +342,7 @@ def _new_block(n_lists, n_reached):
         empty(ROWS, np.float32),
         empty(ROWS, np.float32),
         empty((ROWS, TILES * TILE), np.float32),
+        empty(TILES * TILE, np.float32),
     )
 
 
@@ -435,39 +439,6 @@ def _choose_rows(queries, coded, most, ranking, block, begin, stop):
 
 
 @inner
-def _count(values, n, least):
-    """Return how many of the first ``n`` values are at least ``least``."""
-    total = np.int32(0)
-    for i in range(n):
-        total = np.int32(total + np.int32(values[i] >= least))
-    return total
-
-
-@inner_called
-def _low_bar(values, n, k):
-    """Return a number that at least ``k`` of the first ``n`` values reach, and few more; LEAST if there is none.
-
-    Bisection takes a tenth of the time of a heap, whose branches are hard to predict.
-    """
-    low, high = np.float32(np.inf), LEAST
-    for i in range(n):
-        low = min(low, values[i] if values[i] >= LEAST else np.float32(np.inf))  # scores of free places are lower
-        high = max(high, values[i])
-    if _count(values, n, LEAST) < k:
-        return LEAST
-    for _ in range(_STEPS_TO_BAR):
-        middle = _HALF * low + _HALF * high
-        n_above = _count(values, n, middle)
-        if n_above < k:
-            high = middle
-            continue
-        low = middle
-        if 4 * n_above <= 5 * k:
-            break
-    return low
-
-
-@inner
 def _set_first_bars(loaded, n_tiles, width, coded, ranking, block):
     """Set the bars of rows that have none by the scores of loaded tiles."""
     is_needed = False
@@ -482,7 +453,7 @@ def _set_first_bars(loaded, n_tiles, width, coded, ranking, block):
     for r in range(ROWS):
         m = block.together[r]
         if ranking.bars[m] == LEAST and block.bars[r] < np.inf:
-            low = _low_bar(block.first[r], n_tiles * TILE, ranking.floors.shape[1])
+            low = low_bar(block.first[r], n_tiles * TILE, ranking.floors.shape[1], block.highest)
             if low > LEAST:
                 ranking.bars[m] = max(LEAST, low + block.bases[r] - block.errors[r])
                 _set_bar(ranking, block, r)
@@ -633,10 +604,10 @@ def compare_slots(arrays, Q, rows, choice, mask, scores, ids):
     """Write the best of the chosen vectors for a range of rows."""
     state, k, slots = by_reference(arrays), ids.shape[1], choice.slots
     first, stop, together = rows
-    if slots.size <= _FEW_SLOTS:
-        for row in range(first, stop):
-            ids[row, :], scores[row, :] = NONE, -np.inf
-            compare_vectors(state, Q[row], slots, scores[row], ids[row])
+    are_few = choice.products.size > 0 or slots.size * Q.shape[1] <= _FEW_VALUES
+    few = new_few(slots.size if are_few else 0)
+    if are_few:
+        compare_few(by_value(state), Q, first, stop, slots, choice.products, few, scores, ids)
         first = stop
     most = _rows_of_block(stop - first, k, together)
     queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), new_ranking(most, k)
@@ -662,7 +633,7 @@ def compare_slots(arrays, Q, rows, choice, mask, scores, ids):
             row = first + m
             finish_row(state, Q[row], queries, m, ranking, scores[row], ids[row])
         first += n_rows
-    release((queries, coded, loaded, ranking, block))
+    release((few, queries, coded, loaded, ranking, block))
 
 
 @kernel

@@ -297,9 +297,14 @@ def test_rows_of_a_batch_are_answered_like_single_rows(metric: str, vectors_of: 
     dense = index.DenseIndex(24, metric=metric)
     dense.insert(V)
     Q = np.concatenate([V[:10], vectors_of(vectors(300, 24, 1))[:10].astype(np.float32)])
-    for among in (None, dense.allow(np.arange(5)), dense.allow(np.arange(0, 300, 3))):
+    every, their_scores = dense.search(Q[:1], 300)
+    for allowed in (np.arange(300), np.arange(5), np.arange(0, 300, 3)):
+        among, is_allowed = dense.allow(allowed), np.isin(every[0], allowed)
         for k in (1, 10, 120):
             ids, scores = dense.search(Q, k, among=among)
+            n = min(k, allowed.size)
+            np.testing.assert_array_equal(ids[0, :n], every[0, is_allowed][:n])
+            np.testing.assert_array_equal(scores[0, :n], their_scores[0, is_allowed][:n])
             for i, q in enumerate(Q):
                 alone = dense.search(q[None], k, among=among)
                 np.testing.assert_array_equal(ids[i], alone[0][0])
