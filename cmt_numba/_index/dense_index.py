@@ -37,6 +37,7 @@ _ROWS_OF_A_BATCH, _FEW_FOR_BATCH = 16, 16384  # the same for vectors that a filt
 _MANY_TIMES, _FEW_OF_MANY = 32, 8192  # or if they are few of all
 _FEW_ROWS, _LISTS_PER_ROW = 16, 32  # up to 16 rows, plus one for every 32 lists, share too few lists to gain from it
 _ROWS_OF_A_PRODUCT, _PRODUCTS_AT_ONCE = 8, 1 << 18  # the least rows of a matrix product, and its most elements
+_PRODUCTS_OF_A_THREAD = 1 << 24  # fewer take less time than the start of a thread
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 _EVERYWHERE = np.full(24, 1e30, np.float32)
@@ -285,6 +286,7 @@ class DenseIndex:
             vectors, n_at_once = None, max(n_rows, 1)
             if n_rows >= _ROWS_OF_A_PRODUCT and 0 < len(slots) <= _FEW and self.metric != "euclidean":
                 vectors, n_at_once = self._vectors_in(slots), _PRODUCTS_AT_ONCE // len(slots)
+                n_threads = min(n_threads, 1 + n_rows * vectors.size // _PRODUCTS_OF_A_THREAD)
 
             def answer(first: int, stop: int) -> None:
                 for at in range(first, stop, n_at_once):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import NONE, keep_best, sort_best_first
-from .._jit import TILE, by_reference, empty, first_of, inner, inner_allocating, inner_called, marks_of
+from .._jit import TILE, by_reference, empty, first_of, inner, inner_allocating, inner_called, inner_fastmath, marks_of
 from .codes import distance32, dot32, dot64
 from .lists import vector_of
 from .ranking import LEAST, exact_score, low_bar
@@ -43,15 +43,29 @@ def _measure_lengths(state, slots, few):
     return shortest, longest
 
 
+@inner_fastmath
+def _product_and_square(x, y):
+    product, square = np.float32(0.0), np.float32(0.0)
+    for i in range(x.size):
+        product += x[i] * y[i]
+        square += y[i] * y[i]
+    return product, square
+
+
 @inner
 def _estimate(state, x, slots, few):
-    """Write the values of a row."""
+    """Write the values of a row; return the lengths of the shortest and the longest vector, unless for distances."""
+    shortest, longest = np.float32(np.inf), np.float32(0.0)
     for i in range(slots.size):
         y = vector_of(state.vectors, slots[i]).values
         if state.totals[METRIC] == EUCLIDEAN:
             few.values[i] = -_HALF * distance32(x, y)
-        else:
-            few.values[i] = few.factors[i] * dot32(x, y)
+            continue
+        product, square = _product_and_square(x, y)
+        length = np.sqrt(square)
+        shortest, longest = min(shortest, length), max(longest, length)
+        few.values[i] = product / max(length, _SHORTEST) if state.totals[METRIC] == COSINE else product
+    return shortest, longest
 
 
 @inner
@@ -80,7 +94,7 @@ def compare_few(arrays, Q, first, stop, slots, products, few, scores, ids):
     shortest, longest = np.float32(0.0), np.float32(0.0)
     few.values[:] = LEAST
     few.values[m:] = -np.float32(np.inf)
-    if are_many and metric != EUCLIDEAN:
+    if are_many and products.size > 0:
         shortest, longest = _measure_lengths(state, slots, few)
     for row in range(first, stop):
         x, bar, best, found = Q[row], LEAST, scores[row], ids[row]
@@ -91,7 +105,7 @@ def compare_few(arrays, Q, first, stop, slots, products, few, scores, ids):
                 for i in range(m):
                     few.values[i] = few.factors[i] * products[row - first, i]
             else:
-                _estimate(state, x, slots, few)
+                shortest, longest = _estimate(state, x, slots, few)
             bar = _bar_of_values(state, np.float32(length), x.size, shortest, longest, few, k)
             if bar == LEAST:
                 few.values[:m] = LEAST
