@@ -49,7 +49,7 @@ def one() -> MemoryStore:
 @pytest.fixture(scope="module")
 def sharded(cluster: None) -> Iterator[ShardedStore]:
     """Return a sharded store with the same memories, which no test changes."""
-    with ShardedStore(3, random_state=0) as store:
+    with ShardedStore(2, random_state=0) as store:
         yield fill(store)
 
 

@@ -50,10 +50,10 @@ def mean_cosine(found: np.ndarray, right: np.ndarray) -> float:
 
 @FORMS
 def test_expectations_are_those_of_ridge_regression(form: Any, rng: np.random.Generator):
-    keys, values = pictures(60)
+    keys, values = pictures(60, 8)
     rows = check_rows(form(keys))
     targets = values.astype(np.float32)
-    expectation = new_expectation(ExpectationParameters(25, rows.sparse), 40)
+    expectation = new_expectation(ExpectationParameters(25, rows.sparse), 8)
     expectation = enter_rows(expectation, rows)
     duals, weights = np.zeros_like(targets), rng.uniform(0.1, 1.0, 60).astype(np.float32)
     for _ in range(50):
@@ -285,7 +285,7 @@ def test_removed_memories_are_not_found(search: str):
 
 
 def test_answers_depend_on_the_seed_only():
-    keys, values = pictures(70)
+    keys, values = pictures(30)
     one, other = (CMTRetriever(random_state=5, n_jobs=jobs).fit(keys, values) for jobs in (None, 2))
     np.testing.assert_array_equal(one.query(keys, 4).ids, other.query(keys, 4).ids)
     np.testing.assert_array_equal(one.query(keys, 4).scores, pickle.loads(pickle.dumps(one)).query(keys, 4).scores)
