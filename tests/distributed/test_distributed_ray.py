@@ -115,6 +115,7 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path):
                 assert each.get(keys[n]).payloads == [{"n": n}]
                 assert len(each) == 400
             n += 1
+            time.sleep(0.1)  # or calls would slow down the start of processes
         resized.result()
     assert copy.shards == store.shards == ("shard-002",)
     assert sorted(store) == sorted(keys)

@@ -36,7 +36,7 @@ def prepared(dense: Any, X: np.ndarray) -> np.ndarray:
     return (X - dense._state.origin) * dense._state.numbers[0]
 
 
-@pytest.mark.parametrize("d", [1, 20, 64, 100, pytest.param(130, marks=needs_jit)])
+@pytest.mark.parametrize("d", [1, 20, 64, pytest.param(100, marks=needs_jit), pytest.param(130, marks=needs_jit)])
 @pytest.mark.parametrize("metric", METRICS)
 def test_codes_describe_members(metric: str, d: int):
     dense, state, units = grown(metric, d)
@@ -73,7 +73,9 @@ def test_lists_have_their_limits_and_most_members_are_in_the_nearest_one(metric:
     assert (near.argmax(axis=1) == own).mean() > 0.7
 
 
-@pytest.mark.parametrize(("d", "together"), [(20, False), (3, True), (20, True), (100, True)])
+@pytest.mark.parametrize(
+    ("d", "together"), [(20, False), (3, True), (20, True), (64, True), pytest.param(130, True, marks=needs_jit)]
+)
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, d: int, together: bool):
     dense, state, units = grown(metric, d)
