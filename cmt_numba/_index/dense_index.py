@@ -11,6 +11,7 @@ from .._forest import NONE, require
 from .._jit import TILE, held, keeping_interpreter
 from . import changes
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
+from .few_vectors import compare_few
 from .invariants import check_state
 from .search import ListEffort, Mask, RowRange, SlotChoice, compare_slots, count_allowed, find_gaps, search_rows
 from .state import (
@@ -36,6 +37,7 @@ _FEW = 1024  # up to this number of vectors, all are compared
 _ROWS_OF_A_BATCH, _FEW_FOR_BATCH = 16, 16384  # the same for vectors that a filter allows, if many rows share codes,
 _MANY_TIMES, _FEW_OF_MANY = 32, 8192  # or if they are few of all
 _FEW_ROWS, _LISTS_PER_ROW = 16, 32  # up to 16 rows, plus one for every 32 lists, share too few lists to gain from it
+_FEW_VALUES = 1 << 17  # the coding of a query takes longer than the comparison of so many values
 _ROWS_OF_A_PRODUCT, _PRODUCTS_AT_ONCE = 8, 1 << 18  # the least rows of a matrix product, and its most elements
 _PRODUCTS_OF_A_THREAD = 1 << 24  # fewer take less time than the start of a thread
 _MICROSECONDS = 100.0  # estimated time of a search per row
@@ -260,6 +262,12 @@ class DenseIndex:
         there[there] = (bits & np.uint64(1)).astype(np.bool_)
         return there
 
+    def _are_few(self, n_rows: int, slots: np.ndarray) -> bool:
+        """Return whether rows are compared with the vectors in slots in less time without codes."""
+        if n_rows >= _ROWS_OF_A_PRODUCT and self.metric != "euclidean":
+            return slots.size <= _FEW
+        return slots.size * self.n_features <= _FEW_VALUES
+
     def search(
         self, Q: np.ndarray, k: int, target_recall: float = 0.95, among: Allowed | None = None, n_threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -281,18 +289,22 @@ class DenseIndex:
                 slots, mask = None, among.mask(self._state)
         elif n <= _FEW or is_exact:
             slots = np.arange(n)
-        if slots is not None:
-            is_exact = bool(is_exact or len(slots) <= _FEW)
+        if slots is not None and self._are_few(n_rows, slots):
             vectors, n_at_once = None, max(n_rows, 1)
-            if n_rows >= _ROWS_OF_A_PRODUCT and 0 < len(slots) <= _FEW and self.metric != "euclidean":
-                vectors, n_at_once = self._vectors_in(slots), _PRODUCTS_AT_ONCE // len(slots)
+            if n_rows >= _ROWS_OF_A_PRODUCT and self.metric != "euclidean":
+                vectors, n_at_once = self._vectors_in(slots), _PRODUCTS_AT_ONCE // max(slots.size, 1)
                 n_threads = min(n_threads, 1 + n_rows * vectors.size // _PRODUCTS_OF_A_THREAD)
 
             def answer(first: int, stop: int) -> None:
                 for at in range(first, stop, n_at_once):
-                    rows = RowRange(at, min(at + n_at_once, stop), n_rows > 1)
-                    choice = SlotChoice(slots, _products(Q[at : rows.stop], vectors), is_exact)
-                    compare_slots(self._held, Q, rows, choice, _ALL, scores, ids)
+                    end = min(at + n_at_once, stop)
+                    compare_few(self._held, Q, at, end, slots, _products(Q[at:end], vectors), scores, ids)
+
+        elif slots is not None:
+            choice = SlotChoice(slots, bool(is_exact or slots.size <= _FEW))
+
+            def answer(first: int, stop: int) -> None:
+                compare_slots(self._held, Q, RowRange(first, stop, n_rows > 1), choice, _ALL, scores, ids)
 
         else:
             effort = self._gaps.effort(target_recall)

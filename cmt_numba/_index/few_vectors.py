@@ -1,11 +1,23 @@
-"""Kernels: comparison of rows with few vectors, first in float32, and then exactly those that may be among the best."""
+"""Kernel: comparison of rows with few vectors, first in float32, and then exactly those that may be among the best."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from .._forest import NONE, keep_best, sort_best_first
-from .._jit import TILE, by_reference, empty, first_of, inner, inner_allocating, inner_called, inner_fastmath, marks_of
+from .._jit import (
+    TILE,
+    by_reference,
+    empty,
+    first_of,
+    inner,
+    inner_allocating,
+    inner_fastmath,
+    kernel,
+    marks_of,
+    prefetch,
+    release,
+)
 from .codes import distance32, dot32, dot64
 from .lists import vector_of
 from .ranking import LEAST, exact_score, low_bar
@@ -14,6 +26,8 @@ from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, METRIC
 _SHORTEST, _LONGEST = np.float32(1e-15), np.float32(1e15)  # products of vectors of such lengths are safe in float32
 _ROUNDING = np.float32(2.0**-23)  # bound on the rounding error of a sum of products, for each of them
 _TINY, _TWO, _HALF, _ONE = np.float32(1e-30), np.float32(2.0), np.float32(0.5), np.float32(1.0)
+
+_AHEAD, _FLOATS_IN_A_LINE = 4, 16
 
 
 class FewVectors(NamedTuple):
@@ -25,8 +39,7 @@ class FewVectors(NamedTuple):
 
 
 @inner_allocating
-def new_few(m):
-    """Return scratch space for :func:`compare_few`."""
+def _new_few(m):
     n = -(-m // TILE) * TILE
     return FewVectors(empty(m, np.float32), empty(n, np.float32), empty(n, np.float32))
 
@@ -57,6 +70,9 @@ def _estimate(state, x, slots, few):
     """Write the values of a row; return the lengths of the shortest and the longest vector, unless for distances."""
     shortest, longest = np.float32(np.inf), np.float32(0.0)
     for i in range(slots.size):
+        coming = vector_of(state.vectors, slots[min(i + _AHEAD, slots.size - 1)]).values
+        for f in range(0, coming.size, _FLOATS_IN_A_LINE):
+            prefetch(coming, f)
         y = vector_of(state.vectors, slots[i]).values
         if state.totals[METRIC] == EUCLIDEAN:
             few.values[i] = -_HALF * distance32(x, y)
@@ -86,10 +102,11 @@ def _bar_of_values(state, length, d, shortest, longest, few, k):
     return max(bar, LEAST)
 
 
-@inner_called
-def compare_few(arrays, Q, first, stop, slots, products, few, scores, ids):
+@kernel
+def compare_few(arrays, Q, first, stop, slots, products, scores, ids):
     """Write the best of the vectors in slots for a range of rows, whose products with them may be given in float32."""
     state, k, m = by_reference(arrays), ids.shape[1], slots.size
+    few = _new_few(m)
     metric, are_many = state.totals[METRIC], 4 * m > 5 * k
     shortest, longest = np.float32(0.0), np.float32(0.0)
     few.values[:] = LEAST
@@ -117,3 +134,4 @@ def compare_few(arrays, Q, first, stop, slots, products, few, scores, ids):
                 score = exact_score(metric, x, vector_of(state.vectors, slot).values, length)
                 keep_best(best, found, score, state.vectors.ids[slot])
         sort_best_first(best, found)
+    release(few)

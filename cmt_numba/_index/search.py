@@ -42,7 +42,6 @@ from .codes import (
     score_codes,
     share_of_errors,
 )
-from .few_vectors import compare_few, new_few
 from .lists import ROUNDING, estimate_near, new_queries
 from .ranking import LEAST, begin_row, finish_row, keep_member, let_wait, low_bar, new_ranking, prefetch_code
 from .state import INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS
@@ -54,7 +53,6 @@ _REACHED_AT_ONCE = 1 << 20  # number of lists that the rows of a block reach
 _SURE = np.float32(1.9)  # standard errors of the estimates for centers
 _WORDS_IN_A_LINE, _FLOATS_IN_A_LINE = 8, 16
 _LEAST_K = 4  # a first bar pays from this number of results on
-_FEW_VALUES = 1 << 17  # the coding of a query takes longer than the comparison of so many values
 _TWO, _ONE, _HALF = np.float32(2.0), np.float32(1.0), np.float32(0.5)
 _SHORTEST = np.float32(1e-30)
 _FARTHER = np.float32(0.25)  # growth of a gap with the squared distance of a far query from the nearest center
@@ -88,7 +86,6 @@ class SlotChoice(NamedTuple):
     """The vectors to compare with all rows."""
 
     slots: np.ndarray  # int64
-    products: np.ndarray  # float32 (rows, slots): products of the rows with the vectors, or an empty array
     is_exact: bool  # otherwise bounds are as for lists, hardly ever wrong
 
 
@@ -604,11 +601,6 @@ def compare_slots(arrays, Q, rows, choice, mask, scores, ids):
     """Write the best of the chosen vectors for a range of rows."""
     state, k, slots = by_reference(arrays), ids.shape[1], choice.slots
     first, stop, together = rows
-    are_few = choice.products.size > 0 or slots.size * Q.shape[1] <= _FEW_VALUES
-    few = new_few(slots.size if are_few else 0)
-    if are_few:
-        compare_few(by_value(state), Q, first, stop, slots, choice.products, few, scores, ids)
-        first = stop
     most = _rows_of_block(stop - first, k, together)
     queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), new_ranking(most, k)
     n_codes = queries.shorts.shape[1]
@@ -633,7 +625,7 @@ def compare_slots(arrays, Q, rows, choice, mask, scores, ids):
             row = first + m
             finish_row(state, Q[row], queries, m, ranking, scores[row], ids[row])
         first += n_rows
-    release((few, queries, coded, loaded, ranking, block))
+    release((queries, coded, loaded, ranking, block))
 
 
 @kernel
