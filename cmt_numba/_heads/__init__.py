@@ -1,6 +1,6 @@
 """Linear models over labels, their stored examples, and searches for candidate labels."""
 
-from .binary_svm import new_duties
+from .binary_svm import Duties, new_duties
 from .candidates import LabelAnswers, Listing, list_hard_negatives, list_labels, score_labels
 from .examples import (
     ExampleParameters,
@@ -26,6 +26,7 @@ from .hard_negatives import (
     pair_with_answers,
     pair_with_hard_negatives,
     pairs_that_count,
+    renumbered,
 )
 from .hard_negatives import by_label as group_by_label
 from .index_search import LabelBounds, label_bounds, rank_listed

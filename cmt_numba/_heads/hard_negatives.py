@@ -53,6 +53,15 @@ def pairs_that_count(pairs: ExamplePairs) -> ExamplePairs:
     return ExamplePairs(offsets, pairs.rows[counted], pairs.has[counted], pairs.weights[counted])
 
 
+def renumbered(pairs: ExamplePairs, rows: np.ndarray, labels: np.ndarray, n_labels: int) -> ExamplePairs:
+    """Return copies of the pairs with new numbers of rows and labels, without those that get the number NONE."""
+    row, label = rows[pairs.rows], np.repeat(labels, np.diff(pairs.offsets))
+    kept = np.flatnonzero((row != NONE) & (label != NONE))
+    kept = kept[np.argsort(label[kept], kind="stable")]
+    offsets = offsets_of(np.bincount(label[kept], minlength=n_labels))
+    return ExamplePairs(offsets, row[kept].astype(np.int32), pairs.has[kept], pairs.weights[kept])
+
+
 def joined(parts: list[ExamplePairs]) -> ExamplePairs:
     """Concatenate pairs. The labels must ascend from part to part."""
     offsets = np.stack([part.offsets for part in parts]).sum(axis=0)

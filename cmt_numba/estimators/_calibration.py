@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 
@@ -107,18 +106,20 @@ class Threshold(NamedTuple):
         return f'float or "{F1}"'
 
 
-def best_threshold(
-    classifier: Any, X: Any, answers: scipy.sparse.csr_array, weights: np.ndarray | None, seed: int
-) -> float:
-    """Return the threshold with the highest mean F1 on examples held out from a clone, or 0 for too few."""
-    apart, seen = held_out(X.shape[0], seed)
+def best_threshold(model: Any, trained: Any, labelled: Any, classifier: Any) -> float:
+    """Return the threshold with the highest mean F1 on held-out examples, or 0 for too few.
+
+    ``trained`` is the result of :meth:`MultilabelModel.learn` for the first batch.
+    """
+    (rows, answers, weights, lengths), n_columns = labelled, labelled.answers.shape[1]
+    apart, seen = held_out(rows.n_rows, model.index.seed)
     if apart.size < _FEWEST_FOR_THRESHOLD or answers.nnz == 0:
         return 0.0
-    learner: Any = clone(classifier).set_params(threshold=0.0, store_examples=False)
-    learner.fit(X[seen], answers[seen], sample_weight=taken(weights, seen))
-    row, column, scores = learner._model.labels_above(learner._checked(X[apart]), -_LARGEST_THRESHOLD, learner)
-    wanted = answers[apart]
-    n_wanted, n_columns = np.diff(wanted.indptr), answers.shape[1]
+    options: Any = clone(classifier).set_params(store_examples=False)
+    learner, wanted = model.trained_on(labelled, seen, trained, options), answers[apart]
+    asked = learner.index.prepared(rows.take(apart), taken(lengths, apart))
+    row, column, scores = learner.labels_above(asked, -_LARGEST_THRESHOLD, options)
+    n_wanted = np.diff(wanted.indptr)
     pairs = np.repeat(np.arange(apart.size), n_wanted) * n_columns + wanted.indices
     return threshold_of(row, scores, np.isin(row * n_columns + column, pairs), n_wanted, taken(weights, apart))
 

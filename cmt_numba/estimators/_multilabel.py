@@ -57,8 +57,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     threshold : float or "f1", default "f1"
         Labels with a score above the threshold are predicted. With "f1", ``fit`` and the first ``partial_fit`` choose
         the threshold that maximises the mean F1 of held-out examples, or 0 if there are fewer than 50 examples. For
-        this, they train twice. With 0.0, labels are predicted that are more likely than not, which are few if there are
-        many labels. A number can be set at any time.
+        this, they also train without these examples. With 0.0, labels are predicted that are more likely than not,
+        which are few if there are many labels. A number can be set at any time.
 
     Notes
     -----
@@ -131,9 +131,9 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         n_labels, is_sparse = max(1, np.unique(answers.indices).size), scipy.sparse.issparse(Y)
         batch = LabelledRows(rows, answers, weights, lengths_unless_unit(X))
         model = fresh._model = MultilabelModel.new(self, batch, n_labels, pair, is_output_sparse=is_sparse)
-        model.learn(batch, names, self, afresh=True)
+        trained = model.learn(batch, names, self, afresh=True)
         if self.threshold == F1:
-            model.threshold = best_threshold(self, X, answers, weights, model.index.seed)
+            model.threshold = best_threshold(model, trained, batch, self)
         return self._become(fresh)
 
     @keeps_interpreter

@@ -59,6 +59,16 @@ class LabelledRows(NamedTuple):
         return np.repeat(np.arange(self.rows.n_rows), np.diff(self.answers.indptr))
 
 
+class TrainedPairs(NamedTuple):
+    """The pairs on which a head has been trained, from which it can be trained again without some rows."""
+
+    rows: np.ndarray  # int64: new number of each row; NONE for a row to leave out
+    columns: np.ndarray  # int64: column of each label
+    common: np.ndarray  # int64: labels that learned from all rows
+    of_others: np.ndarray  # float32: for each label, the dual variable of the rows without features
+    parts: list[tuple[heads.ExamplePairs, int, float]]  # pairs, with the last two fields of their :class:`LabelTask`
+
+
 class MultilabelModel(files.WithFields):
     """Label columns, an index of the labels with examples, and trees of the stored examples."""
 
@@ -151,9 +161,18 @@ class MultilabelModel(files.WithFields):
     # Learning
 
     def learn(
-        self, labelled: LabelledRows, names: np.ndarray | None, options: MultilabelOptions, *, afresh: bool
-    ) -> None:
-        """Learn rows. Their labels may have new columns; ``names`` are the names of all columns."""
+        self,
+        labelled: LabelledRows,
+        names: np.ndarray | None,
+        options: MultilabelOptions,
+        *,
+        afresh: bool,
+        former: TrainedPairs | None = None,
+    ) -> TrainedPairs | None:
+        """Learn rows. Their labels may have new columns; ``names`` are the names of all columns.
+
+        Training starts from the pairs of ``former``. Without them, return the pairs on which scorers have been trained.
+        """
         index, n_known, of_rows = self.index, self.index.n_labels, labelled.of_answers()
         if not afresh:
             index.measure_further(labelled.rows, labelled.lengths, labelled.weights)
@@ -167,20 +186,24 @@ class MultilabelModel(files.WithFields):
         if self.examples is not None:
             insert_rows(forest_of(self.examples), rescaled(labelled.rows), options.verbose)
         if index.n_labels == 0:
-            return  # no example has a label yet
+            return None  # no example has a label yet
         self._choose_common()
         questions = heads.all_of(routed(rows), rows)
         index.begin_training(in_lists=in_lists)
         if labels.size > 0 and not index.without_trees:
             index.teach_routers(rescaled(questions.routed.take(of_rows)), labels, options, afresh=afresh)
-        if options.n_head_passes > 0:
+        trained = None
+        if options.n_head_passes > 0 and former is not None:
+            self._train_again(rows, labelled.weights, former, options)
+        elif options.n_head_passes > 0:
             weights = labelled.weights
             if means is not None and not afresh:
                 rows, of_rows, labels, weights = self._with_means(means, rows, of_rows, labels, weights)
                 questions = heads.all_of(routed(rows), rows)
-            self._train_head(questions, of_rows, labels, n_known, weights, options)
+            trained = self._train_head(questions, of_rows, labels, n_known, weights, options)
         self.means = means
         index.end_training(labelled.rows.n_rows)
+        return trained
 
     def _further_means(self, labelled: LabelledRows) -> SetMeans | None:
         if self.means is None:
@@ -260,8 +283,8 @@ class MultilabelModel(files.WithFields):
         n_known: int,
         weights: np.ndarray | None,
         options: MultilabelOptions,
-    ) -> None:
-        """Train the head on rows: row ``of_rows[i]`` has the label ``labels[i]``.
+    ) -> TrainedPairs:
+        """Train the head on rows: row ``of_rows[i]`` has the label ``labels[i]``. Return the pairs that count.
 
         Labels ``n_known`` and above are new. ``weights`` are row weights.
         """
@@ -276,6 +299,7 @@ class MultilabelModel(files.WithFields):
         totals = np.where(np.arange(n_labels) < n_known, in_hand, of_all)
         duties = heads.new_duties(options.aggressiveness, of_each, totals, n_known)
         n_threads = index.forest.threads_for(n_rows)
+        trained = TrainedPairs(np.arange(n_rows), self.column_of_label, common, duties.of_others, [])
 
         def train(
             rows: Rows, of_each: np.ndarray, blocks: Iterable[heads.LabelBlock], n_sweeps: int, share: float
@@ -291,10 +315,14 @@ class MultilabelModel(files.WithFields):
         for first, stop in with_progress(blocks, "block of common labels", options.verbose):
             pairs = heads.pair_with_all(answers, common[first:stop], n_rows)
             train(rows, of_each[order], heads.one_block(pairs), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
+            if n_known == 0:
+                counted = heads.pairs_that_count(pairs)
+                counted = counted._replace(rows=order[counted.rows].astype(np.int32))
+                trained.parts.append((counted, _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON))
         if n_labels == common.size:
-            return
+            return trained
         del rows, answers  # frees copies of all rows
-        others = ~np.isin(labels, common)
+        others, share = ~np.isin(labels, common), heads.NEGLIGIBLE if n_known == 0 else 0.0
         pairs = heads.pair_with_answers(of_rows[others], labels[others], n_labels)
         for n_pass in with_progress(range(options.n_head_passes), "pass", options.verbose):
             if n_pass > 0 and index.is_worth_listing(n_rows):
@@ -302,14 +330,51 @@ class MultilabelModel(files.WithFields):
             if in_lists:
                 index.head = heads.with_lists_of(index.head, common)  # other scorers start from 0 in each pass
             found = heads.group_by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
-            counted: list[heads.ExamplePairs] = []
-            of_labels = _noting(heads.pair_with_hard_negatives(pairs, found, n_rows), counted)
-            train(questions.rows, of_each, of_labels, _SWEEPS, heads.NEGLIGIBLE if n_known == 0 else 0.0)
-            pairs = heads.joined(counted)
+            noted: list[heads.ExamplePairs] = []
+            of_labels = _noting(heads.pair_with_hard_negatives(pairs, found, n_rows), noted)
+            train(questions.rows, of_each, of_labels, _SWEEPS, share)
+            pairs = heads.joined(noted)
+        trained.parts.append((pairs, _SWEEPS, share))
         if n_known > 0:
             index.prune()
         else:
             index.n_cells_pruned = heads.cells_of_tables(index.head)  # every pass has dropped negligible weights
+        return trained
+
+    @classmethod
+    def trained_on(
+        cls, labelled: LabelledRows, seen: np.ndarray, trained: TrainedPairs | None, options: MultilabelOptions
+    ) -> "MultilabelModel":
+        """Return a model that has learned only the rows ``seen`` of a first batch, from the result of :meth:`learn`."""
+        rows, answers, weights, lengths = labelled
+        some = LabelledRows(rows.take(seen), answers[seen], taken(weights, seen), taken(lengths, seen))
+        n_labels = max(1, np.unique(some.answers.indices).size)
+        learner = cls.new(options, some, n_labels, None, is_output_sparse=False)
+        if trained is not None:
+            trained = trained._replace(rows=np.full(rows.n_rows, NONE))
+            trained.rows[seen] = np.arange(seen.size)
+        learner.learn(some, None, options, afresh=True, former=trained)
+        return learner
+
+    def _train_again(
+        self, rows: Rows, weights: np.ndarray | None, former: TrainedPairs, options: MultilabelOptions
+    ) -> None:
+        """Train the head from the dual variables of some pairs, in a fraction of the time of :meth:`_train_head`."""
+        index, n_labels, of_each = self.index, self.index.n_labels, filled(weights, rows.n_rows)
+        labels = self.label_of_column[former.columns]
+        totals, known = np.full(n_labels, of_each.sum(dtype=np.float64)), labels != NONE
+        common = labels[former.common]
+        totals[common[common != NONE]] = 0.0  # rows without a pair have no effect on a common label
+        duties = heads.new_duties(options.aggressiveness, of_each, totals, 0)
+        duties.of_others[labels[known]] = former.of_others[known]
+        heads.forget_labels(index.head.models, 0)
+        learn, n_threads = heads.learn_memberships, index.forest.threads_for(rows.n_rows)
+        if index.is_sparse:
+            learn = heads.learn_afresh
+            index.head = heads.with_lists(index.head, heads.new_digest(np.zeros(n_labels, np.int64)))
+        for pairs, n_sweeps, share in former.parts:
+            block = heads.one_block(heads.renumbered(pairs, former.rows, labels, n_labels))
+            index.head = learn(index.head, block, heads.Training(rows, duties, n_sweeps, share, n_threads))
 
     def _hard_negatives(self, questions: heads.Questions, options: MultilabelOptions) -> np.ndarray:
         """Return each row's candidate labels, except common labels, padded with NONE: int32."""
