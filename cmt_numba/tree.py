@@ -310,7 +310,7 @@ class ContextualMemoryTree(files.Saved):
             explored no internal node moves the keys of memories with high rewards towards itself, and the keys of its
             other memories away (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis:
             Goldberger et al., 2005). Moved keys replace the inserted ones and keep unit length. Memories stay in their
-            leaves until they are rerouted. Sparse keys never move.
+            leaves until they are rerouted. Sparse keys and keys of zeros never move.
         progress : bool, default False
             Show a progress bar.
         """

@@ -110,18 +110,22 @@ def _add_steps(keys, theta, moves, row, x, steps, n):
 
 @inner_fastmath
 def _take_step(keys, slot, step, rate):
-    """Move a key by ``rate`` times a step, whose length is limited to 1, and scale the key to unit length."""
+    """Move a key by ``rate`` times a step, whose length is limited to 1, and scale the key to unit length.
+
+    A key of zeros stays: its new length would be much more than the step.
+    """
     d = step.size
     key = keys.values[slot * d : (slot + 1) * d]
-    squares = np.float32(0.0)
+    squares, of_key = np.float32(0.0), np.float32(0.0)
     for i in range(d):
         squares += step[i] * step[i]
+        of_key += key[i] * key[i]
     factor, squares = rate / max(np.sqrt(squares), np.float32(1.0)), np.float32(0.0)
     for i in range(d):
         step[i] = key[i] + factor * step[i]
         squares += step[i] * step[i]
     length = np.sqrt(squares)
-    if length > _TINY:
+    if length > _TINY and of_key > np.float32(0.0):
         for i in range(d):
             key[i] = step[i] / length
 

@@ -138,6 +138,13 @@ def test_a_key_that_would_vanish_stays(rng: np.random.Generator) -> None:
         assert np.isfinite(keys_of(tree)).all()
 
 
+def test_keys_of_zeros_stay() -> None:
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(np.zeros((3, 2)))
+    tree.update([[1.0, 0.0]], tree.query([[1.0, 0.0]], 1), [0.3])
+    np.testing.assert_array_equal(keys_of(tree), np.zeros((3, 2)))
+
+
 @pytest.mark.parametrize("rate", [-0.1, 1.5, np.nan])
 def test_wrong_rates_are_refused(rate: float, rng: np.random.Generator) -> None:
     tree, asked = grown(rng)

@@ -63,7 +63,7 @@ class ForestMachine(RuleBasedStateMachine):
     def begin(self, options: dict[str, Any], sparse: bool, n_features: int) -> None:
         self.tree = self.new_tree(options)
         self.most, self.eviction = options["max_memories"] or np.inf, options["eviction"]
-        self.sparse, self.n_features = sparse, n_features
+        self.loss, self.sparse, self.n_features = options["scorer_loss"], sparse, n_features
 
     def new_tree(self, options: dict[str, Any]) -> ContextualMemoryTree:
         return ContextualMemoryTree(**options)
@@ -160,13 +160,14 @@ class ForestMachine(RuleBasedStateMachine):
             warnings.filterwarnings("ignore", "this update changes nothing")
             self.tree.update(self.as_drawn(rows), hits, np.reshape(drawn, shape))
         if not self.sparse and self.keys:
-            self.note_moved(set(hits.ids.reshape(-1).tolist()))
+            has_runner_up = self.loss == "contrast" and n_rewards == len(rows)  # the best of the other memories
+            self.note_moved(set(self.keys if has_runner_up else hits.ids.reshape(-1).tolist()))
 
-    def note_moved(self, shown: set[int]) -> None:
-        """Take over the keys of shown memories, which rewards may have moved. No other key may have changed."""
+    def note_moved(self, movable: set[int]) -> None:
+        """Take over the keys of memories which rewards may have moved. No other key may have changed."""
         keys = state_of(self.tree).keys
         for memory_id, key in zip(self.tree.ids.tolist(), keys.values.reshape(-1, self.n_features), strict=False):
-            if memory_id not in shown:
+            if memory_id not in movable:
                 np.testing.assert_allclose(key, self.keys[memory_id], rtol=1e-4, atol=1e-4)
             assert abs(np.linalg.norm(key) - np.linalg.norm(self.keys[memory_id])) < 1e-4
             self.keys[memory_id] = key.astype(np.float64)
