@@ -262,12 +262,6 @@ class DenseIndex:
         there[there] = (bits & np.uint64(1)).astype(np.bool_)
         return there
 
-    def _are_few(self, n_rows: int, slots: np.ndarray) -> bool:
-        """Return whether rows are compared with the vectors in slots in less time without codes."""
-        if n_rows >= _ROWS_OF_A_PRODUCT and self.metric != "euclidean":
-            return slots.size <= _FEW
-        return slots.size * self.n_features <= _FEW_VALUES
-
     def search(
         self, Q: np.ndarray, k: int, target_recall: float = 0.95, among: Allowed | None = None, n_threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -289,9 +283,10 @@ class DenseIndex:
                 slots, mask = None, among.mask(self._state)
         elif n <= _FEW or is_exact:
             slots = np.arange(n)
-        if slots is not None and self._are_few(n_rows, slots):
+        by_product = n_rows >= _ROWS_OF_A_PRODUCT and self.metric != "euclidean"
+        if slots is not None and slots.size <= (_FEW if by_product else _FEW_VALUES // self.n_features):
             vectors, n_at_once = None, max(n_rows, 1)
-            if n_rows >= _ROWS_OF_A_PRODUCT and self.metric != "euclidean":
+            if by_product:
                 vectors, n_at_once = self._vectors_in(slots), _PRODUCTS_AT_ONCE // max(slots.size, 1)
                 n_threads = min(n_threads, 1 + n_rows * vectors.size // _PRODUCTS_OF_A_THREAD)
 

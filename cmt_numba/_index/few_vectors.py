@@ -26,7 +26,6 @@ from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, METRIC
 _SHORTEST, _LONGEST = np.float32(1e-15), np.float32(1e15)  # products of vectors of such lengths are safe in float32
 _ROUNDING = np.float32(2.0**-23)  # bound on the rounding error of a sum of products, for each of them
 _TINY, _TWO, _HALF, _ONE = np.float32(1e-30), np.float32(2.0), np.float32(0.5), np.float32(1.0)
-
 _AHEAD, _FLOATS_IN_A_LINE = 4, 16
 
 
@@ -34,8 +33,8 @@ class FewVectors(NamedTuple):
     """Scratch space for the comparison of a row with ``m`` vectors."""
 
     factors: np.ndarray  # float32 (m,): the inverse length of each vector for the cosine, otherwise 1
-    values: np.ndarray  # float32 (m, or more up to a multiple of 32): scores in float32, or what has their order
-    highest: np.ndarray  # float32, like values: scratch space for a bar
+    values: np.ndarray  # float32 (m, or more up to a multiple of 32): scores, or numbers with the same order
+    highest: np.ndarray  # float32, of the size of values: scratch space for a bar
 
 
 @inner_allocating
@@ -90,13 +89,13 @@ def _bar_of_values(state, length, d, shortest, longest, few, k):
 
     It is LEAST if the numbers are too large or too small for float32.
     """
-    error, is_safe = np.float32(0.0), True
-    if state.totals[METRIC] == COSINE:
-        error, is_safe = length, min(length, shortest) > _SHORTEST and max(length, longest) < _LONGEST
-    elif state.totals[METRIC] == INNER_PRODUCT:
-        error, is_safe = length * longest, min(length, longest) > _SHORTEST and max(length, longest) < _LONGEST
-    bar = low_bar(few.values, few.values.size, k, few.highest) if is_safe else LEAST
-    if state.totals[METRIC] == EUCLIDEAN:
+    metric = state.totals[METRIC]
+    least = min(length, shortest if metric == COSINE else longest)
+    if metric != EUCLIDEAN and not (least > _SHORTEST and max(length, longest) < _LONGEST):
+        return LEAST
+    bar = low_bar(few.values, few.values.size, k, few.highest)
+    error = length * (longest if metric == INNER_PRODUCT else _ONE)
+    if metric == EUCLIDEAN:
         error = abs(bar)
     bar -= _TWO * _ROUNDING * np.float32(d + 8) * error + _TINY
     return max(bar, LEAST)

@@ -285,6 +285,7 @@ HARD: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "equal": lambda V: np.repeat(V[:20], 15, axis=0),
     "far from zero": lambda V: 1000.0 + 0.001 * V,
     "long": lambda V: 1e18 * V,
+    "with squares beyond float32": lambda V: 1e25 * V,
     "short": lambda V: 1e-30 * V,
     "of very different lengths": lambda V: V * 10.0 ** np.linspace(-12, 12, len(V))[:, None],
 }
@@ -296,13 +297,14 @@ def test_rows_of_a_batch_are_answered_like_single_rows(metric: str, vectors_of: 
     V = vectors_of(vectors(300, 24)).astype(np.float32)
     dense = index.DenseIndex(24, metric=metric)
     dense.insert(V)
-    Q = np.concatenate([V[:10], vectors_of(vectors(300, 24, 1))[:10].astype(np.float32)])
+    Q = np.concatenate([V[:10], vectors_of(vectors(300, 24, 1))[:10].astype(np.float32), np.zeros((1, 24), np.float32)])
     every, their_scores = dense.search(Q[:1], 300)
     for allowed in (np.arange(300), np.arange(5), np.arange(0, 300, 3)):
         among, is_allowed = dense.allow(allowed), np.isin(every[0], allowed)
         for k in (1, 10, 120):
             ids, scores = dense.search(Q, k, among=among)
             n = min(k, allowed.size)
+            assert (ids[:, :n] >= 0).all()
             np.testing.assert_array_equal(ids[0, :n], every[0, is_allowed][:n])
             np.testing.assert_array_equal(scores[0, :n], their_scores[0, is_allowed][:n])
             for i, q in enumerate(Q):
