@@ -1,6 +1,6 @@
 """Linear models over labels, their stored examples, and searches for candidate labels."""
 
-from .binary_svm import Duties, new_duties
+from .binary_svm import new_duties
 from .candidates import LabelAnswers, Listing, list_hard_negatives, list_labels, score_labels
 from .examples import (
     ExampleParameters,

@@ -257,7 +257,7 @@ def test_mira_matches_plain_python(form: Any, learn: Any, rng: np.random.Generat
         np.testing.assert_allclose(weights_of(head, 0, label), W[label], atol=2e-3)
 
 
-@needs_jit  # or they run on one thread
+@needs_jit  # plain Python runs on one thread
 @FORMS
 def test_blocks_teach_the_same_on_any_number_of_threads(form: Any, rng: np.random.Generator):
     rows, labels = examples_of(rng, n=60, d=20)

@@ -19,7 +19,7 @@ N = 300
 
 @cache
 def grown(metric: str, d: int) -> tuple[Any, Any, np.ndarray]:
-    """Return an index that no test changes, its state and its vectors as codes describe them."""
+    """Return an index, its state, and its vectors as codes describe them. Tests must not change the index."""
     rng = np.random.default_rng(d)
     X = (rng.integers(-3, 4, size=(1, d)) + rng.standard_normal((N, d)) * rng.random((N, 1))).astype(np.float32)
     dense = index.DenseIndex(d, metric=metric, random_state=4)

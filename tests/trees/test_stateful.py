@@ -164,7 +164,7 @@ class ForestMachine(RuleBasedStateMachine):
             self.note_moved(set(self.keys if has_runner_up else hits.ids.reshape(-1).tolist()))
 
     def note_moved(self, movable: set[int]) -> None:
-        """Take over the keys of memories which rewards may have moved. No other key may have changed."""
+        """Take over the keys of memories that rewards may have moved. No other key may have changed."""
         keys = state_of(self.tree).keys
         for memory_id, key in zip(self.tree.ids.tolist(), keys.values.reshape(-1, self.n_features), strict=False):
             if memory_id not in movable:
