@@ -165,8 +165,7 @@ def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None
         elif X.dtype != np.float32 or not X.flags.c_contiguous:
             return None
         else:
-            # The second form is faster for one row.
-            lengths = np.sqrt(np.einsum("ij,ij->i", X, X) if len(X) > 1 else X.dot(X[0]))
+            lengths = np.sqrt(_squares(X))
     shortest, longest = (lengths.min(), lengths.max()) if len(X) > 1 else (lengths[0], lengths[0])
     if not (shortest > _SHORTEST and longest < _LONGEST):  # false for NaN
         return None
@@ -176,11 +175,14 @@ def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None
 
 def _lengths_of_products(X: np.ndarray, factors: np.ndarray) -> np.ndarray:
     """Return the lengths of rows times some factors of their features."""
-    lengths, step = np.empty(len(X), np.float32), max(1, _VALUES_AT_ONCE // X.shape[1])
-    for first in range(0, len(X), step):
-        products = X[first : first + step] * factors
-        np.einsum("ij,ij->i", products, products, out=lengths[first : first + step])
-    return np.sqrt(lengths)
+    step = max(1, _VALUES_AT_ONCE // X.shape[1])
+    blocks = [_squares(X[first : first + step] * factors) for first in range(0, len(X), step)]
+    return np.sqrt(blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
+
+
+def _squares(X: np.ndarray) -> np.ndarray:
+    """Return the squared lengths of rows. The second form is faster for one row."""
+    return np.einsum("ij,ij->i", X, X) if len(X) > 1 else X.dot(X[0])
 
 
 def blocks_of_scores(scorers: AllScorers, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:

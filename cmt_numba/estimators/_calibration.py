@@ -9,18 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from sklearn.base import clone
 
 from .._forest import NONE
 from .._validation import check_real
-from ._input import taken
 
 LOGITS_PER_MARGIN = 4.0  # default scale: a lead of one margin means odds of 55 to 1
 MOST_RANKED = 256
 """Number of best classes per row used in calibration. The remaining classes have almost no probability."""
 
 FEWEST_HELD_OUT = 20  # minimum number of held-out examples for calibration
-
+LARGEST_THRESHOLD = 1e6
 
 F1 = "f1"
 
@@ -28,9 +26,7 @@ _SHARE, _MOST = 0.2, 2000  # limits on held-out examples: fraction of all exampl
 _ENOUGH = 500  # with fewer held-out examples, learn probabilities from several splits
 _MOST_SPLITS, _SHARE_OF_SPLITS = 8, 0.08  # number of these splits, and held-out fraction in each
 _LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # range of logits per margin
-_FEWEST_FOR_THRESHOLD = 10
 _THRESHOLDS_TRIED = 200
-_LARGEST_THRESHOLD = 1e6
 
 
 def held_out(
@@ -100,28 +96,10 @@ class Threshold(NamedTuple):
             if value != F1:
                 raise ValueError(f'{name} must be a number or "{F1}", got {value!r:.50}')
             return value
-        return check_real(name, value, -_LARGEST_THRESHOLD, _LARGEST_THRESHOLD)
+        return check_real(name, value, -LARGEST_THRESHOLD, LARGEST_THRESHOLD)
 
     def __str__(self) -> str:
         return f'float or "{F1}"'
-
-
-def best_threshold(model: Any, trained: Any, labelled: Any, classifier: Any) -> float:
-    """Return the threshold with the highest mean F1 on held-out examples, or 0 for too few.
-
-    ``trained`` is the result of :meth:`MultilabelModel.learn` for the first batch.
-    """
-    (rows, answers, weights, lengths), n_columns = labelled, labelled.answers.shape[1]
-    apart, seen = held_out(rows.n_rows, model.index.seed)
-    if apart.size < _FEWEST_FOR_THRESHOLD or answers.nnz == 0:
-        return 0.0
-    options: Any = clone(classifier).set_params(store_examples=False)
-    learner, wanted = model.trained_on(labelled, seen, trained, options), answers[apart]
-    asked = learner.index.prepared(rows.take(apart), taken(lengths, apart))
-    row, column, scores = learner.labels_above(asked, -_LARGEST_THRESHOLD, options)
-    n_wanted = np.diff(wanted.indptr)
-    pairs = np.repeat(np.arange(apart.size), n_wanted) * n_columns + wanted.indices
-    return threshold_of(row, scores, np.isin(row * n_columns + column, pairs), n_wanted, taken(weights, apart))
 
 
 def threshold_of(

@@ -559,14 +559,14 @@ class LabelIndex(files.WithFields):
     def best_label(self, X: Any, options: LabelOptions) -> np.ndarray:
         """Return the best label of each row of a matrix for :func:`check_rows`, or NONE if none was reached."""
         scorers = self.all_scorers(options, X.shape[0])
-        direct = self._for_unprepared(scorers, X.shape[0]) if scorers is not None else None
+        if scorers is None:
+            return self.best_labels(self.prepared_matrix(X), 1, options).labels[:, 0]
+        direct = self._for_unprepared(scorers, X.shape[0])
         unscaled = None if direct is None else heads.unscaled_rows(direct, X)
-        if scorers is not None and direct is not None and unscaled is not None:
-            rank_tied = partial(self._best_prepared, scorers, X) if self.is_standardized else None
-            return heads.best_of_all(direct, *unscaled, rank_tied)
-        if scorers is not None:
+        if direct is None or unscaled is None:
             return self._best_prepared(scorers, X)
-        return self.best_labels(self.prepared_matrix(X), 1, options).labels[:, 0]
+        rank_tied = partial(self._best_prepared, scorers, X) if self.is_standardized else None
+        return heads.best_of_all(direct, *unscaled, rank_tied)
 
     def best_label_of(self, rows: forests.Rows, options: LabelOptions) -> np.ndarray:
         """Return the best label of each prepared row, or NONE if none was reached."""

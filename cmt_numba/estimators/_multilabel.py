@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 
 from .._change import reads
 from .._forest import NONE, Rows
@@ -14,7 +14,7 @@ from .._jit import keeps_interpreter
 from .._validation import Flag, Integer, Jobs, Optional, Real, check_rows, check_wanted
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model
-from ._calibration import F1, LOGITS_PER_MARGIN, Threshold, best_threshold
+from ._calibration import F1, LOGITS_PER_MARGIN, Threshold
 from ._files import fields_of_estimator
 from ._indicators import first_labels, further_labels, label_sets, labels_of
 from ._input import check_sample_weight
@@ -133,7 +133,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         model = fresh._model = MultilabelModel.new(self, batch, n_labels, pair, is_output_sparse=is_sparse)
         trained = model.learn(batch, names, self, afresh=True)
         if self.threshold == F1:
-            model.threshold = best_threshold(model, trained, batch, self)
+            without_examples = clone(self).set_params(store_examples=False)
+            model.threshold = model.learned_threshold(batch, trained, without_examples)
         return self._become(fresh)
 
     @keeps_interpreter
