@@ -9,6 +9,7 @@ from .._index import copy_values, largest_of, vector_of
 from .._jit import by_reference, inner, inner_fastmath, kernel, prefetch
 
 _SHORTEST, _FLOATS_IN_A_LINE = np.float32(1e-30), 16
+_SAFE, _SMALLEST = np.float32(1e-12), np.finfo(np.float32).smallest_normal
 _PREFETCHED = 256  # number of values of a row to prefetch
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _HALF, _MIXED, _SIGN = np.uint64(33), np.uint64(29), np.uint64(32)
@@ -31,7 +32,13 @@ def new_table(ids: np.ndarray, n: int) -> MemoryTable:
 @inner
 def scale_row(row):
     """Scale a row to unit length."""
-    factor = np.float32(1.0) / max(np.sqrt(dot(row, np.int64(0), row, np.int64(0), row.size)), _SHORTEST)
+    length = np.sqrt(dot(row, np.int64(0), row, np.int64(0), row.size))
+    if not _SAFE < length < np.float32(1.0) / _SAFE:  # squares may be too small or too large for float32
+        largest = largest_of(row)
+        for j in range(row.size):
+            row[j] /= max(largest, _SMALLEST)
+        length = np.sqrt(dot(row, np.int64(0), row, np.int64(0), row.size))
+    factor = np.float32(1.0) / max(length, _SHORTEST)
     for j in range(row.size):
         row[j] *= factor
 

@@ -21,6 +21,7 @@ _N_SAMPLES = 256
 _MOST_KEPT = 64  # number of queries whose candidates are kept until their rewards are known
 _LARGEST_KEPT = 16  # number of queries of a search whose candidates are kept
 _HALF, _FLATTER = 0.5, 4.1  # similarities of words grow more slowly above this one, so that they remain below 1
+_SHORTEST, _LONGEST = 1e-30, 1e35  # limits of lengths, so that scaled queries are finite in float32
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
 
 
@@ -296,7 +297,9 @@ def _has_keys(index: Any, model: FeedbackModel) -> bool:
 
 def _scaled_like(Q: np.ndarray, queries: np.ndarray, index: Any) -> np.ndarray:
     """Return queries scaled by the lengths of ``Q``, which matter unless the metric is the cosine."""
-    return queries if index.metric == "cosine" else queries * np.linalg.norm(Q, axis=1)[:, None]
+    if index.metric == "cosine":
+        return queries
+    return queries * np.minimum(_lengths(Q), _LONGEST)[:, None].astype(np.float32)
 
 
 class WithOthers:
@@ -325,7 +328,7 @@ class WithOthers:
 def score_sparse(metric: str, Q: Any, vectors: Any) -> np.ndarray:
     """Return the scores of sparse candidates, shape (n, m), in the order of the rows of ``vectors``."""
     n, m = Q.shape[0], vectors.shape[0] // Q.shape[0]
-    scores: np.ndarray = vectors.multiply(Q[np.repeat(np.arange(n), m)]).sum(axis=1).reshape(n, m).astype(np.float64)
+    scores: np.ndarray = vectors.multiply(Q[np.repeat(np.arange(n), m)].astype(np.float64)).sum(axis=1).reshape(n, m)
     lengths, of_queries = _lengths(vectors).reshape(n, m), _lengths(Q)[:, None]
     if metric == "cosine":
         scores = scores / (lengths * of_queries)
@@ -338,7 +341,7 @@ def _typical_length(index: Any) -> np.ndarray:
     """Return the root mean square of the lengths of some stored vectors, for distances around their mean."""
     ids = np.sort(index.ids)
     X = index.vectors(ids[:: max(1, ids.size // _N_SAMPLES)])
-    square = np.square(_lengths(X).astype(np.float64)).mean()
+    square = np.square(_lengths(X)).mean()
     if index.metric == "euclidean":
         square -= np.square(X.mean(axis=0, dtype=np.float64)).sum()
     return np.array([np.sqrt(square) if square > 0.0 else 1.0])
@@ -346,11 +349,11 @@ def _typical_length(index: Any) -> np.ndarray:
 
 def _lengths(Q: Any) -> np.ndarray:
     if isinstance(Q, np.ndarray):
-        lengths = np.linalg.norm(Q, axis=1)
+        squares = np.einsum("ij,ij->i", Q, Q, dtype=np.float64)
     else:
         rows = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
-        lengths = np.sqrt(np.bincount(rows, np.square(Q.data.astype(np.float64)), Q.shape[0]))
-    return np.maximum(lengths, 1e-30)
+        squares = np.bincount(rows, np.square(Q.data.astype(np.float64)), Q.shape[0])
+    return np.maximum(np.sqrt(squares), _SHORTEST)
 
 
 def _scores(metric: str, Q: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -360,7 +363,7 @@ def _scores(metric: str, Q: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         X = X - Q[:, None]
         distances: np.ndarray = np.sqrt(np.einsum("ijk,ijk->ij", X, X, dtype=np.float64))
         return -distances
-    scores: np.ndarray = np.matmul(X, Q[:, :, None])[:, :, 0].astype(np.float64)
+    scores: np.ndarray = np.einsum("ijk,ik->ij", X, Q, dtype=np.float64)
     if metric == "cosine":
-        scores /= np.linalg.norm(Q, axis=1)[:, None] * np.linalg.norm(X, axis=2)
+        scores /= _lengths(Q)[:, None] * _lengths(vectors).reshape(scores.shape)
     return scores

@@ -226,10 +226,8 @@ def check_metric(metric: Any) -> str:
 def check_values(X: Any, metric: str) -> None:
     """Raise ValueError if a row of a float32 array is not finite or, for the cosine, zero."""
     if isinstance(X, np.ndarray):
-        if len(X) == 1:
-            row = X[0]
-            if 0.0 < float(row.dot(row)) < inf:  # eight times as fast as the checks below
-                return
+        if len(X) == 1 and 0.0 < float(np.vdot(X[0], X[0])) < inf:  # eight times as fast as the checks below
+            return
         squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     else:
         row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))

@@ -70,6 +70,24 @@ def test_rewarded_memories_come_first_and_scores_descend(form: str, metric: str)
     assert one_by_one == best.tolist()
 
 
+@pytest.mark.parametrize("magnitude", [1e-30, 1e25, 1e37])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("form", FORM_OF)
+def test_vectors_with_squares_beyond_float32_earn_rewards(form: str, metric: str, magnitude: float):
+    to, V = FORM_OF[form], np.random.default_rng(0).normal(size=(N + 12, 8))
+    X, Q = to((magnitude * V[:N]).astype(np.float32)), to(magnitude * (V[N:] / 3.0 + V[:12]))
+    wanted, store = np.arange(20, 32), MemoryStore(metric=metric, random_state=0)
+    store.add(np.arange(N), X)
+    for _ in range(10):
+        keys = store.query(Q, 5).keys
+        store.feedback(Q, wanted, np.ones(12))
+        store.feedback(Q, keys, (keys == wanted[:, None]).astype(float))
+    found = store.query(Q, 3)
+    assert np.isfinite(found.scores).all()
+    assert np.mean(found.keys[:, 0] == wanted) > 0.8
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(store)).query(Q, 3).keys, found.keys)
+
+
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("form", FORM_OF)
 def test_the_key_of_a_memory_always_finds_it(form: str, metric: str):
