@@ -31,6 +31,7 @@ KINDS = ("number", "category", "text")
 
 _ID_NAME = re.compile(r"(.*[\W_])?(id|uuid|guid|key|index|row|nr|no|unnamed: 0)", re.IGNORECASE)
 _MOST_WORDS = 5  # maximum mean number of words per value of a category column
+_NO_NUMBER = ("NaN", "nan", "NA", "N/A", "#N/A", "n/a", "NULL", "null", "None", "<NA>")  # missing values as text
 
 
 def kinds_of(given: Sequence[str]) -> dict[str, str]:
@@ -47,9 +48,10 @@ def kinds_of(given: Sequence[str]) -> dict[str, str]:
 class KindsOfColumns:
     """Detection of column kinds. Kinds given by the caller take precedence.
 
-    A column of numbers has the kind ``number``. The first frame that contains another value decides the kind of any
-    other column: ``category`` if values have on average at most five words and at least two occurrences in this frame,
-    or else ``text``. Columns such as "id" with a different value in each row are identifiers, not features.
+    A column of numbers has the kind ``number``; missing values may be words such as "NA". The first frame that contains
+    another value decides the kind of any other column: ``category`` if values have on average at most five words and at
+    least two occurrences in this frame, or else ``text``. Columns such as "id" with a different value in each row are
+    identifiers, not features.
 
     - ``given``: known kinds as ``column=kind``.
     - ``unknown``: the columns without a given kind.
@@ -101,7 +103,7 @@ def _kind_of(column: Any) -> str:
     values = column.dropna()
     if len(values) > 0 and isinstance(values.iloc[0], np.ndarray):
         return "lists"
-    if not np.isnan(as_numbers(values)).any():
+    if values[np.isnan(as_numbers(values))].isin(_NO_NUMBER).all():
         return "number"
     texts = values.map(str)
     repeated = 2 * texts.nunique() <= len(texts)
@@ -229,6 +231,7 @@ class TableSource(Source):
         numbers = as_numbers(column)
         with np.errstate(over="ignore"):
             bad = np.flatnonzero(~np.isfinite(numbers.astype(np.float32)) & column.notna().to_numpy())
+        bad = bad[~column.iloc[bad].isin(_NO_NUMBER).to_numpy()]
         if bad.size > 0:
             value = column.iloc[bad[0]]
             what = "a value that is not finite in float32"
@@ -281,7 +284,7 @@ class TableSource(Source):
 
     def _label_list(self, cell: Any, row: int) -> list[int]:
         if isinstance(cell, np.ndarray | list | tuple):
-            labels: list[int] | None = [self._number(label, row) for label in cell]
+            labels: list[int] | None = [self._number(label, row) for label in np.asarray(cell).tolist()]
         else:
             labels = [] if _is_missing(cell) else label_list(str(cell))
         if labels is None:

@@ -120,6 +120,16 @@ def test_columns_in_files(tables: Path, kinds: tuple[str, ...], sparse: bool):
     np.testing.assert_allclose(numbers.std(axis=0), 1, atol=0.05)  # missing numbers are the mean
 
 
+def test_words_for_missing_numbers(tmp_path: Path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,c,label\n1,NaN,NA,p\nnull,2.5,no,q\n3,NA,no,p\n")
+    source = open_data(path, kinds=())
+    X = source.read().X
+    assert source.resolved().kinds == ("a=number", "b=number", "c=text")
+    np.testing.assert_array_equal(X[["a", "b"]], [[1, np.nan], [np.nan, 2.5], [3, np.nan]])
+    assert X["c"].tolist() == ["NA", "no", "no"]  # in other columns, they are words
+
+
 def test_numbers_that_are_all_missing(tmp_path: Path):
     path = tmp_path / "rows.csv"
     path.write_text("a,b,label\n1,,p\n2,,q\n3,,p\n")

@@ -1,5 +1,6 @@
 """The documents name every room and every public object, their links lead to files, and their code runs."""
 
+import ast
 import re
 import tomllib
 from importlib import import_module
@@ -133,4 +134,22 @@ def test_code_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.chdir(tmp_path)  # they write files
     names: dict[str, Any] = {}
     for number, block in enumerate(BLOCKS[path]):
-        exec(compile(block, f"{path.name}, block {number}", "exec"), names)
+        exec(compile(_with_checks(block), f"{path.name}, block {number}", "exec"), names)
+
+
+def _with_checks(block: str) -> str:
+    """Return code that also compares each expression with the literal in the comment after it, if there is one."""
+    lines = block.splitlines()
+    for node in ast.parse(block).body:
+        code, _, comment = lines[node.end_lineno - 1].partition("  # ")
+        if isinstance(node, ast.Expr) and node.lineno == node.end_lineno and _is_literal(comment):
+            lines[node.lineno - 1] = f"got = {code}; assert getattr(got, 'tolist', lambda: got)() == {comment}, got"
+    return "\n".join(lines)
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return False
+    return True

@@ -55,7 +55,8 @@ BROKEN = [
     (VW, "1,2 | a\n2,-1 | a\n", {}, "line 2: label -1 is negative"),
     (VW, "1,2 | a\ncat | a\n", {"task": "multilabel"}, "line 2: labels must be integers, got 'cat'"),
     (CSV, "x,label\n1,2\n,3\n", {}, "row 2: column 'x' has no value"),
-    (CSV, "x,label\n1,2\nNA,3\n", {}, "row 2: column 'x' contains 'NA', which is not a number"),
+    (CSV, "x,label\n1,2\nno,3\n", {}, "row 2: column 'x' contains 'no', which is not a number"),
+    (CSV, "x,label\n1,2\nNA,3\n", {}, "row 2: column 'x' has no value"),
     (CSV, "x,label\n1,2\n1e40,3\n", {}, "row 2: column 'x' contains a value that is not finite"),
     (CSV, "x,label\n1,2\n3,\n", {}, "row 2: has no label in column 'label'"),
     (CSV, "x,label\n1,2\n3,4,5\n", {}, "is not a valid table: .*line 3"),
@@ -151,6 +152,7 @@ def test_options_that_cannot_be_used(files: dict[str, Path], options: dict[str, 
         ('{"x": 1, "label": 1}\n{"label": 1}\n', "row 2: column 'x' has no value"),
         ('{"x": 1e999, "label": 1}\n', "row 1: column 'x' contains a value that is not finite"),
         ('{"x": "a", "label": 1}\n', "row 1: column 'x' contains 'a', which is not a number"),
+        ('{"x": 1, "label": ["a"]}\n', "row 1: label 'a' is not an integer"),
     ],
 )
 def test_broken_objects(tmp_path: Path, lines: str, message: str):
