@@ -41,7 +41,8 @@ def put_column(name: str, values: np.ndarray, arrays: Arrays) -> str:
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     if native.dtype.kind in "US":
         how, dtype = ("text", np.uint32) if native.dtype.kind == "U" else ("bytes", np.uint8)
-        arrays[name] = np.ascontiguousarray(native).view(dtype).reshape(len(native), -1)
+        width = native.itemsize // np.dtype(dtype).itemsize
+        arrays[name] = np.ascontiguousarray(native).view(dtype).reshape(len(native), width)
         return how
     if native.dtype not in NUMBERS.values():
         raise TypeError(f"{what} can be saved only as numbers, text or JSON values, got {values.dtype}")
@@ -76,7 +77,7 @@ def read_column(how: Any, name: str, arrays: Arrays) -> np.ndarray:
 def _joined(characters: np.ndarray, kind: str) -> np.ndarray:
     n, width = characters.shape
     if width == 0:
-        return np.empty(n, f"{kind}1") if n == 0 else np.zeros(n, f"{kind}1")
+        return np.zeros(n, f"{kind}1")
     return np.ascontiguousarray(characters).view(f"{kind}{width}").reshape(n)
 
 

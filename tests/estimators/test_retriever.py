@@ -281,6 +281,15 @@ def test_removed_memories_are_not_found(search: str):
     assert np.all(retriever.kneighbors(keys[:2], 2, return_distance=False) == -1)
 
 
+@pytest.mark.parametrize("values", [["a", "bc"], [b"a", b"bc"], [1, 2], [None, ["x"]], np.eye(2)], ids=repr)
+def test_an_emptied_retriever_can_be_saved(values: Any):
+    retriever = CMTRetriever(**EXACT).fit(np.eye(2), values)
+    stored = retriever.predict(np.eye(2))
+    loaded = pickle.loads(pickle.dumps(retriever.remove([0, 1])))
+    assert loaded.n_memories_ == 0
+    np.testing.assert_array_equal(loaded.partial_fit(np.eye(2), values).predict(np.eye(2)), stored)
+
+
 # Surface
 
 
