@@ -63,7 +63,7 @@ def new_columns(kinds: Sequence[str]) -> Any:
         if kind == "text":
             least = 2 if numbers or categories else 1
             parts.append((f"text {name}", TfidfVectorizer(sublinear_tf=True, min_df=least, dtype=np.float32), name))
-    return ColumnTransformer(parts)
+    return ColumnTransformer(parts, verbose_feature_names_out=_name_of_feature)
 
 
 def keys_of_rows(X: Any, options: ReadOptions) -> tuple[Any, Any]:
@@ -96,7 +96,13 @@ def rivals_but(without: Sequence[str], texts: Sequence[str] | None) -> list[str]
 
 
 def _scaled(scaler: Any) -> Pipeline:
-    return make_pipeline(scaler, FunctionTransformer(np.nan_to_num))
+    return make_pipeline(scaler, FunctionTransformer(np.nan_to_num, feature_names_out="one-to-one"))
+
+
+def _name_of_feature(part: str, name: str) -> str:
+    """Return the name of a feature of a part of the transformer: words follow the name of their column."""
+    column = part.removeprefix("text ")
+    return name if column == part else f"{column}: {name}"
 
 
 class ColumnsField:
@@ -112,7 +118,7 @@ class ColumnsField:
                 categories, encoder = list(chosen), fitted
             elif part.startswith("text "):
                 texts.append(chosen)
-                vectorizers.append(fitted)
+                vectorizers.append(fitted.estimator if isinstance(fitted, FrozenEstimator) else fitted)
         known = [] if encoder is None else [list(map(str, values)) for values in encoder.categories_]
         parts = SimpleNamespace(sparse=value.sparse_output_, numbers=numbers, mean=scaler.mean_, scale=scaler.scale_)
         vars(parts).update(categories=categories, known=known, texts=texts)
@@ -142,7 +148,8 @@ class ColumnsField:
             parts.append((f"text {column}", FrozenEstimator(vectorizer), column))
             row[column] = [""]
         require(len(parts) > 0, "the columns are missing")
-        made = ColumnTransformer(parts, sparse_threshold=1.0 if found["sparse"] else 0.0)
+        threshold = 1.0 if found["sparse"] else 0.0
+        made = ColumnTransformer(parts, sparse_threshold=threshold, verbose_feature_names_out=_name_of_feature)
         return made.fit(import_module("pandas").DataFrame(row))
 
 

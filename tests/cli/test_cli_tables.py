@@ -120,6 +120,20 @@ def test_columns_in_files(tables: Path, kinds: tuple[str, ...], sparse: bool):
     np.testing.assert_allclose(numbers.std(axis=0), 1, atol=0.05)  # missing numbers are the mean
 
 
+@needs_jit
+def test_models_of_columns_are_explained_and_updated(tables: Path, tmp_path: Path):
+    model = tmp_path / "my.cmt"
+    succeed("fit", tables / "train.csv", "-m", model)
+    lines = succeed("predict", tables / "test.csv", "-m", model, "--explain").splitlines()
+    reasons = {reason.rpartition(" ")[0] for line in lines for reason in line.split("\t")[1].split(", ")}
+    assert {"size", "age", "city_Rome", "note: big", "note: small"} <= reasons
+    new = tmp_path / "new.csv"
+    for label in ("maybe", "never"):  # the second update reads a model that has been saved after loading
+        mixed_table(60).assign(size=9e6, outcome=label).to_csv(new, index=False)
+        assert run("update", new, "-m", model).exit_code == 0
+        assert label in succeed("predict", new, "-m", model).split()
+
+
 def test_words_for_missing_numbers(tmp_path: Path):
     path = tmp_path / "rows.csv"
     path.write_text("a,b,c,label\n1,NaN,NA,p\nnull,2.5,no,q\n3,NA,no,p\n")
