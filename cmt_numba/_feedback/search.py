@@ -22,6 +22,7 @@ _MOST_KEPT = 64  # number of queries whose candidates are kept until their rewar
 _LARGEST_KEPT = 16  # number of queries of a search whose candidates are kept
 _HALF, _FLATTER = 0.5, 4.1  # similarities of words grow more slowly above this one, so that they remain below 1
 _SHORTEST, _LONGEST = 1e-30, 1e35  # limits of lengths, so that scaled queries are finite in float32
+_FAR, _STEEPEST = 4.0, 400.0  # similarities below 1 - 4 fall logarithmically; limit of exponents
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
 
 
@@ -172,9 +173,9 @@ class LearnedSearch:
             return np.full(ids.shape, np.nan), self.model.prepare(vectors, in_place=True)
         scores = index.scores(Q, ids) if self.model.is_sparse else _scores(index.metric, Q, vectors)
         if index.metric == "inner_product":
-            scores = np.minimum(scores / (self._scale * _lengths(Q)[:, None]), _NEARLY_EXACT)
+            scores = _flattened(np.minimum(scores / (self._scale * _lengths(Q)[:, None]), _NEARLY_EXACT))
         elif index.metric == "euclidean":
-            scores = 1.0 - np.square(scores / self._scale) / 2.0
+            scores = _flattened(1.0 - np.square(scores / self._scale) / 2.0)
         elif index.metric == "words":
             scores = np.minimum(scores, _HALF + (scores - _HALF) / _FLATTER)
         return scores, self.model.prepare(vectors, in_place=True)
@@ -182,9 +183,9 @@ class LearnedSearch:
     def _as_scores(self, index: Any, Q: Any, ranked: np.ndarray) -> np.ndarray:
         """Return learned similarities as scores of the metric."""
         if index.metric == "inner_product":
-            ranked = ranked * (self._scale * _lengths(Q)[:, None])
+            ranked = _steepened(ranked) * (self._scale * _lengths(Q)[:, None])
         elif index.metric == "euclidean":
-            squares = 2.0 * (1.0 - ranked)  # negative if a memory is rated higher than one with the key of the query
+            squares = 2.0 * (1.0 - _steepened(ranked))  # negative above the similarity of the key of the query
             ranked = -self._scale * np.sign(squares) * np.sqrt(np.abs(squares))
         elif index.metric == "words":
             ranked = np.maximum(ranked, _HALF + (ranked - _HALF) * _FLATTER)
@@ -340,11 +341,27 @@ def score_sparse(metric: str, Q: Any, vectors: Any) -> np.ndarray:
 def _typical_length(index: Any) -> np.ndarray:
     """Return the root mean square of the lengths of some stored vectors, for distances around their mean."""
     ids = np.sort(index.ids)
+    if ids.size == 0:  # of a shard, if all rewarded memories are in others
+        return np.ones(1)
     X = index.vectors(ids[:: max(1, ids.size // _N_SAMPLES)])
     square = np.square(_lengths(X)).mean()
     if index.metric == "euclidean":
-        square -= np.square(X.mean(axis=0, dtype=np.float64)).sum()
-    return np.array([np.sqrt(square) if square > 0.0 else 1.0])
+        around_mean = square - np.square(X.mean(axis=0, dtype=np.float64)).sum()
+        square = around_mean if around_mean > 1e-12 * square else square  # all vectors may be equal
+    return np.sqrt([square])
+
+
+def _flattened(similarities: np.ndarray) -> np.ndarray:
+    """Return similarities that fall logarithmically below a limit, because the model has no place for huge numbers."""
+    apart = 1.0 - similarities
+    return np.where(apart > _FAR, 1.0 - _FAR * (1.0 + np.log(np.maximum(apart, _FAR) / _FAR)), similarities)
+
+
+def _steepened(flattened: np.ndarray) -> np.ndarray:
+    """Return the similarities from which :func:`_flattened` computed these."""
+    apart = 1.0 - flattened
+    steep = 1.0 - _FAR * np.exp(np.clip(apart / _FAR - 1.0, 0.0, _STEEPEST))
+    return np.where((apart > _FAR) & (apart < np.inf), steep, flattened)
 
 
 def _lengths(Q: Any) -> np.ndarray:
