@@ -17,8 +17,8 @@ NOTE_SYMBOLS = tuple((interval, ratio) for interval in range(-_WIDEST, _WIDEST +
 def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
     """Reduce a text to the letters of an alphabet.
 
-    Letters outside the alphabet are replaced by the lower-case or unaccented form of the letter, if the alphabet
-    contains this form, and otherwise by ``unknown``: a letter of the alphabet, or the empty string.
+    Letters outside the alphabet are replaced by the lower-case or unaccented form of the letter ("ss" for "ß"), if the
+    alphabet contains this form, and otherwise by ``unknown``: a letter of the alphabet, or the empty string.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
     kept = []
     for letter in unicodedata.normalize("NFC", text):
         plain = "".join(part for part in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(part))
-        for form in (letter, letter.lower(), plain, plain.lower()):
+        for form in (letter, letter.lower(), plain, plain.lower(), letter.casefold()):
             if form and set(form) <= known:
                 kept.append(form)
                 break

@@ -13,6 +13,8 @@ def test_texts():
     assert encode_text("ÉaÄ", "aéÄ-", "-") == "éaÄ"
     assert encode_text("a1e\u0301", "aé-", "-") == "a-é"
     assert encode_text("ﬁn", "fin") == "fin"
+    assert encode_text("Straße", "aerst") == "strasse"
+    assert encode_text("Straße", "aerstß") == "straße"
 
 
 def test_notes_are_the_same_in_every_key_and_at_every_speed(rng: np.random.Generator):
