@@ -67,7 +67,7 @@ class LandmarkIndex(Lockable, Saved):
     FIELDS = files.FieldTable(
         options=files.OptionsField(),
         _seed=files.NumberField(0, 2**32 - 1),
-        _bandwidth=files.RealField(0.0, 1e30),
+        _bandwidth=files.RealField(0.0, 1e60),
         _index=files.OptionalField(files.VariantField(dense=DenseIndex)),
     )
     _constraints: ClassVar[dict[str, checks.Constraint]] = {

@@ -1,5 +1,7 @@
 """``LandmarkIndex`` compared with exhaustive search after insertions, removals and loading; and its classifier."""
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -119,6 +121,9 @@ def test_bandwidths(rng: np.random.Generator):
         given_one = LandmarkIndex(metric, bandwidth=2.5)
         given_one.insert(rows)
         assert given_one.bandwidth_ == 2.5
+        of_large_rows = LandmarkIndex(metric, random_state=0)
+        of_large_rows.insert((1e36 * rows).astype(np.float32))
+        assert pickle.loads(pickle.dumps(of_large_rows)).bandwidth_ == of_large_rows.bandwidth_ > 1e30
 
 
 @given(data=st.data())
