@@ -216,8 +216,8 @@ def ours(data: LabelledSet) -> Iterator[Outcome]:
 
 
 def _compile(data: LabelledSet) -> None:
-    """Compile all kernels to be timed, on a few examples."""
-    classifier = CMTClassifier(random_state=0).fit(data.X[:200], data.y[:200])
+    """Compile all kernels to be timed, on enough examples for the search plan of all of them."""
+    classifier = CMTClassifier(random_state=0).fit(data.X[:3000], data.y[:3000])
     classifier.predict(data.queries[:10])
 
 
