@@ -42,7 +42,7 @@ from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads import SearchEffort
 from cmt_numba._heads.products import all_scorers
 from cmt_numba._validation import check_rows
-from cmt_numba.estimators._calibration import threshold_of
+from cmt_numba.estimators._calibration import best_threshold, f1_by_threshold
 from cmt_numba.estimators._label_index import LabelIndex
 from cmt_numba.metrics import f1, inverse_propensities, ndcg_at, precision_at
 
@@ -550,7 +550,8 @@ def tuned_machines(data: MultilabelSet) -> tuple[str, np.ndarray, Any]:
     for C in (0.1, 0.3, 1.0, 3.0):
         held = scores_of_all(C, X[order[n:]], Y[order[n:]], X[order[:n]])
         row, _ = (places.ravel() for places in np.indices(held.shape))
-        threshold = threshold_of(row, held.ravel(), wanted.toarray().ravel(), np.diff(wanted.indptr))
+        of_pairs = row, held.ravel(), wanted.toarray().ravel()
+        threshold = best_threshold(f1_by_threshold(*of_pairs, np.diff(wanted.indptr), np.ones(n, np.float32)))
         tried.append((f1(wanted, held > threshold, "micro"), C, threshold))
     _, C, threshold = max(tried)
     scores = scores_of_all(C, X, Y, data.queries)

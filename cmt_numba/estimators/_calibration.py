@@ -18,7 +18,7 @@ MOST_RANKED = 256
 """Number of best classes per row used in calibration. The remaining classes have almost no probability."""
 
 FEWEST_HELD_OUT = 20  # minimum number of held-out examples for calibration
-LARGEST_THRESHOLD = 1e6
+_LARGEST_THRESHOLD = 1e6
 
 F1 = "f1"
 
@@ -26,7 +26,11 @@ _SHARE, _MOST = 0.2, 2000  # limits on held-out examples: fraction of all exampl
 _ENOUGH = 500  # with fewer held-out examples, learn probabilities from several splits
 _MOST_SPLITS, _SHARE_OF_SPLITS = 8, 0.08  # number of these splits, and held-out fraction in each
 _LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # range of logits per margin
-_THRESHOLDS_TRIED = 200
+_FEWEST_FOR_THRESHOLD = 10.0
+_ROUNDING = 1e-12
+
+THRESHOLDS = np.linspace(-1.0, 1.0, 201)
+"""The thresholds between which ``threshold="f1"`` chooses. The margins of labels end at -1 and 1."""
 
 
 def held_out(
@@ -96,36 +100,41 @@ class Threshold(NamedTuple):
             if value != F1:
                 raise ValueError(f'{name} must be a number or "{F1}", got {value!r:.50}')
             return value
-        return check_real(name, value, -LARGEST_THRESHOLD, LARGEST_THRESHOLD)
+        return check_real(name, value, -_LARGEST_THRESHOLD, _LARGEST_THRESHOLD)
 
     def __str__(self) -> str:
         return f'float or "{F1}"'
 
 
-def threshold_of(
-    row: np.ndarray, scores: np.ndarray, is_right: np.ndarray, n_wanted: np.ndarray, weights: np.ndarray | None = None
-) -> float:
-    """Return the threshold with the highest mean F1 of label sets. Ties go to the threshold nearest 0.
+def f1_by_threshold(
+    row: np.ndarray, scores: np.ndarray, is_right: np.ndarray, n_wanted: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Return the sum over rows of the F1 of their label sets for each of ``THRESHOLDS``, and the sum of the weights.
 
-    - ``row``, ``scores``, ``is_right`` ((n_pairs,)): the row and the score of each row-label pair, and whether the row
-      has the label.
+    - ``row``, ``scores``, ``is_right`` ((n_pairs,)): the row and the score of each row-label pair with a score above
+      the lowest threshold, and whether the row has the label.
     - ``n_wanted`` (int (n_rows,)): number of labels of each row. A row without labels has an F1 of 1 if no label is
       predicted.
-    - ``weights`` (float32 (n_rows,), optional): row weights for the mean.
+    - ``weights`` (float32 (n_rows,)): weights of the rows.
     """
-    if scores.size == 0:
-        return 0.0
-    tried = np.unique(
-        np.append(np.quantile(scores[is_right] if is_right.any() else scores, np.linspace(0, 1, _THRESHOLDS_TRIED)), 0)
-    )
     # Column i counts the pairs whose score is above exactly i thresholds.
-    n_rows, n_bins = n_wanted.size, tried.size + 1
-    cells = row * n_bins + np.searchsorted(tried, scores)
+    n_rows, n_bins = n_wanted.size, THRESHOLDS.size + 1
+    cells = row * n_bins + np.searchsorted(THRESHOLDS, scores)
     n_predicted, n_right = (_counts_above(some, n_rows, n_bins) for some in (cells, cells[is_right]))
     total = n_predicted + n_wanted[:, None]
-    found = np.average(np.where(total > 0, 2 * n_right / np.maximum(total, 1), 1.0), axis=0, weights=weights)
-    best = np.flatnonzero(found >= found.max() - 1e-12)
-    return float(tried[best[np.argmin(np.abs(tried[best]))]])
+    found = np.where(total > 0, 2 * n_right / np.maximum(total, 1), 1.0)
+    return np.append(weights @ found, weights.sum(dtype=np.float64))
+
+
+def best_threshold(sums: np.ndarray) -> float:
+    """Return the threshold with the highest mean F1, given sums of :func:`f1_by_threshold`. Ties go to the nearest 0.
+
+    It is 0 if few rows have been counted.
+    """
+    if sums[-1] < _FEWEST_FOR_THRESHOLD:
+        return 0.0
+    best = THRESHOLDS[sums[:-1] >= sums[:-1].max() * (1.0 - _ROUNDING)]
+    return float(best[np.argmin(np.abs(best))])
 
 
 def _counts_above(cells: np.ndarray, n_rows: int, n_bins: int) -> np.ndarray:

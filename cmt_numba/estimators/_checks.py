@@ -9,6 +9,7 @@ from .. import _heads as heads
 from .._forest import N_MEMORIES, NEXT_ID, NONE, invariants, require
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
+from ._calibration import THRESHOLDS
 from ._classification_model import ClassificationModel
 from ._label_index import LabelIndex
 from ._memories import Memories
@@ -118,6 +119,10 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     require((weight is None) == (index.weight_of_label is None), "labels and rows must both have weights, or neither")
     require(weight is None or weight >= 0.0, "the total weight of rows must not be negative")
     require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must have one or two classes")
+    if model.f1_sums is not None:
+        require(model.f1_sums.size == THRESHOLDS.size + 1, "there must be an F1 for each threshold")
+        sound = invariants.all_finite(model.f1_sums) and bool(np.all(model.f1_sums >= 0.0))
+        require(sound, "sums of F1 must be finite and not negative")
     if model.means is not None:
         sets, sums, amounts, last, n_rows = model.means
         require(index.is_standardized and sums.shape[1] == d, "label sets must have means of rows of a table")

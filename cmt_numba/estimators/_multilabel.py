@@ -56,9 +56,10 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         Penalty ``C`` for margin violations of the scorers: a larger value means a harder margin.
     threshold : float or "f1", default "f1"
         Labels with a score above the threshold are predicted. With "f1", ``fit`` and the first ``partial_fit`` choose
-        the threshold that maximises the mean F1 of held-out examples, or 0 if there are fewer than 50 examples. For
-        this, they also train without these examples. With 0.0, labels are predicted that are more likely than not,
-        which are few if there are many labels. A number can be set at any time.
+        the threshold between -1 and 1 that maximises the mean F1 of held-out examples, or 0 if there are fewer than 50
+        examples. For this, they also train without these examples. Further calls of ``partial_fit`` adjust it to their
+        examples, which they score before they learn them; the last 500 count most. With 0.0, labels are predicted that
+        are more likely than not, which are few if there are many labels. A number can be set at any time.
 
     Notes
     -----
@@ -134,7 +135,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         trained = model.learn(batch, names, self, afresh=True)
         if self.threshold == F1:
             without_examples = clone(self).set_params(store_examples=False)
-            model.threshold = model.learned_threshold(batch, trained, without_examples)
+            model.measure_threshold(batch, trained, without_examples)
         return self._become(fresh)
 
     @keeps_interpreter
@@ -175,6 +176,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         batch = LabelledRows(rows, answers, weights, lengths_unless_unit(X))
 
         def learn(model: MultilabelModel) -> MultilabelModel:
+            model.follow_threshold(batch, self)
             model.learn(batch, names, self, afresh=False)
             return model
 

@@ -19,7 +19,7 @@ from .._engine import insert_rows, query_forest, roll_back
 from .._forest import NONE, Rows, as_matrix, rescaled
 from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree, forest_of
-from ._calibration import LARGEST_THRESHOLD, held_out, threshold_of
+from ._calibration import THRESHOLDS, best_threshold, f1_by_threshold, held_out
 from ._feature_scales import is_table, measure_scales, original_rows
 from ._fields import TREE
 from ._input import filled, taken, total_weights
@@ -33,6 +33,7 @@ _SHARE_OF_ROWS = 1 / 256  # a label is common if at least this fraction of rows 
 _SWEEPS = 4  # sweeps over the rows of a rarer label in each pass
 _SWEEPS_AT_ONCE = 21  # sweeps over the rows of a common label, all in one pass
 _FEWEST_HELD_OUT = 10  # minimum number of held-out rows for a threshold
+_MOST_REMEMBERED = 500.0  # number of the latest rows that determine the threshold
 _NEGLIGIBLE_IN_COMMON = 0.001  # weights of common labels below this fraction of the largest are dropped
 _PAIRS_AT_ONCE = 1 << 22
 
@@ -60,6 +61,10 @@ class LabelledRows(NamedTuple):
         """Return the row of each entry of ``answers``."""
         return np.repeat(np.arange(self.rows.n_rows), np.diff(self.answers.indptr))
 
+    def taken(self, at: np.ndarray) -> "LabelledRows":
+        """Return the rows at some positions."""
+        return LabelledRows(self.rows.take(at), self.answers[at], taken(self.weights, at), taken(self.lengths, at))
+
 
 class TrainedPairs(NamedTuple):
     """The pairs on which a head has been trained, from which it can be trained again without some rows."""
@@ -84,8 +89,8 @@ class MultilabelModel(files.WithFields):
         names=files.OptionalField(files.LabelsField()),  # label names by column; None if labels have no names
         pair=files.OptionalField(files.LabelsField()),  # classes of a vector ``Y``; None for other formats of ``Y``
         is_output_sparse=files.FlagField(),  # whether labels were given in a sparse matrix
-        # score above which labels are predicted, or None if it was not learned
-        threshold=files.OptionalField(files.RealField()),
+        # sums of the F1 by threshold; None if the threshold is not learned
+        f1_sums=files.OptionalField(files.ArrayField(np.float64)),
         # means of label sets; None if rows are no table or have too many label sets
         means=files.OptionalField(files.StructureField(SetMeans, SetMeans._make)),
     )
@@ -104,7 +109,7 @@ class MultilabelModel(files.WithFields):
         self.n_columns = 0
         self.label_of_column: np.ndarray = np.empty(0, np.int64)
         self.column_of_label: np.ndarray = np.empty(0, np.int64)
-        self.threshold: float | None = None
+        self.f1_sums: np.ndarray | None = None
         self.means: SetMeans | None = None
 
     @classmethod
@@ -138,6 +143,11 @@ class MultilabelModel(files.WithFields):
         if self.pair is not None:
             return self.pair
         return np.arange(self.n_columns) if self.names is None else self.names
+
+    @property
+    def threshold(self) -> float | None:
+        """The score above which labels are predicted, or None if it is not learned."""
+        return None if self.f1_sums is None else best_threshold(self.f1_sums)
 
     def copied(self) -> "MultilabelModel":
         """Return a copy that can learn without changing this model."""
@@ -343,31 +353,38 @@ class MultilabelModel(files.WithFields):
             index.n_cells_pruned = heads.cells_of_tables(index.head)  # every pass has dropped negligible weights
         return trained
 
-    def learned_threshold(
+    def measure_threshold(
         self, labelled: LabelledRows, trained: TrainedPairs | None, options: MultilabelOptions
-    ) -> float:
-        """Return the threshold with the highest mean F1 on held-out rows of a first batch, or 0 for too few.
+    ) -> None:
+        """Measure the F1 by threshold on held-out rows of a first batch. ``trained`` is the result of :meth:`learn`."""
+        apart, seen = held_out(labelled.rows.n_rows, self.index.seed)
+        self.f1_sums = np.zeros(THRESHOLDS.size + 1)
+        if apart.size >= _FEWEST_HELD_OUT and labelled.answers.nnz > 0:
+            learner = self._trained_on(labelled, seen, trained, options)
+            self.f1_sums = learner._f1_sums_of(labelled.taken(apart), options)
 
-        ``trained`` is the result of :meth:`learn` for the batch.
-        """
+    def follow_threshold(self, labelled: LabelledRows, options: MultilabelOptions) -> None:
+        """Count the F1 by threshold of rows that are learned next. The latest rows count most."""
+        if self.f1_sums is not None:
+            sums = self.f1_sums + self._f1_sums_of(labelled, options)
+            self.f1_sums = sums * min(1.0, _MOST_REMEMBERED / max(sums[-1], 1.0))
+
+    def _f1_sums_of(self, labelled: LabelledRows, options: MultilabelOptions) -> np.ndarray:
+        """Return sums for the rows without labels and those with a known label: no threshold finds new labels."""
         (rows, answers, weights, lengths), n_columns = labelled, labelled.answers.shape[1]
-        apart, seen = held_out(rows.n_rows, self.index.seed)
-        if apart.size < _FEWEST_HELD_OUT or answers.nnz == 0:
-            return 0.0
-        learner, wanted = self._trained_on(labelled, seen, trained, options), answers[apart]
-        asked = learner.index.prepared(rows.take(apart), taken(lengths, apart))
-        row, column, scores = learner.labels_above(asked, -LARGEST_THRESHOLD, options)
-        n_wanted = np.diff(wanted.indptr)
-        pairs = np.repeat(np.arange(apart.size), n_wanted) * n_columns + wanted.indices
-        return threshold_of(row, scores, np.isin(row * n_columns + column, pairs), n_wanted, taken(weights, apart))
+        row, column, scores = self.labels_above(self.index.prepared(rows, lengths), THRESHOLDS[0], options)
+        of_rows, columns, n_wanted = labelled.of_answers(), answers.indices, np.diff(answers.indptr)
+        is_right = np.isin(row * n_columns + column, of_rows * n_columns + columns)
+        is_known = np.isin(columns, self.column_of_label)
+        counts = (n_wanted == 0) | (np.bincount(of_rows[is_known], minlength=rows.n_rows) > 0)
+        return f1_by_threshold(row, scores, is_right, n_wanted, filled(weights, rows.n_rows) * counts)
 
     @classmethod
     def _trained_on(
         cls, labelled: LabelledRows, seen: np.ndarray, trained: TrainedPairs | None, options: MultilabelOptions
     ) -> "MultilabelModel":
         """Return a model that has learned only the rows ``seen`` of a first batch, from the result of :meth:`learn`."""
-        rows, answers, weights, lengths = labelled
-        some = LabelledRows(rows.take(seen), answers[seen], taken(weights, seen), taken(lengths, seen))
+        rows, some = labelled.rows, labelled.taken(seen)
         n_labels = max(1, np.unique(some.answers.indices).size)
         learner = cls.new(options, some, n_labels, None, is_output_sparse=False)
         if trained is not None:

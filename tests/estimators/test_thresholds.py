@@ -1,5 +1,6 @@
 """The learned threshold above which labels are predicted."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from cmt_numba import CMTMultilabelClassifier
-from cmt_numba.estimators._calibration import threshold_of
+from cmt_numba.estimators._calibration import best_threshold, f1_by_threshold
 
 FEW: dict[str, Any] = {"n_trees": 1, "random_state": 0}
 
@@ -39,6 +40,22 @@ def test_a_learned_threshold_predicts_better_sets(form: Any, rng: np.random.Gene
     np.testing.assert_array_equal(plain.predict(form(queries)), plain.decision_function(form(queries)) > 0.3)
 
 
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+def test_the_threshold_follows_examples_that_come_later(form: Any, rng: np.random.Generator, tmp_path: Path):
+    X, Y = uncertain(rng, 400)
+    queries, wanted = uncertain(rng, 400)
+    online = CMTMultilabelClassifier(**FEW)
+    for first in range(0, 400, 20):  # too few at once to hold any out
+        online.partial_fit(form(X[first : first + 20]), Y[first : first + 20])
+        assert first > 0 or online.threshold_ == 0.0
+    decisions = online.decision_function(form(queries))
+    best = max(mean_f1(decisions > threshold, wanted) for threshold in np.linspace(-1.0, 0.5, 31))
+    assert online.threshold_ < 0.0
+    assert mean_f1(online.predict(form(queries)), wanted) > best - 0.02
+    online.save(tmp_path / "file")
+    assert CMTMultilabelClassifier.load(tmp_path / "file").threshold_ == online.threshold_
+
+
 def test_the_best_threshold_is_found(rng: np.random.Generator):
     row, scores = np.repeat(np.arange(50), 4), rng.normal(size=200).astype(np.float32)
     is_right = rng.random(200) < 1 / (1 + np.exp(-3 * scores))
@@ -51,12 +68,15 @@ def test_the_best_threshold_is_found(rng: np.random.Generator):
         return float(np.mean(np.where(total > 0, 2 * both / np.maximum(1, total), 1.0)))
 
     best = max(quality(threshold) for threshold in np.append(scores, -10.0))
-    assert quality(threshold_of(row, scores, is_right, n_wanted)) > best - 0.01
+    sums = f1_by_threshold(row, scores, is_right, n_wanted, np.ones(50, np.float32))
+    assert quality(best_threshold(sums)) > best - 0.01
+    assert sums[:-1].max() == pytest.approx(50 * quality(best_threshold(sums)))
 
 
 def test_thresholds_without_examples():
     none = np.empty(0)
-    assert threshold_of(none.astype(np.int64), none, none.astype(np.bool_), np.zeros(3, np.int64)) == 0.0
+    pairs = none.astype(np.int64), none, none.astype(np.bool_)
+    assert best_threshold(f1_by_threshold(*pairs, np.zeros(30, np.int64), np.ones(30, np.float32))) == 0.0
     assert CMTMultilabelClassifier(threshold="f1", **FEW).fit(np.eye(4), np.eye(4)).threshold_ == 0.0
 
 
