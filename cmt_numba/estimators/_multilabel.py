@@ -58,8 +58,9 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         Labels with a score above the threshold are predicted. With "f1", ``fit`` and the first ``partial_fit`` choose
         the threshold between -1 and 1 that maximises the mean F1 of held-out examples, or 0 if there are fewer than 50
         examples. For this, they also train without these examples. Further calls of ``partial_fit`` adjust it to their
-        examples, which they score before they learn them; the last 500 count most. With 0.0, labels are predicted that
-        are more likely than not, which are few if there are many labels. A number can be set at any time.
+        examples, which they score before they learn them; the last 500 count most. For a vector of classes, the
+        threshold is 0. With 0.0, labels are predicted that are more likely than not, which are few if there are many
+        labels. A number can be set at any time.
 
     Notes
     -----

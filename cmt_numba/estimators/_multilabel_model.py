@@ -359,13 +359,13 @@ class MultilabelModel(files.WithFields):
         """Measure the F1 by threshold on held-out rows of a first batch. ``trained`` is the result of :meth:`learn`."""
         apart, seen = held_out(labelled.rows.n_rows, self.index.seed)
         self.f1_sums = np.zeros(THRESHOLDS.size + 1)
-        if apart.size >= _FEWEST_HELD_OUT and labelled.answers.nnz > 0:
+        if self.pair is None and apart.size >= _FEWEST_HELD_OUT and labelled.answers.nnz > 0:
             learner = self._trained_on(labelled, seen, trained, options)
             self.f1_sums = learner._f1_sums_of(labelled.taken(apart), options)
 
     def follow_threshold(self, labelled: LabelledRows, options: MultilabelOptions) -> None:
         """Count the F1 by threshold of rows that are learned next. The latest rows count most."""
-        if self.f1_sums is not None:
+        if self.pair is None and self.f1_sums is not None:
             sums = self.f1_sums + self._f1_sums_of(labelled, options)
             self.f1_sums = sums * min(1.0, _MOST_REMEMBERED / max(sums[-1], 1.0))
 
