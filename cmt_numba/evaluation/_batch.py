@@ -1,5 +1,6 @@
 """Batch evaluation: training on all examples and testing on held-out examples (section 4.2 of the paper)."""
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -180,6 +181,11 @@ def checked_data(data: Split, plan: Plan) -> Split:
         raise ValueError("folds and X_test cannot be combined: omit folds, or X_test and y_test")
     if plan.folds is not None and plan.folds > n_rows_of(X):
         raise ValueError(f"folds must be at most the number of examples, {n_rows_of(X)}, got {plan.folds}")
+    if plan.folds is None and X_test is None and math.ceil(plan.holdout * n_rows_of(X)) == n_rows_of(X):
+        of_all = f"{n_rows_of(X)} example{'s' if n_rows_of(X) > 1 else ''}"
+        raise ValueError(
+            f"holdout={plan.holdout:g} of {of_all} leaves none for training: pass more examples, or X_test"
+        )
     if (texts_test is None) != (texts is None or X_test is None):
         raise ValueError("texts_test must be given if and only if both texts and X_test are given")
     for name, of_texts, rows in (("texts", texts, X), ("texts_test", texts_test, X_test)):

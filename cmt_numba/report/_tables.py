@@ -1,5 +1,6 @@
 """Tables of results for the terminal and for reports."""
 
+import math
 from typing import Any
 
 from .._display import ResultTable, format_value
@@ -68,9 +69,11 @@ def _metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, st
 
 
 def _with_spread(result: ProgressiveResult | BatchResult, value: Any) -> str:
+    mean, deviation = value if isinstance(result, BatchResult) else (value, 0.0)
+    if mean == -math.inf:
+        return "-inf (no prediction of a run was right)"
     if not isinstance(result, BatchResult):
-        return f"{value:.4f}"
-    mean, deviation = value
+        return f"{mean:.4f}"
     return f"{mean:.4f} ± {deviation:.4f}" if len(result.per_seed) > 1 else f"{mean:.4f}"
 
 

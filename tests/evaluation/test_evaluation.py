@@ -308,6 +308,7 @@ def test_invalid_arguments_of_evaluation():
     for options, message in (
         ({"seeds": ()}, "seeds must contain"),
         ({"holdout": 0.0}, "holdout must be above"),
+        ({"holdout": 0.95}, "holdout=0.95 of 10 examples leaves none for training"),
         ({"probes": (0,)}, "probes must be between"),
         ({"X_test": X}, "X_test and y_test must both be given"),
         ({"folds": 1}, "folds must be"),

@@ -196,6 +196,14 @@ def test_rivals_and_confusions_are_shown(tmp_path: Path):
     assert "exact" in "".join(pictures(text)["time"].itertext())
 
 
+@pytest.mark.parametrize(("result", "value"), [(progressive(), -np.inf), (batch(), (-np.inf, np.nan))])
+def test_infinite_entropy_reductions_are_explained(tmp_path: Path, result: Any, value: Any):
+    write_report(tmp_path / "a.html", result._replace(metrics=result.metrics | {"entropy_reduction": value}))
+    words = " ".join("".join(Page((tmp_path / "a.html").read_text()).words).split())
+    assert "-inf (no prediction of a run was right)" in words
+    assert "nan" not in words
+
+
 def test_bars_show_the_numbers(tmp_path: Path):
     write_report(tmp_path / "a.html", batch())
     for name, n_bars in (("depths", 3), ("sizes", 50)):  # 99 sizes are two to a bar
