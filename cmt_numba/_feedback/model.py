@@ -1,5 +1,6 @@
 """``FeedbackModel``: what a memory learned from rewards, independent of how its vectors are stored and searched."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -330,7 +331,7 @@ class FeedbackModel:
         state = self._state
         n, gain, squares = state.totals[[TRIALS, GAIN, SQUARED_GAIN]].tolist()
         mean = gain / max(n, 1.0)
-        error = 1.96 * np.sqrt(max(squares / max(n, 1.0) - mean**2, 0.0) / max(n, 1.0))
+        error = 1.96 * math.sqrt(max(squares / max(n, 1.0) - mean**2, 0.0) / max(n, 1.0))
         parts = [LearnedPart(*part) for part in zip(PART_NAMES, state.weights.tolist(), strict=True)]
         return LearnedSummary(parts, n, mean, (mean - error, mean + error))
 

@@ -205,6 +205,7 @@ def test_summary_reports_the_gain(rng):
     learned = memory.model.learned()
     assert [part.name for part in learned.parts] == list(PART_NAMES)
     assert 0.0 < learned.interval[0] < learned.gain < learned.interval[1] <= 1.0
+    assert {type(end) for end in learned.interval} == {float}  # prints without np.float64
 
 
 def test_a_model_that_loses_to_static_ranking_is_not_used(rng):
