@@ -18,7 +18,8 @@ INTRODUCTION = """# Versions
 
 Results of airspeed velocity (`asv_benchmarks/benchmarks/`) on one machine. Seconds are CPU time where one thread does
 the work. `track_` values are errors, recalls or fractions, as their names say. An empty cell means that the version
-lacks what is measured. The last column is the last version relative to the one before.
+lacks what is measured. The last column is the last version relative to the one before. Times vary by about a fifth
+between runs, so smaller differences mean little.
 """
 
 Figures = dict[tuple[str, str], float]
