@@ -36,7 +36,7 @@ class Terms(NamedTuple):
 
     folded: np.ndarray  # float32 (folded,): a query folded to the width of the map
     factors: np.ndarray  # float32 (folded + 3,)
-    rows: np.ndarray  # int64 (folded + 3,): row numbers, or numbers of pairs of rows
+    rows: np.ndarray  # int64 (folded + 3,): indices of rows, or of pairs of rows
     shorts: np.ndarray  # int16 (folded + 3,): codes of factors
     sums: np.ndarray  # int32 (columns of all blocks,)
     codes: np.ndarray  # int8 (folded,): the codes of a row

@@ -22,7 +22,7 @@ _MOST_KEPT = 64  # number of queries whose candidates are kept until their rewar
 _LARGEST_KEPT = 16  # number of queries of a search whose candidates are kept
 _HALF, _FLATTER = 0.5, 4.1  # similarities of words grow more slowly above this one, so that they remain below 1
 _SHORTEST, _LONGEST = 1e-30, 1e35  # limits of lengths, so that scaled queries are finite in float32
-_FAR, _STEEPEST = 4.0, 400.0  # similarities below 1 - 4 fall logarithmically; limit of exponents
+_FAR, _STEEPEST = 4.0, 400.0  # similarities below 1 - 4 become logarithms; largest exponent
 _NEARLY_EXACT = 1.0 - 1e-4  # inner products above this similarity do not mean that query and key are equal
 
 
@@ -341,7 +341,7 @@ def score_sparse(metric: str, Q: Any, vectors: Any) -> np.ndarray:
 def _typical_length(index: Any) -> np.ndarray:
     """Return the root mean square of the lengths of some stored vectors, for distances around their mean."""
     ids = np.sort(index.ids)
-    if ids.size == 0:  # of a shard, if all rewarded memories are in others
+    if ids.size == 0:  # an empty shard learns from the rewards of other shards
         return np.ones(1)
     X = index.vectors(ids[:: max(1, ids.size // _N_SAMPLES)])
     square = np.square(_lengths(X)).mean()
@@ -352,13 +352,13 @@ def _typical_length(index: Any) -> np.ndarray:
 
 
 def _flattened(similarities: np.ndarray) -> np.ndarray:
-    """Return similarities that fall logarithmically below a limit, because the model has no place for huge numbers."""
+    """Replace similarities below a limit by logarithms, so that sums of squares of the model stay finite."""
     apart = 1.0 - similarities
     return np.where(apart > _FAR, 1.0 - _FAR * (1.0 + np.log(np.maximum(apart, _FAR) / _FAR)), similarities)
 
 
 def _steepened(flattened: np.ndarray) -> np.ndarray:
-    """Return the similarities from which :func:`_flattened` computed these."""
+    """Invert :func:`_flattened`."""
     apart = 1.0 - flattened
     steep = 1.0 - _FAR * np.exp(np.clip(apart / _FAR - 1.0, 0.0, _STEEPEST))
     return np.where((apart > _FAR) & (apart < np.inf), steep, flattened)

@@ -110,9 +110,9 @@ def _add_steps(keys, theta, moves, row, x, steps, n):
 
 @inner_fastmath
 def _take_step(keys, slot, step, rate):
-    """Move a key by ``rate`` times a step, whose length is limited to 1, and scale the key to unit length.
+    """Add ``rate`` times a step of length 1 or less to a key, and scale the key to unit length.
 
-    A key of zeros stays: its new length would be much more than the step.
+    A key of zeros does not change, because scaling would lengthen the step.
     """
     d = step.size
     key = keys.values[slot * d : (slot + 1) * d]

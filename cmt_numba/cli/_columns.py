@@ -100,7 +100,7 @@ def _scaled(scaler: Any) -> Pipeline:
 
 
 def _name_of_feature(part: str, name: str) -> str:
-    """Return the name of a feature of a part of the transformer: words follow the name of their column."""
+    """Return the name of a feature. The name of a word starts with its column."""
     column = part.removeprefix("text ")
     return name if column == part else f"{column}: {name}"
 

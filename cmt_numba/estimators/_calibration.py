@@ -26,7 +26,7 @@ _SHARE, _MOST = 0.2, 2000  # limits on held-out examples: fraction of all exampl
 _ENOUGH = 500  # with fewer held-out examples, learn probabilities from several splits
 _MOST_SPLITS, _SHARE_OF_SPLITS = 8, 0.08  # number of these splits, and held-out fraction in each
 _LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # range of logits per margin
-_FEWEST_FOR_THRESHOLD = 10.0
+FEWEST_FOR_THRESHOLD = 10.0  # minimum weight of held-out rows for a threshold other than 0
 _ROUNDING = 1e-12
 
 THRESHOLDS = np.linspace(-1.0, 1.0, 201)
@@ -131,7 +131,7 @@ def best_threshold(sums: np.ndarray) -> float:
 
     It is 0 if few rows have been counted.
     """
-    if sums[-1] < _FEWEST_FOR_THRESHOLD:
+    if sums[-1] < FEWEST_FOR_THRESHOLD:
         return 0.0
     best = THRESHOLDS[sums[:-1] >= sums[:-1].max() * (1.0 - _ROUNDING)]
     return float(best[np.argmin(np.abs(best))])

@@ -19,7 +19,7 @@ from .._engine import insert_rows, query_forest, roll_back
 from .._forest import NONE, Rows, as_matrix, rescaled
 from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree, forest_of
-from ._calibration import THRESHOLDS, best_threshold, f1_by_threshold, held_out
+from ._calibration import FEWEST_FOR_THRESHOLD, THRESHOLDS, best_threshold, f1_by_threshold, held_out
 from ._feature_scales import is_table, measure_scales, original_rows
 from ._fields import TREE
 from ._input import filled, taken, total_weights
@@ -32,8 +32,7 @@ _SHARE_OF_ROWS = 1 / 256  # a label is common if at least this fraction of rows 
 
 _SWEEPS = 4  # sweeps over the rows of a rarer label in each pass
 _SWEEPS_AT_ONCE = 21  # sweeps over the rows of a common label, all in one pass
-_FEWEST_HELD_OUT = 10  # minimum number of held-out rows for a threshold
-_MOST_REMEMBERED = 500.0  # number of the latest rows that determine the threshold
+_MOST_REMEMBERED = 500.0  # maximum weight of all former rows in the choice of the threshold
 _NEGLIGIBLE_IN_COMMON = 0.001  # weights of common labels below this fraction of the largest are dropped
 _PAIRS_AT_ONCE = 1 << 22
 
@@ -62,7 +61,7 @@ class LabelledRows(NamedTuple):
         return np.repeat(np.arange(self.rows.n_rows), np.diff(self.answers.indptr))
 
     def taken(self, at: np.ndarray) -> "LabelledRows":
-        """Return the rows at some positions."""
+        """Return a batch of the rows at these positions."""
         return LabelledRows(self.rows.take(at), self.answers[at], taken(self.weights, at), taken(self.lengths, at))
 
 
@@ -359,12 +358,12 @@ class MultilabelModel(files.WithFields):
         """Measure the F1 by threshold on held-out rows of a first batch. ``trained`` is the result of :meth:`learn`."""
         apart, seen = held_out(labelled.rows.n_rows, self.index.seed)
         self.f1_sums = np.zeros(THRESHOLDS.size + 1)
-        if self.pair is None and apart.size >= _FEWEST_HELD_OUT and labelled.answers.nnz > 0:
+        if self.pair is None and apart.size >= FEWEST_FOR_THRESHOLD and labelled.answers.nnz > 0:
             learner = self._trained_on(labelled, seen, trained, options)
             self.f1_sums = learner._f1_sums_of(labelled.taken(apart), options)
 
     def follow_threshold(self, labelled: LabelledRows, options: MultilabelOptions) -> None:
-        """Count the F1 by threshold of rows that are learned next. The latest rows count most."""
+        """Add the F1 by threshold of rows that the model has not learned yet. The latest rows count most."""
         if self.pair is None and self.f1_sums is not None:
             sums = self.f1_sums + self._f1_sums_of(labelled, options)
             self.f1_sums = sums * min(1.0, _MOST_REMEMBERED / max(sums[-1], 1.0))

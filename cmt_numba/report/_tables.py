@@ -71,7 +71,7 @@ def _metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, st
 def _with_spread(result: ProgressiveResult | BatchResult, value: Any) -> str:
     mean, deviation = value if isinstance(result, BatchResult) else (value, 0.0)
     if mean == -math.inf:
-        return "-inf (no prediction of a run was right)"
+        return "-inf (a run had no correct prediction)"
     if not isinstance(result, BatchResult):
         return f"{mean:.4f}"
     return f"{mean:.4f} ± {deviation:.4f}" if len(result.per_seed) > 1 else f"{mean:.4f}"

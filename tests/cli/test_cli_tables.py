@@ -141,7 +141,7 @@ def test_words_for_missing_numbers(tmp_path: Path):
     X = source.read().X
     assert source.resolved().kinds == ("a=number", "b=number", "c=text")
     np.testing.assert_array_equal(X[["a", "b"]], [[1, np.nan], [np.nan, 2.5], [3, np.nan]])
-    assert X["c"].tolist() == ["NA", "no", "no"]  # in other columns, they are words
+    assert X["c"].tolist() == ["NA", "no", "no"]  # a text column keeps these words
 
 
 def test_numbers_that_are_all_missing(tmp_path: Path):

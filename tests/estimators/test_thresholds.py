@@ -45,7 +45,7 @@ def test_the_threshold_follows_examples_that_come_later(form: Any, rng: np.rando
     X, Y = uncertain(rng, 400)
     queries, wanted = uncertain(rng, 400)
     online = CMTMultilabelClassifier(**FEW)
-    for first in range(0, 400, 20):  # too few at once to hold any out
+    for first in range(0, 400, 20):  # batches too small for held-out rows
         online.partial_fit(form(X[first : first + 20]), Y[first : first + 20])
         assert first > 0 or online.threshold_ == 0.0
     decisions = online.decision_function(form(queries))

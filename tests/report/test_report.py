@@ -200,7 +200,7 @@ def test_rivals_and_confusions_are_shown(tmp_path: Path):
 def test_infinite_entropy_reductions_are_explained(tmp_path: Path, result: Any, value: Any):
     write_report(tmp_path / "a.html", result._replace(metrics=result.metrics | {"entropy_reduction": value}))
     words = " ".join("".join(Page((tmp_path / "a.html").read_text()).words).split())
-    assert "-inf (no prediction of a run was right)" in words
+    assert "-inf (a run had no correct prediction)" in words
     assert "nan" not in words
 
 

@@ -160,7 +160,8 @@ class ForestMachine(RuleBasedStateMachine):
             warnings.filterwarnings("ignore", "this update changes nothing")
             self.tree.update(self.as_drawn(rows), hits, np.reshape(drawn, shape))
         if not self.sparse and self.keys:
-            has_runner_up = self.loss == "contrast" and n_rewards == len(rows)  # the best of the other memories
+            # The contrast loss also moves the key of the best memory without a reward.
+            has_runner_up = self.loss == "contrast" and n_rewards == len(rows)
             self.note_moved(set(self.keys if has_runner_up else hits.ids.reshape(-1).tolist()))
 
     def note_moved(self, movable: set[int]) -> None:
