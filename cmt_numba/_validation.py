@@ -151,6 +151,23 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
     return X if values is X.data else scipy.sparse.csr_array((values, X.indices, X.indptr), X.shape)
 
 
+def check_encoded(vectors: Any, n_texts: int, n_features: int | None = None) -> Any:
+    """Convert the vectors that an encoder returned for texts like :func:`check_matrix`. Errors name the encoder."""
+    try:
+        shape = np.shape(vectors)
+    except ValueError as error:
+        raise ValueError(f"encoder must return vectors of equal length: {error}") from error
+    if len(shape) != 2 or shape[0] != n_texts or shape[1] != (n_features or max(shape[1], 1)):
+        raise ValueError(f"encoder must return an array of shape ({n_texts}, {n_features or 'd'}), got {shape}")
+    try:
+        X = check_matrix(vectors)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"encoder must return real numbers: {error}") from error
+    if not np.isfinite(X if isinstance(X, np.ndarray) else X.data).all():
+        raise ValueError("encoder must return numbers that are finite in float32")
+    return X
+
+
 def sound(X: Any) -> Any:
     """Return a sparse ``X`` as a CSR array with valid indices, and any other ``X`` unchanged."""
     unmasked("X", X)

@@ -184,7 +184,7 @@ def checked_data(data: Split, plan: Plan) -> Split:
     if plan.folds is None and X_test is None and math.ceil(plan.holdout * n_rows_of(X)) == n_rows_of(X):
         of_all = f"{n_rows_of(X)} example{'s' if n_rows_of(X) > 1 else ''}"
         raise ValueError(
-            f"holdout={plan.holdout:g} of {of_all} leaves none for training: pass more examples, or X_test"
+            f"holdout={plan.holdout:g} of {of_all} leaves none for training: pass more examples, or test examples"
         )
     if (texts_test is None) != (texts is None or X_test is None):
         raise ValueError("texts_test must be given if and only if both texts and X_test are given")

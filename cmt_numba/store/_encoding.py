@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_matrix
+from .._validation import check_encoded
 from ._checks import check_texts
 from ._words import hash_words
 
@@ -22,7 +22,9 @@ def _function_of(encoder: Any, name: str) -> Callable[[list[str]], Any]:
     return getattr(encoder, name, None) or getattr(encoder, "encode", encoder)
 
 
-def read_queries(X: Any, texts: Any, encoder: Any) -> tuple[Any, list[Counter[int]] | None]:
+def read_queries(
+    X: Any, texts: Any, encoder: Any, n_features: int | None = None
+) -> tuple[Any, list[Counter[int]] | None]:
     """Return the vectors and the words of queries, None if they have none. The caller checks the vectors."""
     if texts is None:
         if X is None:
@@ -30,13 +32,11 @@ def read_queries(X: Any, texts: Any, encoder: Any) -> tuple[Any, list[Counter[in
         return X, None
     texts = check_texts(texts)
     if X is None and encoder is not None:
-        X = encode_texts(encoder, "encode_query", texts)
+        X = encode_texts(encoder, "encode_query", texts, n_features)
     return X, [hash_words(text) for text in texts]
 
 
-def encode_texts(encoder: Any, name: str, texts: list[Any]) -> Any:
+def encode_texts(encoder: Any, name: str, texts: list[Any], n_features: int | None = None) -> Any:
     """Return the vectors of texts by the method ``name`` of an encoder, or else by ``encode``."""
-    X = check_matrix(_function_of(encoder, name)(texts))
-    if X.shape[0] != len(texts):
-        raise ValueError(f"encoder must return a vector for each text, got {X.shape[0]} for {len(texts)} texts")
+    X = check_encoded(_function_of(encoder, name)(texts), len(texts), n_features)
     return X if not isinstance(X, np.ndarray) else np.ascontiguousarray(X)

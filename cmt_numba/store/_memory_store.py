@@ -155,7 +155,7 @@ class MemoryStore(Closeable):
         if self._encoder is None or X is not None or texts is None:
             return X, texts
         texts = checks.check_texts(texts)
-        return encode_texts(self._encoder, "encode_document", texts), texts
+        return encode_texts(self._encoder, "encode_document", texts, self.n_features), texts
 
     @keeps_interpreter
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
@@ -233,7 +233,7 @@ class MemoryStore(Closeable):
             ``s`` the score of BM25 divided by that of a text of mean length with each word of the query once; what a
             memory lacks counts 0.
         """
-        X, words = read_queries(X, texts, self._encoder)
+        X, words = read_queries(X, texts, self._encoder, self.n_features)
         return self._query(X, words, k, where, target_recall)
 
     def _query(
@@ -377,7 +377,7 @@ class MemoryStore(Closeable):
         Rewards of queries with vectors teach nothing about memories without vectors, and do not affect queries by words
         alone. Rewards of queries by words alone only affect such queries.
         """
-        X, words = read_queries(X, texts, self._encoder)
+        X, words = read_queries(X, texts, self._encoder, self.n_features)
         contents = self._contents
         contents.change(partial(contents.learn, X, words, keys, rewards, self._target_recall))
 
@@ -394,7 +394,7 @@ class MemoryStore(Closeable):
         The arguments are those of :meth:`query`. Each result, best first, has its key, its score and the parts of the
         score. With the cosine, their sum is the score, apart from the advantage of a memory with the key of the query.
         """
-        X, words = read_queries(X, texts, self._encoder)
+        X, words = read_queries(X, texts, self._encoder, self.n_features)
 
         def explain() -> list[ExplainedResult]:
             contents = self._contents

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse
+
+from .._validation import check_encoded
 
 USE = "use"
 _N_COMPARED, _TOLERANCE = 8, 0.05  # stored texts that show whether an encoder is the same, and maximum distance
@@ -19,6 +22,7 @@ class Encoder:
 
     def __init__(self, encoder: Any, *, most_remembered: int = 10_000) -> None:
         self.encoder, self._most_remembered = encoder, most_remembered
+        self.n_features: int | None = None
         self._known: dict[str, np.ndarray] = {}
         self._encode: Callable[[list[str]], Any] | None = None
 
@@ -44,11 +48,10 @@ class Encoder:
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         found = {text: known[text] for text in texts if text in known}
         if missing:
-            vectors = np.asarray(self._function()(missing), np.float32)
-            if vectors.ndim != 2 or len(vectors) != len(missing) or vectors.shape[1] == 0:
-                raise ValueError(f"encoder must return an array of shape ({len(missing)}, d), got {vectors.shape}")
-            if not np.isfinite(vectors).all():
-                raise ValueError("encoder must return finite numbers")
+            vectors = check_encoded(self._function()(missing), len(missing), self.n_features)
+            if scipy.sparse.issparse(vectors):
+                vectors = vectors.toarray()
+            self.n_features = vectors.shape[1]
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = (vectors / np.where(lengths > 0.0, lengths, 1.0)).astype(np.float32)
             self.remember(missing, vectors)

@@ -136,9 +136,12 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         if ids is not None:
             ids = _objects(check_ids(ids))
         seed = int(checks.check_seed(self.random_state).generate_state(1)[0])
-        vectors = self._encoded(listed, replaces=name == "fit")
+        weights, encoder = _check_weights(sample_weight, len(listed)), self._known_encoder(replaces=name == "fit")
+        vectors = None if encoder is None else encoder.encode(listed)
         arguments = {"texts": _objects(listed), "labels": labels, "ids": ids, "vectors": vectors, "seed": seed}
-        return self._change(name, arguments | {"weights": _check_weights(sample_weight, len(listed))})
+        self._change(name, arguments | {"weights": weights})
+        self.__dict__["_encoder"] = encoder
+        return self
 
     def _check_labels(self, y: Any, n_texts: int) -> np.ndarray:
         check_unmixed("y", y)
@@ -417,10 +420,15 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         listed: list[str] = check_texts("texts", texts)
         return features_of(listed), self._encoded(listed) if self._fitted().dense is not None else None
 
-    def _encoded(self, texts: list[str], *, replaces: bool = False) -> np.ndarray | None:
-        """Return the encoder's vectors of texts. None without an encoder.
+    def _encoded(self, texts: list[str]) -> np.ndarray | None:
+        """Return the encoder's vectors of texts. None without an encoder."""
+        encoder = self.__dict__["_encoder"] = self._known_encoder()
+        return None if encoder is None else encoder.encode(texts)
 
-        Unless the texts replace all stored texts, the encoder must be the one of the stored texts.
+    def _known_encoder(self, *, replaces: bool = False) -> Encoder | None:
+        """Return the encoder with its cache. None without an encoder.
+
+        Unless new texts replace all stored texts, the encoder must be the one of the stored texts.
         """
         stored = None if self._model is None or self._model.stored.encoded is None else self._model.stored
         if self.encoder is None:
@@ -429,7 +437,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
                     "the classifier was trained with an encoder: pass the encoder again with set_params(encoder=...)"
                 )
             return None
-        known = self.__dict__.get("_encoder")
+        known: Encoder | None = self.__dict__.get("_encoder")
         if known is None or known.encoder is not self.encoder:
             known = Encoder(self.encoder)
             if stored is not None and not known.adopt(stored) and not replaces:
@@ -437,9 +445,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
                     "encoder must return the same vectors for the stored texts as before: pass the same encoder, or "
                     "call fit to learn all texts with another one"
                 )
-            self.__dict__["_encoder"] = known
-        vectors: np.ndarray = known.encode(texts)
-        return vectors
+        return known
 
     @property
     def classes_(self) -> np.ndarray:

@@ -257,8 +257,14 @@ def test_encoders_make_texts_sufficient():
         assert len(store) == 5
     with pytest.raises(TypeError, match="encoder"):
         MemoryStore(encoder=5)
-    with pytest.raises(ValueError, match="a vector for each text"):
-        MemoryStore(encoder=lambda texts: np.ones((1, 2))).add("ab", texts=["a", "b"])
+    wrong: list[Any] = [np.ones((1, 2)), np.ones(2), None, [["a"], ["b"]], [[1.0], [1.0, 2.0]], np.full((2, 2), np.nan)]
+    for vectors in wrong:
+        with pytest.raises((TypeError, ValueError), match="encoder must return"):
+            MemoryStore(encoder=lambda _, vectors=vectors: vectors).add(list("ab"), texts=["a", "b"])
+    store = MemoryStore(encoder=lambda texts: np.ones((len(texts), len(texts[0]))))
+    store.add(list("ab"), texts=["aa", "bb"])
+    with pytest.raises(ValueError, match=r"encoder must return an array of shape \(1, 2\), got \(1, 3\)"):
+        store.query(texts=["bcd"])
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,10 @@ def test_another_encoder_is_only_used_after_another_fit(tmp_path):
             with pytest.raises(ValueError, match="same encoder"):
                 use(texts)
         np.testing.assert_array_equal(classifier.fit(texts, labels).predict_proba(texts), expected)
+        with pytest.raises(ValueError, match="ids"):
+            classifier.set_params(encoder=encode).fit(texts, labels, ids=[1])
+        with pytest.raises(ValueError, match="same encoder"):
+            classifier.predict(texts)
         classifier.set_params(encoder=wide).fit(texts, labels)
         assert classifier.predict(texts).tolist() == labels
         classifier.set_params(encoder=None).fit(texts, labels)
@@ -239,11 +243,16 @@ def test_neighbors_by_an_encoder_and_encoders_for_queries():
 
 def test_an_encoder_that_returns_nonsense_is_refused():
     texts, labels = labelled(2)
-    for wrong in (lambda texts: np.ones(3), lambda texts: np.full((len(texts), 2), np.nan)):
-        with pytest.raises(ValueError, match="encoder must return"):
-            TextClassifier(wrong).fit(texts, labels)
+    for wrong in (np.ones(3), np.full((len(texts), 2), np.nan), np.ones((len(texts), 2), complex), [[1.0]] * 3, None):
+        with pytest.raises((TypeError, ValueError), match="encoder must return"):
+            TextClassifier(lambda _, wrong=wrong: wrong).fit(texts, labels)
     with pytest.raises(ValueError, match="encoder must be"):
         TextClassifier("unknown").fit(texts, labels)
+    widths = iter([2, 3, 2])
+    classifier = TextClassifier(lambda texts: np.ones((len(texts), next(widths)))).fit(texts, labels)
+    with pytest.raises(ValueError, match=r"encoder must return an array of shape \(1, 2\), got \(1, 3\)"):
+        classifier.predict(["new"])
+    assert classifier.predict(["new", texts[0]]).size == 2
 
 
 def test_a_folder_keeps_every_change(tmp_path):
