@@ -476,6 +476,7 @@ def test_other_bad_input(world: World, tmp_path: Path):
         (lambda: evaluate(world.target, without), "propensities must be given"),
         (lambda: evaluate(world.target[:, :2], log), "of shape"),
         (lambda: evaluate(world.target * 0.5, log), "sum to 1"),
+        (lambda: evaluate(world.target * 3.0 - 0.5, log), "at least 0 that sum to 1"),
         (lambda: evaluate(world.target, log, expected=world.model[:3]), "expected must have shape"),
         (lambda: evaluate(world.target, log, tau=2.0), "tau must be"),
         (lambda: evaluate(world.target, log, reward_range=(0, 0.5)), "reward_range"),
@@ -497,6 +498,7 @@ def test_other_bad_input(world: World, tmp_path: Path):
         (lambda: estimate_rewards(without), "log must have contexts"),
         (lambda: read_log(tmp_path / "log.txt"), "suffix must be"),
         (lambda: replay(EpsilonGreedy(4), log, n_rewards=0), "n_rewards"),
+        (lambda: replay(EpsilonGreedy(4), log).estimate((1.0, 1.0)), "reward_range must be less"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             call()
@@ -508,6 +510,21 @@ def test_a_policy_of_the_package_is_evaluated(world: World):
     truth = world.mean[world.rows, policy.act(world.X).actions].mean()
     assert found.estimates["dr"].value == pytest.approx(truth, abs=0.15)
     assert set(evaluation.__all__) <= set(dir(evaluation))
+
+
+def test_a_log_of_one_row_has_estimates_without_intervals():
+    log = Log([0], [1.0], propensities=[0.5], allowed=[0, 1])
+    found = evaluate([[0.25, 0.75]], log, expected=[[0.5, 0.5]])
+    assert {name: estimate.value for name, estimate in found.estimates.items()} == {
+        "ips": 0.5,
+        "snips": 1.0,
+        "dm": 0.5,
+        "dr": 0.75,
+        "sndr": 1.0,
+        "switch": 0.75,
+    }
+    assert "0.7500" in str(found)
+    assert found.to_pandas().iloc[:, 2:].isna().all(axis=None)
 
 
 def test_tiny_propensities_and_certain_intervals_are_refused():

@@ -192,7 +192,7 @@ def inverse_propensity(
     """
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
-    low, high = _checked_range(reward_range, rewards)
+    low, high = checked_range(reward_range, rewards)
     largest = _largest_weight(propensities, tau)
     terms, bounds = weights * rewards, (min(low * largest, 0.0), max(high * largest, 0.0))
     sides = _weighted_sides(weights, rewards, (low, high))
@@ -211,7 +211,7 @@ def self_normalized(
     rewards = check_rewards(rewards, weights.size)
     above, its_range, sides = weights * rewards, None, None
     if reward_range is not None:
-        its_range = _checked_range(reward_range, rewards)
+        its_range = checked_range(reward_range, rewards)
         sides = _weighted_sides(weights, rewards, its_range)
     terms = above / (weights.mean() or 1.0)
     return Estimate(
@@ -232,7 +232,7 @@ def direct_method(expected_of_target: Any, *, reward_range: tuple[float, float] 
     terms = numbers("expected_of_target", expected_of_target, 1)
     if terms.size == 0:
         raise ValueError("expected_of_target must have at least one entry")
-    low, high = _checked_range(reward_range, np.empty(0))
+    low, high = checked_range(reward_range, np.empty(0))
     bounds = (min(low, float(terms.min())), max(high, float(terms.max())))
     return Estimate("direct method", float(terms.mean()), terms, np.ones(terms.size), bounds, (low, high))
 
@@ -280,7 +280,7 @@ def self_normalized_doubly_robust(
     The arguments are those of :func:`doubly_robust`. Intervals are clipped to ``reward_range``.
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
-    its_range = None if reward_range is None else _checked_range(reward_range, rewards)
+    its_range = None if reward_range is None else checked_range(reward_range, rewards)
     above = weights * errors
     terms = base + above / (weights.mean() or 1.0)
     name = "self-normalised doubly robust"
@@ -342,7 +342,7 @@ def _from_corrections(
     bounds: tuple[float, float],
     reward_range: tuple[float, float],
 ) -> Estimate:
-    its_range = _checked_range(reward_range, rewards)
+    its_range = checked_range(reward_range, rewards)
     return Estimate(name, float(terms.mean()), terms, weights, bounds, its_range)
 
 
@@ -377,14 +377,15 @@ def _corrected_bounds(
     reward_range: tuple[float, float], rewards: np.ndarray, errors: np.ndarray, base: np.ndarray, largest: float
 ) -> tuple[float, float]:
     """Return bounds on the terms. Rewards lie in ``reward_range``, but expected rewards may lie outside."""
-    low, high = _checked_range(reward_range, rewards)
+    low, high = checked_range(reward_range, rewards)
     expected = rewards - errors
     low = min(low, float(expected.min()), float(base.min()))
     high = max(high, float(expected.max()), float(base.max()))
     return low - largest * (high - low), high + largest * (high - low)
 
 
-def _checked_range(reward_range: Any, rewards: np.ndarray) -> tuple[float, float]:
+def checked_range(reward_range: Any, rewards: np.ndarray) -> tuple[float, float]:
+    """Return ``reward_range``, or raise TypeError or ValueError if it is invalid or does not contain the rewards."""
     if not isinstance(reward_range, tuple | list) or len(reward_range) != 2:
         raise TypeError(f"reward_range must be a pair of numbers, got {reward_range!r}")
     low, high = (check_real("reward_range", value, -1e18, 1e18) for value in reward_range)

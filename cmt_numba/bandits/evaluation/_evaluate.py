@@ -123,8 +123,8 @@ class PolicyComparison:
 
 
 def _interval(estimate: estimators.Estimate, method: str, confidence: float) -> tuple[float, float]:
-    """Return a confidence interval, or a pair of NaN if the estimator does not support the method."""
-    if method not in ("normal", "bootstrap") and not estimate.has_interval(method):
+    """Return a confidence interval, or a pair of NaN for a single row or if the estimator has no such interval."""
+    if estimate.terms.size < 2 or not estimate.has_interval(method):
         return float("nan"), float("nan")
     return estimate.interval(method, confidence=confidence)
 
@@ -221,8 +221,10 @@ def evaluate(
     rows = np.repeat(np.arange(len(log)), np.diff(choices.offsets))
     at = choices.places[choices.actions == log.actions[rows]]  # position of the logged action of each row
     target = probabilities.reshape(-1)[at]
-    if not np.allclose(probabilities.sum(axis=1), 1.0, atol=1e-6):
-        raise ValueError("policy must return probabilities that sum to 1 over the allowed actions of each row")
+    if not np.allclose(probabilities.sum(axis=1), 1.0, atol=1e-6) or probabilities.min() < -1e-6:
+        raise ValueError(
+            "policy must return probabilities of at least 0 that sum to 1 over the allowed actions of each row"
+        )
     common: dict[str, Any] = {"tau": tau, "reward_range": reward_range}
     ips = estimators.inverse_propensity(log.rewards, given, target, **common)
     estimates = {"ips": ips, "snips": estimators.self_normalized(log.rewards, given, target, **common)}
@@ -253,7 +255,7 @@ def evaluate(
 
 def _advice_of_model(estimates: dict[str, estimators.Estimate]) -> list[str]:
     """Return a warning if the reward model disagrees with the logged rewards."""
-    if "dm" not in estimates:
+    if "dm" not in estimates or estimates["dm"].terms.size < 2:
         return []
     low, high = estimates["sndr"].interval("normal", confidence=_SURE)
     value = estimates["dm"].value

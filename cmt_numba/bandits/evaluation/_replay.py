@@ -7,7 +7,7 @@ import numpy as np
 
 from ..._validation import check_integer
 from .._checks import generator_of
-from ._estimators import Estimate
+from ._estimators import Estimate, checked_range
 from ._logs import Log
 
 _FARTHEST = 256  # maximum number of rows in a call of act
@@ -36,8 +36,8 @@ class Replay:
         """Return the mean reward as an :class:`Estimate`. Its intervals are valid if the policy does not learn."""
         if self.rewards.size == 0:
             raise ValueError("cannot estimate the mean reward: the policy never chose the logged action")
-        ones = np.ones(self.rewards.size)
-        return Estimate("replay", self.value, self.rewards, ones, (float(reward_range[0]), float(reward_range[1])))
+        ones, bounds = np.ones(self.rewards.size), checked_range(reward_range, self.rewards)
+        return Estimate("replay", self.value, self.rewards, ones, bounds, bounds)
 
 
 def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None = None, random_state: Any = 0) -> Replay:
