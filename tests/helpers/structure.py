@@ -10,7 +10,7 @@ hold. The same command resolves conflicts in the list:
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +29,12 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module's syntax tree."""
+    return tuple(ast.walk(parsed(path)))
+
+
 def name_of(path: Path) -> str:
     """Return a module's path within the package."""
     return path.relative_to(PACKAGE).as_posix()
@@ -39,7 +45,7 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports_of(path: Path, nodes: Iterator[ast.AST]) -> Iterator[tuple[int, tuple[str, ...]]]:
+def imports_of(path: Path, nodes: Iterable[ast.AST]) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield the line and the dotted target of each import from the package, one for each imported name."""
     package = ("cmt_numba", *path.relative_to(PACKAGE).parent.parts)
     for node in nodes:
@@ -65,18 +71,19 @@ def without_types(tree: ast.AST) -> Iterator[ast.AST]:
 def names_from_rooms(path: Path) -> Iterator[tuple[str, ...]]:
     """Yield what a module imports from the package, and the attributes that it uses of rooms imported as a whole."""
     rooms = {}
-    for node in ast.walk(parsed(path)):
-        targets = [target for _, target in imports_of(path, iter([node]))]
-        yield from targets
+    for node in nodes_of(path):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            targets = [target for _, target in imports_of(path, [node])]
+            yield from targets
         if isinstance(node, ast.ImportFrom):
             for alias, target in zip(node.names, targets, strict=False):
                 if len(target) == 1 and (PACKAGE / target[0]).is_dir():
                     rooms[alias.asname or alias.name] = target[0]
-    for node in ast.walk(parsed(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in rooms:
             room = rooms[node.value.id]
             door = PACKAGE / room / "__init__.py"
-            offered = {target[-1] for _, target in imports_of(door, iter(parsed(door).body))}
+            offered = {target[-1] for _, target in imports_of(door, parsed(door).body)}
             is_hidden = (PACKAGE / room / f"{node.attr}.py").exists() and node.attr not in offered
             yield (room, node.attr, "") if is_hidden else (room, node.attr)
 
@@ -91,11 +98,12 @@ def imports_past_doors() -> Iterator[tuple[str, str]]:
                 yield room_of(path), f"{name_of(path)} imports {'.'.join([room, *(modules or [name])])}"
 
 
+@cache
 def classes() -> dict[str, list[tuple[Path, ast.ClassDef]]]:
     """Return the places where each class name is defined."""
     found = defaultdict(list)
     for path in MODULES:
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 found[node.name].append((path, node))
     return found
@@ -152,11 +160,11 @@ def hidden_state() -> Iterator[tuple[str, str]]:
 def methods_for_subclasses() -> Iterator[tuple[str, str]]:
     """Yield functions that only raise NotImplementedError."""
     for path in MODULES:
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             raised = ast.dump(node) if isinstance(node, ast.Raise) else ""
             if "NotImplementedError" in raised:
                 function = max(
-                    (f for f in ast.walk(parsed(path)) if isinstance(f, ast.FunctionDef) and f.lineno <= node.lineno),
+                    (f for f in nodes_of(path) if isinstance(f, ast.FunctionDef) and f.lineno <= node.lineno),
                     key=lambda f: f.lineno,
                 )
                 yield room_of(path), f"{name_of(path)} raises NotImplementedError in {function.name}"
@@ -169,7 +177,7 @@ def circles_of_imports() -> Iterator[tuple[str, str]]:
     }
     imported: dict[Path, set[Path]] = {}
     for path in MODULES:
-        targets = {target for _, target in imports_of(path, ast.walk(parsed(path)))}
+        targets = {target for _, target in imports_of(path, nodes_of(path))}
         found = {module_of.get(".".join(target)) or module_of.get(".".join(target[:-1])) for target in targets}
         imported[path] = {other for other in found if other and room_of(other) == room_of(path)}
 
