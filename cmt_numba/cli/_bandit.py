@@ -113,6 +113,9 @@ def evaluate(
         whole = read_log(log, **columns)
     except KeyError as error:
         raise ValueError(f"{log}: {error.args[0]}") from error
+    lowest, highest = whole.rewards.min(), whole.rewards.max()
+    if not least <= lowest <= highest <= largest:
+        raise ValueError(f"{log}: rewards must be from --least to --largest, got rewards from {lowest} to {highest}")
     judged, tested = _policy_and_rows(policy, whole, train, seed)
     propensities = None if propensity else estimate_propensities(tested, estimation.value)
     expected = None if tested.contexts is None else estimate_rewards(tested)

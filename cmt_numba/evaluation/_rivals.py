@@ -70,6 +70,8 @@ def measure_rival(name: str, task: str, split: Split, seed: int) -> Rival:
     """Fit a rival and measure its predictions."""
     if np.ndim(split.X) == 1:  # texts
         vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
+        if not any(map(vectorizer.build_analyzer(), split.X)):
+            return Rival(name, None, note="skipped: the texts have no words of at least two letters")
         split = split._replace(X=vectorizer.fit_transform(split.X), X_test=vectorizer.transform(split.X_test))
     split = split._replace(X=_matrix(split.X), X_test=_matrix(split.X_test))
     if task == "multilabel":

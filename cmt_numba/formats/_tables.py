@@ -187,10 +187,14 @@ class TableSource(Source):
         for name in (*options.text, *options.ignore, *(options.columns or ())):
             if name not in names and (name not in options.ignore):
                 raise FormatError(self.path, f"has no column {name!r}, but {_listed(names)}")
-        if options.text:
-            return options.text
-        if options.columns is not None:
-            return options.columns
+        chosen = options.text or options.columns
+        if chosen is not None:
+            if options.with_labels and label in chosen:
+                reason = f"column {label!r} contains the labels, not features; set label to another column"
+                raise FormatError(self.path, reason)
+            if len(set(chosen)) < len(chosen):
+                raise FormatError(self.path, f"the feature columns must be distinct, got {_listed(chosen)}")
+            return chosen
         left_out = {label, *options.ignore}
         columns = tuple(name for name in names if name not in left_out)
         if not columns:

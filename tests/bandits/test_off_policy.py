@@ -450,6 +450,8 @@ def test_logs_have_lists_of_allowed_actions_and_contexts(tmp_path: Path):
     assert log.contexts.tolist() == [[0.5, 1.0], [0.25, 2.0]]
     assert [row.tolist() for row in log.allowed] == [[3, 4], [1, 2, 7]]
     assert log.times.tolist() == [1.0, 5.0]
+    with pytest.raises(TypeError, match=r"log\.jsonl: the column 't' must contain a list"):
+        read_log(path, allowed="t")
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,9 @@ def test_complaints(path: Path, tmp_path: Path):
     assert "requires --context" in fail(*evaluate, "--policy", "linucb", *COLUMNS[:4])
     assert "must select some but not all of the" in fail(*evaluate, "--policy", "random", "--train", 1.0, *COLUMNS)
     assert "suffix" in fail("bandit", "evaluate", tmp_path / "log.txt", "--policy", "random")
-    assert "reward_range" in fail(*evaluate, "--policy", "random", "--largest", 0.5, *COLUMNS)
+    assert "from --least to --largest" in fail(*evaluate, "--policy", "random", "--largest", 0.5, *COLUMNS)
+    (tmp_path / "empty.csv").touch()
+    assert "empty.csv: " in fail("bandit", "evaluate", tmp_path / "empty.csv", "--policy", "random")
 
 
 def test_contexts_of_text_and_policies_without_rewards_are_named(frame: Any, tmp_path: Path):

@@ -87,6 +87,9 @@ def test_rivals_of_many_examples(monkeypatch):
     assert exact.note == "on 100 of the held-out examples"
     assert linear.value is None
     assert linear.note == "skipped: 6,000 values and 4 labels would take minutes"
+    letters = np.array(["a", ""], object)
+    skipped = measure_rival("exact", "multiclass", Split(letters, letters, np.arange(2), np.arange(2)), 0)
+    assert skipped.note == "skipped: the texts have no words of at least two letters"
 
 
 def test_confused_rows_are_named_by_their_positions():

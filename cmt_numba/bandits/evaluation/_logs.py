@@ -171,12 +171,15 @@ class Log:
             contexts = _lists(context, frame[context])
         elif context is not None:
             contexts = np.column_stack([_numbers(name, frame[name]) for name in context])
+        sets = None if allowed is None else [np.asarray(row) for row in frame[allowed]]
+        if sets is not None and any(row.ndim != 1 for row in sets):
+            raise TypeError(f"the column {allowed!r} must contain a list of allowed actions in each row")
         return cls(
             actions=column(action),
             rewards=column(reward),
             contexts=contexts,
             propensities=column(propensity),
-            allowed=None if allowed is None else [np.asarray(row) for row in frame[allowed]],
+            allowed=sets,
             times=column(time),
         )
 
@@ -239,3 +242,6 @@ def read_log(path: Any, **columns: Any) -> Log:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         reason = "is damaged or incomplete and cannot be decompressed; use a complete copy"
         raise ValueError(f"{os.fspath(path)}: {reason}") from error
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{os.fspath(path)}: {error}") from error
