@@ -44,6 +44,9 @@ def benchmarks(
     monkeypatch.setattr(modules["files"], "SIZES", (FEW,))
     monkeypatch.setattr(modules["files"].WithFiles, "params", (("dense",), (FEW,)))
     monkeypatch.setattr(modules["files"].Journal, "n_rows", 50)
+    for module in modules.values():
+        for name, few in (("_SINGLE", 5), ("_SHOTS", 3), ("_QUERIES", 50)):
+            monkeypatch.setattr(module, name, few, raising=False)
     monkeypatch.setattr(modules["learning"], "LABELS", 100)
     monkeypatch.setattr(modules["pairs"], "PAIRS", {"vectors, tree": modules["pairs"].PAIRS["vectors, tree"]})
     monkeypatch.setattr(modules["pairs"].Pairs, "params", (["vectors, tree"],))
