@@ -15,8 +15,12 @@ def home():
     return load_script("examples/smart_home.py")
 
 
-def test_requests_are_made_of_templates(home):
-    requests = home.read_requests()
+@pytest.fixture(scope="module")
+def requests(home):
+    return home.read_requests()
+
+
+def test_requests_are_made_of_templates(home, requests):
     assert len(requests) > 5000
     assert len({request.intent for request in requests}) > 40
     assert all(request.text.strip() for request in requests)
@@ -27,11 +31,10 @@ def test_requests_are_made_of_templates(home):
 
 
 @needs_jit
-def test_natural_questions_are_understood(home):
+def test_natural_questions_are_understood(home, requests):
     """The questions are used only here."""
     lines = (ROOT / "tests/examples/smart_home_questions.tsv").read_text(encoding="utf-8").splitlines()
     questions = [line.split("\t") for line in lines]
-    requests = home.read_requests()
     natural = {template for _, _, template in home.natural_templates()}
     assert not {text for _, text, _ in questions} & {r.text for r in requests if r.template in natural}
     classifier = home.TextClassifier(random_state=0)
@@ -49,11 +52,11 @@ def test_natural_questions_are_understood(home):
 
 
 @needs_jit
-def test_smart_home(home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_smart_home(
+    home, requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     """What was asked is answered first; then it learns, is corrected and forgets, and it stays in its folder."""
-    some = [
-        request for request in home.read_requests() if request.intent in ("start timer", "media next", "turn on: light")
-    ]
+    some = [request for request in requests if request.intent in ("start timer", "media next", "turn on: light")]
     monkeypatch.setattr(home, "read_requests", lambda seed=0: some)
     folder = ["--folder", str(tmp_path / "home")]
     home.main([*folder, "start", "a", "timer", "for", "ten", "minutes"])
