@@ -208,9 +208,12 @@ class SequenceMemory(files.Saved, checks.Constrained):
         shown = checks.check_memory_ids(np.ravel(ids), np.size(ids))
         if np.ndim(ids) not in (1, 2) or len(ids) != queries.n:
             raise ValueError(f"ids must have one row for each of the {queries.n} queries, got shape {np.shape(ids)}")
-        checks.check_known(shown[shown >= 0], self._places(shown[shown >= 0]))
+        known = shown[shown >= 0]
         shown = shown.reshape(queries.n, -1)
         worth = checks.check_rewards(rewards, shown)
+        if known.size == 0:
+            return
+        checks.check_known(known, self._places(known))
         if self._grams is not None:
             self._grams.feedback(queries, shown, worth)
         worth = np.where(shown >= 0, worth, 0.0)

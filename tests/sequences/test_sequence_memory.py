@@ -86,6 +86,7 @@ def test_a_correction_is_known_at_once(way: str, rng: np.random.Generator):
     memory.insert(stored)
     memory.feedback(["fffffffff", "eeeeeeeee", "ddd"], [7, 7, -1], [1.0, 0.5, 0.0])
     memory.feedback(["ccccccccc"], [[3, 7]], [[0.4, 0.2]])  # worth too little
+    memory.feedback(["ccccccccc"], [-1], [0.0])  # a query without results
     found = memory.query(["fffffffff", "eeeeeeeee", "ccccccccc"], 2)
     assert found.ids[:2, 0].tolist() == [7, 7]
     assert found.distances[:2, 0].tolist() == [0.0, 0.0]
