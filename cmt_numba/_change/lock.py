@@ -152,15 +152,15 @@ class ReadWriteLock:
     Copies of the object, objects loaded from files, and child processes have their own locks. A fork waits for the
     changes of other threads, so the child process never inherits an incomplete change.
 
-    - ``is_outer``: whether changes of the object also change inner objects, which have locks of their own. Forks
-      acquire outer locks first.
+    - ``level``: 0, or more than the levels of inner objects, which have locks of their own and which changes of the
+      object also change. Forks acquire locks of high levels first.
     - ``instant``: a lock for data that readers also change, held only for very short operations.
     - ``n_steps``: number of steps so far. If two reads see the same number, the object has not changed between them.
     - ``before_read``: a function to call before each read, outside of changes.
     """
 
-    def __init__(self, *, is_outer: bool = False) -> None:
-        self.is_outer = is_outer
+    def __init__(self, level: int = 0) -> None:
+        self.level = level
         self.n_steps = 0
         self.before_read: Callable[[], None] | None = None
         self._changer: int | None = None  # the changing thread, valid while the lock of ``_turn`` is held
@@ -310,7 +310,7 @@ class ReadWriteLock:
                     self._gate = gate
                     if not self._readers or self._wait_for_readers():
                         self.n_steps += 1
-                        result = work()
+                        result = uninterrupted(work)
                         break
                 finally:
                     self._gate = None
@@ -376,7 +376,7 @@ def changes_in_one_step(method: Method) -> Method:
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._lock.step(partial(uninterrupted, method, self, *args, **kwargs))
+        return self._lock.step(partial(method, self, *args, **kwargs))
 
     return cast(Method, changing)
 
@@ -392,12 +392,14 @@ def reads(method: Method) -> Method:
 
 
 class Lockable:
-    """A mixin with an outer lock that is created at first use. Pickles and copies must exclude ``_own_lock``."""
+    """A mixin with a lock that is created at first use. Pickles and copies must exclude ``_own_lock``."""
+
+    _lock_level = 1  # a class whose changes also change other Lockables overrides this
 
     @property
     def _lock(self) -> ReadWriteLock:
         lock: ReadWriteLock | None = self.__dict__.get("_own_lock")
-        return self.__dict__.setdefault("_own_lock", ReadWriteLock(is_outer=True)) if lock is None else lock
+        return self.__dict__.setdefault("_own_lock", ReadWriteLock(self._lock_level)) if lock is None else lock
 
 
 # Forks
@@ -413,7 +415,7 @@ def _before_fork() -> None:
     _forking.acquire()
     while True:
         with _listing:
-            locks = sorted(_locks, key=lambda lock: not lock.is_outer)
+            locks = sorted(_locks, key=lambda lock: -lock.level)
         _releases.extend(lock.seize(patient=True) for lock in locks)
         _listing.acquire()
         _releases.extend(lock.seize(patient=False) for lock in set(_locks).difference(locks))

@@ -101,7 +101,7 @@ class StoreContents(DurableForm):
                 raise
 
     def _begin(self, state: StoreState) -> None:
-        self.lock = ReadWriteLock(is_outer=True)
+        self.lock = ReadWriteLock(level=1)
         self._database, self.journal = None, None
         self.stamp: object | None = object()
         self.unread_columns = UnreadColumns(lambda: self.stamp is None)

@@ -85,6 +85,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         "encoder": checks.Checked(check_encoder, '"use", callable or object with encode'),
         "random_state": checks.Checked(checks.check_seed, "int or numpy.random.SeedSequence"),
     }
+    _lock_level = 2  # a change also changes the CMTClassifier of the encoder's vectors
     _model: TextModel | None = None
 
     def __init__(self, encoder: Any = None, *, random_state: int | np.random.SeedSequence | None = None) -> None:

@@ -66,6 +66,19 @@ def test_undoing_a_change_is_not_interrupted():
     assert undone == [0, 1, 2]
 
 
+def test_a_step_is_not_interrupted_at_the_end_of_a_step_of_another_object():
+    outer, inner, done = ReadWriteLock(1), ReadWriteLock(), []
+
+    def step() -> None:
+        interrupt()
+        inner.step(lambda: done.append(1))
+        done.append(2)
+
+    with pytest.raises(KeyboardInterrupt):
+        outer.step(step)
+    assert done == [1, 2]
+
+
 def test_interrupts_outside_changes_are_immediate():
     done: list[Any] = []
 
