@@ -1,5 +1,7 @@
 """A memory of sequences that is searched by edit distance and learns from feedback."""
 
+import copy
+import os
 from dataclasses import KW_ONLY, dataclass
 from types import SimpleNamespace
 from typing import Annotated, Any, Self
@@ -9,6 +11,7 @@ import scipy.sparse
 
 from .. import _validation as checks
 from .. import persistence as files
+from .._change import Lockable, changes_in_one_step, reads
 from .._forest import WORTH_KEEPING
 from ..estimators import CMTRetriever
 from ._bits import WORD, Blocks
@@ -95,7 +98,7 @@ _OPTIONS = ("n_candidates", "longest_run", "n_bits", "random_state")
 
 
 @dataclass(eq=False, repr=False)
-class SequenceMemory(files.Saved, checks.Constrained):
+class SequenceMemory(Lockable, files.Saved, checks.Constrained):
     """Memory of sequences that is searched by edit distance and learns from feedback.
 
     The candidates of a query are the sequences with the fewest edits, counted by bit-parallel kernels. A trainable edit
@@ -103,6 +106,8 @@ class SequenceMemory(files.Saved, checks.Constrained):
     symbols, an inverted index of n-grams finds the candidates (:class:`~cmt_numba.CMTRetriever`).
 
     A rewarded query is stored as an additional form of its sequence, so a single reward corrects an error.
+
+    Any number of threads may query a memory while other threads change it.
 
     Parameters
     ----------
@@ -136,6 +141,8 @@ class SequenceMemory(files.Saved, checks.Constrained):
         owners=files.ArrayField(np.int64),
         stored=files.ArrayField(np.bool_),
     )
+
+    _lock_level = 2  # a change also changes the retriever of n-grams
 
     distance: EditDistance
     _: KW_ONLY
@@ -173,30 +180,36 @@ class SequenceMemory(files.Saved, checks.Constrained):
 
     # Changes
 
+    @changes_in_one_step
     def insert(self, X: Any) -> np.ndarray:
         """Insert a list of sequences and return their new ids, which ascend and are never reused."""
         sequences = self._encoded("X", X)
         ids = np.arange(self._stored.size, self._stored.size + sequences.n)
+        stored = np.append(self._stored, np.ones(ids.size, bool))
         if self._grams is not None:
             self._grams.insert(sequences, ids)
         self._append(sequences, ids)
-        self._stored = np.append(self._stored, np.ones(ids.size, bool))
+        self._stored = stored
         return ids
 
+    @changes_in_one_step
     def remove(self, ids: Any) -> None:
         """Remove sequences by their distinct ids, with all their forms. Ids are never reused."""
         ids = checks.check_ids(ids)
         checks.check_known(ids, self._places(ids))
         if ids.size == 0:
             return
+        stored, forms, blocks = self._stored.copy(), self._forms, self._blocks
+        stored[ids] = False
+        owners = np.where(np.isin(self._owners, ids), -1, self._owners)
+        kept = np.flatnonzero(owners >= 0)
+        if forms is not None and 2 * kept.size < forms.n:
+            forms, owners, blocks = forms.taken(kept), owners[kept], None
         if self._grams is not None:
             self._grams.remove(ids)
-        self._stored[ids] = False
-        self._owners = np.where(np.isin(self._owners, ids), -1, self._owners)
-        kept = np.flatnonzero(self._owners >= 0)
-        if self._forms is not None and 2 * kept.size < self._forms.n:
-            self._forms, self._owners, self._blocks = self._forms.taken(kept), self._owners[kept], None
+        self._stored, self._forms, self._owners, self._blocks = stored, forms, owners, blocks
 
+    @changes_in_one_step
     def feedback(self, X: Any, ids: Any, rewards: Any) -> None:
         """Learn from the rewards, in [0, 1], of sequences that were returned for queries.
 
@@ -224,6 +237,7 @@ class SequenceMemory(files.Saved, checks.Constrained):
 
     # Queries
 
+    @reads
     def query(self, X: Any, k: int = 1) -> Neighbors:
         """Return the ids and distances of the ``k`` nearest sequences of each query, and numbers of computed distances.
 
@@ -305,12 +319,12 @@ class SequenceMemory(files.Saved, checks.Constrained):
 
     def _append(self, sequences: Sequences, owners: np.ndarray) -> None:
         alphabet, costs = self.distance._prepared(self._alphabet)
-        points = costs.points(sequences, STORED)
+        points, owners = costs.points(sequences, STORED), np.append(self._owners, owners)
         if self._forms is None:
             self._forms, self._alphabet, self._costs = PointStore(points), alphabet, costs
         else:
             self._up_to_date(costs).append(points)
-        self._owners = np.append(self._owners, owners)
+        self._owners = owners
 
     def _up_to_date(self, costs: Costs) -> PointStore:
         """Update the stored forms to ``costs`` and return them."""
@@ -319,7 +333,20 @@ class SequenceMemory(files.Saved, checks.Constrained):
             self._forms, self._costs = self._forms.with_costs(costs), costs
         return self._forms
 
-    # Files
+    # Files and copies
+
+    @reads
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the memory to a file. The loaded memory behaves exactly like this one.
+
+        An existing file is replaced atomically.
+        """
+        super().save(path)
+
+    @reads
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in vars(self).items() if name != "_own_lock"}
+        return state | copy.deepcopy({"_forms": self._forms, "_grams": self._grams})  # changed in place
 
     def _packed(self) -> Any:
         grams, forms = self._grams, None if self._forms is None else self._forms.view()

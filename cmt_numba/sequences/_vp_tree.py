@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .. import persistence as files
+from .._change import uninterrupted
 from .._validation import check_ids, check_integer, check_known, check_matrix, check_real, check_seed, check_wanted
 from ._costs import QUERIED, STORED, Costs
 from ._edit_distance import EditDistance
@@ -142,17 +143,10 @@ class VPTree(files.Saved):
         ``X`` is a list of sequences, or an array-like of shape (n, n_features), depending on the metric.
         """
         added = self._as_points("X", X, STORED)
-        n_new, first = number_of_points(added), self._ids.size
-        ids = np.arange(self._next_id, self._next_id + n_new)
-        of_all, there = np.concatenate([self._ids, ids]), np.concatenate([self._there, np.ones(n_new, bool)])
-        if self._store is None:
-            self._store = PointStore(added)
-            if isinstance(self.metric, EditDistance):
-                self._alphabet, self._costs = self.metric._prepared()
-        else:
-            self._store.append(added)
-        self._ids, self._there, self._next_id = of_all, there, self._next_id + n_new
+        n_new, first, first_id = number_of_points(added), self._ids.size, self._next_id
+        ids = np.arange(first_id, first_id + n_new)
         try:
+            uninterrupted(self._append, added, ids)
             nodes = self._nodes
             if nodes is None or first + n_new > _GROWTH * self._n_built:
                 self._build_anew()
@@ -161,9 +155,19 @@ class VPTree(files.Saved):
                     self._insert_point(point)
         except BaseException:
             self._nodes = None
-            self._there[first:] = False
+            self._there[self._ids >= first_id] = False  # a rebuild may have moved them
             raise
         return ids
+
+    def _append(self, added: Space, ids: np.ndarray) -> None:
+        of_all, there = np.concatenate([self._ids, ids]), np.concatenate([self._there, np.ones(ids.size, bool)])
+        if self._store is None:
+            self._store = PointStore(added)
+            if isinstance(self.metric, EditDistance):
+                self._alphabet, self._costs = self.metric._prepared()
+        else:
+            self._store.append(added)
+        self._ids, self._there, self._next_id = of_all, there, self._next_id + ids.size
 
     def remove(self, ids: Any) -> None:
         """Remove points by their distinct ids, which are never reused."""

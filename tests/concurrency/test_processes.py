@@ -13,6 +13,8 @@ from conftest import EVERY_LEAF, ROOT, needs_jit
 from threads import CLASSES, ROWS, SOON, Threads
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
+from cmt_numba.sequences import EditDistance, SequenceMemory
+from cmt_numba.text import TextClassifier
 
 FORKS = hasattr(os, "fork")
 
@@ -92,6 +94,19 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 thread.join()
 """
+
+
+@needs_jit
+def test_forks_lock_objects_before_those_that_they_change():
+    """Otherwise a change of the outer object, for which the fork waits, may wait for the fork."""
+    texts, labels, long = ["rain", "wind", "song", "drum"], ["a", "a", "b", "b"], ["ab" * 40, "ba" * 40]
+    classifier = TextClassifier(lambda texts: np.array([[len(text), 1.0] for text in texts]), random_state=0)
+    dense = classifier.fit(texts, labels)._model.dense
+    memory = SequenceMemory(EditDistance("ab"), random_state=0)
+    memory.insert(long)
+    memory.query(long)
+    for outer, inner in ((classifier, dense), (dense, dense._model.index.tree), (memory, memory._grams.retriever)):
+        assert outer._lock.level > inner._lock.level
 
 
 @pytest.mark.skipif(not FORKS, reason="there is no fork")

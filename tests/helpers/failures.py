@@ -1,5 +1,6 @@
 """Failures in the middle of a change."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -37,4 +38,21 @@ def failing(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(name, fail)
         with pytest.raises(expected, match=str(error) if raised else None):
+            yield
+
+
+@contextmanager
+def interrupted_after(name: str) -> Iterator[None]:
+    """Send an interrupt after each call of a function of the package during the block, and expect KeyboardInterrupt."""
+    name = f"cmt_numba.{name}"
+    working = resolve_name(name)
+
+    def interrupt(*arguments: Any, **named: Any) -> Any:
+        result = working(*arguments, **named)
+        signal.raise_signal(signal.SIGINT)
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(name, interrupt)
+        with pytest.raises(KeyboardInterrupt):
             yield

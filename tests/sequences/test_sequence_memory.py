@@ -1,9 +1,14 @@
 """``SequenceMemory`` ranks candidates by the edit distance, learns corrections and removes sequences."""
 
+import copy
+import pickle
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import needs_jit
-from failures import failing
+from failures import failing, interrupted_after
+from threads import Threads
 
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree, _sequence_memory
 from cmt_numba.sequences._encoding import Alphabet
@@ -157,6 +162,42 @@ def test_an_interrupted_insertion(way: str):
     assert memory.insert(["ddd"]).tolist() == [2]
     assert memory.query(["ddd"]).ids.tolist() == [[2]]
     assert memory.query(["ccc"], 3).ids[0].tolist() == [0, 1, 2]
+
+
+def test_interrupted_and_failed_changes(way: str):
+    memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
+    memory.insert(["aaa", "bbb", "ccc"])
+    memory.query(["aaa"])
+    with interrupted_after("sequences._point_store.PointStore.append"):
+        memory.insert(["ddd"])
+    assert memory.query(["ddd", "aaa"]).ids.tolist() == [[3], [0]]
+    with failing("sequences._point_store.PointStore.taken"):
+        memory.remove([0, 1, 2])
+    assert memory.query(["ddd", "aaa"]).ids.tolist() == [[3], [0]]
+    memory.remove([0, 1, 2])
+    assert memory.query(["ddd", "aaa"]).ids.tolist() == [[3], [3]]
+    if way == "n-grams":
+        with interrupted_after("sequences._sequence_memory.GramIndex.remove"):
+            memory.remove([3])
+        assert len(memory) == 0
+
+
+@needs_jit
+def test_threads_query_copy_and_save_while_another_changes(tmp_path: Path, way: str, rng: np.random.Generator):
+    kept, others = words(rng, 200)[::2], words(rng, 200)[1::2]
+    memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
+    memory.insert(kept)
+
+    def change() -> None:
+        ids = memory.insert(others)
+        memory.feedback(others[:5], ids[:5], np.ones(5))
+        memory.remove(ids)
+
+    with Threads(change):
+        for each in 5 * [memory, copy.deepcopy(memory), pickle.loads(pickle.dumps(memory))]:
+            assert each.query(kept).ids.ravel().tolist() == list(range(len(kept)))
+            memory.save(tmp_path / "memory")
+            assert SequenceMemory.load(tmp_path / "memory").query(kept).ids.ravel().tolist() == list(range(len(kept)))
 
 
 def test_what_cannot_be_used():
