@@ -55,9 +55,13 @@ class SharedConnection(sqlite3.Connection):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
         self.turn = threading.RLock()
+        super().__init__(*args, **kwargs)
         _connections.add(self)
+
+    def close(self) -> None:
+        with self.turn:
+            super().close()
 
     def __del__(self) -> None:
         # Python 3.13 warns of connections that are open. Only the connection itself can prevent that, because in a

@@ -413,8 +413,7 @@ class Journal:
         if tables is not None and self.folder.database is None:
             self.folder.database = EntryDatabase(self.folder.journal_path, tables)
         elif tables is not None:
-            self.folder.database.connection.close()
-            self.folder.database.connection = tables
+            self.folder.database.connection = tables  # other threads may still use the former one
 
     @property
     def is_refresh_due(self) -> bool:

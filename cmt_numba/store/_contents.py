@@ -150,10 +150,23 @@ class StoreContents(DurableForm):
 
     def check_open(self) -> None:
         """Raise JournalError if the store is closed."""
-        if self._is_closed:
-            raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
+        self._check_not_closed()
         if self.journal is not None and self.journal.is_behind:
             self.journal.catch_up()
+
+    def _check_not_closed(self) -> None:
+        if self._is_closed:
+            raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
+
+    def shared(self, work: Callable[[], T]) -> T:
+        """Run ``work``, which only reads, while no step of a change runs and the store is open. Return its result."""
+        self.check_open()
+
+        def read() -> T:
+            self._check_not_closed()
+            return work()
+
+        return self.lock.read(read)
 
     def check_vectors(self, X: Any, others: Sized | None = None) -> Any:
         """Return vectors or queries as float32, dense or sparse like the stored vectors.
@@ -441,6 +454,9 @@ class StoreContents(DurableForm):
         with suppress(OSError, FileFormatError, JournalError):
             self.unread_columns.read()
         self._is_closed, self.stamp = True, None  # queries under way read their payloads at once
+        self.lock.step(self._close_files)
+
+    def _close_files(self) -> None:
         if self._database is not None:
             self._database.close()
         if self.journal is not None:

@@ -18,7 +18,7 @@ from ..journal import Durability
 from . import _checks as checks
 from ._contents import StoreContents
 from ._encoding import check_encoder, encode_texts, read_queries
-from ._filters import FilterCache, FilteredIds, PreparedFilter, check_filter, warn_if_mistaken
+from ._filters import FilterCache, PreparedFilter, check_filter, warn_if_mistaken
 from ._hybrid_search import search
 from ._results import Item, Items, Results, read_payload
 from ._text_index import WordStatistics
@@ -247,11 +247,8 @@ class MemoryStore(Closeable):
     ) -> Results:
         """Answer queries. In a shard, ``statistics`` are those of the texts in all shards."""
         contents = self._contents
-        contents.check_open()
-        k = check_wanted("k", k, len(contents.state))
-        target = self._target(target_recall)
-        among = None if where is None else self._filters.find(where, contents)
-        return contents.lock.read(partial(self._answer, X, words, k, target, among, statistics))
+        k, target = check_wanted("k", k, len(contents.state)), self._target(target_recall)
+        return contents.shared(partial(self._answer, X, words, k, target, where, statistics))
 
     def _target(self, target_recall: float | None) -> float:
         if target_recall is None:
@@ -264,11 +261,12 @@ class MemoryStore(Closeable):
         words: list[Counter[int]] | None,
         k: int,
         target: float,
-        among: FilteredIds | None,
+        where: Any,
         statistics: WordStatistics | None = None,
     ) -> Results:
         """Return the nearest memories. The caller must hold the lock."""
         contents = self._contents
+        among = self._filters.find(where, contents)
         state, records = contents.state, contents.records
         X = None if X is None else contents.check_vectors(X, words)
         n_rows = len(words) if X is None else X.shape[0]  # type: ignore[arg-type]
@@ -294,20 +292,17 @@ class MemoryStore(Closeable):
         the nearest memories than ``target_recall``. This method compares its queries with all memories.
         """
         contents = self._contents
-        contents.check_open()
-        k = check_wanted("k", k, len(contents.state))
-        target = self._target(target_recall)
+        k, target = check_wanted("k", k, len(contents.state)), self._target(target_recall)
 
         def measure() -> float:
             index, Q = contents.state.index, contents.check_vectors(X)
             return 1.0 if index is None else float(index.recall(Q, k, target))
 
-        return contents.lock.read(measure)
+        return contents.shared(measure)
 
     def count(self, where: Any = None) -> int:
         """Return the number of memories, or of those that a filter ``where`` selects, as in :meth:`query`."""
-        self._contents.check_open()
-        found = self._filters.find(where, self._contents)
+        found = self._contents.shared(partial(self._filters.find, where, self._contents))
         return len(self) if found is None else found.ids.size
 
     def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
@@ -321,20 +316,22 @@ class MemoryStore(Closeable):
             The keys of the candidates. Keys that are not stored at the time of a query are ignored.
         """
         contents, prepared = self._contents, check_filter(where, keys)
-        contents.check_open()
-        if prepared.condition is None:
-            checks.check_stored(prepared.keys, contents.records.find(prepared.keys))
-        else:
-            ids = self._filters.find(prepared, contents).ids  # type: ignore[union-attr]
-            warn_if_mistaken(prepared.condition, ids.size == 0, contents.records)
+
+        def check() -> None:
+            if prepared.condition is None:
+                checks.check_stored(prepared.keys, contents.records.find(prepared.keys))
+            else:
+                ids = self._filters.find(prepared, contents).ids  # type: ignore[union-attr]
+                warn_if_mistaken(prepared.condition, ids.size == 0, contents.records)
+
+        contents.shared(check)
         return prepared
 
     @keeps_interpreter
     def get(self, keys: Any) -> Items:
         """Return the vectors, payloads and texts of memories. A single key counts as a list of one."""
-        checked, contents = checks.check_keys(keys, distinct=False), self._contents
-        contents.check_open()
-        return contents.lock.read(partial(self._read, checked))
+        checked = checks.check_keys(keys, distinct=False)
+        return self._contents.shared(partial(self._read, checked))
 
     def __getitem__(self, key: checks.Key) -> Item:
         if not isinstance(key, str | int | np.integer):
@@ -383,10 +380,13 @@ class MemoryStore(Closeable):
 
     def learned(self) -> LearnedSummary | None:
         """Return the weights of the parts of scores and the gain over ranking by similarity; None without rewards."""
-        self._contents.check_open()
-        state = self._contents.state
-        feedback = state.feedback or state.text_feedback
-        return None if feedback is None else self._contents.lock.read(feedback.model.learned)
+
+        def summary() -> LearnedSummary | None:
+            state = self._contents.state
+            feedback = state.feedback or state.text_feedback
+            return None if feedback is None else feedback.model.learned()
+
+        return self._contents.shared(summary)
 
     def explain(self, X: Any = None, k: int = 10, *, texts: Any = None) -> list[ExplainedResult]:
         """Explain the results of one query by the parts of their scores.
@@ -448,13 +448,12 @@ class MemoryStore(Closeable):
             checked = checks.check_keys(key)
         except ValueError:
             return False
-        self._contents.check_open()
-        return bool(self._contents.records.find(checked)[0] >= 0)
+        contents = self._contents
+        return bool(contents.shared(lambda: contents.records.find(checked))[0] >= 0)
 
     def __iter__(self) -> Iterator[checks.Key]:
-        last = -1
-        self._contents.check_open()
-        while found := self._contents.records.after(last):
+        contents, last = self._contents, -1
+        while found := contents.shared(partial(contents.records.after, last)):
             yield from (key for _, key, _ in found)
             last = found[-1][0]
 

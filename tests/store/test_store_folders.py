@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from failures import failing
 from journals import crashed, execute
+from threads import Threads, started
 
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import Journal, JournalError
@@ -299,3 +300,59 @@ def test_saved_files_and_pickles_keep_the_results_of_queries(in_folder: bool, fo
         for one in (store, *copies):
             one.add(["d"], np.ones((1, 3)))
             assert sorted(one) == ["a", "c", "d"]
+
+
+def test_filters_are_evaluated_on_what_is_searched(folder: Path):
+    """A reader that follows its writer refreshes before it evaluates the filter, and not meanwhile."""
+    threads = []
+
+    def is_one(payload: Any) -> bool:
+        if not threads:
+            store.upsert(["b"], [[0.0, 1.0]], [{"n": 2}])
+            threads.append(started(reader.refresh))
+            threads[0].join(0.1)
+        return bool(payload["n"] == 1)
+
+    with MemoryStore(folder, random_state=0) as store:
+        store.add(["a", "b", "c"], np.eye(3, 2) + 0.1, [{"n": 1}] * 3)
+        with MemoryStore(folder, read_only=True, refresh_every=0.0) as reader:
+            store.upsert(["a"], [[1.0, 0.0]], [{"n": 2}])
+            assert reader.query([1.0, 0.0], 2, where={"n": 1}).payloads == [[{"n": 1}, {"n": 1}]]
+        with MemoryStore(folder, read_only=True) as reader:
+            assert reader.query([1.0, 0.0], 2, where=is_one).payloads == [[{"n": 1}, {"n": 1}]]
+            threads[0].join()
+            assert reader.count({"n": 1}) == 1
+
+
+def test_threads_read_while_a_reader_follows_its_writer(folder: Path):
+    keys = list(range(50))
+
+    def iterate() -> None:
+        assert list(reader) == keys
+
+    with MemoryStore(folder, random_state=0) as store:
+        store.add(keys, np.random.default_rng(0).normal(size=(50, 4)), [{"n": 1}] * 50)
+        with (
+            MemoryStore(folder, read_only=True) as reader,
+            Threads(reader.refresh, lambda: reader.count({"n": 2}), lambda: 7 in reader, iterate),
+        ):
+            for i in range(20):
+                store.update_payload([i], {"n": i})
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_closing_a_store_waits_for_queries(in_folder: bool, folder: Path):
+    store = MemoryStore(folder if in_folder else None, random_state=0)
+    store.add(["a", "b"], np.eye(2), [{"n": 1}] * 2)
+    threads = []
+
+    def close(payload: Any) -> bool:
+        if not threads:
+            threads.append(started(store.close))
+            threads[0].join(0.1)
+        return True
+
+    assert store.query([1.0, 0.0], 2, where=close).keys.tolist() == [["a", "b"]]
+    threads[0].join()
+    with pytest.raises(JournalError, match="closed"):
+        store.query([1.0, 0.0])
