@@ -161,7 +161,7 @@ def test_readers_wait_for_work_between_steps():
         def change() -> None:
             lock.step(lambda: log.append("step"))
             readers.append(started(lambda: lock.read(lambda: log.append("read"))))
-            until(lambda: lock._kept_waiting)
+            until(lambda: lock._kept_waiting or "read" in log)
             lock.step(lambda: log.append("step"))
 
         lock.change(change)
