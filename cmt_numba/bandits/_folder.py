@@ -97,6 +97,10 @@ class PolicyFolder(journals.ObjectForm):
         """Return whether a failed change may have changed the policy. Invalid arguments change nothing."""
         return not isinstance(error, LookupError | TypeError | ValueError) or mark != self.mark()
 
+    def follow(self, apply: Callable[[], None]) -> None:
+        """Call ``apply`` in one step: it changes some parts of the policy in place and replaces others at the end."""
+        self.lock.step(apply)
+
     def use(self, made: Any) -> None:
         """Replace the state of the policy by the state of ``made``."""
         for name, value in ({} if self.is_open else self.options).items():

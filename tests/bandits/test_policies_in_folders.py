@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from failures import failing
+from threads import started
 
 from cmt_numba.bandits import (
     UCB1,
@@ -23,6 +24,7 @@ from cmt_numba.bandits import (
     _cmt_bandit,
     _memory,
 )
+from cmt_numba.bandits._folder import PolicyFolder
 from cmt_numba.journal import JournalError
 from cmt_numba.persistence import FileFormatError
 
@@ -123,6 +125,27 @@ def test_a_failed_change_of_a_policy_has_no_effect(tmp_path: Path):
             policy.learn(X[:1], [0], [1.0])
         np.testing.assert_array_equal(policy.probabilities(X), before)
         assert policy.n_rewards == 3
+
+
+def test_queries_of_a_reader_wait_while_it_follows_its_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Otherwise the models of actions have moved already, but the reader would not know where."""
+    found: list[np.ndarray] = []
+    threads: list[threading.Thread] = []
+
+    def use(form: PolicyFolder, made: Any) -> None:
+        threads.append(started(lambda: found.append(reader.probabilities(X))))
+        threads[0].join(0.1)
+        working(form, made)
+
+    with LinUCB.open(tmp_path / "one", n_actions=3, random_state=0) as writer:
+        writer.learn(X, np.arange(12) % 3, np.arange(12) % 3 / 3.0)
+        with LinUCB.open(tmp_path / "one", read_only=True) as reader:
+            writer.remove_actions([0])
+            working = PolicyFolder.use
+            monkeypatch.setattr(PolicyFolder, "use", use)
+            reader.refresh()
+            threads[0].join()
+            np.testing.assert_array_equal(found[0], writer.probabilities(X))
 
 
 def test_only_the_first_reader_inserts_waiting_contexts(monkeypatch: pytest.MonkeyPatch):
