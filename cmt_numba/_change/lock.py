@@ -299,6 +299,8 @@ class ReadWriteLock:
             return self.change(partial(self.step, work))
         if self._gate is not None and self._gate.locked():
             return work()  # part of the current step
+        if (reading := getattr(self._local, "reading", None)) is not None and reading.locked():
+            raise RuntimeError("the object cannot be changed during its query by the same thread")
         if time.perf_counter() > self._held_since + _LONGEST_WORK:
             self._let_in()
         while True:

@@ -517,14 +517,14 @@ def test_payloads_that_sqlite_would_not_read_are_refused():
     check(store)
 
 
-def test_a_filter_whose_memories_were_all_deleted_before_the_search():
-    store = MemoryStore(random_state=0)
-    store.add(range(5), np.eye(5), [{"a": 1}] * 5)
-    among = store._filters.find({"a": 1}, store._contents)
-    store.delete([0, 2, 4])
-    assert sorted(store._answer(np.eye(5, dtype=np.float32)[:1], None, 2, 0.95, among).keys[0]) == [1, 3]
-    store.delete([1, 3])
-    assert store._answer(np.eye(5, dtype=np.float32)[:2], None, 3, 0.95, among).keys.tolist() == [[None] * 3] * 2
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_a_filter_cannot_change_the_store(in_folder: bool, tmp_path: Path):
+    with MemoryStore(tmp_path / "store" if in_folder else None, random_state=0) as store:
+        store.add(range(5), np.eye(5), [{"a": 1}] * 5)
+        with pytest.raises(RuntimeError, match="cannot be changed during its query"):
+            store.query(np.eye(5)[0], where=lambda payload: store.delete([0]))
+        assert store.query(np.eye(5)[0], 1, where=lambda payload: payload["a"] == 1).keys == [[0]]
+        check(store)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
