@@ -16,6 +16,7 @@ from .. import _forest as forests
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
 
 _SOFTNESS = 0.5  # 1 / (2 C) for C = 1, the usual default of linear support vector machines
+_FEW_ROWS, _POWER, _MOST_SOFTER = 20.0, 0.4, 4.0  # growth of the softness with the sparse rows of a label
 _SOFTEST = 1e10  # keeps the softness of the lightest rows finite in float32
 _CLOSE_ENOUGH = 1e-4  # smaller steps are skipped
 _FARTHEST = 0.003  # training stops after a sweep without longer steps
@@ -109,11 +110,21 @@ def _new_bench(rows, features, most):
 
 
 @inner
-def _prepare(bench, duties):
-    for feature in range(bench.met.size):
-        bench.met[feature] = forests.NONE
-    for row in range(bench.softness.size):
-        bench.softness[row] = np.float32(duties.softness) / duties.weights[row]
+def _soften(bench, rows, pairs, first, stop, duties):
+    """Write the softness of a label's rows, and return that of rows of weight 1.
+
+    The more rows have the label, the more their slack outweighs the length of the weights. In sparse rows, which have
+    many features, slack therefore counts less.
+    """
+    n_rows = 0.0
+    for pair in range(first, stop):
+        if rows.sparse and pairs.has[pair]:
+            n_rows += duties.weights[pairs.rows[pair]]
+    softness = np.float32(duties.softness * min(max(n_rows / _FEW_ROWS, 1.0) ** _POWER, _MOST_SOFTER))
+    for pair in range(first, stop):
+        row = pairs.rows[pair]
+        bench.softness[row] = softness / duties.weights[row]
+    return softness
 
 
 @inner
@@ -226,9 +237,9 @@ def _keep(models, bench, label, duties, share, solved, end):
 
 
 @inner
-def _hold_others_off(bias, label, others, duties):
+def _hold_others_off(bias, label, others, softness, duties):
     """Take the dual step of the rows without features, and return the new bias."""
-    softness = np.float32(duties.softness / others)
+    softness = np.float32(softness / others)
     short = np.float32(1.0) + bias - softness * duties.of_others[label]
     change = dual_step(short, np.float32(1.0) + softness, duties.of_others[label])
     duties.of_others[label] += change
@@ -262,7 +273,7 @@ def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
 
 
 @inner
-def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, duties):
+def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, softness, duties):
     """Sweep once over the active pairs or, if ``checking``, over ``n_active`` pairs from ``first`` on.
 
     Returns the new bias, the longest step and the number of pairs that still change.
@@ -289,7 +300,7 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
             bias, change = _learn_pair(bench, rows, pairs, pair, label, bias, duties.of_others[label])
             if np.abs(change) >= _CLOSE_ENOUGH:
                 if others > 0.0:
-                    bias = _hold_others_off(bias, label, others, duties)
+                    bias = _hold_others_off(bias, label, others, softness, duties)
                 farthest = max(farthest, np.abs(change))
             if pairs.weights[pair] > 0.0 or change > 0.0:
                 bench.learning[n_learning] = pair
@@ -302,15 +313,15 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
 @inner
 def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
     """Train the label whose weights are in ``bench.weights``; return its bias."""
-    others, n_active = duties.totals[label], 0
+    others, n_active, softness = duties.totals[label], 0, _soften(bench, rows, pairs, first, stop, duties)
     for pair in range(first, stop):
         others -= duties.weights[pairs.rows[pair]]
     for sweep in range(n_sweeps):
         checks = sweep % _SWEEPS_TO_CHECK == 0
         n = stop - first if checks else n_active
-        bias, farthest, n_active = _sweep(bench, rows, pairs, label, first, n, checks, bias, others, duties)
+        bias, farthest, n_active = _sweep(bench, rows, pairs, label, first, n, checks, bias, others, softness, duties)
         if others > 0.0:
-            bias = _hold_others_off(bias, label, others, duties)
+            bias = _hold_others_off(bias, label, others, softness, duties)
         if checks and farthest < _FARTHEST:
             break
     return bias
@@ -343,7 +354,8 @@ def solve_labels(models, rows, features, pairs, duties, task, solved):
     """
     models = by_reference(models)
     bench = _new_bench(rows, features, forests.longest_row(pairs, task.first, task.stop))
-    _prepare(bench, duties)
+    for feature in range(bench.met.size):
+        bench.met[feature] = forests.NONE
     end = 0
     for label in range(task.first, task.stop):
         if pairs.offsets[label] < pairs.offsets[label + 1]:

@@ -53,7 +53,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         Whether to store all examples in separate trees, which only ``kneighbors`` needs. Without them, memory does not
         grow with the number of examples. The parameter takes effect at ``fit`` or the first ``partial_fit``.
     aggressiveness : float, default 1.0
-        Penalty ``C`` for margin violations of the scorers: a larger value means a harder margin.
+        Penalty ``C`` for margin violations of the scorers: a larger value means a harder margin. If ``n > 20`` sparse
+        rows have a label, it is multiplied by ``(20 / n) ** 0.4``, but at least by 1/4.
     threshold : float or "f1", default "f1"
         Labels with a score above the threshold are predicted. With "f1", ``fit`` and the first ``partial_fit`` choose
         the threshold between -1 and 1 that maximises the mean F1 of held-out examples, or 0 if there are fewer than 50

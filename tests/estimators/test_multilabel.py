@@ -307,7 +307,10 @@ def test_few_labels_are_learned_one_against_all(form: Any):
     X, Y = topics(600, width=120)  # narrower tables are standardised
     queries, answers = topics(300, seed=1, width=120)
     learned = CMTMultilabelClassifier(random_state=0).fit(form(X), Y)
-    machines = [LinearSVC(tol=1e-6).fit(unit(X), y) for y in Y.T]
+    hard = np.ones(12)
+    if scipy.sparse.issparse(form(X)):  # labels with many rows are regularised more
+        hard = np.clip((Y.sum(axis=0) / 20.0) ** -0.4, 0.25, 1.0)
+    machines = [LinearSVC(C=C, tol=1e-6).fit(unit(X), y) for y, C in zip(Y.T, hard, strict=True)]
     expected = np.transpose([machine.decision_function(unit(queries)) for machine in machines])
     np.testing.assert_allclose(learned.decision_function(form(queries)), expected, atol=0.06)
     wrong = (learned.predict(form(queries)) != answers).sum()
