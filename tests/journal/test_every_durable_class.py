@@ -236,7 +236,7 @@ def test_a_second_writer_waits(kind: Kind, tmp_path: Path):
     with pytest.raises(AlreadyOpenError, match="is already open in this or another process"):
         kind.open(tmp_path / "model")
     kind.change(one, 1)
-    closing = threading.Timer(0.2, one.close)
+    closing = threading.Timer(0.05, one.close)
     closing.start()
     with kind.open(tmp_path / "model", timeout=60.0) as two:
         kind.change(two, 2)
