@@ -21,9 +21,11 @@ def label_array(name: str, labels: Any) -> np.ndarray:
     """Return labels as an array that preserves every label.
 
     NumPy's string arrays drop trailing NUL characters. Lists that contain strings with trailing NULs therefore become
-    arrays of objects.
+    arrays of objects, like strings of NumPy's ``StringDType``, which scikit-learn does not know.
     """
     array = np.asarray(unmasked(name, labels))
+    if array.dtype.kind == "T":
+        return array.astype(object)
     if array.dtype.kind == "U" and not hasattr(labels, "dtype"):
         objects = np.asarray(labels, object)
         ends_in_nul = (isinstance(label, str) and label.endswith("\0") for label in objects.flat)

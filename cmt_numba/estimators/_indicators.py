@@ -12,18 +12,21 @@ from ._labels import check_labels, in_one_type
 
 
 def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
-    """Return the names in each row if ``Y`` has lists, tuples or sets of strings (all empty only if ``expected``)."""
+    """Return the names in each row if ``Y`` has lists, arrays or sets of strings (all empty only if ``expected``)."""
     if scipy.sparse.issparse(Y) or (hasattr(Y, "dtype") and (Y.dtype != object or Y.ndim != 1)):
         return None
     try:
         rows = list(Y)
     except TypeError:
         return None
-    if not rows or not all(isinstance(row, list | tuple | set | frozenset) for row in rows):
+    if not rows or not all(isinstance(row, list | tuple | set | frozenset) or _is_array(row) for row in rows):
         return None
-    lists = [sorted(row) if isinstance(row, set | frozenset) else list(row) for row in rows]
+    are_sets = [isinstance(row, set | frozenset) for row in rows]
+    lists = [sorted(row, key=str) if is_set else list(row) for row, is_set in zip(rows, are_sets, strict=True)]
     found = [name for names in lists for name in names]
     if not any(isinstance(name, str) for name in found):
+        if found and any(are_sets):
+            raise TypeError(f"Y must have sets of strings, got a set with {found[0]!r:.50}: convert labels to strings")
         return lists if expected and not found else None
     others = [name for name in found if not isinstance(name, str)]
     if others:
@@ -31,6 +34,10 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
             f"Y must not mix strings with values of type {type(others[0]).__name__}, such as {others[0]!r:.50}"
         )
     return lists
+
+
+def _is_array(row: Any) -> bool:
+    return isinstance(row, np.ndarray) and row.ndim == 1
 
 
 def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray, scipy.sparse.csr_array]:
@@ -97,6 +104,10 @@ def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
         raise ValueError("Y must be given: a classifier requires y to be passed, but the target y is None")
     try:
         Y = Y if scipy.sparse.issparse(Y) else np.asarray(Y)
+        if Y.dtype == object:  # for example a data frame with nullable types
+            Y = np.array(Y.tolist())
+        elif Y.dtype == np.float16:  # SciPy has no matrices of this type
+            Y = Y.astype(np.float32)
         lists = scipy.sparse.csr_array(Y)
     except (TypeError, ValueError) as error:
         raise TypeError(f"Unknown label type: Y must be an indicator matrix of labels: {error}") from error

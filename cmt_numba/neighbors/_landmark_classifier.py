@@ -4,13 +4,15 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from .._jit import keeps_interpreter
-from .._validation import Constraint, Integer, OneOf, check_entries, check_parameters, label_array
+from .._validation import Constraint, Integer, OneOf, check_entries, check_parameters, is_plain, label_array
 from ._landmark_index import LandmarkIndex, weights_of
+
+_DTYPES = (np.float32, np.float64)
 
 
 @dataclass(eq=False, repr=False)
@@ -69,12 +71,16 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_parameters(self, self._constraints)
         options = {name: getattr(self, name) for name in LandmarkIndex._constraints}
         index = LandmarkIndex(**options, random_state=self.random_state)
-        check_classification_targets(y)
-        classes, of_examples = np.unique(column_or_1d(label_array("y", y)), return_inverse=True)
-        n_rows = np.shape(X)[0]
-        check_entries("y", of_examples.size, n_rows)
+        checked = clone(self)  # receives the number and the names of the features
+        X = validate_data(checked, X, dtype=_DTYPES)
+        labels = None if y is None else label_array("y", y)
+        check_classification_targets(labels)  # refuses None
+        classes, of_examples = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
+        check_entries("y", of_examples.size, X.shape[0])
         index.insert(X)
-        self.__dict__.update(index_=index, classes_=classes, _classes_of=of_examples)
+        features = {name: value for name, value in vars(checked).items() if name.endswith("_in_")}
+        self.__dict__.pop("feature_names_in_", None)
+        self.__dict__.update(features, index_=index, classes_=classes, _classes_of=of_examples)
         return self
 
     @keeps_interpreter
@@ -84,6 +90,8 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Both have shape (n, n_neighbors), nearest first, float32 and int64. Positions are padded with -1.
         """
         check_is_fitted(self)
+        if not is_plain(X, self.n_features_in_) or hasattr(self, "feature_names_in_"):
+            X = validate_data(self, X, dtype=_DTYPES, reset=False)
         found = self.index_.query(X, self.n_neighbors if n_neighbors is None else n_neighbors)
         return found.values, found.ids
 

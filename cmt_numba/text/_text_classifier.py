@@ -448,6 +448,9 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
                 )
         return known
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._model is not None
+
     @property
     def classes_(self) -> np.ndarray:
         """The classes in ascending order."""

@@ -35,6 +35,7 @@ def learned(first: Any) -> CMTClassifier:
         (np.array([0.0, 1.0, 2.0]), [5]),
         (np.array([True, False]), np.array([True])),
         (np.array(["a", "b"]), ["longer"]),
+        (np.array(["a", "b"], np.dtypes.StringDType()), ["longer"]),
         (np.array(["a", "b"]), np.array(["longer", "b"], object)),
         (np.array(["a", "b"], object), np.array(["longer", "b"])),
     ],

@@ -4,6 +4,7 @@ import pickle
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from conftest import needs_jit
@@ -410,6 +411,18 @@ def test_rows_without_labels():
     assert classifier.partial_fit(X, Y).predict(X).shape == Y.shape
 
 
+def test_labels_of_other_types():
+    X, Y = topics(20)
+    expected = CMTMultilabelClassifier(**FEW).fit(X, Y).predict(X)
+    for other in (Y.astype(np.float16), pd.DataFrame(Y).astype("boolean")):
+        np.testing.assert_array_equal(CMTMultilabelClassifier(**FEW).fit(X, other).predict(X), expected)
+    names = np.array([f"label {i:02}" for i in range(12)])
+    rows = [names[row > 0] for row in Y]
+    for other in (rows, pd.Series(rows)):
+        found = CMTMultilabelClassifier(**FEW).fit(X, other).predict(X)
+        assert found == [tuple(names[row > 0].tolist()) for row in expected]
+
+
 @pytest.mark.parametrize(
     ("Y", "error", "message"),
     [
@@ -417,6 +430,8 @@ def test_rows_without_labels():
         (np.zeros((9, 3)), ValueError, "Y must have one entry for each of the 10 rows"),
         (np.full((10, 3), np.nan), ValueError, "Y must be finite"),
         (np.full((10, 3), "a"), TypeError, "Y must be an indicator matrix"),
+        ([{1, 2}] * 10, TypeError, "Y must have sets of strings"),
+        ([{1, "a"}] * 10, TypeError, "Y must not mix strings"),
     ],
 )
 def test_wrong_labels_are_refused(Y: Any, error: type[Exception], message: str):

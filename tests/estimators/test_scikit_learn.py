@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
+from cmt_numba.neighbors import LandmarkClassifier
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2, "random_state": 0}
 
@@ -28,7 +29,7 @@ NOT_APPLYING = {
 
 def _applying_checks() -> list[Any]:
     result = []
-    for estimator in (CMTClassifier(), CMTMultilabelClassifier()):
+    for estimator in (CMTClassifier(), CMTMultilabelClassifier(), LandmarkClassifier(metric="euclidean")):
         for twin, check in estimator_checks_generator(estimator):
             function = getattr(check, "func", check)
             if function.__name__ not in NOT_APPLYING:

@@ -6,6 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
 
 from cmt_numba.persistence import _objects as persistence_objects
 from cmt_numba.text import TextClassifier
@@ -253,6 +255,14 @@ def test_an_encoder_that_returns_nonsense_is_refused():
     with pytest.raises(ValueError, match=r"encoder must return an array of shape \(1, 2\), got \(1, 3\)"):
         classifier.predict(["new"])
     assert classifier.predict(["new", texts[0]]).size == 2
+
+
+def test_a_classifier_ends_a_pipeline():
+    texts, labels = labelled(4)
+    pipeline = make_pipeline("passthrough", TextClassifier(random_state=0))
+    with pytest.raises(NotFittedError):
+        pipeline.predict(texts)
+    assert pipeline.fit(texts, labels).predict(texts).tolist() == labels
 
 
 def test_a_folder_keeps_every_change(tmp_path):
