@@ -17,7 +17,7 @@ from sklearn.neighbors import BallTree, KDTree, NearestNeighbors
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
-from cmt_numba.estimators._votes import VOTES
+from cmt_numba.estimators._neighbors import VOTES
 from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
 

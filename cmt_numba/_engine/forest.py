@@ -10,14 +10,33 @@ import numba
 import numpy as np
 
 from .. import _forest as forests
+from .. import _validation as checks
 from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, workers
-from .._validation import as_rows, check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
-from .options import ROUTER_LOSSES, SCORER_LOSSES
 
 # The first step of a change has about 128 inserts into trees, each of about 20 us, divided evenly among the trees.
 _FIRST_ROWS, _FIRST_INSERTS = 16, 128
 _ROWS_WORTH_A_THREAD = 64  # break-even point: with fewer rows, starting a thread takes longer than the time it saves
+
+ROUTER_LOSSES = tuple(loss.name.lower() for loss in forests.RouterLoss)
+SCORER_LOSSES = tuple(loss.name.lower() for loss in forests.ScorerLoss)
+
+# The constraints on the options of a tree. Estimators use them for their own tree options.
+OPTIONS: dict[str, checks.Constraint] = {
+    "n_trees": checks.Integer(1, 2**15),
+    "alpha": checks.Real(0.0, 1.0, above=True),
+    "leaf_multiplier": checks.Real(0.0, 2.0**20, above=True),
+    "n_reroutes": checks.Integer(0, checks.MOST_REROUTES),
+    "router_loss": checks.OneOf(ROUTER_LOSSES),
+    "router_learning_rate": checks.Real(0.0, 1e6, above=True),
+    "sure_margin": checks.Real(0.0, 1e6),
+    "scorer_loss": checks.OneOf(SCORER_LOSSES),
+    "scorer_learning_rate": checks.Real(0.0, 1e6, above=True),
+    "max_memories": checks.Optional(checks.Integer(1, forests.MOST_MEMORIES)),
+    "eviction": checks.OneOf(forests.EVICTIONS),
+    "n_threads": checks.Optional(checks.Integer(1, 2**15)),
+    "random_state": checks.Checked(checks.check_seed, "int or numpy.random.SeedSequence"),
+}
 
 
 class QueryJournal(Protocol):
@@ -40,9 +59,6 @@ class Forest:
     - ``streams`` (uint64 (n_trees + 1,)): the initial random streams: one for each tree, and one for queries.
     - ``state``: all arrays, or None before the first insert, which determines the width of keys and whether they are
       sparse. Replace it with :meth:`put`.
-    - ``journal``: the journal; None unless the forest is in a folder.
-    - ``last_evicted``: the ids of the memories that the last insert evicted.
-    - ``evicts``: during replay, the ids of the memories to evict. None if the policy chooses.
     """
 
     def __init__(self, options: dict[str, Any], n_threads: int | None, streams: np.ndarray) -> None:
@@ -52,9 +68,9 @@ class Forest:
         self.filters: ArrayCache[Filter] = ArrayCache()
         self.pace = Pace(max(_FIRST_ROWS, _FIRST_INSERTS // self.n_trees))
         self.has_warned = False  # whether a warning about updates without effect was issued
-        self.journal: QueryJournal | None = None
-        self.last_evicted = np.empty(0, np.int64)
-        self.evicts: np.ndarray | None = None
+        self.journal: QueryJournal | None = None  # unless the forest is in a folder
+        self.last_evicted = np.empty(0, np.int64)  # ids of the memories that the last insert evicted
+        self.evicts: np.ndarray | None = None  # during replay, ids of memories to evict; None if the policy chooses
         self.clear()
 
     def clear(self) -> None:
@@ -73,26 +89,19 @@ class Forest:
 
     @property
     def n_memories(self) -> int:
-        """Number of memories stored."""
         state = self.state
         return 0 if state is None else state.keys.totals.item(forests.N_MEMORIES)
 
     @property
     def next_id(self) -> int:
-        """The id of the next memory."""
         state = self.state
         return 0 if state is None else state.keys.totals.item(forests.NEXT_ID)
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of all arrays."""
-        state = self.state
-        if state is None:
-            return 0
-        return forests.count_bytes(state) + self.eviction.nbytes
+        return 0 if self.state is None else forests.count_bytes(self.state) + self.eviction.nbytes
 
     def ids(self) -> np.ndarray:
-        """Return the ids of all memories in slot order."""
         return self.lock.read(
             lambda: np.empty(0, np.int64) if self.state is None else self.state.keys.ids[: self.n_memories].copy()
         )
@@ -120,7 +129,7 @@ class Forest:
         """Return the slot of each id. Raises KeyError if an id is not stored."""
         slots = self.slots_of(ids)
         if slots.size > 0:
-            check_known(ids, slots)
+            checks.check_known(ids, slots)
         return slots
 
     def check(self) -> None:
@@ -133,27 +142,26 @@ class Forest:
 
     def check_bound(self) -> None:
         """Raise InvariantError if there are more memories than ``max_memories``."""
-        most = self.options["max_memories"]
-        forests.require(
-            most is None or self.n_memories <= most,
-            f"the number of memories, {self.n_memories}, exceeds max_memories={most}",
-        )
+        most, n = self.options["max_memories"], self.n_memories
+        forests.require(most is None or n <= most, f"the number of memories, {n}, exceeds max_memories={most}")
 
     # Rows
 
     def check_rows(self, X: Any) -> forests.Rows:
         """Convert ``X`` to rows, dense or sparse like the stored keys. Raises TypeError or ValueError."""
-        X = as_rows(X)
+        X = checks.as_rows(X)
         if self.state is None:
-            return check_rows(X, n_threads=self.most_threads())
+            return checks.check_rows(X, n_threads=self.most_threads())
         parameters = self.state.parameters
-        return check_rows(X, sparse=parameters.sparse, n_features=parameters.n_features, n_threads=self.most_threads())
+        return checks.check_rows(
+            X, sparse=parameters.sparse, n_features=parameters.n_features, n_threads=self.most_threads()
+        )
 
     def unit_rows(self, X: Any) -> forests.Rows:
         """Convert the result of ``check_matrix`` to rows."""
         state = self.state
         sparse = None if state is None else state.parameters.sparse
-        return unit_rows(X, sparse=sparse, n_threads=self.most_threads())
+        return checks.unit_rows(X, sparse=sparse, n_threads=self.most_threads())
 
     def fitting_state(self, rows: forests.Rows) -> forests.State | None:
         """Return the state if its keys have the same type and width as the rows, else None.
@@ -172,10 +180,6 @@ class Forest:
         """Return the state, which exists after the first insert."""
         assert self.state is not None
         return self.state
-
-    def new_state(self, rows: forests.Rows) -> forests.State:
-        """Return an empty state for keys of the same type and width as ``rows``."""
-        return forests.new_state(kernel_parameters(self.options, rows.n_features, rows.sparse), self.streams)
 
     def put(self, state: forests.State, eviction: forests.Eviction | None = None) -> None:
         """Replace the state and, if memories have moved to other slots, the policy."""
@@ -290,12 +294,9 @@ class Forest:
         grow while no kernel runs, with capacity for ``n_memories`` if given. On a failure, unfinished moves are undone,
         so readers find every memory.
         """
-        n_trees = self.n_trees
-        waiting = (
-            [forests.TreeRange(0, n_trees)]
-            if run is in_own_thread
-            else [forests.TreeRange(t, t + 1) for t in range(n_trees)]
-        )
+        waiting = [forests.TreeRange(t, t + 1) for t in range(self.n_trees)]
+        if run is in_own_thread:
+            waiting = [forests.TreeRange(0, self.n_trees)]
         try:
             while True:
                 view = self.view()
@@ -320,12 +321,6 @@ class Forest:
 def kernel_parameters(options: dict[str, Any], n_features: int, sparse: bool) -> forests.Parameters:
     """Return the options of a forest as an argument for kernels."""
     named = {name: value for name, value in options.items() if name in forests.Parameters._fields}
-    return forests.Parameters(
-        **named
-        | {
-            "n_features": n_features,
-            "sparse": sparse,
-            "router_loss": ROUTER_LOSSES.index(options["router_loss"]),
-            "scorer_loss": SCORER_LOSSES.index(options["scorer_loss"]),
-        }
-    )
+    named["router_loss"] = ROUTER_LOSSES.index(options["router_loss"])
+    named["scorer_loss"] = SCORER_LOSSES.index(options["scorer_loss"])
+    return forests.Parameters(**named | {"n_features": n_features, "sparse": sparse})

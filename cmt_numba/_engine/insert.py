@@ -7,7 +7,7 @@ import numpy as np
 from .. import _forest as forests
 from .._change import Workers, changes, progress_bar, spans, uninterrupted
 from .._validation import check_ids
-from .forest import Forest
+from .forest import Forest, kernel_parameters
 from .reorganise import remove_ids
 
 # A batch that replaces all memories is inserted in this many parts. An empty tree would lose its routers.
@@ -31,7 +31,8 @@ def insert_rows(
         rows = forest.check_rows(forests.as_matrix(rows))
     try:
         if was_empty:
-            forest.put(forest.new_state(rows))
+            parameters = kernel_parameters(forest.options, rows.n_features, rows.sparse)
+            forest.put(forests.new_state(parameters, forest.streams))
         if most is None or n + n_rows <= most:
             _append_rows(forest, rows, n_rows, progress, n_reroutes)
         else:
@@ -92,10 +93,7 @@ def _take_back_ids(forest: Forest, first_id: int) -> None:
 
 @changes
 def roll_back(forest: Forest, first: int | None = None) -> None:
-    """Remove the newest memories, in slots ``first`` and above, and all memories that are missing from a tree.
-
-    Their ids become available again. Routers keep what they have learned.
-    """
+    """Remove the newest memories, from slot ``first`` on, and those missing from a tree. Their ids become available."""
     if forest.state is None:
         return
     forest.lock.step(forest.undo_moves)

@@ -22,11 +22,7 @@ def update_rows(
     progress: bool = False,
     key_learning_rate: float = 0.0,
 ) -> None:
-    """Learn from rewards.
-
-    ``rewards[i, j]``, float32, is the reward of hit ``j`` of row ``i``. ``rewards`` may have fewer columns than
-    ``hits.ids``.
-    """
+    """Learn from rewards: ``rewards[i, j]``, float32, is that of hit ``j`` of row ``i``; the last may have none."""
     if forest.n_memories == 0:
         return
     pairs, compared = hits, rewards

@@ -87,12 +87,8 @@ def compact_memories(forest: Forest) -> None:
         return
     before = forest.allocated()
     state = forests.compacted(before)
-
-    def swap_in() -> None:
-        # The policy refers to memories by slot, so it is replaced together with the state.
-        forest.put(state, forest.eviction.moved(before, state))
-
-    forest.lock.step(swap_in)
+    # The policy refers to memories by slot, so it is replaced together with the state.
+    forest.lock.step(lambda: forest.put(state, forest.eviction.moved(before, state)))
 
 
 @changes

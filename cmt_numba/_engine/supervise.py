@@ -15,24 +15,16 @@ _WORTH_REBUILDING = 1 / 3  # minimum fraction of memories in groups for a rebuil
 
 
 class Supervision(NamedTuple):
-    """The parameters of :func:`learn_in_passes`.
+    """The parameters of :func:`learn_in_passes`, of its queries and of its updates."""
 
-    - ``reward``: a function of rows and ids that returns rewards, see :data:`cmt_numba.rewards.Reward`.
-    - ``own_ids`` (int64 (n_rows,)): the id of each row's own memory, which is omitted from the row's answers, or -1.
-    - ``k``, ``n_probes``, ``epsilon``: the parameters of each query.
-    - ``key_learning_rate``: the parameter of each update.
-    - ``n_passes``: the number of passes over the rows.
-    - ``updates_teach``: whether updates already teach routers the paths to rewarded memories.
-    """
-
-    reward: Callable[[np.ndarray, np.ndarray], Any]
-    own_ids: np.ndarray | None
+    reward: Callable[[np.ndarray, np.ndarray], Any]  # of rows and ids, see :data:`cmt_numba.rewards.Reward`
+    own_ids: np.ndarray | None  # int64 (n_rows,): id of each row's own memory, omitted from its answers, or -1
     k: int
     n_probes: int
     epsilon: float
     key_learning_rate: float
     n_passes: int
-    updates_teach: bool
+    updates_teach: bool  # whether updates already teach routers the paths to rewarded memories
 
 
 def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.Generator, progress: bool) -> float:

@@ -6,7 +6,6 @@ from .examples import (
     ExampleParameters,
     StoredExamples,
     all_examples,
-    all_slots,
     append_examples,
     draw_replayed,
     give_ids,
@@ -20,6 +19,7 @@ from .examples import (
 from .hard_negatives import (
     ExamplePairs,
     LabelBlock,
+    group_by_label,
     joined,
     one_block,
     pair_with_all,
@@ -28,7 +28,6 @@ from .hard_negatives import (
     pairs_that_count,
     renumbered,
 )
-from .hard_negatives import by_label as group_by_label
 from .index_search import LabelBounds, label_bounds, rank_listed
 from .inference_weights import Digest, common_labels, new_digest
 from .invariants import (
@@ -70,7 +69,10 @@ from .label_scorers import (
 from .lessons import CandidateSearch, HeadLesson
 from .multiclass_svm import (
     N_COMPETITORS,
+    N_STORED,
     Duals,
+    StoredDuals,
+    duals_of_slots,
     has_converged,
     lacks_gaps,
     learn_labels,
@@ -78,6 +80,10 @@ from .multiclass_svm import (
     margin_wanted,
     measure_gaps,
     new_duals,
+    no_stored_duals,
+    resume,
+    trim_duals,
+    with_duals,
 )
 from .products import (
     AllScorers,
@@ -101,4 +107,3 @@ from .ridge import (
 from .search import Questions, SearchEffort, all_of
 from .shortlists import new_shortlists, shortlist_rows
 from .solved_labels import Training, learn_afresh, learn_memberships
-from .stored_duals import N_STORED, StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals

@@ -276,10 +276,9 @@ def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
 def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, softness, duties):
     """Sweep once over the active pairs or, if ``checking``, over ``n_active`` pairs from ``first`` on.
 
-    Returns the new bias, the longest step and the number of pairs that still change.
-
-    The order of pairs differs between sweeps, because a fixed order needs many more sweeps. Step ``i`` visits pair
-    ``factor * i + offset`` modulo a power of two. As the factor is odd, each pair is visited once.
+    Returns the new bias, the longest step and the number of pairs that still change. The order of pairs differs between
+    sweeps, because a fixed order needs many more sweeps. Step ``i`` visits pair ``factor * i + offset`` modulo a power
+    of two. As the factor is odd, each pair is visited once.
     """
     mask = np.int64(1)
     while mask < n_active:
@@ -347,10 +346,9 @@ def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
 def solve_labels(models, rows, features, pairs, duties, task, solved):
     """Train the labels of a task, each on the rows that are paired with it.
 
-    Feature ``i`` of sparse ``rows`` is feature ``features[i]`` of the head.
-
-    Reads the models. Writes ``solved`` and, for these labels only, the weights of ``pairs`` and ``duties.of_others``.
-    Threads may therefore solve different tasks concurrently.
+    Feature ``i`` of sparse ``rows`` is feature ``features[i]`` of the head. Reads the models. Writes ``solved`` and,
+    for these labels only, the weights of ``pairs`` and ``duties.of_others``. Threads may therefore solve different
+    tasks concurrently.
     """
     models = by_reference(models)
     bench = _new_bench(rows, features, forests.longest_row(pairs, task.first, task.stop))

@@ -129,8 +129,7 @@ def _score_row(head, rows, found, i, room, answers):
 def score_found(head, rows, found, answers):
     """Score the labels found for some rows, and write each row's best labels to ``answers``, best first.
 
-    Writes the scores of ``found``, and the labels and scores of ``answers``. If ``answers`` has columns, this also
-    overwrites the labels of ``found``.
+    Writes the scores of ``found`` and, if ``answers`` has columns, overwrites its labels.
     """
     head = by_reference(head)
     room = new_candidates(rows, 0, 0)
@@ -139,9 +138,7 @@ def score_found(head, rows, found, answers):
     release(room)
 
 
-NO_ANSWERS = LabelAnswers(
-    np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.int64)
-)
+NO_ANSWERS = LabelAnswers(np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), *np.empty((2, 0), np.int64))
 
 
 def scored_candidates(

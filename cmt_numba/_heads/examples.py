@@ -34,19 +34,15 @@ class StoredExamples(NamedTuple):
     parameters: ExampleParameters
     keys: forests.KeyArrays
     label_of: Annotated[np.ndarray, forests.kind_of(np.int32, "places of keys")]
-    next_of: Annotated[
-        np.ndarray, forests.kind_of(np.int32, "places of keys")
-    ]  # slot of the label's next older example
+    next_of: Annotated[np.ndarray, forests.kind_of(np.int32, "places of keys")]  # slot of the label's next older one
     first_of: Annotated[np.ndarray, forests.kind_of(np.int32, "labels")]  # slot of each label's newest example
 
     @property
     def lists(self) -> ExampleLists:
-        """The arrays for kernels."""
         return ExampleLists(forests.key_store(self.parameters, self.keys), self.label_of, self.next_of, self.first_of)
 
 
 def new_examples(parameters: ExampleParameters) -> StoredExamples:
-    """Return an empty store."""
     none = np.empty(0, np.int32)
     return StoredExamples(parameters, forests.new_keys(), none, none, none)
 
@@ -77,11 +73,6 @@ def all_examples(examples: StoredExamples) -> tuple[forests.Rows, np.ndarray]:
     return rows, examples.label_of[:n].astype(np.int64)
 
 
-def all_slots(examples: StoredExamples) -> np.ndarray:
-    """Return the slots of all examples, as int64."""
-    return np.arange(int(examples.keys.totals[forests.N_MEMORIES]))
-
-
 def slots_of_examples(examples: StoredExamples, ids: np.ndarray) -> np.ndarray:
     """Return the slots of examples by id, or NONE for ids that are not stored."""
     slots = np.empty(ids.size, np.int64)
@@ -96,14 +87,9 @@ def with_only_examples(
     rows = all_examples(examples)[0].take(slots)
     fewer = with_room_for_examples(new_examples(examples.parameters), rows, n_labels)
     append_examples(fewer.lists, rows, labels)
-    return with_example_ids(fewer, examples.keys.ids[slots], int(examples.keys.totals[forests.NEXT_ID]))
-
-
-def with_example_ids(examples: StoredExamples, ids: np.ndarray, next_id: int) -> StoredExamples:
-    """Return a store with the same examples but new ids. ``next_id`` is the id of the next example."""
-    keys = forests.with_ids(examples.keys, ids)
-    keys.totals[forests.NEXT_ID] = next_id
-    return examples._replace(keys=keys)
+    keys = forests.with_ids(fewer.keys, examples.keys.ids[slots])
+    keys.totals[forests.NEXT_ID] = int(examples.keys.totals[forests.NEXT_ID])
+    return fewer._replace(keys=keys)
 
 
 @kernel
@@ -165,14 +151,12 @@ def _draw_near(examples, first, number):
 def draw_replayed(examples, competing, numbers, swept, n_new, slots, ends):
     """Draw distinct stored examples to learn with the newest ``n_new``; write the slots of both.
 
-    Each row of ``numbers``, which are random numbers in [0, 1), draws two examples: one from all earlier examples, and
-    one from the earlier examples of a label in the sorted ``competing``. Only a label's newest examples can be drawn,
-    which limits the time for labels with very many examples. Each number in ``swept`` draws an additional example from
-    all earlier examples.
+    Each row of ``numbers`` (random numbers in [0, 1)) draws two examples: one from all earlier examples, and one from
+    the earlier examples of a label in the sorted ``competing``. Only a label's newest examples can be drawn, which
+    limits the time. Each number in ``swept`` draws an additional example from all earlier examples.
 
-    The drawn examples come first, then the newest examples, and finally the swept examples. Writes ``slots``, which
-    must have room; ``ends[0]``, the number of slots before the swept examples; and ``ends[1]``, the number of all
-    slots. Overwrites ``competing``.
+    Writes ``slots``, which must have room: the drawn examples, the newest and the swept ones; and ``ends``, the numbers
+    of slots without and with the swept examples. Overwrites ``competing``.
     """
     n_old, n = examples.keys.totals[forests.N_MEMORIES] - n_new, 0
     newest, drawn = empty(competing.size, np.int64), zeros(max(n_old, 1), np.bool_)
@@ -203,7 +187,6 @@ def draw_replayed(examples, competing, numbers, swept, n_new, slots, ends):
 
 @kernel
 def count_cells(examples, slots):
-    """Return the number of cells of the examples in some slots."""
     n = np.int64(0)
     for i in range(slots.size):
         key = forests.key_of(examples.keys, slots[i])
@@ -242,9 +225,8 @@ def _scan_label(examples, best, probe, label, label_score):
     """Offer a label's examples to ``best``. The score of an example is the mean of its cosine and the label's score."""
     slot = np.int64(examples.first_of[label]) if label < examples.first_of.size else forests.NONE
     while slot != forests.NONE:
-        forests.offer(
-            best, (forests.score(examples.keys, probe, slot) + label_score) / np.float32(2.0), np.uint64(slot), slot
-        )
+        score = (forests.score(examples.keys, probe, slot) + label_score) / np.float32(2.0)
+        forests.offer(best, score, np.uint64(slot), slot)
         slot = np.int64(examples.next_of[slot])
 
 
@@ -290,7 +272,6 @@ def rows_of_labels(
     """
     labels, scores = answers.labels[first:stop], answers.scores[first:stop]
     found, n_each = labels != forests.NONE, np.count_nonzero(labels != forests.NONE, axis=1)
-    entries = FoundLabels(
-        np.arange(first, stop), np.cumsum(n_each), n_each, labels[found], scores[found], 0, labels.shape[1]
-    )
+    ends, most = np.cumsum(n_each), labels.shape[1]
+    entries = FoundLabels(np.arange(first, stop), ends, n_each, labels[found], scores[found], 0, most)
     find_examples(examples, rows, entries, n_labels, hits)

@@ -75,7 +75,7 @@ class HardNegatives(NamedTuple):
     rows: np.ndarray  # int32: rows of all labels, in label order
 
 
-def by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNegatives:
+def group_by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNegatives:
     """Group candidates by label. Each row of ``candidates`` holds labels, padded with NONE."""
     counts = np.zeros(n_labels, np.int64)
     for first in range(0, order.size, _ROWS_COUNTED):
@@ -103,18 +103,14 @@ def one_block(pairs: ExamplePairs) -> list[LabelBlock]:
 def pair_with_hard_negatives(
     pairs: ExamplePairs, found: HardNegatives, n_rows: int, most: int = _PAIRS_IN_A_BLOCK
 ) -> Iterator[LabelBlock]:
-    """Yield the pairs, with additional pairs for hard negatives, in blocks of labels.
-
-    To limit memory, a block has at most ``most`` pairs, or a single label.
-    """
+    """Yield the pairs and pairs with hard negatives in blocks of at most ``most`` pairs, or of a single label."""
     n_before, first = pairs.offsets + found.offsets, 0
     last, paired_with = n_before.size - 1, np.full(n_rows, NONE, np.int64)
     while first < last:
         stop = min(max(first + 1, int(np.searchsorted(n_before, n_before[first] + most, side="right")) - 1), last)
         n = int(n_before[stop] - n_before[first])
-        merged = ExamplePairs(
-            np.zeros(last + 1, np.int64), np.empty(n, np.int32), np.zeros(n, np.bool_), np.zeros(n, np.float32)
-        )
+        has, weights = np.zeros(n, np.bool_), np.zeros(n, np.float32)
+        merged = ExamplePairs(np.zeros(last + 1, np.int64), np.empty(n, np.int32), has, weights)
         merge_pairs(pairs, found, first, stop, paired_with, merged)
         n = merged.offsets[stop]
         merged.offsets[stop:] = n

@@ -160,10 +160,7 @@ def _score_of_rank(scores, n, k):
 
 @inner
 def _keep(labels, sums, shares, lowest, rest, kept):
-    """Write the labels whose scores may reach ``lowest`` to ``kept``; return their number.
-
-    ``kept`` and ``labels`` may be the same array.
-    """
+    """Write the labels whose scores may reach ``lowest`` to ``kept``, maybe the same array; return their number."""
     n_kept, least = np.int64(0), lowest - rest.short
     for i in range(labels.size):
         label = labels[i]
@@ -286,9 +283,8 @@ def _rank_row(postings, digest, of_labels, questions, room, row, answers):
 def rank_listed(postings, digest, of_labels, questions, answers):
     """Write the best labels of rows ``first:stop``, and the numbers of labels scored and found.
 
-    The index must list all weights of ``digest``. ``of_labels`` holds the bounds of its labels.
-
-    Writes only ``answers``. If too few labels are found, the remaining entries do not change.
+    The index must list all weights of ``digest``. ``of_labels`` holds the bounds of its labels. Writes only
+    ``answers``. If too few labels are found, the remaining entries do not change.
     """
     postings = by_reference(postings)
     digest = by_reference(digest)

@@ -18,8 +18,7 @@ _ROUNDED_AT_ONCE = 1 << 20  # number of weights rounded in one batch
 class Digest(NamedTuple):
     """A read-only copy of all scorers of a head, or empty arrays.
 
-    The sparse scorer of label ``l`` has the entries ``offsets[l]:offsets[l + 1]``. Dense scorers are the rows of
-    ``halves``.
+    Label ``l`` has the sparse entries ``offsets[l]:offsets[l + 1]``. Dense scorers are the rows of ``halves``.
     """
 
     offsets: Annotated[np.ndarray, forests.kind_of(np.int64, "offsets of the digest")]

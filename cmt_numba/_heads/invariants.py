@@ -2,28 +2,12 @@
 
 import numpy as np
 
-from .._forest import (
-    MOST_FEATURES,
-    N_MEMORIES,
-    NODES_END,
-    NONE,
-    all_finite,
-    all_within,
-    are_offsets,
-    check_key_frame,
-    check_keys,
-    check_layout,
-    check_model_frame,
-    check_models,
-    check_number_table,
-    require,
-)
+from .. import _forest as forests
+from .._forest import NONE, all_finite, all_within, are_offsets, require
 from .examples import StoredExamples
-from .inference_weights import Common, Digest
-from .inverted_index import Postings
 from .label_scorers import HEAD_LOSSES, Head, HeadLoss
+from .multiclass_svm import StoredDuals
 from .ridge import Expectation
-from .stored_duals import StoredDuals
 
 
 def check_head_frame(head: Head, n_labels: int) -> None:
@@ -31,9 +15,9 @@ def check_head_frame(head: Head, n_labels: int) -> None:
     d, sparse = head.parameters.n_features, head.parameters.sparse
     require(head.parameters.loss in HEAD_LOSSES.values(), "the loss of the head is unknown")
     require(0.0 < head.parameters.learning_rate <= 1e6, "the head's learning rate is out of range")
-    check_layout(head, {"trees": 1})
-    check_model_frame(head)
-    require(head.counters[0, NODES_END] == n_labels, f"the head must have {n_labels} scorers, one per label")
+    forests.check_layout(head, {"trees": 1})
+    forests.check_model_frame(head)
+    require(head.counters[0, forests.NODES_END] == n_labels, f"the head must have {n_labels} scorers, one per label")
     digest, postings, common = head.digest, head.postings, head.common
     listed = digest.features.size > 0
     require(digest.offsets.size == (n_labels + 1 if listed else digest.offsets.size), "the digest lacks a label")
@@ -61,53 +45,40 @@ def check_head(head: Head, n_labels: int) -> None:
     """Raise InvariantError unless a head for ``n_labels`` labels is valid."""
     check_head_frame(head, n_labels)
     used = np.arange(n_labels)
-    check_models(head, 0, used, "the head", sums=head.parameters.loss == HeadLoss.MIRA)
-    _check_digest(head.digest, head.parameters.n_features)
-    _check_postings(head.postings)
-    _check_common(head.common, n_labels)
-    gaps = head.gaps
-    require(all_finite(gaps) and bool(np.all(gaps >= 0)), "a gap is negative")
-    require(gaps[0] > 0 or gaps[1] == 0, "gaps must not exist without examples")
-
-
-def _check_digest(digest: Digest, n_features: int) -> None:
+    forests.check_models(head, 0, used, "the head", sums=head.parameters.loss == HeadLoss.MIRA)
+    digest, postings, common, gaps = head.digest, head.postings, head.common, head.gaps
     require(are_offsets(digest.offsets, digest.features.size), "the digest's lists overlap")
-    require(all_within(digest.features, 0, n_features - 1), "the digest has a feature that does not exist")
+    exist = all_within(digest.features, 0, head.parameters.n_features - 1)
+    require(exist, "the digest has a feature that does not exist")
     require(all_finite(digest.weights), "the digest has a weight that is not finite")
     # bfloat16 values whose exponent bits are all 1 are infinities or NaN.
     finite = (digest.halves & np.uint16(0x7F80)) != 0x7F80
     require(bool(finite.all()), "the digest has a weight that is not finite")
-
-
-def _check_postings(postings: Postings) -> None:
     require(are_offsets(postings.offsets, postings.labels.size), "the index's lists overlap")
     require(all_within(postings.labels, 0, postings.n_labels - 1), "the index has a label that does not exist")
     require(all_finite(postings.weights), "the index has a weight that is not finite")
-
-
-def _check_common(common: Common, n_labels: int) -> None:
     require(all_within(common.labels, 0, n_labels - 1), "a common label does not exist")
     require(np.unique(common.labels).size == common.labels.size, "a common label is listed more than once")
     require(are_offsets(common.offsets, common.places.size), "the lists of common labels overlap")
-    require(
-        all_within(common.places, 0, common.labels.size - 1),
-        "a list of common labels contains a label that is not common",
-    )
+    are_common = all_within(common.places, 0, common.labels.size - 1)
+    require(are_common, "a list of common labels contains a label that is not common")
     require(all_finite(common.weights), "a common label has a weight that is not finite")
+    require(all_finite(gaps) and bool(np.all(gaps >= 0)), "a gap is negative")
+    require(gaps[0] > 0 or gaps[1] == 0, "gaps must not exist without examples")
 
 
 def check_example_frame(examples: StoredExamples) -> None:
     """Raise InvariantError unless the arrays of stored examples have the expected dtypes and sizes."""
-    check_layout(examples)
-    check_key_frame(examples.parameters, examples.keys)
-    require(examples.label_of.size >= examples.keys.totals[N_MEMORIES], "every example must have a label")
+    forests.check_layout(examples)
+    forests.check_key_frame(examples.parameters, examples.keys)
+    require(examples.label_of.size >= examples.keys.totals[forests.N_MEMORIES], "every example must have a label")
 
 
 def check_examples(examples: StoredExamples, n_labels: int) -> None:
     """Raise InvariantError unless stored examples of ``n_labels`` labels are valid."""
     check_example_frame(examples)
-    check_keys(examples.parameters, examples.keys)
-    n = int(examples.keys.totals[N_MEMORIES])
+    forests.check_keys(examples.parameters, examples.keys)
+    n = int(examples.keys.totals[forests.N_MEMORIES])
     require(np.unique(examples.keys.ids[:n]).size == n, "two examples have the same id")
     label_of, next_of, first_of = examples.label_of[:n], examples.next_of[:n], examples.first_of
     require(all_within(label_of, 0, n_labels - 1), "an example has a label that does not exist")
@@ -116,45 +87,35 @@ def check_examples(examples: StoredExamples, n_labels: int) -> None:
     require(bool(np.all((next_of >= NONE) & (next_of < np.arange(n)))), "a list of examples is invalid")
     require(all_within(first_of, int(NONE), n - 1), "a list of examples is invalid")
     labels = np.flatnonzero(first_of != NONE)
-    require(
-        np.array_equal(label_of[first_of[labels]], labels),
-        "the list of a label begins with an example of another label",
-    )
+    are_alike = np.array_equal(label_of[first_of[labels]], labels)
+    require(are_alike, "the list of a label begins with an example of another label")
     followed = np.flatnonzero(next_of != NONE)
-    require(
-        np.array_equal(label_of[next_of[followed]], label_of[followed]),
-        "the list of a label continues with an example of another label",
-    )
+    are_alike = np.array_equal(label_of[next_of[followed]], label_of[followed])
+    require(are_alike, "the list of a label continues with an example of another label")
     listed = np.bincount(np.concatenate([first_of[labels], next_of[followed]]), minlength=n)
     require(bool(np.all(listed == 1)), "an example must be in exactly one list")
 
 
 def check_duals(duals: StoredDuals, n_examples: int, n_labels: int, *, thorough: bool) -> None:
     """Raise InvariantError unless all stored dual variables belong to existing examples and labels."""
-    check_layout(duals, {})
+    forests.check_layout(duals, {})
     if thorough:
         n = duals.weights.shape[0]
-        require(
-            not duals.weights[min(n, n_examples) :].any(), "a dual variable belongs to an example that is not stored"
-        )
-        require(
-            all_within(duals.competitors, int(NONE), n_labels - 1),
-            "an example competes with a label that does not exist",
-        )
+        require(not duals.weights[min(n, n_examples) :].any(), "a dual variable belongs to no stored example")
+        exist = all_within(duals.competitors, int(NONE), n_labels - 1)
+        require(exist, "an example competes with a label that does not exist")
         require(all_finite(duals.weights) and bool(np.all(duals.weights >= 0)), "a dual variable is negative")
 
 
 def check_expectation_frame(expectation: Expectation) -> None:
     """Raise InvariantError unless the arrays of a map have the expected dtypes and sizes."""
-    check_layout(expectation)
+    forests.check_layout(expectation)
     (sparse, d), capacity = (expectation.parameters.sparse, expectation.parameters.n_features), len(expectation.weights)
-    require(1 <= d <= MOST_FEATURES, f"keys must have 1 to {MOST_FEATURES} features, got {d}")
+    require(1 <= d <= forests.MOST_FEATURES, f"keys must have 1 to {forests.MOST_FEATURES} features, got {d}")
     n = int(expectation.n_places[0])
     require(0 <= n <= capacity, "the number of used positions exceeds the weights")
     require(sparse or n == capacity == d, "a dense map must have one position for each feature")
-    require(
-        expectation.features.size == (capacity if sparse else 0), "every position of a sparse map must have a feature"
-    )
+    require(expectation.features.size == (capacity if sparse else 0), "positions of a sparse map must have features")
     require(n < expectation.table.size if sparse else expectation.table.size == 0, "the table of features is too small")
 
 
@@ -168,4 +129,4 @@ def check_expectation(expectation: Expectation) -> None:
         features = expectation.features[:n]
         known = all_within(features, 0, expectation.parameters.n_features - 1)
         require(known, "the expectation has a feature that does not exist")
-        check_number_table(expectation.table, features, "the table of features", features=True)
+        forests.check_number_table(expectation.table, features, "the table of features", features=True)

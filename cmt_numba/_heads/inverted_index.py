@@ -20,7 +20,7 @@ from .inference_weights import Digest, offsets_of
 _MOST_LISTS = 32  # maximum number of lists read for a row
 RUN = 128  # number of entries read between checks whether to continue
 _ANY = np.float32(-np.inf)
-_CELLS_AT_ONCE = 1 << 20  # number of cells compared in one batch
+_AT_ONCE = 1 << 20  # number of cells compared in one batch
 
 
 class Postings(NamedTuple):
@@ -38,9 +38,7 @@ def no_postings() -> Postings:
     return Postings(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 0)
 
 
-def heavy_cells(
-    digest: Digest, lightest: float, excluded: np.ndarray, *, cells_at_once: int = _CELLS_AT_ONCE
-) -> np.ndarray:
+def heavy_cells(digest: Digest, lightest: float, excluded: np.ndarray, *, cells_at_once: int = _AT_ONCE) -> np.ndarray:
     """Return a mask of cells of at least ``lightest`` times their label's largest weight, but not of ``excluded``."""
     heavy, left_out = np.zeros(digest.weights.size, np.bool_), np.zeros(digest.n_labels, np.bool_)
     left_out[excluded] = True
@@ -57,9 +55,7 @@ def heavy_cells(
     return heavy
 
 
-def list_by_feature(
-    digest: Digest, listed: np.ndarray, n_features: int, *, cells_at_once: int = _CELLS_AT_ONCE
-) -> Postings:
+def list_by_feature(digest: Digest, listed: np.ndarray, n_features: int, *, cells_at_once: int = _AT_ONCE) -> Postings:
     """Return an inverted index of the cells in the mask ``listed``, all of which must be nonzero.
 
     Leaves out cells whose sign differs from that of their feature's total weight, and clears ``listed`` for them.

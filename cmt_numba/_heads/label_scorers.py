@@ -18,18 +18,7 @@ import scipy.sparse
 
 from .. import _forest as forests
 from .._jit import by_reference, inner, kernel, release
-from .inference_weights import (
-    Common,
-    Digest,
-    common_labels,
-    digest_of,
-    digested_margin,
-    enter_lists,
-    laid_out,
-    list_cells,
-    new_digest,
-    no_digest,
-)
+from . import inference_weights as digests
 from .inverted_index import Postings, heavy_cells, list_by_feature, no_postings
 
 
@@ -41,9 +30,7 @@ class HeadLoss(IntEnum):
     MIRA = 3
 
 
-NEGLIGIBLE = 0.04
-"""Weights of a rare label below this fraction of its largest weight are dropped."""
-
+NEGLIGIBLE = 0.04  # weights of a rare label below this fraction of its largest weight are dropped
 SQUARE_OF_SUM = "bias_square"  # MIRA trains no bias: the field holds the squared length of a label's sum of examples
 _SHORTEST = np.float32(1e-6)  # relative squared length below which a sum of examples is only rounding error
 _CELLS_IN_A_LOOKUP = 12  # break-even point: one table lookup takes about as long as reading this many cells of a digest
@@ -52,8 +39,6 @@ HEAD_LOSSES = {loss.name.lower(): int(loss) for loss in HeadLoss}
 
 
 class HeadParameters(NamedTuple):
-    """Fixed parameters of a head."""
-
     n_features: int
     sparse: bool
     loss: int
@@ -64,9 +49,9 @@ class LabelScorers(NamedTuple):
     """The parts of a head that kernels need to find and score labels."""
 
     models: forests.LinearModels
-    digest: Digest
+    digest: digests.Digest
     postings: Postings
-    common: Common
+    common: digests.Common
     gaps: np.ndarray
     loss: int
     learning_rate: float
@@ -79,15 +64,14 @@ class Head(NamedTuple):
     nodes: Annotated[np.ndarray, forests.kind_of(forests.NODE, "trees", "labels")]
     weights: forests.ModelWeights
     counters: Annotated[np.ndarray, forests.kind_of(np.int64, "trees", forests.N_COUNTERS)]
-    digest: Digest
+    digest: digests.Digest
     postings: Postings
-    common: Common
+    common: digests.Common
     # number of measured examples, and the sum of their gaps (see ``multiclass_svm.py``)
     gaps: Annotated[np.ndarray, forests.kind_of(np.float64, 2)]
 
     @property
     def models(self) -> forests.LinearModels:
-        """The scorers as linear models."""
         return forests.linear_models(self)
 
     @property
@@ -108,9 +92,9 @@ def new_head(parameters: HeadParameters) -> Head:
         nodes=np.zeros((1, 0), forests.NODE),
         weights=forests.ModelWeights(dense=np.empty((1, 0), np.float32), table=np.empty((1, 0), forests.WEIGHT_CELL)),
         counters=counters,
-        digest=no_digest(),
+        digest=digests.no_digest(),
         postings=no_postings(),
-        common=common_labels(np.empty(0, np.int64)),
+        common=digests.common_labels(np.empty(0, np.int64)),
         gaps=np.zeros(2),
     )
 
@@ -147,10 +131,7 @@ def without_room(models: forests.LinearModels) -> forests.LinearModels:
 
 
 def count_in_means(head: Head, rows: forests.Rows, labels: np.ndarray) -> Head:
-    """Add rows to the means in the scorers of their labels; return the head, or a larger head if tables were full.
-
-    The loss must be MIRA.
-    """
+    """Add rows to the means of labels with MIRA; return the head, or a larger head if tables were full."""
     at = np.zeros(1, np.int64)
     while move_means(head.models, rows, labels, at) != forests.DONE:
         head = with_more_cells(head)
@@ -160,16 +141,11 @@ def count_in_means(head: Head, rows: forests.Rows, labels: np.ndarray) -> Head:
 def without_negligible_weights(head: Head) -> Head:
     """Return a sparse head without negligible weights.
 
-    Training against competitors gives a label small weights for many features. They make its table several times larger
-    and slower without changing answers. Common labels keep all weights, because they learn from all rows, and their
-    many small weights matter together.
+    Training against competitors gives a label many small weights, which make its table larger and slower without
+    changing answers. Common labels keep all weights: they learn from all rows, and their many small weights matter
+    together.
     """
-    size = int(head.counters[0, forests.TABLES_END])
-    pruned = head._replace(
-        nodes=head.nodes.copy(),
-        counters=head.counters.copy(),
-        weights=head.weights._replace(table=np.empty((1, size), forests.WEIGHT_CELL)),
-    )
+    pruned = _with_new_table(head, int(head.counters[0, forests.TABLES_END]))
     pruned.nodes["table_bits"] = 0
     pruned.counters[0, forests.TABLES_END] = 0
     pruned.counters[0, forests.FREE_TABLES :] = forests.NONE
@@ -182,11 +158,13 @@ def without_negligible_weights(head: Head) -> Head:
     return pruned
 
 
-def with_only(head: Head, labels: np.ndarray) -> Head:
-    """Return a copy of a head that has only ``labels``, numbered in this order.
+def _with_new_table(head: Head, size: int) -> Head:
+    weights = head.weights._replace(table=np.empty((1, size), forests.WEIGHT_CELL))
+    return head._replace(nodes=head.nodes.copy(), counters=head.counters.copy(), weights=weights)
 
-    The copy shares no memory with the head, has no digest and no index, and can be trained.
-    """
+
+def with_only(head: Head, labels: np.ndarray) -> Head:
+    """Return an independent copy of a head with only ``labels``, numbered in this order, without digest and index."""
     n_labels, d = int(head.counters[0, forests.NODES_END]), head.parameters.n_features
     counters, weights = head.counters.copy(), head.weights
     counters[0, forests.NODES_END] = labels.size
@@ -200,9 +178,9 @@ def with_only(head: Head, labels: np.ndarray) -> Head:
         nodes=head.nodes[:, labels],
         counters=counters,
         weights=weights,
-        digest=no_digest(),
+        digest=digests.no_digest(),
         postings=no_postings(),
-        common=common_labels(common[common != forests.NONE]),
+        common=digests.common_labels(common[common != forests.NONE]),
         gaps=head.gaps.copy(),
     )
     return forests.with_tables(fewer, forests.most_cells_in_use(fewer)) if head.parameters.sparse else fewer
@@ -236,7 +214,7 @@ def is_in_lists(head: Head) -> bool:
     return head.digest.features.size > 0 and head.counters[0, forests.TABLES_END] == 0
 
 
-def with_lists(head: Head, digest: Digest) -> Head:
+def with_lists(head: Head, digest: digests.Digest) -> Head:
     """Return a sparse head whose scorers are the lists of ``digest``, without tables."""
     nodes, counters = head.nodes.copy(), head.counters.copy()
     nodes["table_bits"], nodes["table_used"] = 0, 0
@@ -250,14 +228,15 @@ def with_means_in_lists(head: Head, means: forests.Rows) -> Head:
     """Return a copy of an empty sparse head with a scorer for each row of ``means``, in lists without tables."""
     head = forests.with_nodes(head, means.n_rows)
     head.counters[0, forests.NODES_END] = means.n_rows
-    return with_lists(head, no_digest()._replace(offsets=means.offsets, features=means.indices, weights=means.values))
+    lists = {"offsets": means.offsets, "features": means.indices, "weights": means.values}
+    return with_lists(head, digests.no_digest()._replace(**lists))
 
 
 def with_lists_of(head: Head, labels: np.ndarray) -> Head:
     """Return a sparse head without tables in which only ``labels`` keep their lists."""
     n_cells = np.zeros(int(head.counters[0, forests.NODES_END]), np.int64)
     n_cells[labels] = np.diff(head.digest.offsets)[labels]
-    digest = new_digest(n_cells)
+    digest = digests.new_digest(n_cells)
     for label in labels:
         old, new = (slice(offsets[label], offsets[label + 1]) for offsets in (head.digest.offsets, digest.offsets))
         digest.features[new], digest.weights[new] = head.digest.features[old], head.digest.weights[old]
@@ -271,48 +250,40 @@ def without_tables(head: Head) -> Head:
 
 def cells_of_tables(head: Head) -> int:
     """Return the number of cells in the tables of a sparse head. If it has none, return the number to rebuild them."""
-    return int(_sizes_of_tables(head.digest).sum() if is_in_lists(head) else head.counters[0, forests.TABLES_END])
-
-
-def _sizes_of_tables(digest: Digest) -> np.ndarray:
-    n_cells = np.diff(digest.offsets)
+    if not is_in_lists(head):
+        return int(head.counters[0, forests.TABLES_END])
+    n_cells = np.diff(head.digest.offsets)
     sizes = np.where(n_cells > 0, np.int64(1) << forests.SMALLEST_TABLE_BITS, 0)
     while (short := 3 * sizes < 4 * n_cells).any():  # the rule of ``sparse_weights.table_bits``
         sizes[short] *= 2
-    return sizes
+    return int(sizes.sum())
 
 
 def without_digest(head: Head) -> Head:
     """Return a head without a digest, which can be trained."""
     if is_in_lists(head):
-        size = int(forests.SPARE * cells_of_tables(head))
-        head = head._replace(
-            nodes=head.nodes.copy(),
-            counters=head.counters.copy(),
-            weights=head.weights._replace(table=np.empty((1, size), forests.WEIGHT_CELL)),
-        )
-        enter_lists(head.models, head.digest)
-    common = head.common if head.common.offsets.size == 1 else common_labels(head.common.labels)
-    return head._replace(digest=no_digest(), common=common)
+        head = _with_new_table(head, int(forests.SPARE * cells_of_tables(head)))
+        digests.enter_lists(head.models, head.digest)
+    common = head.common if head.common.offsets.size == 1 else digests.common_labels(head.common.labels)
+    return head._replace(digest=digests.no_digest(), common=common)
 
 
 def with_digest(head: Head) -> Head:
     """Return a head with a digest, which is valid until the next training."""
     n_labels, d = int(head.counters[0, forests.NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
-        weights = head.weights.dense[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
-        return head._replace(digest=digest_of(weights[:, :d]))
+        return head._replace(digest=digests.digest_of(dense_parts(head)[0]))
     if is_in_lists(head):
         digest = head.digest
     else:
-        digest = new_digest(head.nodes[0, :n_labels]["table_used"])
-        list_cells(head.models, digest)
-    common = laid_out(head.common, digest, d) if head.common.labels.size > 0 else head.common
+        digest = digests.new_digest(head.nodes[0, :n_labels]["table_used"])
+        digests.list_cells(head.models, digest)
+    common = digests.laid_out(head.common, digest, d) if head.common.labels.size > 0 else head.common
     return head._replace(digest=digest, common=common)
 
 
 def with_index(head: Head, lightest: float = 0.0) -> Head:
-    """Return a head with an up-to-date index of all labels that are not common. Dense heads have no index.
+    """Return a sparse head with a new index of the labels that are not common; dense heads have none.
 
     The index omits weights below ``lightest`` times the label's largest weight.
     """
@@ -333,7 +304,7 @@ def score_label(head, label, probe, x):
         n_cells = digest.offsets[label + 1] - digest.offsets[label]
         if n_cells > _CELLS_IN_A_LOOKUP * (x.b - x.a):
             return forests.margin_of(head.models, forests.ONLY_TREE, label, x)
-    return head.models.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
+    return head.models.nodes[0, label]["bias"] + digests.digested_margin(digest, label, probe)
 
 
 @inner
@@ -353,10 +324,7 @@ def score_common(head, x, scores):
 
 @kernel
 def copy_labels(target, source, shares):
-    """Copy all scorers without weights below ``shares[label]`` times the label's largest weight.
-
-    Reads ``source``. Writes the models of ``target``, which must have room.
-    """
+    """Copy scorers to ``target``, which must have room, without weights below ``shares[label]`` times the largest."""
     target = by_reference(target)
     source = by_reference(source)
     for label in range(source.counters[0, forests.NODES_END]):
@@ -384,9 +352,7 @@ def start_labels(models, sums, rows, lengths, first):
     """Start the scorers of labels from ``first`` on, except those already started.
 
     If ``sums`` is True, also store the sums of examples. Returns DONE, or TABLES_FULL if the caller must repeat the
-    call with larger tables.
-
-    Writes the models.
+    call with larger tables. Writes the models.
     """
     models = by_reference(models)
     n_rows = rows.offsets.size - 1
@@ -403,10 +369,7 @@ def start_labels(models, sums, rows, lengths, first):
 
 @inner
 def _move_mean(models, rows, row, label, work):
-    """Add an example to the mean in its label's scorer.
-
-    Returns DONE, or TABLES_FULL without changing anything if the table has no room for the row's features.
-    """
+    """Add an example to its label's mean. Return DONE, or TABLES_FULL without changes if the table has no room."""
     x = forests.row_of(rows, row)
     if forests.locate_or_insert(models, forests.ONLY_TREE, label, x, work) != forests.DONE:
         return forests.TABLES_FULL
@@ -430,9 +393,7 @@ def _move_mean(models, rows, row, label, work):
 def move_means(models, rows, labels, at):
     """Add the rows from ``at[0]`` on to the means of their labels, and increment ``at[0]`` after each row.
 
-    Returns DONE, or TABLES_FULL if the caller must repeat the call with larger tables.
-
-    Writes the models.
+    Returns DONE, or TABLES_FULL if the caller must repeat the call with larger tables. Writes the models.
     """
     models = by_reference(models)
     n_rows = rows.offsets.size - 1
@@ -449,10 +410,7 @@ def move_means(models, rows, labels, at):
 
 @kernel
 def forget_labels(models, first):
-    """Reset the scorers of the labels from ``first`` on to 0, and free their tables.
-
-    Writes the models.
-    """
+    """Reset the scorers of the labels from ``first`` on to 0, and free their tables. Writes the models."""
     models = by_reference(models)
     for label in range(first, models.counters[0, forests.NODES_END]):
         forests.release_model(models, forests.ONLY_TREE, label)

@@ -44,16 +44,12 @@ def _shares(pairs: PairsByLabel, n_threads: int) -> list[tuple[int, int]]:
 
 @kernel
 def score_pairs(models, rows, pairs, first, stop):
-    """Score the pairs of labels ``first:stop``.
-
-    Writes the values of these pairs, so threads may score the pairs of different labels concurrently.
-    """
+    """Write the scores of the pairs of labels ``first:stop``. Threads may score different labels concurrently."""
     models = by_reference(models)
     for i in range(first, stop):
         for pair in range(pairs.at[i], pairs.ends[i]):
-            pairs.values[pair] = forests.margin_of(
-                models, forests.ONLY_TREE, pairs.labels[i], forests.row_of(rows, pairs.rows[pair])
-            )
+            x = forests.row_of(rows, pairs.rows[pair])
+            pairs.values[pair] = forests.margin_of(models, forests.ONLY_TREE, pairs.labels[i], x)
 
 
 @kernel

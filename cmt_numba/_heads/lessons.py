@@ -40,7 +40,13 @@ def find_shortlists(
 ) -> np.ndarray | None:
     """Write the shortlists of rows in several threads; return scores like :func:`shorten`, or None for all labels."""
     if search.trees is None:
-        _find_best_of_all(head, lesson, rows)
+        every, order = lesson.questions.rows, rows
+        if rows.size == every.n_rows:
+            order = np.arange(every.n_rows)
+        else:
+            every = every.take(rows)
+        for first, scores in blocks_of_scores(all_scorers(head), every):
+            shortlist_best(scores, order[first : first + scores.shape[0]], lesson.shortlists)
         return None
     scores = np.empty((rows.size, lesson.shortlists.shape[1]), np.float32)
 
@@ -53,17 +59,6 @@ def find_shortlists(
 
     run(find, spans(rows.size, -(-rows.size // search.n_threads)))
     return scores
-
-
-def _find_best_of_all(head: Head, lesson: HeadLesson, order: np.ndarray) -> None:
-    """Write the shortlists of some rows from the scores of all labels."""
-    scorers, rows = all_scorers(head), lesson.questions.rows
-    if order.size == rows.n_rows:
-        order = np.arange(rows.n_rows)
-    else:
-        rows = rows.take(order)
-    for first, scores in blocks_of_scores(scorers, rows):
-        shortlist_best(scores, order[first : first + scores.shape[0]], lesson.shortlists)
 
 
 def learn_in_turn(

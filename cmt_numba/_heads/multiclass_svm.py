@@ -8,7 +8,7 @@ MIRA keeps scorers close to their start, the mean of the label's examples. This 
 examples per label, trained scorers are more accurate than means, so the multiple grows with the number of examples.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,9 @@ N_COMPETITORS = 8  # maximum number of an example's competitors that have dual v
 _MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # maximum number of scorers that a row changes
 _RIGHT = np.int64(0)  # position of the correct label in a shortlist
 _ROWS_AT_ONCE = 1024  # number of rows scored before training on any of them
-MOST_IN_TURN = 1024
-"""Up to this number of labels, each row is learned before the next is scored, as most rows change the same scorers."""
+N_STORED = 4  # competitors stored per example, those with the largest weights. More give no lower error.
+_GENTLE = 1.25  # growth factor of the arrays of stored dual variables
+MOST_IN_TURN = 1024  # up to this number of labels, each row is learned before the next is scored
 
 
 class Duals(NamedTuple):
@@ -88,10 +89,9 @@ class _Products(NamedTuple):
 def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray | None = None) -> Duals:
     """Return dual variables of 0 for untrained examples.
 
-    ``n_of_label[i]`` is the number, or the total weight, of examples with the label of example ``i``. With few
-    examples, each is a large part of the mean that the scorer starts from. The gap of an example then says little about
-    new rows, so ``C`` is small. With very many examples some are noise, so ``C`` decreases again. ``weights`` multiply
-    ``C``.
+    ``n_of_label[i]`` is the number, or the total weight, of examples with the label of example ``i``. With few, each is
+    a large part of the mean that the scorer starts from, and its gap says little about new rows, so ``C`` is small.
+    With very many, some are noise, so ``C`` decreases again. ``weights`` multiply ``C``.
     """
     n_rows = n_of_label.size
     importance = np.ones(n_rows, np.float32) if weights is None else weights
@@ -204,10 +204,7 @@ def _keep_weights(plan, candidates, row, duals):
 
 @inner
 def _carry_out(head, plan, candidates, x, row, duals, work):
-    """Apply a plan to the scorers.
-
-    Returns DONE, or TABLES_FULL without changing anything if tables lack room.
-    """
+    """Apply a plan to the scorers. Returns DONE, or TABLES_FULL without changing anything if tables lack room."""
     n_changed = plan.n_changed[0]
     for step in range(2 * n_changed):  # the first half of the steps only makes room
         i = step % n_changed
@@ -221,14 +218,6 @@ def _carry_out(head, plan, candidates, x, row, duals, work):
     return forests.DONE
 
 
-@inner
-def _ascend_at(head, rows, labels, found, i, candidates, duals, margin, plan, work):
-    row, x = found.rows[i], forests.row_of(rows, found.rows[i])
-    right = score_with_right(head, candidates, found, i, x, labels[row])
-    _plan_row(candidates, x, right, row, duals, margin, plan)
-    return _carry_out(head, plan, candidates, x, row, duals, work)
-
-
 @kernel
 def ascend_on(head, rows, labels, found, duals, margin, at):
     """Train the head with MIRA on rows with candidates, and increment ``at[0]`` after each row.
@@ -240,7 +229,10 @@ def ascend_on(head, rows, labels, found, duals, margin, at):
     candidates, plan, status = new_candidates(rows, found.most, 1), _new_plan(), forests.DONE
     work = forests.new_workspace(forests.longest_row(rows, 0, rows.offsets.size - 1))
     for i in range(found.rows.size):
-        status = _ascend_at(head, rows, labels, found, i, candidates, duals, np.float32(margin), plan, work)
+        row, x = found.rows[i], forests.row_of(rows, found.rows[i])
+        right = score_with_right(head, candidates, found, i, x, labels[row])
+        _plan_row(candidates, x, right, row, duals, np.float32(margin), plan)
+        status = _carry_out(head, plan, candidates, x, row, duals, work)
         if status != forests.DONE:
             break
         at[0] += 1
@@ -315,9 +307,8 @@ def plan_steps(rows, found, duals, margin, steps):
     """Plan the steps of one row after another. The first candidate of each row is its correct label.
 
     The scores of ``found`` lack the steps of earlier rows of the block, so these are added. The result is the same as
-    learning each row before scoring the next.
-
-    Writes the scores of ``found``, the ``duals``, and ``steps``, which must have room.
+    learning each row before scoring the next. Writes the scores of ``found``, the ``duals``, and ``steps``, which must
+    have room.
     """
     probe, n_found, plan = forests.new_probe(rows, 0, rows.offsets.size - 1), zeros(1, np.int64), _new_plan()
     products = _Products(empty(found.rows.size, np.int64), empty(found.rows.size, np.float32))
@@ -347,10 +338,7 @@ def _scored(search: CandidateSearch, head: Head, lesson: HeadLesson, block: np.n
 
 
 def has_converged(head: Head, duals: Duals) -> bool:
-    """Return whether another pass over all rows would hardly improve the head.
-
-    The duality gap is the sum over the rows, each at the time of its last step.
-    """
+    """Return whether the duality gap, each row's at its last step, shows that another pass would change little."""
     used = margin_wanted(head) * float(duals.weights.sum(dtype=np.float64))
     return head.parameters.loss == HeadLoss.MIRA and float(duals.gaps.sum(dtype=np.float64)) <= _LARGEST_GAP * used
 
@@ -388,10 +376,9 @@ def measure_gaps(
 def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals: Duals) -> Head:
     """Train a head on a lesson; return the head, or a larger head if tables were full.
 
-    If ``lesson.searching`` is True, first search for candidates and write the lesson's shortlists.
-
-    Writes the models of the head and the ``duals``. Results do not depend on the number of threads. Only MIRA with many
-    labels uses more than one thread.
+    If ``lesson.searching`` is True, first search for candidates and write the lesson's shortlists. Writes the models of
+    the head and the ``duals``. Results do not depend on the number of threads. Only MIRA with many labels uses more
+    than one thread.
     """
     margin = margin_wanted(head)
     if head.parameters.loss != HeadLoss.MIRA:
@@ -424,12 +411,15 @@ def ascend_in_blocks(
 ) -> Head:
     """Train a head with MIRA on blocks of rows; return the head, or a larger head if tables were full.
 
-    For each block, search for candidates and score them, plan the steps of one row after another, and apply all steps.
-    Each plan includes the effect of earlier plans. Up to rounding, the result is therefore the same as learning each
-    row before scoring the next. Only planning, which takes little time, runs in a single thread.
+    For each block, search for candidates and score them, plan the steps of one row after another with the effect of
+    earlier plans, and apply all steps. Up to rounding, this is the same as learning each row before scoring the next.
+    Only planning, which takes little time, runs in a single thread.
     """
     rows, n_labels = lesson.questions.rows, int(head.counters[0, forests.NODES_END])
-    margin, steps = margin_wanted(head), _new_steps(min(lesson.order.size, rows_at_once) * _MOST_CHANGED, n_labels)
+    margin, numbers = margin_wanted(head), np.empty((3, min(lesson.order.size, rows_at_once) * _MOST_CHANGED), np.int64)
+    last = np.zeros(n_labels, np.int64)  # unused pages take no memory
+    amounts = np.empty(numbers.shape[1], np.float32)
+    steps = Steps(numbers[0], numbers[1], amounts, numbers[2], last, np.zeros(1, np.int64))
     with workers(search.n_threads) as run:
         for first, stop in spans(lesson.order.size, rows_at_once):
             block = lesson.order[first:stop]
@@ -439,12 +429,6 @@ def ascend_in_blocks(
     return head
 
 
-def _new_steps(most: int, n_labels: int) -> Steps:
-    numbers = np.empty((3, most), np.int64)
-    last = np.zeros(n_labels, np.int64)  # unused pages take no memory
-    return Steps(numbers[0], numbers[1], np.empty(most, np.float32), numbers[2], last, np.zeros(1, np.int64))
-
-
 def _taken_out(steps: Steps, block: np.ndarray) -> PairsByLabel:
     """Return the steps of a block's rows, grouped by label, and clear ``steps``."""
     n = int(steps.n[0])
@@ -452,3 +436,81 @@ def _taken_out(steps: Steps, block: np.ndarray) -> PairsByLabel:
     steps.last[labels] = 0
     steps.n[0] = 0
     return sorted_by_label(labels, block[steps.numbers[:n]], steps.amounts[:n])[0]
+
+
+class StoredDuals(NamedTuple):
+    """The dual variables of examples by slot, with which training continues. Slots beyond the end have none."""
+
+    competitors: Annotated[np.ndarray, forests.kind_of(np.int32, "slots", N_STORED)]  # labels, padded with NONE
+    weights: Annotated[np.ndarray, forests.kind_of(np.float32, "slots", N_STORED)]
+
+
+def no_stored_duals(n_slots: int = 0) -> StoredDuals:
+    """Return dual variables of 0 for ``n_slots`` untrained examples."""
+    return StoredDuals(np.full((n_slots, N_STORED), forests.NONE, np.int32), np.zeros((n_slots, N_STORED), np.float32))
+
+
+@kernel
+def _copy_stored(competitors, weights, slots, of_rows, weights_of_rows):
+    for i in range(slots.size):
+        if slots[i] < weights.shape[0]:
+            for j in range(N_STORED):
+                of_rows[i, j] = competitors[slots[i], j]
+                weights_of_rows[i, j] = weights[slots[i], j]
+
+
+@kernel
+def _store_largest(of_rows, weights_of_rows, slots, competitors, weights):
+    """Store each row's largest weights with their competitors. Ties go to the first competitor."""
+    for i in range(slots.size):
+        slot, n = slots[i], 0
+        for j in range(weights_of_rows.shape[1]):
+            weight, place = weights_of_rows[i, j], n
+            if weight <= 0.0 or (n == N_STORED and weight <= weights[slot, N_STORED - 1]):
+                continue
+            n = min(n + 1, N_STORED)
+            place = n - 1
+            while place > 0 and weights[slot, place - 1] < weight:
+                weights[slot, place] = weights[slot, place - 1]
+                competitors[slot, place] = competitors[slot, place - 1]
+                place -= 1
+            weights[slot, place], competitors[slot, place] = weight, of_rows[i, j]
+        for j in range(n, N_STORED):
+            weights[slot, j], competitors[slot, j] = np.float32(0.0), forests.NONE
+
+
+def resume(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> None:
+    """Copy the stored dual variables of some slots to ``duals``, which has an empty row for each slot."""
+    _copy_stored(stored.competitors, stored.weights, slots, duals.competitors, duals.weights)
+
+
+def with_duals(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> StoredDuals:
+    """Store the ``duals`` of the examples in some slots; return all stored duals, in larger arrays if needed."""
+    n = int(slots.max(initial=-1)) + 1
+    if n > stored.weights.shape[0]:
+        larger = no_stored_duals(max(n, int(_GENTLE * stored.weights.shape[0])))
+        for new, old in zip(larger, stored, strict=True):
+            new[: old.shape[0]] = old
+        stored = larger
+    _store_largest(duals.competitors, duals.weights, slots, stored.competitors, stored.weights)
+    return stored
+
+
+def duals_of_slots(stored: StoredDuals, slots: np.ndarray, number: np.ndarray) -> StoredDuals:
+    """Return the dual variables of the examples in some slots, in this order, with renumbered labels.
+
+    Label ``l`` becomes ``number[l]``. Competitors whose new number is forests.NONE lose their weight.
+    """
+    fewer, known = no_stored_duals(slots.size), slots < stored.weights.shape[0]
+    competitors = stored.competitors[slots[known]]
+    competitors = np.where(competitors == forests.NONE, forests.NONE, number[competitors])
+    fewer.competitors[known] = competitors
+    fewer.weights[known] = np.where(competitors == forests.NONE, np.float32(0.0), stored.weights[slots[known]])
+    return fewer
+
+
+def trim_duals(stored: StoredDuals) -> StoredDuals:
+    """Return views of dual variables for a file, without trailing examples that have none."""
+    used = np.flatnonzero(stored.weights.any(axis=1))
+    n = int(used[-1]) + 1 if used.size > 0 else 0
+    return StoredDuals(stored.competitors[:n], stored.weights[:n])

@@ -16,7 +16,7 @@ import scipy.sparse
 
 from .._forest import NODES_END, NONE, ONLY_TREE, LinearModels, Rows, as_matrix, find_cell, row_of, top_k
 from .._jit import TILE, by_reference, first_of, inner, kernel, marks_of
-from .label_scorers import Head, is_in_lists, with_digest
+from .label_scorers import Head, dense_parts, is_in_lists, with_digest
 
 _SCORES_AT_ONCE = 1 << 22  # scores in a block, 16 MB; smaller products spend much of their time packing the scorers
 _SPARSE_SCORES_AT_ONCE = 1 << 18  # scores in a block of sparse rows, whose products are faster in the cache
@@ -71,8 +71,7 @@ def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers:
     if biases is not None and not biases.any():
         biases = None
     if not head.parameters.sparse:
-        weights = head.weights.dense[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[:, :d].T
-        return AllScorers(n_labels, weights, biases)
+        return AllScorers(n_labels, dense_parts(head)[0].T, biases)
     scorers = AllScorers(n_labels, np.empty((0, 0), np.float32), biases, scores_at_once=_SPARSE_SCORES_AT_ONCE)
     if in_tables and not is_in_lists(head):
         return scorers._replace(models=head.models)
@@ -186,10 +185,9 @@ def _squares(X: np.ndarray) -> np.ndarray:
 
 
 def blocks_of_scores(scorers: AllScorers, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the first row of each block of rows, and the scores of all labels for the block.
+    """Yield the first row of each block of rows, and the scores of all labels (float32) for the block.
 
-    The scores, float32 of shape (rows of the block, n_labels), are valid until the next block. The caller may overwrite
-    them.
+    They are valid until the next block, and the caller may overwrite them.
     """
     n_rows, n_labels = rows.n_rows, scorers.n_labels
     length = max(1, min(n_rows, scorers.scores_at_once // max(1, n_labels)))
@@ -243,11 +241,8 @@ def _rounding(rows: Rows, scores: Any, lengths: Any = 1.0) -> Any:
 
 @kernel
 def best_two(scores, biases, best, largest, second):
-    """Add ``biases``, if any, to each row of scores. Write its first largest column and its two largest scores.
-
-    Few scores exceed the second largest so far, which is compared with tiles of 32 scores. This takes a third of the
-    time of :func:`top_k`.
-    """
+    """Add ``biases``, if any, to each row of scores. Write the first largest column and the two largest scores."""
+    # Few scores exceed the second largest so far. Comparing it with tiles takes a third of the time of ``top_k``.
     n_labels = scores.shape[1]
     n_in_tiles = n_labels - n_labels % TILE
     for i in range(scores.shape[0]):

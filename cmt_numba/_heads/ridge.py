@@ -16,8 +16,6 @@ _EMPTY = np.empty(0, np.int32)
 
 
 class ExpectationParameters(NamedTuple):
-    """Fixed parameters of a map."""
-
     n_features: int
     sparse: bool
 
@@ -48,10 +46,7 @@ def new_expectation(parameters: ExpectationParameters, n_components: int) -> Exp
 
 
 def enter_rows(expectation: Expectation, rows: Rows) -> Expectation:
-    """Give every feature of the rows a position; return the map, or a larger map if it was full.
-
-    The input map stays valid.
-    """
+    """Give every feature of the rows a position; return the map or, if it was full, a larger copy."""
     if not rows.sparse:
         return expectation
     features = np.unique(rows.indices)
@@ -102,10 +97,7 @@ def find_known(expectation, features, known):
 
 @kernel
 def enter_features(expectation, features):
-    """Append features that have no position yet.
-
-    Writes the features, the hash table and the number of positions. The arrays must have room.
-    """
+    """Give features that have no position yet the next positions. The arrays must have room."""
     bits = _bits_of(expectation.table)
     for i in range(features.size):
         place = expectation.n_places[0]
@@ -161,9 +153,8 @@ def expect_rows(expectation, rows, first, stop, expected):
 def learn_expectations(expectation, rows, order, targets, duals, softnesses):
     """Train the map in one pass of dual coordinate ascent over the rows. A row's dual variable is a vector.
 
-    ``softnesses``, float32 of shape (rows,), holds the ridge penalty divided by the weight of each row.
-
-    Writes the map and ``duals``.
+    ``softnesses``, float32 of shape (rows,), holds the ridge penalty divided by the weight of each row. Writes the map
+    and ``duals``.
     """
     bits = _bits_of(expectation.table)
     change = empty(targets.shape[1], np.float32)
@@ -182,10 +173,8 @@ def learn_expectations(expectation, rows, order, targets, duals, softnesses):
 def learn_rewards(expectation, rows, pairs, vectors, rewards, regularization):
     """Train the map to predict rewards: the product of a row's prediction and a vector approaches the vector's reward.
 
-    ``pairs[i]`` is the row of ``vectors[i]`` and ``rewards[i]``. Each step reduces the error by the same fraction
-    as a step of :func:`learn_expectations`.
-
-    Writes the map.
+    ``pairs[i]`` is the row of ``vectors[i]`` and ``rewards[i]``. Each step reduces the error by the same fraction as a
+    step of :func:`learn_expectations`. Writes the map.
     """
     bits = _bits_of(expectation.table)
     expected = empty(vectors.shape[1], np.float32)

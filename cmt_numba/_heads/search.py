@@ -46,8 +46,8 @@ class SearchEffort(NamedTuple):
 class FoundLabels(NamedTuple):
     """The distinct candidate labels of some rows, concatenated.
 
-    The labels of entry ``i`` belong to row ``rows[i]`` and end at ``ends[i]``. The first ``n_common`` of them are the
-    common labels.
+    The labels of entry ``i`` belong to row ``rows[i]`` and end at ``ends[i]``. The first ``n_common`` are common
+    labels.
     """
 
     rows: np.ndarray  # int64 (entries,): row of each entry
@@ -86,10 +86,7 @@ def _new_room(trees, rows):
 
 @inner
 def _reach_labels(trees, routers, room, sums, routed, n_leaves, labels, n_found):
-    """Append the labels of the leaves that a row reaches, best leaves first, until ``labels`` is full.
-
-    Returns the number of labels.
-    """
+    """Append labels of the leaves that a row reaches, best first, until ``labels`` is full; return their number."""
     frontier = forests.frontier_at(room.frontiers, 0)
     forests.begin_search(frontier)
     patience = min(labels.size, forests.patience_of(trees))
@@ -149,9 +146,8 @@ def find_labels(trees, routers, postings, common, asked, found, sums):
     """Find the candidate labels of one row of ``found`` after another, while there is room.
 
     ``sums``, float32 (labels,), is a buffer of zeros. During the search of a row it holds the partial scores of the
-    labels found. Afterwards it is reset to 0.
-
-    Writes only ``ends``, ``n_met`` and ``labels`` of ``found``. Returns the number of rows done, at least one.
+    labels found. Afterwards it is reset to 0. Writes only ``ends``, ``n_met`` and ``labels`` of ``found``. Returns the
+    number of rows done, at least one.
     """
     trees = by_reference(trees)
     routers = by_reference(routers)
@@ -184,10 +180,9 @@ def candidates_of(
     rows_at_once: int = _ROWS_AT_ONCE,
     labels_at_once: int = _LABELS_AT_ONCE,
 ) -> Iterator[FoundLabels]:
-    """Yield the candidate labels of the rows in ``order``, in batches of rows.
+    """Yield the candidate labels of the rows in ``order``, in batches of at most ``labels_at_once`` labels or one row.
 
-    Each step overwrites the arrays of the previous step. They have room for ``labels_at_once`` labels or for the labels
-    of one row.
+    Each step overwrites the arrays of the previous step.
     """
     postings, common = head.postings, head.common.labels
     most = min(effort.n_met, int(trees.counters[0, forests.COUNT]))

@@ -80,10 +80,7 @@ def shortlist_best(scores, rows, shortlists):
 
 @kernel
 def shortlist_rows(models, rows, n_rows, shortlists):
-    """Score all labels for the first ``n_rows`` rows, and write the best to their shortlists.
-
-    For a few rows this is faster than :func:`shortlist_best` after a matrix product.
-    """
+    """Score all labels for the first ``n_rows`` rows, and write the best to their shortlists. Fast for a few rows."""
     models = by_reference(models)
     k, scores = shortlists.shape[1] - 1, empty(models.counters[0, NODES_END], np.float32)
     held, best, found = new_held_scores(), empty(k, np.float32), empty(k, np.int64)

@@ -36,17 +36,13 @@ def _find_slopes(head, candidates, right, margin, slopes):
 
 @inner
 def _descend(head, candidates, x, right, margin, importance, slopes, work):
-    """Take an AdaGrad step for every candidate whose slope is not negligible.
-
-    Returns DONE, or TABLES_FULL without learning anything if tables lack room.
-    """
+    """Take an AdaGrad step for steep candidates. Return DONE, or TABLES_FULL without changes if tables lack room."""
     _find_slopes(head, candidates, right, margin, slopes)
     for i in range(candidates.n_found[0]):
-        if (
-            np.abs(slopes[i]) >= _NEGLIGIBLE
-            and forests.locate_or_insert(head.models, forests.ONLY_TREE, candidates.labels[i], x, work) != forests.DONE
-        ):
-            return forests.TABLES_FULL
+        if np.abs(slopes[i]) >= _NEGLIGIBLE:
+            label = candidates.labels[i]
+            if forests.locate_or_insert(head.models, forests.ONLY_TREE, label, x, work) != forests.DONE:
+                return forests.TABLES_FULL
     rate = head.learning_rate * margin / _STEEPNESS
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
@@ -56,28 +52,21 @@ def _descend(head, candidates, x, right, margin, importance, slopes, work):
     return forests.DONE
 
 
-@inner
-def _descend_at(head, rows, labels, found, i, candidates, margin, importance, slopes, work):
-    row, x = found.rows[i], forests.row_of(rows, found.rows[i])
-    right = score_with_right(head, candidates, found, i, x, labels[row])
-    return _descend(head, candidates, x, right, margin, importance[row], slopes, work)
-
-
 @kernel
 def descend_on(head, rows, labels, found, importance, margin, at):
     """Train the head on rows with candidates, and increment ``at[0]`` after each row.
 
-    The slope of each row is multiplied by its ``importance``; scores are divided by ``margin``.
-
-    Writes the scores of ``found`` and the models of ``head``. Returns DONE, or TABLES_FULL after learning ``at[0]``
-    rows.
+    The slope of each row is multiplied by its ``importance``; scores are divided by ``margin``. Writes the scores of
+    ``found`` and the models of ``head``. Returns DONE, or TABLES_FULL after learning ``at[0]`` rows.
     """
     head = by_reference(head)
     candidates = new_candidates(rows, found.most, 1)
     work = forests.new_workspace(forests.longest_row(rows, 0, rows.offsets.size - 1))
     slopes, status = empty(found.most + 1, np.float32), forests.DONE
     for i in range(found.rows.size):
-        status = _descend_at(head, rows, labels, found, i, candidates, margin, importance, slopes, work)
+        row, x = found.rows[i], forests.row_of(rows, found.rows[i])
+        right = score_with_right(head, candidates, found, i, x, labels[row])
+        status = _descend(head, candidates, x, right, margin, importance[row], slopes, work)
         if status != forests.DONE:
             break
         at[0] += 1

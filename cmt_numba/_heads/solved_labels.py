@@ -49,21 +49,15 @@ def _cells_before(rows: forests.Rows, pairs: ExamplePairs) -> np.ndarray:
     return n_cells
 
 
-def room_for(rows: forests.Rows, pairs: ExamplePairs, task: LabelTask) -> Solved:
-    """Return buffers for the scorers of a task's labels."""
-    offsets = pairs.offsets[task.first : task.stop + 1]
-    n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows[offsets[0] : offsets[-1]]])])
-    most = int(np.minimum(np.diff(n_cells[offsets - offsets[0]]), rows.n_features).sum())
-    n_labels = task.stop - task.first
-    features = np.empty(most if rows.sparse else 0, np.int32)
-    return Solved(np.zeros(n_labels, np.int64), features, np.empty(most, np.float32), np.zeros(n_labels, np.float32))
-
-
 def solved_labels(
     head: Head, rows: forests.Rows, features: np.ndarray, pairs: ExamplePairs, duties: Duties, task: LabelTask
 ) -> Solved:
     """Train the labels of a task; return their scorers without spare capacity."""
-    solved = room_for(rows, pairs, task)
+    offsets, n_labels = pairs.offsets[task.first : task.stop + 1], task.stop - task.first
+    n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows[offsets[0] : offsets[-1]]])])
+    most = int(np.minimum(np.diff(n_cells[offsets - offsets[0]]), rows.n_features).sum())
+    room = np.empty(most if rows.sparse else 0, np.int32), np.empty(most, np.float32)
+    solved = Solved(np.zeros(n_labels, np.int64), *room, np.zeros(n_labels, np.float32))
     solve_labels(head.models, rows, features, pairs, duties, task, solved)
     end = int(solved.ends[-1])
     return solved._replace(features=solved.features[:end].copy(), weights=solved.weights[:end].copy())
@@ -106,9 +100,8 @@ def store_solved(models, offsets, task, solved, n_known, at):
     """Store the scorers of a task's labels from number ``at[0]`` on, and increment ``at[0]`` after each.
 
     ``offsets`` are the offsets of the pairs. Labels without pairs keep their scorers. Scorers of labels from
-    ``n_known`` on are reset first.
-
-    Writes the models. Returns DONE, or TABLES_FULL if the caller must repeat the call with larger tables.
+    ``n_known`` on are reset first. Writes the models. Returns DONE, or TABLES_FULL if the caller must repeat the call
+    with larger tables.
     """
     models = by_reference(models)
     cells, status = empty(_most_cells(solved), np.int64), forests.DONE
@@ -173,10 +166,7 @@ def learn_afresh(head: Head, blocks: Iterable[LabelBlock], training: Training) -
 def _solved(
     current: list[Head], blocks: Iterable[LabelBlock], training: Training
 ) -> Iterator[tuple[LabelBlock, LabelTask, Solved]]:
-    """Yield the tasks of all blocks with their trained scorers. Threads start from the scorers of ``current[0]``.
-
-    The caller may replace this head when it stores the trained scorers.
-    """
+    """Yield all tasks with scorers that start from ``current[0]``, which the caller may replace after each task."""
     rows, features = numbered_afresh(training.rows)
     for block in blocks:
         tasks = tasks_for(rows, block, training.n_sweeps, training.share, training.cells_in_a_task)

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from .._version import __version__
 from . import _options as given
 from ._bandit import app as bandit_commands
-from ._options import WarmupKind
+from ._options import WarmupKind, option
 from ._outputs import check_files, is_model_file, open_output, printable, to_json_text
 
 if TYPE_CHECKING:
@@ -92,10 +93,8 @@ app.add_typer(bandit_commands, name="bandit")
 
 @app.callback()
 def commands(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, option("--version", "Print the version.", callback=_print_version, is_eager=True)] = False,
+    traceback: Annotated[bool, option("--traceback", "Show the traceback of an error.")] = False,
 ) -> None:
     """Classify with very many classes or labels, using Contextual Memory Trees.
 
@@ -114,23 +113,20 @@ def commands(
 @given.with_option_groups
 def fit(
     data: given.Data,
-    model: Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="Model file to write.")],
+    model: Annotated[Path, Option("--model", "-m", metavar="FILE", help="Model file to write.")],
     reading: given.ReadingOptions,
     training: given.TrainingOptions,
     keys: given.KeysOption = None,
-    streaming: Annotated[
-        bool, typer.Option("--streaming", help="Train in batches, for a file larger than memory.")
-    ] = False,
+    streaming: Annotated[bool, option("--streaming", "Train in batches, for a file larger than memory.")] = False,
     batch_size: given.BatchRows = 10_000,
     holdout: Annotated[
         float,
-        typer.Option(
+        option(
             "--holdout",
-            metavar="SHARE",
+            "Fraction of rows on which to test a preliminary model. The saved model learns all rows. 0 skips the test.",
+            "SHARE",
             min=0.0,
             max=0.5,
-            help="Fraction of rows on which to test a preliminary model. The saved model learns all rows. 0 skips the "
-            "test.",
         ),
     ] = 0.1,
     progress: given.Progress = None,
@@ -158,9 +154,7 @@ def fit(
     check_files(inputs=(data, reading.labels), outputs=(model,))
     file_to_write(model)
     if keys is not None and streaming:
-        raise ValueError(
-            "--keys cannot be combined with --streaming, as it needs all texts in memory; omit one of them"
-        )
+        raise ValueError("--keys cannot be combined with --streaming, as it needs all texts in memory; omit one")
     if keys is not None and not reading.text:
         raise ValueError(f"--keys {keys} requires text columns; name them with --text")
     source = open_data(data, reading.options(with_kinds=not streaming, as_text=keys is not None))
@@ -194,35 +188,24 @@ def evaluate(
     data: given.Data,
     reading: given.ReadingOptions,
     training: given.TrainingOptions,
-    test: Annotated[Path | None, typer.Option("--test", metavar="FILE", help="Data file with test rows.")] = None,
+    test: Annotated[Path | None, option("--test", "Data file with test rows.", "FILE")] = None,
     test_labels: Annotated[
-        Path | None,
-        typer.Option(
-            "--test-labels", metavar="FILE", help="File with the labels of the test rows in a scipy.sparse matrix."
-        ),
+        Path | None, option("--test-labels", "File with the labels of the test rows in a scipy.sparse matrix.", "FILE")
     ] = None,
     progressive: Annotated[
         bool,
-        typer.Option(
+        option(
             "--progressive/--batch",
-            help="Either predict each row before learning it, in one pass over the file, "
+            "Either predict each row before learning it, in one pass over the file, "
             "or train on some rows and test on the other rows.",
         ),
     ] = False,
-    seeds: Annotated[
-        int, typer.Option("--seeds", metavar="N", min=1, help="Number of --batch runs, each with another seed.")
-    ] = 3,
+    seeds: Annotated[int, option("--seeds", "Number of --batch runs, with different seeds.", "N", min=1)] = 3,
     ray: Annotated[
         str | None,
-        typer.Option(
-            "--ray",
-            metavar="ADDRESS|local",
-            help="Run --batch on Ray: the address of a cluster, or local for this machine.",
-        ),
+        option("--ray", "Run --batch on Ray: the address of a cluster, or local for this machine.", "ADDRESS|local"),
     ] = None,
-    holdout: Annotated[
-        float, typer.Option("--holdout", metavar="SHARE", help="Fraction of rows to test on, without --test.")
-    ] = 0.2,
+    holdout: Annotated[float, option("--holdout", "Fraction of rows to test on, without --test.", "SHARE")] = 0.2,
     batch_size: given.BatchRows = 1000,
     without: given.Without = None,
     json_file: given.JsonFile = None,
@@ -315,15 +298,10 @@ def query(
     data: given.Data,
     model: given.ModelToAsk,
     k: Annotated[
-        int | None,
-        typer.Option(
-            "-k", metavar="K", min=1, help="Number of labels per row (default: one class, or all predicted labels)."
-        ),
+        int | None, option("-k", "Number of labels per row (default: one class, or all predicted labels).", "K", min=1)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per row.")] = False,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="Write a CSV table with the columns row, rank, label and score.")
-    ] = False,
+    as_json: Annotated[bool, option("--json", "Write one JSON object per row.")] = False,
+    as_csv: Annotated[bool, option("--csv", "Write a CSV table: row, rank, label and score.")] = False,
     output: given.Output = Path("-"),
     data_format: given.FormatOption = None,
     batch_size: given.BatchRows = 1000,
@@ -351,23 +329,19 @@ def query(
 def predict(
     data: given.Data,
     model: given.ModelToAsk,
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Add the probability of the class, after a tab.")
-    ] = False,
+    probabilities: Annotated[bool, option("--probabilities", "Add the class's probability, after a tab.")] = False,
     reject_below: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--reject-below",
-            metavar="P",
+            "Write an empty class (-1 among numbers) if its probability is lower, because the row may belong to "
+            "none of the classes.",
+            "P",
             min=0.0,
             max=1.0,
-            help="Write an empty class (-1 among numbers) if its probability is lower, because the row may belong to "
-            "none of the classes.",
         ),
     ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Add the features that support the class, after a tab.")
-    ] = False,
+    explain: Annotated[bool, option("--explain", "Add the features that support the class, after a tab.")] = False,
     output: given.Output = Path("-"),
     data_format: given.FormatOption = None,
     batch_size: given.BatchRows = 1000,
@@ -396,14 +370,13 @@ def predict(
 
 @app.command()
 def search(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder or file of a MemoryStore with texts.")],
-    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="Words to search for.")],
-    k: Annotated[int, typer.Option("-k", metavar="K", min=1, help="Number of memories to print.")] = 10,
+    store: Annotated[Path, Argument(metavar="STORE", help="Folder or file of a MemoryStore with texts.")],
+    words: Annotated[list[str], Argument(metavar="WORDS...", help="Words to search for.")],
+    k: Annotated[int, option("-k", "Number of memories to print.", "K", min=1)] = 10,
     where: Annotated[
-        str | None,
-        typer.Option("--where", metavar="JSON", help='Filter on payload fields, such as \'{"year": {"gte": 2020}}\'.'),
+        str | None, option("--where", 'Filter on payload fields, such as \'{"year": {"gte": 2020}}\'.', "JSON")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per memory.")] = False,
+    as_json: Annotated[bool, option("--json", "Print one JSON object per memory.")] = False,
 ) -> None:
     """Search the texts of a store by their words, and print the best memories.
 
@@ -458,9 +431,9 @@ def update(
 @app.command()
 @given.with_option_groups
 def info(
-    path: Annotated[Path, typer.Argument(metavar="MODEL|DATA", help="Model file or data file.")],
+    path: Annotated[Path, Argument(metavar="MODEL|DATA", help="Model file or data file.")],
     reading: given.ReadingOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON.")] = False,
     progress: given.Progress = None,
 ) -> None:
     """Describe a model, or the rows and labels of a data file.
@@ -502,10 +475,10 @@ def info(
 @app.command()
 def warmup(
     kinds: Annotated[
-        list[WarmupKind] | None, typer.Argument(metavar="[KIND]...", help=f"{', '.join(WarmupKind)} (default: all).")
+        list[WarmupKind] | None, Argument(metavar="[KIND]...", help=f"{', '.join(WarmupKind)} (default: all).")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", min=1, help="Number of processes (default: one per processor).")
+        int | None, option("--jobs", "Number of processes (default: one per processor).", "N", min=1)
     ] = None,
     progress: given.Progress = None,
 ) -> None:

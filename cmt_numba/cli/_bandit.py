@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument
 
 from .._version import __version__
 from . import _options as given
+from ._options import option
 
 if TYPE_CHECKING:
     from ..bandits import ArgmaxRegressor, Policy
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 Estimation = StrEnum("Estimation", "ridge logistic classifier frequency")  # methods of estimating propensities
 Interval = StrEnum("Interval", "betting bernstein chernoff bootstrap normal")
 
-_COLUMNS = "Columns of the log"
+_column = partial(option, rich_help_panel="Columns of the log")
 
 app = typer.Typer(rich_markup_mode="markdown", help="Evaluate bandit policies from logs.")
 
@@ -33,58 +35,40 @@ def commands() -> None:
 @app.command()
 def evaluate(
     ctx: typer.Context,
-    log: Annotated[
-        Path, typer.Argument(metavar="LOG", help="Log file: .parquet, .csv or .jsonl, which may be compressed (.gz).")
-    ],
+    log: Annotated[Path, Argument(metavar="LOG", help="Log file: .parquet, .csv or .jsonl, or one of them with .gz.")],
     policy: Annotated[
         str,
-        typer.Option(
+        option(
             "--policy",
-            metavar="FILE|NAME",
-            help="Policy file, or the name of a policy to train on the first rows: random, epsilon-greedy, ucb1, "
+            "Policy file, or the name of a policy to train on the first rows: random, epsilon-greedy, ucb1, "
             "linucb, thompson or squarecb.",
+            "FILE|NAME",
         ),
     ],
-    action: Annotated[str, typer.Option("--action", metavar="COLUMN", rich_help_panel=_COLUMNS)] = "action",
-    reward: Annotated[str, typer.Option("--reward", metavar="COLUMN", rich_help_panel=_COLUMNS)] = "reward",
+    action: Annotated[str, _column("--action", "", "COLUMN")] = "action",
+    reward: Annotated[str, _column("--reward", "", "COLUMN")] = "reward",
     propensity: Annotated[
-        str | None,
-        typer.Option(
-            "--propensity",
-            metavar="COLUMN",
-            help="Column with the propensities (default: estimate them).",
-            rich_help_panel=_COLUMNS,
-        ),
+        str | None, _column("--propensity", "Column with the propensities (default: estimate them).", "COLUMN")
     ] = None,
     context: Annotated[
         list[str] | None,
-        typer.Option(
+        _column(
             "--context",
-            metavar="COLUMN",
-            help="Numeric column of the context. May be repeated. Or a single column with lists of numbers.",
-            rich_help_panel=_COLUMNS,
+            "Numeric column of the context. May be repeated. Or a single column with lists of numbers.",
+            "COLUMN",
         ),
     ] = None,
-    allowed: Annotated[
-        str | None,
-        typer.Option(
-            "--allowed", metavar="COLUMN", help="Column with lists of the allowed actions.", rich_help_panel=_COLUMNS
-        ),
-    ] = None,
+    allowed: Annotated[str | None, _column("--allowed", "Column with lists of the allowed actions.", "COLUMN")] = None,
     estimation: Annotated[
-        Estimation, typer.Option("--estimate", help="Method of estimating propensities that were not logged.")
+        Estimation, option("--estimate", "Method of estimating propensities that were not logged.")
     ] = Estimation.frequency,
-    tau: Annotated[float, typer.Option("--tau", help="Minimum propensity; smaller ones are raised to it.")] = 0.0,
-    threshold: Annotated[float, typer.Option("--threshold", help="Maximum weight in the switch estimator.")] = 10.0,
-    train: Annotated[
-        float, typer.Option("--train", metavar="SHARE", help="Fraction of rows on which to train a named policy.")
-    ] = 0.5,
-    interval: Annotated[Interval, typer.Option("--interval", help="Kind of confidence interval.")] = Interval.bootstrap,
-    confidence: Annotated[
-        float, typer.Option("--confidence", metavar="P", help="Confidence level of the intervals.")
-    ] = 0.95,
-    least: Annotated[float, typer.Option("--least", help="Smallest possible reward.")] = 0.0,
-    largest: Annotated[float, typer.Option("--largest", help="Largest possible reward.")] = 1.0,
+    tau: Annotated[float, option("--tau", "Minimum propensity; smaller ones are raised to it.")] = 0.0,
+    threshold: Annotated[float, option("--threshold", "Maximum weight in the switch estimator.")] = 10.0,
+    train: Annotated[float, option("--train", "Fraction of rows on which to train a named policy.", "SHARE")] = 0.5,
+    interval: Annotated[Interval, option("--interval", "Kind of confidence interval.")] = Interval.bootstrap,
+    confidence: Annotated[float, option("--confidence", "Confidence level of the intervals.", "P")] = 0.95,
+    least: Annotated[float, option("--least", "Smallest possible reward.")] = 0.0,
+    largest: Annotated[float, option("--largest", "Largest possible reward.")] = 1.0,
     seed: given.Seed = 0,
     json_file: given.JsonFile = None,
     report: given.ReportFile = None,

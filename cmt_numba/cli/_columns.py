@@ -51,9 +51,8 @@ def new_columns(kinds: Sequence[str]) -> Any:
     categories, words that occur in only one row are ignored, because a classifier can use them to memorise rows.
     """
     found = kinds_of(kinds)
-    numbers, categories = (
-        [name for name, kind in found.items() if kind == wanted] for wanted in ("number", "category")
-    )
+    wanted = ("number", "category")
+    numbers, categories = ([name for name, kind in found.items() if kind == one] for one in wanted)
     parts: list[Any] = []
     if numbers:
         parts.append(("number", _scaled(StandardScaler()), numbers))

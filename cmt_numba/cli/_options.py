@@ -11,63 +11,65 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
+from typer import Argument, Option
 
 if TYPE_CHECKING:
     from ..formats import ReadOptions
 
 Format = StrEnum("Format", "svmlight xc vw csv jsonl parquet npz")
 WarmupKind = StrEnum("WarmupKind", "tree store classifier multilabel retriever bandit text sequences")
-TaskName = StrEnum("TaskName", "multiclass multilabel")
+Task = StrEnum("Task", "multiclass multilabel")
 TextKeys = StrEnum("TextKeys", "words characters bm25 subword")  # tf-idf of words or characters, or another vectorizer
 RivalName = StrEnum("RivalName", "majority exact means linear bm25")  # see :class:`cmt_numba.evaluation.Rival`
 
 WORDS = "cmt_numba.words"  # key of the command-line arguments in a command's context
-_reading = partial(typer.Option, rich_help_panel="Reading options")
-_learning = partial(typer.Option, rich_help_panel="Training options")
+
+
+def option(flag: str, help_text: str, metavar: str | None = None, **settings: Any) -> Any:
+    """Return the description of an option for Typer."""
+    return Option(flag, help=help_text, metavar=metavar, **settings)
+
+
+_reading = partial(option, rich_help_panel="Reading options")
+_learning = partial(option, rich_help_panel="Training options")
 
 Data = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         metavar="DATA",
         help="Data file: svmlight (.svm), Extreme Classification Repository (.xc), Vowpal Wabbit (.vw), .csv, .tsv, "
         ".jsonl, .parquet (or a folder of Parquet files) or .npz. Text files may be compressed (.gz).",
     ),
 ]
-ModelToAsk = Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="Model file.")]
-Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Output file, or - for standard output.")]
+ModelToAsk = Annotated[Path, Option("--model", "-m", metavar="FILE", help="Model file.")]
+Output = Annotated[Path, Option("--output", "-o", metavar="FILE", help="Output file, or - for standard output.")]
 FormatOption = Annotated[
-    Format | None, _reading("--format", help="Format of the file (default: detected from its name or first line).")
+    Format | None, _reading("--format", "Format of the file (default: detected from its name or first line).")
 ]
 KeysOption = Annotated[
     TextKeys | None,
     _reading(
         "--keys",
-        help="Features of the text columns, which are saved in the model: tf-idf of words or characters, BM25, "
+        "Features of the text columns, which are saved in the model: tf-idf of words or characters, BM25, "
         "subword vectors, or words with learned vectors (default: a text classifier without such features).",
     ),
 ]
-Seed = Annotated[int, _learning("--seed", metavar="N", min=0, help="Random seed.")]
+Seed = Annotated[int, _learning("--seed", "Random seed.", "N", min=0)]
 Progress = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar (default: only on a terminal).")
+    bool | None, option("--progress/--no-progress", "Show a progress bar (default: only on a terminal).")
 ]
-BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Maximum number of rows per batch.")]
-ReportFile = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with plots to a file.")
-]
+BatchRows = Annotated[int, option("--batch-size", "Maximum number of rows per batch.", "N", min=1)]
+ReportFile = Annotated[Path | None, option("--report", "Write an HTML report with plots.", "FILE")]
 
 Without = Annotated[
     list[RivalName] | None,
-    typer.Option(
-        "--without",
-        metavar="RIVAL",
-        help=f"Rival to omit from the --batch comparison: {', '.join(RivalName)}. May be repeated.",
+    option(
+        "--without", f"Rival to omit from the --batch comparison: {', '.join(RivalName)}. May be repeated.", "RIVAL"
     ),
 ]
 
 JsonFile = Annotated[
-    Path | None,
-    typer.Option("--json", metavar="FILE", help="Write the result as JSON to a file, or to standard output (-)."),
+    Path | None, option("--json", "Write the result as JSON to a file, or to standard output (-).", "FILE")
 ]
 
 
@@ -76,48 +78,35 @@ class ReadingOptions:
     """Options for reading a data file."""
 
     data_format: FormatOption = None
-    task: Annotated[
-        TaskName | None, _reading("--task", help="Task (default: multilabel if a row has several labels).")
-    ] = None
+    task: Annotated[Task | None, _reading("--task", "Task (default: multilabel if a row has several labels).")] = None
     features: Annotated[
-        int | None,
-        _reading(
-            "--features", metavar="N", min=1, help="Number of features of sparse data. Saves a pass over the file."
-        ),
+        int | None, _reading("--features", "Number of features of sparse data. Saves a pass over the file.", "N", min=1)
     ] = None
     bits: Annotated[
-        int,
-        _reading("--bits", metavar="BITS", min=1, max=30, help="Hash words and feature names into 2**BITS features."),
+        int, _reading("--bits", "Hash words and feature names into 2**BITS features.", "BITS", min=1, max=30)
     ] = 18
     label: Annotated[
         str | None,
         _reading(
-            "--label",
-            metavar="COLUMN",
-            help="Label column of a table (default: 'label' or, if it does not exist, the last column).",
+            "--label", "Label column of a table (default: 'label' or, if it does not exist, the last column).", "COLUMN"
         ),
     ] = None
     text: Annotated[
         list[str] | None,
-        _reading(
-            "--text", metavar="COLUMN", help="Text column of a table; other columns are then ignored. May be repeated."
-        ),
+        _reading("--text", "Text column of a table; other columns are then ignored. May be repeated.", "COLUMN"),
     ] = None
     kinds: Annotated[
         list[str] | None,
         _reading(
             "--kind",
-            metavar="COLUMN=KIND",
-            help="Kind of a table column: text, category or number (default: detected from its values). May be "
-            "repeated.",
+            "Kind of a table column: text, category or number (default: detected from its values). May be repeated.",
+            "COLUMN=KIND",
         ),
     ] = None
     ignore: Annotated[
-        list[str] | None, _reading("--ignore", metavar="COLUMN", help="Column of a table to ignore. May be repeated.")
+        list[str] | None, _reading("--ignore", "Column of a table to ignore. May be repeated.", "COLUMN")
     ] = None
-    labels: Annotated[
-        Path | None, _reading("--labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix.")
-    ] = None
+    labels: Annotated[Path | None, _reading("--labels", "File with labels of a scipy.sparse matrix.", "FILE")] = None
 
     def options(self, *, with_kinds: bool, as_text: bool = False) -> ReadOptions:
         """Return the options for a source: with column kinds, or with texts instead of hashed words."""
@@ -146,31 +135,30 @@ class TrainingOptions:
     """Options for training a classifier."""
 
     trees: Annotated[
-        int | None, _learning("--trees", metavar="N", min=1, help="Number of trees (default: depends on the data).")
+        int | None, _learning("--trees", "Number of trees (default: depends on the data).", "N", min=1)
     ] = None
     probes: Annotated[
-        int | None,
-        _learning("--probes", metavar="N", min=1, help="Number of leaves to search (default: depends on the data)."),
+        int | None, _learning("--probes", "Number of leaves to search (default: depends on the data).", "N", min=1)
     ] = None
     passes: Annotated[
         int | None,
         _learning(
             "--passes",
-            metavar="N",
+            "Number of training passes over the examples (default: 2 for routers, 5 for label scorers).",
+            "N",
             min=1,
-            help="Number of training passes over the examples (default: 2 for routers, 5 for label scorers).",
         ),
     ] = None
     settings: Annotated[
         list[str] | None,
         _learning(
             "--set",
-            metavar="NAME=VALUE",
-            help="Another parameter of CMTClassifier or CMTMultilabelClassifier, such as aggressiveness=0.3. May be "
+            "Another parameter of CMTClassifier or CMTMultilabelClassifier, such as aggressiveness=0.3. May be "
             "repeated.",
+            "NAME=VALUE",
         ),
     ] = None
-    jobs: Annotated[int, _learning("--jobs", metavar="N", help="Number of threads. -1 uses all processors.")] = 1
+    jobs: Annotated[int, _learning("--jobs", "Number of threads. -1 uses all processors.", "N")] = 1
     seed: Seed = 0
 
     def text_classifier(self) -> Any:
@@ -208,10 +196,7 @@ class TrainingOptions:
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace each parameter of a command that is a :class:`ReadingOptions` or :class:`TrainingOptions` by its fields.
-
-    Typer then offers each field as an option, and the command receives one object.
-    """
+    """Replace each parameter of a command that is a group of options by its fields, which Typer offers as options."""
     parameters: list[Parameter] = []
     groups: dict[str, type] = {}
     for name, parameter in signature(command, eval_str=True).parameters.items():

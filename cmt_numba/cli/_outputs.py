@@ -19,10 +19,7 @@ _ESCAPED = {"Cc", "Cs", "Zl", "Zp"}  # Unicode categories of control characters,
 
 
 def check_files(*, inputs: Iterable[Path | None], outputs: Iterable[Path | None]) -> None:
-    """Check that the outputs can be written and overwrite neither an input nor each other.
-
-    Links are followed. If an input is a folder, the files in it are also checked.
-    """
+    """Check that outputs can be written, and overwrite neither an input, a file in an input folder, nor each other."""
     read = [file for path in inputs if path is not None for file in [path, *(path.iterdir() if path.is_dir() else ())]]
     written = [path for path in outputs if path is not None]
     for path in written:

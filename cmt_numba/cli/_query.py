@@ -96,10 +96,7 @@ def write_labels(model: Model, batches: Stream, file: TextIO) -> None:
 def write_classes(
     model: Model, batches: Stream, file: TextIO, *, reject_below: float | None, probabilities: bool, explain: bool
 ) -> None:
-    """Write a line for each row: its class and, separated by tabs, its probability and the features that decided.
-
-    The class is empty, or -1 if classes are numbers, if its probability is below ``reject_below``.
-    """
+    """Write each row's class, empty or -1 if rejected, and after tabs its probability and the features that decided."""
     if model.options.task == "multilabel":
         raise ValueError("--probabilities, --reject-below and --explain require a model with one class per row")
     names = None if model.vectorizer is None else model.vectorizer.get_feature_names_out()

@@ -21,12 +21,13 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from .. import _validation as checks
 from .._change import Lockable, ReadWriteLock, changes, reads, uninterrupted
 from .._forest import require
+from .._jit import keeps_interpreter
 from ..journal import InFolder
 from ..persistence import Saved, WithFields, object_of
 from ..tree import ContextualMemoryTree
 from ._checks import check_model
 from ._durable import CHECKED, FOLDER, EstimatorFolder, folder_of
-from ._files import LEARNED, pickled_model, unpickled_model
+from ._fields import LEARNED_STATE, pickled_model, unpickled_model
 from ._input import DTYPES
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -45,8 +46,8 @@ PASSES = checks.Integer(0, checks.MOST_PASSES)
 
 SEED = checks.Checked(check_random_state, "int, numpy.random.RandomState or None")
 
+# Parameters that take effect only when the forest is created.
 FIT_ONLY = frozenset({"leaf_multiplier", "alpha", "n_reroutes", "n_jobs", "random_state"})
-"""Parameters that take effect only when the forest is created."""
 
 
 def changes_model(method: Method) -> Method:
@@ -60,6 +61,11 @@ def changes_model(method: Method) -> Method:
         return self._lock.change(partial(method, self, *args, **kwargs))
 
     return cast(Method, changing)
+
+
+def queries_model(method: Method) -> Method:
+    """Run an estimator method as a read of the model, which keeps the interpreter lock if it has few rows."""
+    return keeps_interpreter(reads(method))
 
 
 _values_of = cache(attrgetter)
@@ -89,10 +95,9 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
     n_features_in_: int
 
     def _check_parameters(self) -> None:
-        """Check all parameters if any of them has changed since the last check.
+        """Check all parameters, unless none has changed since the last check, which takes longer than predicting a row.
 
-        Checking takes longer than predicting a row. All parameters are checked, so that no call accepts a value that a
-        later call or a replay would reject.
+        All are checked, so that no call accepts a value that a later call or a replay would reject.
         """
         given = _values_of(*self._constraints)(self)
         if (checked := vars(self).get(CHECKED)) is not None and all(map(is_, given, checked)):
@@ -116,12 +121,9 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
     def _validated(self, X: Any, y: Any = _NO_TARGETS, *, reset: bool = False) -> Any:
         """Validate rows and targets like scikit-learn's ``validate_data``, and return arguments for ``check_rows``.
 
-        Plain arrays skip scikit-learn's checks of data frames, lists and feature names, which take longer than
-        predicting a row. ``check_rows`` checks later that all numbers are finite.
-
-        - ``X``: rows.
-        - ``y``: one target for each row. If omitted, only ``X`` is returned.
-        - ``reset``: whether to store the number and names of the features. By default they must match the stored ones.
+        Plain arrays skip checks that take longer than predicting a row. ``check_rows`` checks later that all numbers
+        are finite. Without ``y``, only ``X`` is returned. ``reset`` says whether to store the number and names of the
+        features.
         """
         if not checks.is_plain(X, None if reset else self.n_features_in_) or hasattr(self, "feature_names_in_"):
             targets = {} if y is _NO_TARGETS else {"y": checks.unmasked("y", y)}
@@ -142,7 +144,7 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
 
     def _unfitted(self) -> Self:
         other = object.__new__(type(self))
-        apart = LEARNED | _NOT_COPIED
+        apart = LEARNED_STATE | _NOT_COPIED
         other.__dict__.update((name, value) for name, value in vars(self).items() if name not in apart)
         return other
 
@@ -153,10 +155,10 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         folder, former = folder_of(self), vars(self).get("_model")
 
         def swap_in() -> None:
-            kept = {name: value for name, value in vars(self).items() if name not in LEARNED}
+            kept = {name: value for name, value in vars(self).items() if name not in LEARNED_STATE}
             if folder is not None:
                 folder.begin(former)
-            self.__dict__ = kept | {name: value for name, value in vars(fitted).items() if name in LEARNED}
+            self.__dict__ = kept | {name: value for name, value in vars(fitted).items() if name in LEARNED_STATE}
             if folder is not None:
                 folder.note()
 
@@ -247,15 +249,15 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
 
     def _packed(self) -> Any:
         known = vars(self) if self.__sklearn_is_fitted__() else {}
-        return SimpleNamespace(parameters=self.get_params(deep=False), **{name: known.get(name) for name in LEARNED})
+        return SimpleNamespace(
+            parameters=self.get_params(deep=False), **{name: known.get(name) for name in LEARNED_STATE}
+        )
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         estimator = cls(**values.pop("parameters"))
         is_fitted = values["_model"] is not None
-        require(
-            is_fitted == (values["n_features_in_"] is not None), "a fitted estimator must have a number of features"
-        )
+        require(is_fitted == (values["n_features_in_"] is not None), "a fitted estimator must have a feature count")
         estimator._check_parameters()
         estimator.__dict__.update({name: value for name, value in values.items() if value is not None})
         return estimator

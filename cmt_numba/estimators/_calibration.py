@@ -14,9 +14,7 @@ from .._forest import NONE
 from .._validation import check_real
 
 LOGITS_PER_MARGIN = 4.0  # default scale: a lead of one margin means odds of 55 to 1
-MOST_RANKED = 256
-"""Number of best classes per row used in calibration. The remaining classes have almost no probability."""
-
+MOST_RANKED = 256  # best classes per row used in calibration; the others have almost no probability
 FEWEST_HELD_OUT = 20  # minimum number of held-out examples for calibration
 _LARGEST_THRESHOLD = 1e6
 
@@ -28,9 +26,7 @@ _MOST_SPLITS, _SHARE_OF_SPLITS = 8, 0.08  # number of these splits, and held-out
 _LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # range of logits per margin
 FEWEST_FOR_THRESHOLD = 10.0  # minimum weight of held-out rows for a threshold other than 0
 _ROUNDING = 1e-12
-
-THRESHOLDS = np.linspace(-1.0, 1.0, 201)
-"""The thresholds between which ``threshold="f1"`` chooses. The margins of labels end at -1 and 1."""
+THRESHOLDS = np.linspace(-1.0, 1.0, 201)  # from which ``threshold="f1"`` chooses. Margins of labels end at -1 and 1.
 
 
 def held_out(
@@ -47,10 +43,8 @@ def held_out(
 def logits_per_margin(scores: np.ndarray, right: np.ndarray) -> float:
     """Return the logits per margin that maximise the likelihood of the correct classes.
 
-    - ``scores`` (float (n, k)): the scores of the best classes of each row in margins, best first; minus infinity for a
-      missing class.
-    - ``right`` (int64 (n,)): position of the correct class in each row of ``scores``, or -1 if it is missing. The last
-      class found then counts as correct.
+    ``scores`` are those of the best classes of each row in margins, best first; minus infinity for a missing class.
+    ``right`` is the position of the correct class among them, or -1. The last class found then counts as correct.
     """
     with np.errstate(invalid="ignore"):
         behind = (scores - scores[:, :1]).astype(np.float64)
@@ -70,9 +64,8 @@ def learned_logits(
 ) -> float:
     """Return logits per margin learned from examples, or the default if there are too few.
 
-    Few examples are split several times, because a single split is noisy, and less is held out each time.
-    ``margins_of`` takes the positions of the training examples and of the held-out examples of a split, and returns
-    the first two arguments of :func:`logits_per_margin` for the held-out examples.
+    Few examples are split several times, because one split is noisy, and less is held out each time. ``margins_of``
+    takes the positions of training and of held-out examples, and returns the arguments of :func:`logits_per_margin`.
     """
     needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
     n_apart = held_out(labels.size, 0, never=needed)[0].size
@@ -95,7 +88,6 @@ class Threshold(NamedTuple):
     """Constraint on a threshold: a number, or "f1"."""
 
     def check(self, name: str, value: Any) -> float | str:
-        """Return the threshold, or raise TypeError or ValueError if it is invalid."""
         if isinstance(value, str):
             if value != F1:
                 raise ValueError(f'{name} must be a number or "{F1}", got {value!r:.50}')
@@ -111,11 +103,8 @@ def f1_by_threshold(
 ) -> np.ndarray:
     """Return the sum over rows of the F1 of their label sets for each of ``THRESHOLDS``, and the sum of the weights.
 
-    - ``row``, ``scores``, ``is_right`` ((n_pairs,)): the row and the score of each row-label pair with a score above
-      the lowest threshold, and whether the row has the label.
-    - ``n_wanted`` (int (n_rows,)): number of labels of each row. A row without labels has an F1 of 1 if no label is
-      predicted.
-    - ``weights`` (float32 (n_rows,)): weights of the rows.
+    ``row``, ``scores`` and ``is_right`` describe the row-label pairs with a score above the lowest threshold. A row
+    without labels, for which ``n_wanted`` is 0, has an F1 of 1 if no label is predicted.
     """
     # Column i counts the pairs whose score is above exactly i thresholds.
     n_rows, n_bins = n_wanted.size, THRESHOLDS.size + 1
@@ -127,10 +116,7 @@ def f1_by_threshold(
 
 
 def best_threshold(sums: np.ndarray) -> float:
-    """Return the threshold with the highest mean F1, given sums of :func:`f1_by_threshold`. Ties go to the nearest 0.
-
-    It is 0 if few rows have been counted.
-    """
+    """Return the threshold with the highest mean F1, the nearest to 0 of several; 0 if few rows have been counted."""
     if sums[-1] < FEWEST_FOR_THRESHOLD:
         return 0.0
     best = THRESHOLDS[sums[:-1] >= sums[:-1].max() * (1.0 - _ROUNDING)]

@@ -11,6 +11,7 @@ from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from ._calibration import THRESHOLDS
 from ._classification_model import ClassificationModel
+from ._input import Factors
 from ._label_index import LabelIndex
 from ._memories import Memories
 from ._multilabel_model import MultilabelModel
@@ -30,10 +31,8 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
     forest, head, scales = index.forest, index.head, index.scales
     if scales is not None:
         arrays = (scales.means, scales.squares, scales.center, scales.inverse)
-        require(
-            not head.parameters.sparse and all(part.size == d and invariants.all_finite(part) for part in arrays),
-            "each feature of dense rows must have one scale",
-        )
+        are_sound = all(part.size == d and invariants.all_finite(part) for part in arrays)
+        require(are_sound and not head.parameters.sparse, "each feature of dense rows must have one scale")
         require(scales.n_rows > 0.0 and np.isfinite(scales.n_rows), "scales must be of rows")
     n_memories = 0 if index.scores_all else n_labels
     require(index.tree.n_memories == n_memories, "either all labels must have a memory or none")
@@ -41,10 +40,8 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
     require(head.parameters.n_features == width > 0, "the head must have the same number of features as the examples")
     if forest.state is not None:
         require(index.tree.n_features == width, "the forest must have the same number of features as the examples")
-        require(
-            forest.state.parameters.sparse == head.parameters.sparse,
-            "the head and the forest must both be sparse or both be dense",
-        )
+        alike = forest.state.parameters.sparse == head.parameters.sparse
+        require(alike, "the head and the forest must both be sparse or both be dense")
         require(forest.state.keys.totals[NEXT_ID] == n_memories, "the forest must contain every label that was added")
     (heads.check_head if thorough else heads.check_head_frame)(head, n_labels)
     require(index.n_of_label.size <= n_labels, "an example has a label that does not exist")
@@ -64,7 +61,7 @@ def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
     require(np.array_equal(there[back], np.arange(back.size)), f"the maps between {what} are not inverse to each other")
 
 
-def _check_weights(what: str, weights: np.ndarray | None, n: int) -> None:
+def _check_weights(what: str, weights: Factors, n: int) -> None:
     require(weights is None or weights.size == n, f"the number of weights must equal the number of {what}")
     require(weights is None or invariants.all_finite(weights), f"the weights of {what} must be finite")
 
@@ -94,9 +91,8 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
         _check_weights("lengths of examples", None if lengths is None else lengths[:n_examples], n_examples)
         if thorough and model.example_names is not None:
             names = model.shown_ids(model.example_ids())
-            require(
-                "" not in names and np.unique(names).size == n_examples, "examples must have distinct, non-empty names"
-            )
+            sound = "" not in names and np.unique(names).size == n_examples
+            require(sound, "examples must have distinct, non-empty names")
         if model.duals is not None:
             heads.check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:
@@ -111,9 +107,7 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     _check_index(index, model.column_of_label.size, d, thorough)
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
     require(model.label_of_column.size == n_columns, "every column must have at most one label")
-    require(
-        model.classes.size == (n_columns if pair is None else pair.size), "the number of classes must match the columns"
-    )
+    require(model.classes.size == (n_columns if pair is None else pair.size), "each column must have a class")
     require(names is None or np.array_equal(names, model.classes), "the names must match the columns")
     require(names is None or np.unique(names).size == names.size, "labels must have distinct names")
     require((weight is None) == (index.weight_of_label is None), "labels and rows must both have weights, or neither")

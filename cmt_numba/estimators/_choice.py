@@ -14,9 +14,8 @@ from .._heads import StoredExamples, all_examples
 from .._validation import MOST_WANTED, check_integer
 from ._calibration import FEWEST_HELD_OUT, held_out
 from ._feature_scales import MOST_LABELS_OF_A_TABLE
-from ._input import filled
-from ._neighbors import NEIGHBOR_METRICS, nearest, new_table
-from ._votes import count_votes, weights_of_votes
+from ._input import Factors, filled
+from ._neighbors import NEIGHBOR_METRICS, count_votes, nearest, new_table, weights_of_votes
 
 AUTO = "auto"
 METHODS = ("head", "neighbors", "scored_neighbors")
@@ -29,16 +28,12 @@ _ENOUGH_OF_A_LABEL = 20
 
 
 class Choice(NamedTuple):
-    """The method, metric and number of neighbors of a classifier."""
-
     method: str = "head"
     metric: str = "euclidean"
     n_neighbors: int = 5
 
 
 class ChoiceOptions(Protocol):
-    """Parameters of a classifier that the choice depends on."""
-
     method: str
     metric: str
     n_neighbors: int | str
@@ -64,17 +59,15 @@ def resolved(options: ChoiceOptions, chosen: Choice | None) -> Choice:
 
 def choose(
     examples: StoredExamples | None,
-    lengths: np.ndarray | None,
+    lengths: Factors,
     n_labels: int,
     options: ChoiceOptions,
     predict: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> Choice:
-    """Return the choice with the lowest error on held-out stored examples.
+    """Return the choice with the lowest error on held-out stored examples, or the default if these are too few.
 
-    If there are too few held-out examples, return the default values. Ties go to the head.
-
-    ``lengths`` are the lengths of the examples before scaling, or None if all were 1. ``predict`` takes training slots
-    and held-out slots, and returns the labels of the held-out examples by a head trained on the others.
+    Ties go to the head. ``lengths`` are the lengths of the examples before scaling, or None if all were 1. ``predict``
+    takes training and held-out slots, and returns the labels of the latter by a head trained on the former.
     """
     by_default = resolved(options, None)
     if examples is None or AUTO not in (options.method, options.metric, options.n_neighbors):
@@ -112,10 +105,9 @@ def held_out_errors(
 
 
 def examples_of_some_labels(labels: np.ndarray, most: int) -> np.ndarray:
-    """Return the positions of up to ``most`` examples, in order.
+    """Return the positions of up to ``most`` examples, in order: about 20 each of some labels.
 
-    If there are many labels, only some are used, with about 20 examples each. A few labels with all their examples
-    are more like the whole set than all labels with a few examples each.
+    A few labels with all their examples are more like the whole set than all labels with a few examples each.
     """
     random = np.random.default_rng(0)
     n_each = np.minimum(np.bincount(labels), _ENOUGH_OF_A_LABEL)
@@ -136,15 +128,6 @@ def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             yield some[seen], some[apart]
 
 
-def _metrics_tried(options: ChoiceOptions) -> tuple[str, ...]:
-    """Return the metrics to choose from. ``method="auto"`` also tries standardised features, as the head has them."""
-    if options.metric == AUTO:
-        return NEIGHBOR_METRICS
-    if options.method == AUTO and options.metric == "euclidean":
-        return "euclidean", "seuclidean"
-    return (options.metric,)
-
-
 def _errors_of_neighbors(
     rows: Rows, labels: np.ndarray, lengths: np.ndarray, seen: np.ndarray, apart: np.ndarray, options: ChoiceOptions
 ) -> dict[Choice, int]:
@@ -152,7 +135,12 @@ def _errors_of_neighbors(
     learned, asked, errors = rows.take(seen), rows.take(apart), {}
     method = "neighbors" if options.method == AUTO else options.method
     numbers = _NEIGHBORS_TRIED if isinstance(options.n_neighbors, str) else (options.n_neighbors,)
-    for metric in _metrics_tried(options):
+    metrics: tuple[str, ...] = (options.metric,)
+    if options.metric == AUTO:
+        metrics = NEIGHBOR_METRICS
+    elif options.method == AUTO and options.metric == "euclidean":
+        metrics = "euclidean", "seuclidean"  # the head has standardised features, too
+    for metric in metrics:
         table = new_table(learned, lengths[seen], metric)
         found, distances = nearest(table, asked, lengths[apart], max(numbers))
         for k in numbers:

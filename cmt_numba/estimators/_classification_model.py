@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import logging
 from functools import partial
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -23,25 +23,24 @@ from .. import _heads as heads
 from .. import persistence as files
 from .._display import warn
 from .._engine import remove_ids, renumber
-from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, as_matrix, no_hits, rescaled
+from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, as_matrix, no_hits, rescaled
 from .._jit import keeping_interpreter
 from .._validation import check_rows
 from ..tree import forest_of
+from . import _input as inputs
 from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in
 from ._choice import Choice, choose, examples_of_some_labels, held_out_errors, resolved
-from ._classification_options import ClassificationOptions, n_passes_of
-from ._example_names import ExampleNames
 from ._feature_scales import MOST_LABELS_OF_A_TABLE, MOST_OF_A_TABLE, fixed_scales, is_table, measure_scales
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
 from ._fields import CalibrationField, ChoiceField
-from ._input import ExampleBatch, filled, joined_weights, taken, total_weights, trim_weights, weighted
-from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, means_of
+from ._input import ExampleBatch, Factors, taken
+from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
 from ._labels import ClassPlaces
-from ._neighbors import NeighborSearch
-from ._replay import has_grown, is_due, replayed
-from ._set_means import UNLIKELY
-from ._votes import count_votes, weights_of_votes
+from ._neighbors import NeighborSearch, count_votes, weights_of_votes
+from ._replay import UNLIKELY, has_grown, is_due, replayed
 
+_PASSES_OF_MIRA = 50  # default maximum number of passes; few sets need more than 15
+_PASSES_OF_ADAGRAD = 5  # default number of passes with other losses
 PASSES_ONLINE = 2  # passes over a batch and its replayed examples. More passes would overfit.
 _FEW_ROWS = 64  # batches of at most this size are learned in a single kernel call
 _MOST_AT_ONCE = 200  # with more examples, a few steps between retrainings would leave the others far from their optimum
@@ -58,8 +57,34 @@ _WORTH_A_WORD = 20_000  # minimum number of examples for a log message, because 
 logger = logging.getLogger("cmt_numba")
 
 
+class ClassOptions(LabelOptions, Protocol):
+    """Parameters of a classifier that the model depends on."""
+
+    n_head_passes: int | None
+    loss: str
+    aggressiveness: float
+    learning_rate: float
+    store_examples: bool
+    max_examples: int | None
+    method: str
+    metric: str
+    n_neighbors: int | str
+    weights: str
+    feature_weights: str
+
+
+def n_passes_of(options: ClassOptions) -> int:
+    """Return the maximum number of passes that train the head."""
+    if options.n_head_passes is not None:
+        return options.n_head_passes
+    return _PASSES_OF_MIRA if heads.HEAD_LOSSES[options.loss] == heads.HeadLoss.MIRA else _PASSES_OF_ADAGRAD
+
+
 class ClassificationModel(files.WithFields):
-    """Classes, an index of their labels, and the stored examples."""
+    """Classes, an index of their labels, and the stored examples.
+
+    A new model is empty, and suits a first batch and about ``n_classes``, with measured or given ``scales``.
+    """
 
     FIELDS = files.FieldTable(
         # forest and the scorers. Labels are numbered in insertion order, whereas classes are sorted.
@@ -68,7 +93,7 @@ class ClassificationModel(files.WithFields):
         label_of_class=files.ArrayField(np.int64),  # label of each class; NONE for a class without examples
         class_of_label=files.ArrayField(np.int64),  # position in ``classes`` of each label's class
         # weight of each stored example, by slot, with spare capacity; None if all are 1
-        example_weights=files.OptionalField(files.ArrayField(np.float32, trim_weights)),
+        example_weights=files.OptionalField(files.ArrayField(np.float32, inputs.trim_weights)),
         # dual variables of the stored examples; None until some are trained with MIRA
         duals=files.OptionalField(files.StructureField(heads.StoredDuals, heads.trim_duals)),
         # number of examples when the weight of earlier gap measurements was last halved
@@ -80,43 +105,32 @@ class ClassificationModel(files.WithFields):
         names_of_examples=files.OptionalField(files.LabelsField()),
     )
     has_warned = False  # whether the model has warned that rows of new classes seem to lack features
-    example_names: ExampleNames | None = None  # string ids of the stored examples; None if ids are integers
+    example_names: inputs.ExampleNames | None = None  # string ids of the stored examples; None if ids are integers
     _neighbors: tuple[heads.StoredExamples, NeighborSearch] | None = None
 
-    def __init__(
-        self, index: LabelIndex, classes: np.ndarray, label_of_class: np.ndarray, class_of_label: np.ndarray
-    ) -> None:
-        self.index, self.classes = index, classes
-        self.label_of_class, self.class_of_label = label_of_class, class_of_label
-        self.example_weights: np.ndarray | None = None
+    def __init__(self, options: ClassOptions, batch: ExampleBatch, n_classes: int, scales: Any = None) -> None:
+        rows, loss, learning_rate = batch.rows, heads.HEAD_LOSSES[options.loss], float(options.learning_rate)
+        index = self.index = LabelIndex(options, rows, n_classes, loss, learning_rate, of_sets=False)
+        nothing: np.ndarray = np.empty(0, np.int64)
+        self.classes = self.label_of_class = self.class_of_label = nothing
+        self.example_weights: Factors = None
         self.duals: heads.StoredDuals | None = None
         self.n_measured = self.n_relearned = 0
         self.calibration = np.full(1, np.nan)
         self.choice: Choice | None = None
-
-    @classmethod
-    def new(
-        cls, options: ClassificationOptions, batch: ExampleBatch, n_classes: int, scales: Any = None
-    ) -> ClassificationModel:
-        """Return an empty model for a first batch and about ``n_classes``, with measured or given ``scales``."""
-        rows, loss, learning_rate = batch.rows, heads.HEAD_LOSSES[options.loss], float(options.learning_rate)
-        index = LabelIndex.new(options, rows, n_classes, loss, learning_rate, of_sets=False)
         if options.store_examples:
             index.examples = heads.new_examples(heads.ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
         if scales is not None:
             index.scales = fixed_scales(scales, rows.n_features)
-        nothing = np.empty(0, np.int64)
-        model = cls(index, nothing, nothing, nothing)
-        model._measure_features(rows, batch.lengths, batch.weights, options, n_classes, are_weighted=batch.are_weighted)
+        self._measure_features(batch, options, n_classes)
         index.head = index.empty_head(rows.n_features)
-        return model
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         names = values.pop("names_of_examples")
         model = super()._of_fields(values)
         if names is not None:
-            model.example_names = ExampleNames(names.tolist(), model.example_ids().tolist())
+            model.example_names = inputs.ExampleNames(names.tolist(), model.example_ids().tolist())
         return model
 
     @property
@@ -125,7 +139,6 @@ class ClassificationModel(files.WithFields):
         return None if self.example_names is None else self.example_names.of_ids(self.example_ids())
 
     def copied(self) -> ClassificationModel:
-        """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
         other.index, other.duals = self.index.copied(), copy.deepcopy(self.duals)
         other.example_names = None if self.example_names is None else self.example_names.copied()
@@ -135,13 +148,11 @@ class ClassificationModel(files.WithFields):
         """Remove the labels that a failed change has added."""
         self.index.roll_back(self.class_of_label.size)
 
-    def prepare_like(self, former: ClassificationModel, options: ClassificationOptions) -> None:
-        """Fill the caches that ``former`` has filled, so that readers do not wait for them."""
+    def prepare_like(self, former: ClassificationModel, options: ClassOptions) -> None:
         self.index.prepare_like(former.index, options)
 
     @property
     def n_stored(self) -> int:
-        """The number of stored examples."""
         examples = self.index.examples
         return 0 if examples is None else int(examples.keys.totals[N_MEMORIES])
 
@@ -161,7 +172,7 @@ class ClassificationModel(files.WithFields):
 
     # Learning
 
-    def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassificationOptions, *, afresh: bool) -> None:
+    def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassOptions, *, afresh: bool) -> None:
         """Add classes and learn examples. ``batch.y`` holds indices into ``places.of_batch``."""
         given, weights = batch.rows, batch.weights
         index, n_rows, n_passes, slots = self.index, given.n_rows, n_passes_of(options), None
@@ -183,7 +194,7 @@ class ClassificationModel(files.WithFields):
         index.begin_training()
         if self._has_means() and known.any():
             counted = rows if known.all() else rows.take(known)
-            counted = weighted(rescaled(counted), taken(weights, known))
+            counted = inputs.weighted(rescaled(counted), taken(weights, known))
             index.head = heads.count_in_means(index.head, counted, labels[known])
         if not (listed or index.scores_all):
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
@@ -202,14 +213,16 @@ class ClassificationModel(files.WithFields):
             self.calibration = np.full(1, np.nan)
             self._measure_again(options)
         if index.examples is None and not is_first:
-            self._measure_further(given, batch, options)
+            if index.feature_weights is not None:
+                index.feature_weights = add_counts(index.feature_weights, options.feature_weights, given, batch.weights)
+            index.measure_further(given, batch.lengths, batch.weights)
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
         if is_first:
             self._choose(0, options)
 
     def _with_means(
-        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, options: ClassificationOptions
+        self, rows: Rows, labels: np.ndarray, weights: Factors, options: ClassOptions
     ) -> tuple[Rows, np.ndarray, np.ndarray | None]:
         """Return dense rows and, with the same total weight, the means of competing labels that have stopped coming.
 
@@ -226,22 +239,13 @@ class ClassificationModel(files.WithFields):
         joined = np.concatenate([as_matrix(rows), heads.dense_parts(index.head)[1][others]])
         return check_rows(joined), np.append(labels, others), np.append(weights, shares)
 
-    def _measure_features(
-        self,
-        rows: Rows,
-        lengths: np.ndarray | None,
-        weights: np.ndarray | None,
-        options: ClassificationOptions,
-        n_classes: int = 0,
-        *,
-        are_weighted: bool = False,
-    ) -> None:
+    def _measure_features(self, batch: ExampleBatch, options: ClassOptions, n_classes: int = 0) -> None:
         """Measure the features of examples, and decide whether to weight or standardise them.
 
-        ``n_classes`` is the number of classes to come if none is known. Sparse rows are marked as weighted if
-        ``are_weighted`` is True or if earlier rows were.
+        ``n_classes`` is the number of classes to come if none is known. Sparse rows are marked as weighted if those of
+        the batch or earlier ones are.
         """
-        index, kind = self.index, options.feature_weights
+        index, kind, (rows, _, _, weights, lengths, are_weighted) = self.index, options.feature_weights, batch
         are_weighted = are_weighted or (index.feature_weights is not None and index.feature_weights.are_weighted)
         index.feature_weights = count_features(kind, rows, weights, are_weighted=are_weighted)
         if index.scales is not None and index.scales.is_fixed:
@@ -261,23 +265,16 @@ class ClassificationModel(files.WithFields):
             is_used = n_passes_of(options) > 0 and is_table(rows, n_classes, has_all=index.examples is None)
         index.scales = measure_scales(rows, lengths, weights, is_used=is_used)
 
-    def _measure_again(self, options: ClassificationOptions) -> None:
+    def _measure_again(self, options: ClassOptions) -> None:
         """Measure the features of all stored examples, without deciding again whether to weight or standardise them."""
         index, weights, (rows, _) = self.index, self.index.feature_weights, heads.all_examples(self.stored())
-        shares, scales = taken(self.example_weights, heads.all_slots(self.stored())), index.scales
+        shares, scales = taken(self.example_weights, np.arange(self.n_stored)), index.scales
         if weights is not None:
             found = count_features(options.feature_weights, rows, shares, are_weighted=weights.are_weighted)
             index.feature_weights = weights if found is None else found._replace(is_used=weights.is_used)
         if scales is not None and not scales.is_fixed:
-            lengths = filled(index.example_lengths, rows.n_rows)
+            lengths = inputs.filled(index.example_lengths, rows.n_rows)
             index.use_scales(measure_scales(rows, lengths, shares, is_used=scales.is_used))
-
-    def _measure_further(self, rows: Rows, batch: ExampleBatch, options: ClassificationOptions) -> None:
-        """Measure the features of a batch in addition to earlier ones, which are not stored."""
-        index = self.index
-        if index.feature_weights is not None:
-            index.feature_weights = add_counts(index.feature_weights, options.feature_weights, rows, batch.weights)
-        index.measure_further(rows, batch.lengths, batch.weights)
 
     def _warn_if_cut_off(self, rows: Rows) -> None:
         """Warn once if rows of new classes seem to come from a vectorizer fitted without these classes."""
@@ -291,7 +288,7 @@ class ClassificationModel(files.WithFields):
             )
 
     def _add_classes(
-        self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, options: ClassificationOptions
+        self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, options: ClassOptions
     ) -> tuple[np.ndarray, np.ndarray]:
         """Insert new classes, as means of their rows; return each row's label, and whether it is old."""
         (rows, y, _, weights, *_), (classes, added, found), index = batch, places, self.index
@@ -311,16 +308,12 @@ class ClassificationModel(files.WithFields):
             label_of_class[new] = inserted
             class_of_label = np.concatenate([class_of_label, new])
         labels, known = label_of_class[found][y], ~is_new[y]
-        self.classes, self.label_of_class, self.class_of_label, index.head = (
-            classes,
-            label_of_class,
-            class_of_label,
-            head,
-        )
+        self.classes, index.head = classes, head
+        self.label_of_class, self.class_of_label = label_of_class, class_of_label
         self._count(labels, weights, new.size)
         return labels, known
 
-    def _count(self, labels: np.ndarray, weights: np.ndarray | None, n_new: int) -> None:
+    def _count(self, labels: np.ndarray, weights: Factors, n_new: int) -> None:
         """Update the number and total weight of each label's examples. The last ``n_new`` labels are new."""
         index = self.index
         if index.weight_of_label is None and weights is not None:
@@ -340,12 +333,12 @@ class ClassificationModel(files.WithFields):
         self.index.examples = examples
         index, n_rows, totals = self.index, labels.size, examples.keys.totals
         n_stored, next_id = int(totals[N_MEMORIES]), int(totals[NEXT_ID])
-        self.example_weights = joined_weights(self.example_weights, n_stored, weights, n_rows)
-        index.example_lengths = joined_weights(index.example_lengths, n_stored, lengths, n_rows)
+        self.example_weights = inputs.joined_weights(self.example_weights, n_stored, weights, n_rows)
+        index.example_lengths = inputs.joined_weights(index.example_lengths, n_stored, lengths, n_rows)
         heads.append_examples(examples.lists, rows, labels)
         if ids is not None and ids.dtype.kind != "i":
             if self.example_names is None:
-                self.example_names = ExampleNames()
+                self.example_names = inputs.ExampleNames()
             self.example_names.add(ids.tolist(), next_id)
         elif ids is not None:
             heads.give_ids(examples.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
@@ -355,19 +348,17 @@ class ClassificationModel(files.WithFields):
         """Return whether the head keeps the sum of each label's examples."""
         return self.index.head.parameters.loss == heads.HeadLoss.MIRA
 
-    def _learn_again_if_due(self, options: ClassificationOptions) -> bool:
-        """Retrain on all stored examples if many were added or removed; return whether this happened.
-
-        If training fails, restore the head, the dual variables and the measurements of features.
-        """
+    def _learn_again_if_due(self, options: ClassOptions) -> bool:
+        """Retrain if many examples were added or removed; return whether. If this fails, restore what was learned."""
         index = self.index
         if index.examples is None or n_passes_of(options) == 0 or not is_due(self.n_stored, self.n_relearned):
             return False
-        (rows, _), slots = heads.all_examples(index.examples), heads.all_slots(index.examples)
+        rows, labels = heads.all_examples(index.examples)
         before = index.head, self.duals, index.feature_weights, index.scales
         lengths = None if index.example_lengths is None else index.example_lengths[: rows.n_rows]
         try:
-            self._measure_features(rows, lengths, taken(self.example_weights, slots), options)
+            shares = taken(self.example_weights, np.arange(rows.n_rows))
+            self._measure_features(ExampleBatch(rows, labels, None, shares, lengths), options)
             with keeping_interpreter(rows.n_rows):
                 self._learn_all(options)
                 self._choose(self.n_relearned, options)
@@ -378,8 +369,8 @@ class ClassificationModel(files.WithFields):
         self.calibration = np.full(1, np.nan)
         return True
 
-    def _learn_all(self, options: ClassificationOptions) -> None:
-        self.duals, slots = None, heads.all_slots(self.stored())
+    def _learn_all(self, options: ClassOptions) -> None:
+        self.duals, slots = None, np.arange(self.n_stored)
         self.train_from_means(*self.index.prepared_examples(), taken(self.example_weights, slots), options, slots)
 
     def _spreads_work(self, n_rows: int) -> bool:
@@ -387,7 +378,7 @@ class ClassificationModel(files.WithFields):
         is_long = max(_MOST_AT_ONCE, n_rows * _LARGE_BATCH) < self.n_stored
         return is_long and self.index.scores_all and self._has_means()
 
-    def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
+    def has_much_due(self, n_rows: int, options: ClassOptions) -> bool:
         """Return whether learning ``n_rows`` rows entails much additional work, such as retraining."""
         n_stored = self.n_stored
         n_examples = n_stored + n_rows
@@ -397,19 +388,13 @@ class ClassificationModel(files.WithFields):
         return learns_again or evicts or self.index.has_much_due(n_rows)
 
     def train_from_means(
-        self,
-        rows: Rows,
-        labels: np.ndarray,
-        weights: np.ndarray | None,
-        options: ClassificationOptions,
-        slots: np.ndarray | None = None,
+        self, rows: Rows, labels: np.ndarray, weights: Factors, options: ClassOptions, slots: np.ndarray | None = None
     ) -> None:
         """Train a head from the means of rows, and the routers too if the rows are in ``slots``."""
         index = self.index
         means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1, weights)
-        index.head = heads.with_labels(
-            heads.new_head(index.head.parameters._replace(n_features=rows.n_features)), means, lengths
-        )
+        head = heads.new_head(index.head.parameters._replace(n_features=rows.n_features))
+        index.head = heads.with_labels(head, means, lengths)
         index.begin_training()
         if slots is not None:
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=False)
@@ -418,7 +403,7 @@ class ClassificationModel(files.WithFields):
             self._train_head(rows, labels, n_passes, weights, slots, options)
         index.end_training(rows.n_rows)
 
-    def trained_on(self, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
+    def trained_on(self, slots: np.ndarray, options: ClassOptions) -> ClassificationModel:
         """Return a model with this model's forest and a head trained only on the stored examples in some slots.
 
         If all labels are scored, those without an example in these slots are left out, and the others are renumbered.
@@ -430,17 +415,18 @@ class ClassificationModel(files.WithFields):
         index.orders = np.random.default_rng(index.seed)
         index.n_of_label = np.bincount(labels)
         index.n_unseen = np.zeros_like(index.n_of_label)
-        index.weight_of_label = None if weights is None else total_weights(labels, weights, index.n_of_label.size)
+        n_labels = index.n_of_label.size
+        index.weight_of_label = None if weights is None else inputs.total_weights(labels, weights, n_labels)
         index.n_cells_pruned = learner.n_measured = 0
         learner.index = index
         learner.train_from_means(rows, labels, weights, options)
         return learner
 
-    def answers_for(self, slots: np.ndarray, options: ClassificationOptions) -> np.ndarray:
+    def answers_for(self, slots: np.ndarray, options: ClassOptions) -> np.ndarray:
         """Return the best label for each stored example in some slots."""
         return self.index.best_label_of(self.index.prepared_examples(slots)[0], options)
 
-    def _choose(self, n_before: int, options: ClassificationOptions) -> None:
+    def _choose(self, n_before: int, options: ClassOptions) -> None:
         """Choose values for "auto" parameters. ``n_before`` is the number of examples at the choice before."""
         index = self.index
         if index.examples is None:
@@ -454,7 +440,7 @@ class ClassificationModel(files.WithFields):
 
         self.choice = choose(index.examples, index.example_lengths, index.n_labels, options, predict)
 
-    def _choose_features(self, options: ClassificationOptions) -> None:
+    def _choose_features(self, options: ClassOptions) -> None:
         """Decide by the error on held-out examples whether to weight or standardise features, unless this is clear."""
         index, scales, weights = self.index, self.index.scales, self.index.feature_weights
         rows, labels = heads.all_examples(self.stored())
@@ -493,7 +479,7 @@ class ClassificationModel(files.WithFields):
             if best.is_used != before.is_used:
                 self._learn_all(options)
 
-    def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
+    def _competing(self, rows: Rows, labels: np.ndarray, options: ClassOptions) -> np.ndarray:
         """Return the labels that compete with each row's label, concatenated over all rows."""
         index, shape = self.index, (rows.n_rows, heads.N_COMPETITORS)
         if index.scores_all:
@@ -509,9 +495,9 @@ class ClassificationModel(files.WithFields):
         rows: Rows,
         labels: np.ndarray,
         n_passes: int,
-        weights: np.ndarray | None,
+        weights: Factors,
         slots: np.ndarray | None,
-        options: ClassificationOptions,
+        options: ClassOptions,
         n_swept: int = 0,
     ) -> None:
         """Train the head in passes over rows.
@@ -556,7 +542,7 @@ class ClassificationModel(files.WithFields):
 
     # Forgetting
 
-    def without_examples(self, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
+    def without_examples(self, slots: np.ndarray, options: ClassOptions) -> ClassificationModel:
         """Return a model without the examples in ``slots``, and without classes that lose all their examples."""
         index = self.index
         n_left = index.n_of_label - np.bincount(self.stored().label_of[slots], minlength=index.n_of_label.size)
@@ -564,7 +550,7 @@ class ClassificationModel(files.WithFields):
             raise ValueError("ids must not include all examples: call fit to replace them")
         return self.without(np.sort(self.class_of_label[n_left == 0]), slots, options)
 
-    def without_oldest(self, options: ClassificationOptions) -> ClassificationModel:
+    def without_oldest(self, options: ClassOptions) -> ClassificationModel:
         """Return a model without the oldest examples, or this model if it has at most ``max_examples``."""
         n_stored = self.n_stored
         if options.max_examples is None or n_stored <= options.max_examples:
@@ -572,7 +558,7 @@ class ClassificationModel(files.WithFields):
         n = min(n_stored - options.max_examples + int(_EVICTED_AT_ONCE * options.max_examples), n_stored - 1)
         return self.without_examples(np.arange(n), options)  # slots are in order of arrival
 
-    def without(self, classes: np.ndarray, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
+    def without(self, classes: np.ndarray, slots: np.ndarray, options: ClassOptions) -> ClassificationModel:
         """Return a model without the classes at some positions and the examples in some slots.
 
         Labels are renumbered. Time and memory are proportional to the size of the model, even if little is removed. If
@@ -597,9 +583,9 @@ class ClassificationModel(files.WithFields):
         class_of_label = position[self.class_of_label[kept]]
         label_of_class = np.full(left.size, NONE, np.int64)
         label_of_class[class_of_label] = np.arange(kept.size)
-        model = ClassificationModel(fewer, self.classes[left], label_of_class, class_of_label)
-        model.example_weights, model.duals, model.calibration = self.example_weights, self.duals, self.calibration
-        model.choice, model.has_warned = self.choice, self.has_warned
+        model = copy.copy(self)
+        model.index, model.classes, model._neighbors = fewer, self.classes[left], None
+        model.label_of_class, model.class_of_label = label_of_class, class_of_label
         if index.examples is not None:
             head = self._forget_examples(model, head, slots, number, kept.size)
         fewer.head = heads.as_ready_as(head, index.head, index.lightest_listed)
@@ -615,8 +601,8 @@ class ClassificationModel(files.WithFields):
     ) -> heads.Head:
         """Copy the remaining examples to ``fewer``, and return its head.
 
-        Remove the examples in ``slots`` and those of removed labels. ``number[l]`` is the new number of label ``l``, or
-        NONE if the label is removed.
+        Those in ``slots`` and of removed labels are removed. Label ``l`` becomes ``number[l]``, or NONE if it is
+        removed.
         """
         examples, weights, index = self.stored(), self.example_weights, fewer.index
         label_of = heads.all_examples(examples)[1]
@@ -626,30 +612,27 @@ class ClassificationModel(files.WithFields):
         of_gone = number[label_of[gone]]
         index.n_of_label = index.n_of_label - np.bincount(of_gone, minlength=n_labels)
         if self._has_means() and gone.size > 0:
-            removed = weighted(rescaled(self.index.prepared_examples(gone)[0]), taken(weights, gone))
+            removed = inputs.weighted(rescaled(self.index.prepared_examples(gone)[0]), taken(weights, gone))
             head = heads.count_in_means(head, removed._replace(values=-removed.values), of_gone)
         stays = np.flatnonzero(stays)
         if index.weight_of_label is not None:  # sum again, because subtracting large weights would lose small weights
-            index.weight_of_label = total_weights(number[label_of[stays]], taken(weights, stays), n_labels)
+            index.weight_of_label = inputs.total_weights(number[label_of[stays]], taken(weights, stays), n_labels)
         fewer.example_weights, index.example_lengths = taken(weights, stays), taken(index.example_lengths, stays)
         fewer.duals = None if self.duals is None else heads.duals_of_slots(self.duals, stays, number)
         index.examples = heads.with_only_examples(examples, stays, number[label_of[stays]], n_labels)
         if self.example_names is not None:
             left = fewer.example_ids()
-            fewer.example_names = ExampleNames(self.example_names.of_ids(left).tolist(), left.tolist())
+            fewer.example_names = inputs.ExampleNames(self.example_names.of_ids(left).tolist(), left.tolist())
         return head
 
     # Queries
 
     # ``lengths`` are the lengths of rows before they were scaled to unit length, or None if they do not matter.
 
-    def best_labels(
-        self, rows: Rows, lengths: np.ndarray | None, k: int, options: ClassificationOptions
-    ) -> heads.LabelAnswers:
-        """Return the ``k`` best labels of each row."""
+    def best_labels(self, rows: Rows, lengths: Factors, k: int, options: ClassOptions) -> heads.LabelAnswers:
         return self.index.best_labels(self.index.prepared(rows, lengths), k, options)
 
-    def class_scores(self, rows: Rows, lengths: np.ndarray | None, options: ClassificationOptions) -> np.ndarray:
+    def class_scores(self, rows: Rows, lengths: Factors, options: ClassOptions) -> np.ndarray:
         """Return the score of each class for each row: float64, minus infinity for classes that are not candidates."""
         index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
         rows = index.prepared(rows, lengths)
@@ -662,7 +645,7 @@ class ClassificationModel(files.WithFields):
             scores[row, self.class_of_label[labels[row, rank]]] = found[row, rank]
         return scores
 
-    def probabilities(self, scores: np.ndarray, options: ClassificationOptions) -> np.ndarray:
+    def probabilities(self, scores: np.ndarray, options: ClassOptions) -> np.ndarray:
         """Return calibrated probabilities from ``scores``, which have a finite entry per row and are overwritten."""
         if np.isnan(self.calibration[0]):
             self.calibration[0] = self.learned_logits(options)
@@ -671,7 +654,7 @@ class ClassificationModel(files.WithFields):
         proba /= proba.sum(axis=1, keepdims=True)
         return proba
 
-    def learned_logits(self, options: ClassificationOptions) -> float:
+    def learned_logits(self, options: ClassOptions) -> float:
         """Return logits per margin learned from held-out examples, or the default if there are too few."""
         if self.index.examples is None:
             return LOGITS_PER_MARGIN
@@ -684,22 +667,23 @@ class ClassificationModel(files.WithFields):
 
         return learned_logits(labels, margins_of)
 
-    def margins_for(
-        self, rows: Rows, labels: np.ndarray, options: ClassificationOptions
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def margins_for(self, rows: Rows, labels: np.ndarray, options: ClassOptions) -> tuple[np.ndarray, np.ndarray]:
         """Return the best scores of prepared rows, in margins, and the position of the correct label among them."""
         found, scores, *_ = self.index.best_labels(rows, min(MOST_RANKED, self.index.n_labels), options)
         return scores / heads.margin_wanted(self.index.head), positions_in(found, labels)
 
     def nearest_slots(
-        self, rows: Rows, lengths: np.ndarray, k: int, options: ClassificationOptions
+        self, rows: Rows, lengths: np.ndarray, k: int, options: ClassOptions
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the slots and the distances of the ``k`` stored examples nearest to each row."""
         choice, examples = resolved(options, self.choice), self.stored()
         if choice.method != "scored_neighbors":
             n_threads = self.index.forest.threads_for(rows.n_rows)
             return self._neighbor_search(choice.metric).nearest(rows, lengths, k, n_threads)
-        hits = self._scored_examples(rows, lengths, k, options)
+        # The examples are ranked by the mean of cosine and label's score.
+        hits, n_labels = no_hits(rows.n_rows, k), min(self.index.n_labels, k + _LABELS_SCANNED)
+        best = self.best_labels(rows, lengths, n_labels, options)
+        self.index.in_threads(rows, partial(heads.rows_of_labels, examples.lists, rows, best, _LABELS_SCANNED, hits))
         slots, found = np.full(hits.ids.shape, NONE), hits.ids != NONE
         slots[found] = heads.slots_of_examples(examples, hits.ids[found])
         return slots, 1.0 - hits.scores
@@ -715,14 +699,7 @@ class ClassificationModel(files.WithFields):
             kept = self._neighbors = examples, NeighborSearch(stored, lengths, metric)
         return kept[1]
 
-    def _scored_examples(self, rows: Rows, lengths: np.ndarray, k: int, options: ClassificationOptions) -> Hits:
-        """Return the ``k`` best stored examples by the mean of cosine and label's score."""
-        hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
-        best = self.best_labels(rows, lengths, min(index.n_labels, k + _LABELS_SCANNED), options)
-        index.in_threads(rows, partial(heads.rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
-        return hits
-
-    def votes(self, rows: Rows, lengths: np.ndarray, options: ClassificationOptions) -> np.ndarray:
+    def votes(self, rows: Rows, lengths: np.ndarray, options: ClassOptions) -> np.ndarray:
         """Return the votes of the nearest stored examples for each class: float64, shape (n_rows, n_classes)."""
         slots, distances = self.nearest_slots(rows, lengths, resolved(options, self.choice).n_neighbors, options)
         examples, found = self.stored(), slots != NONE

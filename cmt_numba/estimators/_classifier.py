@@ -14,26 +14,17 @@ from .._forest import NEXT_ID, NONE, Rows
 from .._heads import HEAD_LOSSES, StoredExamples, all_examples
 from .._jit import keeps_interpreter
 from ..tree import OPTIONS, ContextualMemoryTree
-from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model
+from . import _input as inputs
+from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model, queries_model
 from ._calibration import logits_per_margin
 from ._choice import AUTO, METHODS, Choice, check_n_neighbors, resolved
 from ._classification_model import ClassificationModel
 from ._durable import folder_of
 from ._explanations import Explanation, explanations
 from ._feature_weights import FEATURE_WEIGHTS
-from ._files import fields_of_estimator
-from ._input import (
-    ExampleBatch,
-    check_class_weight,
-    check_example_ids,
-    check_sample_weight,
-    known_slots,
-    present,
-    with_class_weights,
-)
-from ._labels import check_classes, in_one_type, place_classes, positions_of
-from ._neighbors import NEIGHBOR_METRICS, lengths_unless_unit, row_lengths
-from ._votes import VOTES
+from ._fields import fields_of_estimator
+from ._labels import check_classes, in_one_type, place_classes, positions_of, with_reject_label
+from ._neighbors import NEIGHBOR_METRICS, VOTES, lengths_unless_unit, row_lengths
 
 
 def fixed_scales_of(classifier: "CMTClassifier") -> np.ndarray | None:
@@ -200,7 +191,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     n_reroutes: Annotated[int, OPTIONS["n_reroutes"]] = 5
     store_examples: Annotated[bool, checks.Flag()] = True
     max_examples: Annotated[int | None, checks.Optional(checks.Integer(1))] = None
-    class_weight: Annotated[Any, checks.Checked(check_class_weight, 'dict or "balanced"')] = None
+    class_weight: Annotated[Any, checks.Checked(inputs.check_class_weight, 'dict or "balanced"')] = None
     n_jobs: checks.Jobs = None
     random_state: Annotated[Any, SEED] = None
     verbose: Annotated[bool, checks.Flag()] = False
@@ -245,11 +236,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if not afresh:
             self._check_weights_in_parts()
         y = np.asarray(y)
-        weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
-        ids = check_example_ids(example_ids, rows.n_rows, None, None, stored=self.store_examples)
-        batch = present(ExampleBatch(rows, y, ids, weights, lengths_unless_unit(X), are_weighted))
+        weights = inputs.check_weights(sample_weight, self.class_weight, y)
+        ids = inputs.check_example_ids(example_ids, rows.n_rows, None, None, stored=self.store_examples)
+        batch = inputs.present(inputs.ExampleBatch(rows, y, ids, weights, lengths_unless_unit(X), are_weighted))
         places, of_rows = place_classes(None, batch.y, expected)
-        model = ClassificationModel.new(self, batch, places.classes.size, scales)
+        model = ClassificationModel(self, batch, places.classes.size, scales)
         model.learn(batch._replace(y=of_rows), places, self, afresh=afresh)
         fresh._model = model.without_oldest(self)
         return self._become(fresh)
@@ -276,14 +267,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Class of each example, of a type that can be combined with the known classes without changing any label.
         classes : array-like, optional
             All classes that ``y`` may contain, as in scikit-learn. Not required: any call may contain new classes.
-        sample_weight : array-like, shape (n,), optional
-            As for :meth:`fit`.
-        example_ids : array-like of int or str, shape (n,), optional
-            Distinct new ids for the examples, of the same type as the stored ids. :meth:`kneighbors` and
-            :meth:`explain` return them, and :meth:`remove` takes them. By default, integer ids continue from the
-            largest id so far.
-        scales : array-like, shape (2, n_features), optional
-            As for :meth:`fit`, only for the first call.
+        sample_weight, example_ids, scales : array-like, optional
+            As for :meth:`fit`. Ids must be new and of the same type as the stored ids; by default, they continue from
+            the largest id so far. ``scales`` can only be given in the first call.
 
         Raises
         ------
@@ -300,11 +286,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         self._check_parameters()
         self._check_weights_in_parts()
         known, y = self._model, np.asarray(y)
-        examples = known.index.examples
         rows = checks.check_rows(X, sparse=known.index.is_sparse)
-        weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
-        ids = check_example_ids(example_ids, rows.n_rows, examples, known.example_names, stored=examples is not None)
-        batch = present(ExampleBatch(rows, y, ids, weights, lengths_unless_unit(X), are_weighted))
+        weights = inputs.check_weights(sample_weight, self.class_weight, y)
+        stored = known.index.examples
+        ids = inputs.check_example_ids(example_ids, y.size, stored, known.example_names, stored=stored is not None)
+        batch = inputs.present(inputs.ExampleBatch(rows, y, ids, weights, lengths_unless_unit(X), are_weighted))
         places, of_rows = place_classes(known.classes, batch.y, expected)
 
         def learn(model: ClassificationModel) -> ClassificationModel:
@@ -321,9 +307,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     def _check_combinations(self) -> None:
         if self.method in ("neighbors", "scored_neighbors") and not self.store_examples:
-            raise ValueError(
-                f"method={self.method!r} needs stored examples: pass store_examples=True, or method='head'"
-            )
+            raise ValueError(f"method={self.method!r} needs stored examples: pass store_examples=True or method='head'")
         if self.weights == "score" and self.method in ("neighbors", "auto"):
             raise ValueError(
                 f"weights='score' needs method='scored_neighbors', but method={self.method!r} does not score examples"
@@ -355,7 +339,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         ['a', 'c']
         """
         check_is_fitted(self)
-        slots = known_slots(self._model.stored(), ids, self._model.example_names)
+        slots = inputs.known_slots(self._model.stored(), ids, self._model.example_names)
         return self._change_model(
             "remove", slots.size, lambda model: model.without_examples(slots, self), replaces=True
         )
@@ -394,8 +378,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     # Queries
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
         """Return the class of each row.
 
@@ -429,16 +412,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             reject_label = -1 if self.classes_.dtype.kind in "iuf" else ""
         if reject_label is None:
             raise ValueError(f"reject_label must be given for classes of type {self.classes_.dtype}")
-        classes, rejected = in_one_type(
-            "reject_label", self.classes_, checks.label_array("reject_label", [reject_label])
-        )
-        if np.isin(rejected, classes).any():
-            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is a class")
-        best = np.where(proba.max(axis=1) < lowest, classes.size, proba.argmax(axis=1))
-        return np.concatenate([classes, rejected])[best]
+        answers = with_reject_label(self.classes_, reject_label)
+        return answers[np.where(proba.max(axis=1) < lowest, answers.size - 1, proba.argmax(axis=1))]
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions in ``classes_`` and the scores of the ``k`` best classes of each row.
 
@@ -446,9 +423,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         have shape (n, k). If there are fewer candidates, they are padded with -1 and minus infinity.
         """
         rows, lengths = self._checked(X)
-        labels, scores, *_ = self._model.best_labels(
-            rows, lengths, checks.check_wanted("k", k, self.classes_.size), self
-        )
+        k = checks.check_wanted("k", k, self.classes_.size)
+        labels, scores, *_ = self._model.best_labels(rows, lengths, k, self)
         return np.where(labels == NONE, NONE, self._model.class_of_label[labels]), scores
 
     @reads
@@ -460,8 +436,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """
         return self._model.best_labels(*self._checked(X), 1, self).n_scored
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each class for each row: float64, shape (n, n_classes), or (n,) if there are two classes.
 
@@ -478,8 +453,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             scores[~reached] = min(float(scores[reached].min(initial=0.0)), 0.0) - 1.0
         return scores[:, 1] - scores[:, 0] if self._model.classes.size == 2 else scores
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class for each row: float64, shape (n, n_classes). Rows sum to 1.
 
@@ -531,8 +505,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             value = logits_per_margin(*self._model.margins_for(rows, labels, self))
         self._model.calibration[0] = value
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def explain(self, X: Any, n_examples: int = 3, n_features: int = 5) -> list[Explanation]:
         """Explain the predicted class of each row by examples and features, compared with the runner-up.
 
@@ -564,8 +537,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         most = checks.check_integer("n_examples", n_examples, 0), checks.check_integer("n_features", n_features, 0)
         return explanations(self._model, rows, lengths, self, getattr(self, "feature_names_in_", None), *most)
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
         """Return the nearest stored examples of each row, by ``metric``.
 
@@ -594,9 +566,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         X = self._checked_matrix(X)
         wanted = self._choice().n_neighbors if n_neighbors is None else n_neighbors
         model, k = self._model, checks.check_wanted("n_neighbors", wanted, 0)
-        slots, distances = model.nearest_slots(
-            checks.check_rows(X, sparse=model.index.is_sparse), row_lengths(X), k, self
-        )
+        rows = checks.check_rows(X, sparse=model.index.is_sparse)
+        slots, distances = model.nearest_slots(rows, row_lengths(X), k, self)
         ids = model.shown_ids(np.where(slots == NONE, NONE, model.stored().keys.ids[slots]))
         return (distances, ids) if return_distance else ids
 

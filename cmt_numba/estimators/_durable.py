@@ -25,7 +25,7 @@ from .._arrays import WeightedRows
 from .._validation import check_integer, label_array, unmasked
 from ..journal import Arguments, Entry, ObjectForm, Operation, find_operation, fingerprint, plain_arguments
 from ..persistence import NUMBERS, generator_digest
-from ._files import LEARNED, _plain, read_parameters
+from ._fields import LEARNED_STATE, _plain, read_parameters
 from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._values import as_values
@@ -143,10 +143,7 @@ class EstimatorFolder(ObjectForm):
     # Files
 
     def use(self, made: Any) -> None:
-        """Replace the estimator with one read from the folder.
-
-        If the folder is already open, replace only the learned attributes.
-        """
+        """Replace the estimator with one read from the folder or, if it is open, only the learned attributes."""
         if self.is_open:
             self.lock.change(partial(self.lock.step, partial(self._take_over, made)))
         else:
@@ -155,8 +152,8 @@ class EstimatorFolder(ObjectForm):
         self._calibration = _value_of(getattr(vars(self.owner).get("_model"), "calibration", None))
 
     def _take_over(self, made: Any) -> None:
-        kept = {name: value for name, value in vars(self.owner).items() if name not in LEARNED}
-        self.owner.__dict__ = kept | {name: value for name, value in vars(made).items() if name in LEARNED}
+        kept = {name: value for name, value in vars(self.owner).items() if name not in LEARNED_STATE}
+        self.owner.__dict__ = kept | {name: value for name, value in vars(made).items() if name in LEARNED_STATE}
 
     def _set_options(self, estimator: Any) -> None:
         """Apply the given parameters, or raise ValueError if one contradicts the stored estimator."""
@@ -164,9 +161,8 @@ class EstimatorFolder(ObjectForm):
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and estimator.__sklearn_is_fitted__())
             if fixed and name not in _ANY and value not in (None, kept):
-                raise ValueError(
-                    f"{name} must be {kept!r}, as for the estimator in the folder, or omitted, got {value!r}"
-                )
+                stored = f"{kept!r}, as for the estimator in the folder"
+                raise ValueError(f"{name} must be {stored}, or omitted, got {value!r}")
         estimator.set_params(**_given(self.options))
         estimator._check_parameters()
 

@@ -8,9 +8,8 @@ import scipy.sparse
 from .._change import spans
 from .._forest import Rows, as_matrix, rescaled
 from .._heads import all_examples, weights_of_labels
-from ._classification_model import ClassificationModel
-from ._classification_options import ClassificationOptions
-from ._input import taken
+from ._classification_model import ClassificationModel, ClassOptions
+from ._input import Factors, taken
 
 _VALUES_AT_ONCE = 1 << 22  # maximum number of scores or contributions in memory
 
@@ -57,8 +56,8 @@ def _listed(features: list[tuple[Any, float]]) -> str:
 def explanations(
     model: ClassificationModel,
     rows: Rows,
-    lengths: np.ndarray | None,
-    options: ClassificationOptions,
+    lengths: Factors,
+    options: ClassOptions,
     names: np.ndarray | None,
     n_examples: int,
     n_features: int,
@@ -66,13 +65,11 @@ def explanations(
     """Explain each row with at most ``n_examples`` and ``n_features``, which may have ``names``."""
     length = max(1, _VALUES_AT_ONCE // max(model.classes.size, 1 if rows.sparse else rows.n_features))
     if rows.n_rows > length:
-        return [
-            one
-            for block in (np.arange(*span) for span in spans(rows.n_rows, length))
-            for one in explanations(
-                model, rows.take(block), taken(lengths, block), options, names, n_examples, n_features
-            )
-        ]
+        found: list[Explanation] = []
+        for block in (np.arange(*span) for span in spans(rows.n_rows, length)):
+            some = rows.take(block), taken(lengths, block)
+            found += explanations(model, *some, options, names, n_examples, n_features)
+        return found
     every, scores = np.arange(rows.n_rows), model.class_scores(rows, lengths, options)
     proba = model.probabilities(scores.copy(), options)
     best = scores.argmax(axis=1)

@@ -12,14 +12,12 @@ import numpy as np
 from .._forest import Rows, kind_of
 from .._heads import SQUARE_OF_SUM, Head, HeadLoss, dense_parts
 from .._validation import check_rows, unmasked
+from ._input import Factors
 from ._neighbors import lengths_unless_unit
 
-FEWEST_ROWS, FEWEST_OF_A_CLASS = 16, 5
-"""Number of rows, in all and on average for each class, needed to measure the scale of features."""
-
+FEWEST_ROWS, FEWEST_OF_A_CLASS = 16, 5  # rows, in all and on average for each class, needed to measure scales
+# Rows with more features are rather images or embeddings than tables, so standardisation has to prove better.
 MOST_OF_A_TABLE = 100
-"""Rows with more features are rather images or embeddings than tables, so standardisation has to prove better."""
-
 MOST_LABELS_OF_A_TABLE = 1024  # rows of more classes are rather images or embeddings, too
 _FIXED = 1e300  # number of rows that stands for given scales, which more rows never change
 _VALUES_AT_ONCE = 1 << 16  # values in a block of rows, which stays in the cache
@@ -91,13 +89,13 @@ def is_table(rows: Rows, n_classes: int, *, has_all: bool = False) -> bool:
     return enough and rows.n_features <= MOST_OF_A_TABLE and n_classes <= MOST_LABELS_OF_A_TABLE
 
 
-def measure_scales(rows: Rows, lengths: np.ndarray, weights: np.ndarray | None, *, is_used: bool) -> FeatureScales:
+def measure_scales(rows: Rows, lengths: np.ndarray, weights: Factors, *, is_used: bool) -> FeatureScales:
     """Measure the features of dense rows. ``lengths`` are their lengths before they were scaled to unit length."""
     nothing = np.zeros(rows.n_features)
     return add_rows(FeatureScales(0.0, nothing, nothing, nothing, nothing, 0.0, is_used), rows, lengths, weights)
 
 
-def add_rows(scales: FeatureScales, rows: Rows, lengths: np.ndarray, weights: np.ndarray | None) -> FeatureScales:
+def add_rows(scales: FeatureScales, rows: Rows, lengths: np.ndarray, weights: Factors) -> FeatureScales:
     """Return scales that also measure some rows (Chan et al., 1979), and use them if the number has grown enough."""
     step = max(1, _VALUES_AT_ONCE // rows.n_features)
     n_rows, means, squares = scales.n_rows, scales.means, scales.squares

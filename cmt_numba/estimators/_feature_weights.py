@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import Rows, rescaled
+from ._input import Factors
 
 FEATURE_WEIGHTS = ("auto", "idf", "scale", "none")  # valid values of ``feature_weights``
 MOST_WEIGHTED = 1 << 24  # maximum number of features for weighting. Their counts take 64 MB.
@@ -38,9 +39,7 @@ class FeatureWeights(NamedTuple):
         return 1.0 + np.log((1.0 + self.n_rows) / (1.0 + self.counts[features]))
 
 
-def count_features(
-    kind: str, rows: Rows, row_weights: np.ndarray | None, *, are_weighted: bool
-) -> FeatureWeights | None:
+def count_features(kind: str, rows: Rows, row_weights: Factors, *, are_weighted: bool) -> FeatureWeights | None:
     """Count the features of some rows. Return None if features are never weighted.
 
     ``kind`` is one of ``FEATURE_WEIGHTS``. With "auto", features are weighted if rows look like word counts: sparse,
@@ -56,7 +55,7 @@ def count_features(
     return found if kind == "idf" else found._replace(is_used=not are_weighted and _are_counts(rows, found))
 
 
-def add_counts(weights: FeatureWeights, kind: str, rows: Rows, row_weights: np.ndarray | None) -> FeatureWeights:
+def add_counts(weights: FeatureWeights, kind: str, rows: Rows, row_weights: Factors) -> FeatureWeights:
     """Return feature weights that also count ``rows``. The array of counts is updated in place."""
     lengths = np.diff(rows.offsets)
     np.add.at(weights.counts, rows.indices, 1.0 if row_weights is None else np.repeat(row_weights, lengths))
@@ -103,8 +102,7 @@ def _may_be_counts(rows: Rows) -> bool:
 def _exponent_of_rarity(rows: Rows, weights: FeatureWeights) -> float:
     """Model values as a power of the inverse document frequency; return the exponent, or infinity if none fits.
 
-    Least squares on logarithms estimates the exponent. Logarithms are centered within each row, because each row has
-    its own scale.
+    Least squares on logarithms, centered within each row because each row has its own scale, estimate the exponent.
     """
     some = rows.take(np.arange(0, rows.n_rows, -(-rows.n_rows // _ROWS_LOOKED_AT)))
     of_rows = np.repeat(np.arange(some.n_rows), np.diff(some.offsets))

@@ -1,4 +1,4 @@
-"""Kinds of fields of estimators. A model lists its fields in a :class:`~cmt_numba.persistence.FieldTable`."""
+"""Fields of estimators in files and pickles: parameters as JSON, and those of the model's class (its ``FIELDS``)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import scipy.sparse
 
 from .. import persistence as files
 from .._feedback import LearnedSearch
-from .._forest import invariants, require
+from .._forest import invariants, require, writeable
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from .._validation import MOST_WANTED
@@ -20,16 +20,9 @@ from ._values import Components, DistinctVectors, ValueStore
 
 Arrays = dict[str, np.ndarray]
 
-
 TREE = files.PartField(ContextualMemoryTree)
-"""A field that holds a tree."""
-
 INDEX = files.VariantField(dense=DenseIndex, sparse=SparseIndex)
-"""A field that holds an index of vectors."""
-
-LEARNED = files.VariantField(learned=LearnedSearch)
-"""A field that holds what a search has learned from rewards."""
-
+LEARNED = files.VariantField(learned=LearnedSearch)  # what a search has learned from rewards
 FEATURE_WEIGHTS = files.TupleField(
     FeatureWeights,
     counts=files.SparseArrayField(np.float32, MOST_WEIGHTED),
@@ -37,7 +30,9 @@ FEATURE_WEIGHTS = files.TupleField(
     is_used=files.FlagField(),
     are_weighted=files.FlagField(),
 )
-"""The kind of the field of the counts of features."""
+
+
+LEARNED_STATE = frozenset({"n_features_in_", "feature_names_in_", "_model"})  # attributes; others are parameters
 
 
 class ChoiceField:
@@ -133,3 +128,55 @@ class DistinctField:
         numbers = files.read_array(f"{name}.numbers", arrays, np.int64)
         digests = files.read_array(f"{name}.digests", arrays, np.uint8, n_axes=2)
         return DistinctVectors.of(numbers, digests)
+
+
+def pickled_model(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields and copies of the arrays of a model for a pickle."""
+    arrays = files.PickledArrays()
+    fields = model.FIELDS.put("", model, arrays)
+    return fields, {name: array.copy() for name, array in arrays.items()}
+
+
+def unpickled_model(model: Any, fields: dict[str, Any], arrays: dict[str, Any]) -> Any:
+    """Return the model of class ``model`` from the fields and the arrays in a pickle."""
+    given = files.PickledArrays({name: writeable(array) for name, array in arrays.items()})
+    return model._of_fields(model.FIELDS.get("", fields, given, thorough=False))
+
+
+class ParametersField:
+    """The parameters of an estimator."""
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
+        return {key: _plain(key, parameter) for key, parameter in value.items()}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> dict[str, Any]:
+        return read_parameters(self.put(name, files.as_mapping(name, field), arrays))
+
+
+def fields_of_estimator(model: type[files.WithFields]) -> files.FieldTable:
+    """Return the fields of an estimator with a model of this class. Before the first fit, only parameters are set."""
+    return files.FieldTable(
+        parameters=ParametersField(),
+        n_features_in_=files.OptionalField(files.NumberField()),
+        feature_names_in_=files.OptionalField(files.LabelsField()),
+        _model=files.OptionalField(files.PartField(model)),
+    )
+
+
+def read_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters from a file or a journal."""
+    if isinstance(parameters.get("class_weight"), list):
+        return parameters | {"class_weight": dict(parameters["class_weight"])}
+    return parameters
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a parameter as JSON. A dict becomes a list of pairs, because JSON has only string keys."""
+    if isinstance(value, dict):
+        value = list(value.items())
+    if isinstance(value, list):
+        return [[_plain(name, part) for part in pair] for pair in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(value, bool | int | float | str | None):
+        raise TypeError(f"{name} must be a number, text or None to be saved, got {value!r:.50}")
+    return value

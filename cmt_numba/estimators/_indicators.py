@@ -30,9 +30,8 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
         return lists if expected and not found else None
     others = [name for name in found if not isinstance(name, str)]
     if others:
-        raise TypeError(
-            f"Y must not mix strings with values of type {type(others[0]).__name__}, such as {others[0]!r:.50}"
-        )
+        kind = type(others[0]).__name__
+        raise TypeError(f"Y must not mix strings with values of type {kind}, such as {others[0]!r:.50}")
     return lists
 
 
@@ -96,10 +95,7 @@ def is_second(y: Any, pair: np.ndarray) -> np.ndarray:
 
 
 def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
-    """Check an indicator matrix of labels, and return it as a CSR array.
-
-    Error messages contain the phrases that scikit-learn's ``check_estimator`` requires.
-    """
+    """Check an indicator matrix, with messages as ``check_estimator`` requires; return it as a CSR array."""
     if Y is None:
         raise ValueError("Y must be given: a classifier requires y to be passed, but the target y is None")
     try:
@@ -135,10 +131,7 @@ def labels_of(Y: Any, rows: np.ndarray) -> Any:
 def first_labels(
     Y: Any, classes: Any, n_rows: int
 ) -> tuple[np.ndarray | None, np.ndarray | None, scipy.sparse.csr_array]:
-    """Convert the labels of the first call; return label names, the classes of a vector, and the indicator matrix.
-
-    Names are None for unnamed labels. Classes are None unless ``Y`` is a vector.
-    """
+    """Convert the labels of the first call; return label names or None, classes of a vector or None, and a matrix."""
     lists = lists_of_names(Y)
     if lists is not None:
         names, indicator = indicator_of(lists, np.empty(0, str))

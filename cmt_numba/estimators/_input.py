@@ -3,6 +3,8 @@
 Weights are None if all are 1.
 """
 
+import copy
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +12,11 @@ import numpy as np
 from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
 from .._validation import check_entries, check_ids, check_known, check_range, check_real, unmasked
-from ._example_names import ExampleNames
 from ._labels import check_labels
 
 DTYPES = [np.float32, np.float64]
+
+Factors = np.ndarray | None  # float32: a number for each row, such as its weight or its length; None if all are 1
 
 _HEAVIEST = 1e6
 _LIGHTEST = 1e-9  # smallest positive weight; products of weights must stay in the range of float32
@@ -30,7 +33,35 @@ class ExampleBatch(NamedTuple):
     are_weighted: bool = False  # whether the rows are marked as weighted already
 
 
-def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
+class ExampleNames:
+    """Mapping between the distinct string ids ``names`` and the integer ``ids`` of stored examples."""
+
+    def __init__(self, names: Sequence[str] = (), ids: Sequence[int] = ()) -> None:
+        self._ids = dict(zip(names, ids, strict=True))
+        self._names = dict(zip(ids, names, strict=True))
+
+    def add(self, names: Sequence[str], first_id: int) -> None:
+        """Add names for the examples with consecutive ids from ``first_id``."""
+        ids = range(first_id, first_id + len(names))
+        self._ids.update(zip(names, ids, strict=True))
+        self._names.update(zip(ids, names, strict=True))
+
+    def copied(self) -> "ExampleNames":
+        other = copy.copy(self)
+        other._ids, other._names = dict(self._ids), dict(self._names)
+        return other
+
+    def named(self, names: Sequence[str]) -> np.ndarray:
+        """Return the integer id for each name, or NONE if the name is unknown."""
+        return np.array([self._ids.get(name, NONE) for name in names], np.int64)
+
+    def of_ids(self, ids: np.ndarray) -> np.ndarray:
+        """Return an array with the name for each id, or an empty string for NONE."""
+        found = [self._names.get(int(each), "") for each in ids.ravel()]
+        return np.array(found, str).reshape(ids.shape)
+
+
+def check_sample_weight(sample_weight: Any, n_rows: int) -> Factors:
     """Return weights as float32 of at least 1e-9 where positive, or None if all are 1."""
     if sample_weight is None:
         return None
@@ -40,9 +71,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight must be an array of numbers: {error}") from error
     if weights.shape != (n_rows,):
-        raise ValueError(
-            f"sample_weight must have one entry for each of the {n_rows} rows of X, got shape {weights.shape}"
-        )
+        raise ValueError(f"sample_weight must have one entry for each of the {n_rows} rows, got shape {weights.shape}")
     check_range("sample_weight", weights, 0, round(_HEAVIEST))
     if n_rows > 0 and not weights.any():
         raise ValueError("sample_weight must be above 0 for at least one row, but all weights are zero")
@@ -61,12 +90,13 @@ def check_class_weight(class_weight: Any) -> None:
         check_real(f"class_weight of {label!r}", weight, 0.0, _HEAVIEST)
 
 
-def with_class_weights(class_weight: Any, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray | None:
-    """Return each example's weight times the weight of its class, or None if all products are 1.
+def check_weights(sample_weight: Any, class_weight: Any, y: np.ndarray) -> Factors:
+    """Check weights; return each example's weight times the weight of its class, or None if all products are 1.
 
-    Classes missing from a dict have weight 1. "balanced" gives all classes the same total weight before multiplication
-    with ``weights``.
+    Classes missing from a dict have weight 1. "balanced" gives all classes the same total weight without
+    ``sample_weight``.
     """
+    weights = check_sample_weight(sample_weight, y.size)
     if class_weight is None:
         return weights
     classes, of_rows = np.unique(y, return_inverse=True)
@@ -88,31 +118,22 @@ def present(batch: ExampleBatch) -> ExampleBatch:
     return ExampleBatch(batch.rows.take(kept), batch.y[kept], ids, weights, lengths, batch.are_weighted)
 
 
-def present_values(
-    rows: Rows, values: Any, weights: np.ndarray | None, *, numbered: bool
-) -> tuple[Rows, Any, np.ndarray | None]:
-    """Return the rows, values and weights of examples with positive weights.
-
-    If values are ``numbered``, the remaining rows get the first of these numbers, without gaps.
-    """
+def present_values(rows: Rows, values: Any, weights: Factors, *, numbered: bool) -> tuple[Rows, Any, np.ndarray | None]:
+    """Return what has positive weight. If values are ``numbered``, the remaining rows get the first numbers."""
     if weights is None or weights.all():
         return rows, values, weights
     kept = np.flatnonzero(weights)
     return rows.take(kept), values[: kept.size] if numbered else values[kept], weights[kept]
 
 
-def weighted(rows: Rows, weights: np.ndarray | None) -> Rows:
-    """Return rows multiplied by their weights."""
+def weighted(rows: Rows, weights: Factors) -> Rows:
     if weights is None:
         return rows
     return rows._replace(values=rows.values * np.repeat(weights, np.diff(rows.offsets)))
 
 
-def joined_weights(weights: np.ndarray | None, n: int, more: np.ndarray | None, n_more: int) -> np.ndarray | None:
-    """Append ``n_more`` weights to ``n`` weights. Return the array, whose spare capacity is filled with 0.
-
-    The given array is reused if it has enough spare capacity.
-    """
+def joined_weights(weights: Factors, n: int, more: np.ndarray | None, n_more: int) -> np.ndarray | None:
+    """Append weights, in place if there is room; return the array, whose spare capacity is filled with 0."""
     if weights is None and more is None:
         return None
     weights = with_room(filled(weights, n) if weights is None else weights, n, n_more, fill=0.0)
@@ -125,17 +146,16 @@ def trim_weights(weights: np.ndarray) -> np.ndarray:
     return np.trim_zeros(weights, "b")
 
 
-def taken(weights: np.ndarray | None, which: np.ndarray) -> np.ndarray | None:
+def taken(weights: Factors, which: np.ndarray) -> np.ndarray | None:
     """Return the weights at some positions, or None if there are no weights."""
     return None if weights is None else weights[which]
 
 
-def total_weights(labels: np.ndarray, weights: np.ndarray | None, n_labels: int) -> np.ndarray:
-    """Return the total weight of each label: float64, shape (n_labels,)."""
+def total_weights(labels: np.ndarray, weights: Factors, n_labels: int) -> np.ndarray:
     return np.bincount(labels, weights, n_labels).astype(np.float64)
 
 
-def filled(weights: np.ndarray | None, n: int) -> np.ndarray:
+def filled(weights: Factors, n: int) -> np.ndarray:
     """Return ``n`` weights as float32. None stands for weights of 1."""
     return np.ones(n, np.float32) if weights is None else weights[:n]
 

@@ -24,19 +24,14 @@ from ..tree import ContextualMemoryTree, forest_of
 from ._feature_scales import FeatureScales, add_rows, move_scorers, standardize
 from ._feature_weights import FeatureWeights, weigh
 from ._fields import FEATURE_WEIGHTS, TREE
-from ._input import filled, taken, trim_weights
+from ._input import Factors, filled, taken, trim_weights
 from ._neighbors import row_lengths
 
 MOST_SCORED = 8192  # up to this number of labels, all are scored for each dense row
-MOST_SCORED_SPARSE = 1024
-"""Up to this number of labels, all are scored for each sparse row. With more, a search is cheaper."""
-
-MOST_TRAINED_ALONE = 8192
-"""Up to this number of labels of one sparse example each, scorers are trained. With more, training does not help."""
-
-MOST_TRAINED_ALONE_DENSE = 50_000
-"""The same limit for dense examples. A pass over more takes minutes, because each example searches all trees."""
-
+MOST_SCORED_SPARSE = 1024  # the same limit for sparse rows. With more labels, a search is cheaper.
+# Up to this number of labels of one example each, scorers are trained. With more sparse ones, training does not help.
+# A pass over more dense ones takes minutes, because each example searches all trees.
+MOST_TRAINED_ALONE, MOST_TRAINED_ALONE_DENSE = 8192, 50_000
 _RECALL = 0.999  # fraction of rows for which an index of very many dense scorers finds the best label
 _ROWS_ASKED = 1024  # number of rows on which the effort of its searches is measured
 
@@ -98,7 +93,8 @@ class LabelOptions(Protocol):
 class LabelIndex(files.WithFields):
     """Linear scorers of labels, with trees and indexes that find labels to score.
 
-    Labels are numbered in the order of their insertion. Label ``l`` is memory ``l`` of the trees.
+    Labels are numbered in the order of their insertion. Label ``l`` is memory ``l`` of the trees. A new index is empty,
+    and suits rows like ``rows`` and about ``n_labels`` labels.
     """
 
     FIELDS = files.FieldTable(
@@ -138,10 +134,24 @@ class LabelIndex(files.WithFields):
     _grown: tuple[heads.Digest, ContextualMemoryTree] | None = None
 
     def __init__(
-        self, tree: ContextualMemoryTree, head: heads.Head, seed: int, orders: np.random.Generator, *, of_sets: bool
+        self, options: LabelOptions, rows: forests.Rows, n_labels: int, loss: int, rate: float, *, of_sets: bool
     ) -> None:
-        self.tree, self.head, self.seed, self.orders, self.of_sets = tree, head, seed, orders, of_sets
-        self.without_trees = self.scores_all = False
+        n_trees, leaf_multiplier = options.n_trees, options.leaf_multiplier
+        if n_trees is None:
+            n_trees = _dense_trees(rows.n_rows, n_labels) if not rows.sparse else _SPARSE_TREES
+        if leaf_multiplier is None:
+            leaf_multiplier = _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
+        by_default = options.n_trees is options.n_probes is options.leaf_multiplier is None
+        self.without_trees = of_sets and rows.sparse and by_default
+        if self.without_trees:
+            # all labels fit into one leaf
+            needed = (n_labels + 1) / float(np.log2(max(2, n_labels)))
+            n_trees, leaf_multiplier = 1, min(max(2.0, needed), 2.0**20)
+        self.seed = check_random_state(options.random_state).randint(2**31)
+        self.tree = _new_tree(options, n_trees, leaf_multiplier, self.seed)
+        self.head = heads.new_head(heads.HeadParameters(rows.n_features, rows.sparse, loss, rate))
+        self.orders, self.of_sets = np.random.default_rng(self.seed), of_sets
+        self.scores_all = by_default and not of_sets and n_labels <= self.most_scored
         self.n_of_label: np.ndarray = np.empty(0, np.int64)
         self.n_unseen: np.ndarray = np.empty(0, np.int64)
         self.weight_of_label: np.ndarray | None = None
@@ -153,30 +163,7 @@ class LabelIndex(files.WithFields):
         self.feature_weights: FeatureWeights | None = None
         self.scales: FeatureScales | None = None
 
-    @classmethod
-    def new(
-        cls, options: LabelOptions, rows: forests.Rows, n_labels: int, loss: int, learning_rate: float, *, of_sets: bool
-    ) -> "LabelIndex":
-        """Return an empty index for rows like ``rows`` and about ``n_labels`` labels."""
-        n_trees, leaf_multiplier = options.n_trees, options.leaf_multiplier
-        if n_trees is None:
-            n_trees = _dense_trees(rows.n_rows, n_labels) if not rows.sparse else _SPARSE_TREES
-        if leaf_multiplier is None:
-            leaf_multiplier = _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
-        by_default = options.n_trees is options.n_probes is options.leaf_multiplier is None
-        without_trees = of_sets and rows.sparse and by_default
-        if without_trees:
-            n_trees, leaf_multiplier = 1, _multiplier_of_one_leaf(n_labels)
-        seed = check_random_state(options.random_state).randint(2**31)
-        tree = _new_tree(options, n_trees, leaf_multiplier, seed)
-        head = heads.new_head(heads.HeadParameters(rows.n_features, rows.sparse, loss, learning_rate))
-        index = cls(tree, head, seed, np.random.default_rng(seed), of_sets=of_sets)
-        index.without_trees = without_trees
-        index.scores_all = by_default and not of_sets and n_labels <= index.most_scored
-        return index
-
     def copied(self) -> "LabelIndex":
-        """Return a copy that can learn without changing this index."""
         other = copy.copy(self)
         other.tree = self.tree._twin()
         for name in ("head", "orders", "n_of_label", "weight_of_label", "examples", "feature_weights"):
@@ -185,7 +172,6 @@ class LabelIndex(files.WithFields):
 
     @property
     def forest(self) -> Forest:
-        """The forest that holds the trees."""
         return forest_of(self.tree)
 
     @property
@@ -197,12 +183,10 @@ class LabelIndex(files.WithFields):
 
     @property
     def n_labels(self) -> int:
-        """The number of labels."""
         return int(self.head.counters[0, forests.NODES_END])
 
     @property
     def is_sparse(self) -> bool:
-        """Whether rows are sparse."""
         return self.head.parameters.sparse
 
     @property
@@ -227,7 +211,7 @@ class LabelIndex(files.WithFields):
         """Whether scorers expect standardised rows."""
         return self.scales is not None and self.scales.is_used
 
-    def prepared(self, rows: forests.Rows, lengths: np.ndarray | None) -> forests.Rows:
+    def prepared(self, rows: forests.Rows, lengths: Factors) -> forests.Rows:
         """Return rows with weighted or standardised features; ``lengths`` are those before scaling, or None for 1."""
         if self.scales is not None and self.scales.is_used:
             return standardize(self.scales, rows, filled(lengths, rows.n_rows))
@@ -252,7 +236,7 @@ class LabelIndex(files.WithFields):
             move_scorers(self.head, former, scales)
         self.scales = scales
 
-    def measure_further(self, rows: forests.Rows, lengths: np.ndarray | None, weights: np.ndarray | None) -> None:
+    def measure_further(self, rows: forests.Rows, lengths: Factors, weights: Factors) -> None:
         """Measure the scales of features of rows in addition to earlier ones, if scales are measured."""
         if self.scales is not None and not self.scales.is_fixed:
             self.use_scales(add_rows(self.scales, rows, filled(lengths, rows.n_rows), weights))
@@ -270,7 +254,7 @@ class LabelIndex(files.WithFields):
         of_labels: np.ndarray,
         of_rows: np.ndarray,
         n_new: int,
-        weights: np.ndarray | None,
+        weights: Factors,
         n_reroutes: int | None,
         options: LabelOptions,
     ) -> tuple[heads.Head, np.ndarray]:
@@ -309,28 +293,16 @@ class LabelIndex(files.WithFields):
         self.without_trees = self.scores_all = False
 
     def questions(self, rows: forests.Rows) -> heads.Questions:
-        """Return rows as queries for labels."""
         return heads.all_of(rows if self.scores_all else routed(rows), rows)
 
-    def teach_routers(
-        self, routed_rows: forests.Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool
-    ) -> None:
-        """Train routers to send each row to its label."""
+    def teach_routers(self, asked: forests.Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
         if options.n_router_passes > 0 and not self.scores_all:
-            teach_rows(self.forest, routed_rows, labels, options.n_router_passes, afresh, options.verbose)
+            teach_rows(self.forest, asked, labels, options.n_router_passes, afresh, options.verbose)
 
     def train_in_passes(
-        self,
-        n_rows: int,
-        n_passes: int,
-        duals: heads.Duals,
-        learn: Callable[[int, np.ndarray], heads.Head],
-        verbose: bool,
+        self, n_rows: int, n_passes: int, duals: heads.Duals, learn: Callable[..., heads.Head], verbose: bool
     ) -> None:
-        """Train the head by calling ``learn(n_pass, order)`` for each pass, with rows in random order.
-
-        Stop after ``n_passes`` or when a pass over all rows shows that the head has converged.
-        """
+        """Call ``learn(n_pass, order)`` for each pass, with rows in random order, until the head has converged."""
         for n_pass in with_progress(range(n_passes), "pass", verbose):
             # Every second pass skips the rows that changed nothing in the pass before.
             takes_all = n_pass % 2 == 0
@@ -373,7 +345,6 @@ class LabelIndex(files.WithFields):
             self.n_unlisted = 0
 
     def update_postings(self) -> None:
-        """Rebuild the inverted index of a sparse head."""
         self.head = heads.with_index(self.head, self.lightest_listed)
 
     def is_worth_listing(self, n_rows: int) -> bool:
@@ -488,9 +459,8 @@ class LabelIndex(files.WithFields):
         if self.without_trees:
             grown = _new_tree(options, _SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self.seed)
             if n_labels > 0:
-                insert_rows(
-                    forest_of(grown), forests.stored_rows(self.forest.allocated(), np.arange(n_labels)), options.verbose
-                )
+                rows = forests.stored_rows(self.forest.allocated(), np.arange(n_labels))
+                insert_rows(forest_of(grown), rows, options.verbose)
             return grown
         grown = _new_tree(options, self.forest.n_trees, self.forest.options["leaf_multiplier"], self.seed)
         if self.examples is None:
@@ -549,7 +519,6 @@ class LabelIndex(files.WithFields):
         return effort._replace(n_labels=most, n_listed=width * n_listed, n_met=most)
 
     def is_listed(self) -> bool:
-        """Return whether the inverted index is up to date."""
         return self.head.postings.n_labels == self.head.digest.n_labels == self.n_labels
 
     def in_threads(self, rows: forests.Rows, work: Callable[[int, int], None]) -> None:
@@ -585,7 +554,10 @@ class LabelIndex(files.WithFields):
         if scorers is not None:
             labels, scores = heads.top_of_all(scorers, rows, min(k, scorers.n_labels))
             n_scored = np.full(rows.n_rows, scorers.n_labels)
-            return heads.LabelAnswers(*_widened(labels, scores, k), n_scored, n_scored)
+            missing = ((0, 0), (0, k - labels.shape[1]))
+            labels = np.pad(labels, missing, constant_values=forests.NONE)
+            scores = np.pad(scores, missing, constant_values=-np.inf)
+            return heads.LabelAnswers(labels, scores, n_scored, n_scored)
         if index is not None:
             n_threads, n_scored = self.forest.threads_for(rows.n_rows), np.full(rows.n_rows, self.n_labels)
             labels, scores = index.search(_queries_of(index, rows), k, _RECALL, n_threads=n_threads)
@@ -663,16 +635,6 @@ def _queries_of(index: DenseIndex, rows: forests.Rows) -> np.ndarray:
 def _compact_scorers(head: heads.Head) -> heads.AllScorers:
     scorers = heads.all_scorers(head)
     return scorers._replace(weights=np.ascontiguousarray(scorers.weights.T).T)
-
-
-def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and scores with ``k`` columns, padded with NONE and minus infinity."""
-    missing = ((0, 0), (0, k - labels.shape[1]))
-    return np.pad(labels, missing, constant_values=forests.NONE), np.pad(scores, missing, constant_values=-np.inf)
-
-
-def _multiplier_of_one_leaf(n_labels: int) -> float:
-    return min(max(2.0, (n_labels + 1) / float(np.log2(max(2, n_labels)))), 2.0**20)
 
 
 def _dense_trees(n_rows: int, n_labels: int) -> int:

@@ -18,10 +18,7 @@ _WORDS = {**dict.fromkeys(_NUMBERS, "numbers"), "U": "strings", "O": "strings", 
 
 
 def check_unmixed(name: str, labels: Any) -> None:
-    """Raise TypeError or ValueError if NumPy would change labels, for example numbers in a list with strings.
-
-    Other errors are left to later checks.
-    """
+    """Raise TypeError or ValueError if NumPy would change labels; leave other errors to later checks."""
     unmasked(name, labels)
     if labels is None or scipy.sparse.issparse(labels):
         return
@@ -36,9 +33,8 @@ def check_unmixed(name: str, labels: Any) -> None:
         are_strings = [isinstance(label, str) for label in array.ravel().tolist()]
         if any(are_strings) and not all(are_strings):
             other = array.ravel()[are_strings.index(False)]
-            raise TypeError(
-                f"{name} must not mix strings with values of type {type(other).__name__}, such as {other!r:.50}"
-            )
+            kind = type(other).__name__
+            raise TypeError(f"{name} must not mix strings with values of type {kind}, such as {other!r:.50}")
     elif not hasattr(labels, "dtype") and not are_kept(labels, array):
         raise TypeError(
             f"{name} must have labels of one type: an array of {array.dtype} would change some of them; "
@@ -132,7 +128,6 @@ def _exactly(labels: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
 
 
 def check_targets(y: Any) -> None:
-    """Raise ValueError unless ``y`` holds valid classes."""
     if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuUS":
         return
     with warnings.catch_warnings():
@@ -156,14 +151,6 @@ def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
     if known.size == 0:
         return np.zeros(labels.size, np.bool_)
     return known[np.minimum(np.searchsorted(known, labels), known.size - 1)] == labels
-
-
-def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
-    """Raise ValueError unless all classes are in the sorted array of expected classes."""
-    if not np.all(are_among(expected, y)):
-        raise ValueError(
-            "y must contain only labels listed in classes: add the missing labels to classes, or pass classes=None"
-        )
 
 
 def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
@@ -207,8 +194,19 @@ def place_classes(
     else:
         known, found, expected = in_one_type("y", known, found, expected)
         expected = np.unique(expected)
-        check_expected(found, expected)
+        if not np.all(are_among(expected, found)):
+            raise ValueError(
+                "y must contain only labels listed in classes: add the missing labels to classes, or pass classes=None"
+            )
     new = expected[~are_among(known, expected)]
     added = np.searchsorted(known, new)
     classes = np.insert(known, added, new) if new.size > 0 else known
     return ClassPlaces(classes, added, np.searchsorted(classes, found)), of_rows
+
+
+def with_reject_label(classes: np.ndarray, reject_label: Any) -> np.ndarray:
+    """Return classes followed by the label of rejected rows, which must not be a class."""
+    known, rejected = in_one_type("reject_label", classes, label_array("reject_label", [reject_label]))
+    if np.isin(rejected, known).any():
+        raise ValueError(f"reject_label must not be a class, but {reject_label!r} is a class")
+    return np.concatenate([known, rejected])

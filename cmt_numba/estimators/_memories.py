@@ -15,6 +15,7 @@ import numpy as np
 from .._forest import NONE, GrowingColumns
 from ._values import ValueStore
 
+_COLUMNS = ("ids", "places", "entries", "keys", "owners")
 _FEW = 16  # up to this many unused values, tables are never packed
 
 
@@ -28,58 +29,32 @@ class Memories:
     values: ValueStore  # store of values
 
     @classmethod
-    def of(
-        cls,
-        ids: np.ndarray,
-        places: np.ndarray,
-        entries: np.ndarray,
-        keys: np.ndarray,
-        owners: np.ndarray,
-        next_id: int,
-        values: ValueStore,
-    ) -> Memories:
-        """Return tables with these columns."""
+    def of(cls, next_id: int, values: ValueStore, **columns: np.ndarray) -> Memories:
+        """Return tables with all ``_COLUMNS``."""
+        ids, places, entries, keys, owners = (columns[name] for name in _COLUMNS)
         return cls(GrowingColumns(ids, places, entries), GrowingColumns(keys, owners), next_id, values)
 
     @classmethod
     def none(cls, values: ValueStore) -> Memories:
         """Return empty tables for values like those of a store."""
-        empty = np.empty(0, np.int64)
-        return cls.of(empty, empty, empty, empty, empty, 0, values)
+        return cls.of(0, values, **dict.fromkeys(_COLUMNS, np.empty(0, np.int64)))
 
-    @property
-    def ids(self) -> np.ndarray:
-        """Ids, in ascending order: int64, shape (n_memories,)."""
-        return self.memories.columns[0]
-
-    @property
-    def places(self) -> np.ndarray:
-        """The position of each memory's value in the store: int64, shape (n_memories,)."""
-        return self.memories.columns[1]
-
-    @property
-    def entries(self) -> np.ndarray:
-        """The forest id of each memory's key or, in a search by value, of its value, which may be shared."""
-        return self.memories.columns[2]
-
-    @property
-    def keys(self) -> np.ndarray:
-        """All forest ids, in ascending order: int64, shape (n_keys,)."""
-        return self.in_forest.columns[0]
-
-    @property
-    def owners(self) -> np.ndarray:
-        """The id of the memory that owns each key: int64, shape (n_keys,)."""
-        return self.in_forest.columns[1]
+    # Columns, int64. Each memory has an id, ascending; the position of its value in the store; and the id of its key in
+    # the forest or, in a search by value, of its value, which may be shared. Each key in the forest has an id,
+    # ascending, and the id of the memory that owns it.
+    ids = property(lambda self: self.memories.columns[0])
+    places = property(lambda self: self.memories.columns[1])
+    entries = property(lambda self: self.memories.columns[2])
+    keys = property(lambda self: self.in_forest.columns[0])
+    owners = property(lambda self: self.in_forest.columns[1])
 
     def __deepcopy__(self, memo: Any) -> Memories:
         # Copies go to other processes and to files, which must not receive removed values.
         packed = self.packed()
-        arrays = {name: getattr(packed, name).copy() for name in ("ids", "places", "entries", "keys", "owners")}
-        return Memories.of(next_id=packed.next_id, values=packed.values.copied(memo), **arrays)
+        arrays = {name: getattr(packed, name).copy() for name in _COLUMNS}
+        return Memories.of(packed.next_id, packed.values.copied(memo), **arrays)
 
     def rows_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the positions of memories in the tables."""
         rows = _positions(self.ids, ids)
         if np.any(rows == NONE):
             raise KeyError(f"ids must refer to stored memories, but no memory has id {ids[rows == NONE][0]}")
@@ -149,9 +124,8 @@ class Memories:
         return self._with(places=np.arange(self.ids.size), values=self.values.only(self.places))
 
     def _with(self, **changed: Any) -> Memories:
-        """Return tables in which some columns or the values are replaced."""
-        names = ("ids", "places", "entries", "keys", "owners", "values")
-        return Memories.of(next_id=self.next_id, **{name: getattr(self, name) for name in names} | changed)
+        kept = {name: getattr(self, name) for name in (*_COLUMNS, "next_id", "values")}
+        return Memories.of(**kept | changed)
 
     def _led_to_by_entries(self) -> Memories:
         """Return tables whose keys are exactly the entries of memories, each owned by a memory with that entry."""

@@ -13,9 +13,9 @@ from .._heads import exact_scores_of_all
 from .._jit import keeps_interpreter
 from .._validation import Flag, Integer, Jobs, Optional, Real, check_rows, check_wanted
 from ..tree import OPTIONS, ContextualMemoryTree
-from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model
+from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model, queries_model
 from ._calibration import F1, LOGITS_PER_MARGIN, Threshold
-from ._files import fields_of_estimator
+from ._fields import fields_of_estimator
 from ._indicators import first_labels, further_labels, label_sets, labels_of
 from ._input import check_sample_weight
 from ._multilabel_model import LabelledRows, MultilabelModel
@@ -113,10 +113,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             Labels in one of three formats: an indicator matrix; a list, tuple or set of label names (strings) for each
             example; or a vector of two classes, where the second class counts as the only label.
         sample_weight : array-like, shape (n,), optional
-            Weight of each example, from 0 to 1,000,000; by default 1. A weight of 2 has the same effect as repeating
-            the row: as a factor of ``C``, in the means, and in the choice of common labels and threshold. Rows of
-            weight 0 are ignored. Positive weights below 1e-9 count as 1e-9. Routers and the search for neighbors do not
-            depend on weights.
+            As for :meth:`CMTClassifier.fit`. Weights also count in the choice of common labels and threshold, but not
+            in the search for neighbors.
         """
         return self._learn_anew(X, Y, None, sample_weight)
 
@@ -133,7 +131,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             names, pair, answers = first_labels(labels_of(Y, kept), classes, kept.size)
         n_labels, is_sparse = max(1, np.unique(answers.indices).size), scipy.sparse.issparse(Y)
         batch = LabelledRows(rows, answers, weights, lengths_unless_unit(X))
-        model = fresh._model = MultilabelModel.new(self, batch, n_labels, pair, is_output_sparse=is_sparse)
+        model = fresh._model = MultilabelModel(self, batch, n_labels, pair, is_output_sparse=is_sparse)
         trained = model.learn(batch, names, self, afresh=True)
         if self.threshold == F1:
             without_examples = clone(self).set_params(store_examples=False)
@@ -147,15 +145,13 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Examples.
+        X, sample_weight
+            As for :meth:`fit`.
         Y : array-like or sparse matrix, shape (n, n_labels)
             Labels in the same format as in the first call. A matrix must have at least as many columns as before. Lists
             may contain new names.
         classes : array-like, optional
             Both classes, for a first call with a vector ``Y`` that may contain only one of them.
-        sample_weight : array-like, shape (n,), optional
-            Weights of the examples, as in :meth:`fit`.
 
         Raises
         ------
@@ -186,8 +182,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     # Queries
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the columns and the scores of the ``k`` labels with the highest scores for each row, best first.
 
@@ -208,8 +203,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             raise ValueError('threshold="f1" takes effect only in fit: call fit again, or set threshold to a number')
         return self._model.threshold
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def predict(self, X: Any) -> Any:
         """Return the labels of each row, in the same format as the ``Y`` of ``fit``.
 
@@ -222,8 +216,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         shape = rows.n_rows, model.n_columns
         return label_sets(row, column, shape, names=model.names, sparse=model.is_output_sparse)
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each label for each row: float64, shape (n, n_labels).
 
@@ -242,8 +235,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             values[row, column] = scores
         return values if model.pair is None else values[:, 0]
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the independent probability of each label for each row: float64, shape (n, n_labels).
 
@@ -254,26 +246,12 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             return proba
         return np.column_stack([1.0 - proba, proba]) if pair.size == 2 else np.ones((proba.size, 1))
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
-        """Return the nearest stored examples of each row by cosine.
+        """Return the nearest stored examples of each row by cosine, like :meth:`CMTClassifier.kneighbors`.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        n_neighbors : int, default 5
-            Number of examples for each row, at most 1,000,000.
-        return_distance : bool, default True
-            Whether to return the distances as well.
-
-        Returns
-        -------
-        neigh_dist : ndarray of float32, shape (n, n_neighbors)
-            1 minus the cosine; infinity if fewer examples were found. Only with ``return_distance``.
-        neigh_ind : ndarray of int64, shape (n, n_neighbors)
-            Positions among all examples passed to ``fit`` and ``partial_fit``; -1 if fewer examples were found.
+        The distances are 1 minus the cosine (float32). The ids (int64) are positions among all examples passed to
+        ``fit`` and ``partial_fit``.
         """
         X, k = self._checked_matrix(X), check_wanted("n_neighbors", n_neighbors, 0)
         ids, cosines = self._model.nearest_examples(check_rows(X, sparse=self._model.index.is_sparse), k)

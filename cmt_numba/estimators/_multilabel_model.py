@@ -7,7 +7,7 @@ are learned again with each batch, so that their labels do not fade.
 
 import copy
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse
@@ -22,10 +22,10 @@ from ..tree import ContextualMemoryTree, forest_of
 from ._calibration import FEWEST_FOR_THRESHOLD, THRESHOLDS, best_threshold, f1_by_threshold, held_out
 from ._feature_scales import is_table, measure_scales, original_rows
 from ._fields import TREE
-from ._input import filled, taken, total_weights
+from ._input import Factors, filled, taken, total_weights
 from ._label_index import LabelIndex, LabelOptions, routed
 from ._neighbors import lengths_unless_unit
-from ._set_means import SetMeans, no_means
+from ._replay import SetMeans, no_means
 
 _MOST_COMMON = 1024  # maximum number of common labels; up to this number of labels, all are common
 _SHARE_OF_ROWS = 1 / 256  # a label is common if at least this fraction of rows has it
@@ -40,7 +40,7 @@ _EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
 _LABELS_LISTED = 1 << 16
 
 
-class MultilabelOptions(LabelOptions, Protocol):
+class SetOptions(LabelOptions, Protocol):
     """Parameters of a multi-label classifier that the model depends on."""
 
     n_head_passes: int
@@ -61,7 +61,6 @@ class LabelledRows(NamedTuple):
         return np.repeat(np.arange(self.rows.n_rows), np.diff(self.answers.indptr))
 
     def taken(self, at: np.ndarray) -> "LabelledRows":
-        """Return a batch of the rows at these positions."""
         return LabelledRows(self.rows.take(at), self.answers[at], taken(self.weights, at), taken(self.lengths, at))
 
 
@@ -76,7 +75,10 @@ class TrainedPairs(NamedTuple):
 
 
 class MultilabelModel(files.WithFields):
-    """Label columns, an index of the labels with examples, and trees of the stored examples."""
+    """Label columns, an index of the labels with examples, and trees of the stored examples.
+
+    A new model is empty, and suits a first batch and about ``n_labels`` labels. It standardises dense tables.
+    """
 
     FIELDS = files.FieldTable(
         index=files.PartField(LabelIndex),  # forest and the scorers. Labels are numbered in insertion order.
@@ -95,46 +97,26 @@ class MultilabelModel(files.WithFields):
     )
 
     def __init__(
-        self,
-        index: LabelIndex,
-        examples: ContextualMemoryTree | None,
-        names: np.ndarray | None,
-        pair: np.ndarray | None,
-        *,
-        is_output_sparse: bool,
+        self, options: SetOptions, batch: LabelledRows, n_labels: int, pair: Any, *, is_output_sparse: bool
     ) -> None:
-        self.index, self.examples, self.names, self.pair = index, examples, names, pair
-        self.is_output_sparse = is_output_sparse
-        self.n_columns = 0
-        self.label_of_column: np.ndarray = np.empty(0, np.int64)
-        self.column_of_label: np.ndarray = np.empty(0, np.int64)
-        self.f1_sums: np.ndarray | None = None
-        self.means: SetMeans | None = None
-
-    @classmethod
-    def new(
-        cls,
-        options: MultilabelOptions,
-        batch: LabelledRows,
-        n_labels: int,
-        pair: np.ndarray | None,
-        *,
-        is_output_sparse: bool,
-    ) -> "MultilabelModel":
-        """Return an empty model for a first batch and about ``n_labels`` labels. It standardises dense tables."""
         rows, _, weights, lengths = batch
-        index, examples = LabelIndex.new(options, rows, n_labels, int(heads.HeadLoss.MIRA), 1.0, of_sets=True), None
+        index = self.index = LabelIndex(options, rows, n_labels, int(heads.HeadLoss.MIRA), 1.0, of_sets=True)
+        self.examples: ContextualMemoryTree | None = None
         if options.store_examples:
             # Stored examples have their own seed, so that learning does not depend on whether they are stored.
-            seed = np.random.SeedSequence([index.seed, 1])
-            examples = ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(options.n_jobs), random_state=seed)
+            seed, n_threads = np.random.SeedSequence([index.seed, 1]), check_jobs(options.n_jobs)
+            self.examples = ContextualMemoryTree(_EXAMPLE_TREES, n_threads=n_threads, random_state=seed)
         may_scale = not rows.sparse and options.n_head_passes > 0 and is_table(rows, n_labels, has_all=True)
         if lengths is not None and may_scale:
             index.scales = measure_scales(rows, lengths, weights, is_used=True)
             index.head = index.empty_head(rows.n_features)
-        made = cls(index, examples, None, pair, is_output_sparse=is_output_sparse)
-        made.means = no_means(rows.n_features) if index.is_standardized else None
-        return made
+        self.names: np.ndarray | None = None
+        self.pair: np.ndarray | None = pair
+        self.is_output_sparse, self.n_columns = is_output_sparse, 0
+        self.label_of_column: np.ndarray = np.empty(0, np.int64)
+        self.column_of_label: np.ndarray = np.empty(0, np.int64)
+        self.f1_sums: np.ndarray | None = None
+        self.means: SetMeans | None = no_means(rows.n_features) if index.is_standardized else None
 
     @property
     def classes(self) -> np.ndarray:
@@ -149,7 +131,6 @@ class MultilabelModel(files.WithFields):
         return None if self.f1_sums is None else best_threshold(self.f1_sums)
 
     def copied(self) -> "MultilabelModel":
-        """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
         other.index = self.index.copied()
         other.examples = None if self.examples is None else self.examples._twin()
@@ -161,41 +142,33 @@ class MultilabelModel(files.WithFields):
             roll_back(forest_of(self.examples))
         self.index.roll_back(self.column_of_label.size)
 
-    def prepare_like(self, former: "MultilabelModel", options: MultilabelOptions) -> None:
-        """Fill the caches that ``former`` has filled, so that readers do not wait for them."""
+    def prepare_like(self, former: "MultilabelModel", options: SetOptions) -> None:
         self.index.prepare_like(former.index, options)
 
-    def has_much_due(self, n_rows: int, _options: MultilabelOptions) -> bool:
-        """Return whether learning ``n_rows`` rows entails much additional work."""
+    def has_much_due(self, n_rows: int, _options: SetOptions) -> bool:
         return self.index.has_much_due(n_rows)
 
     # Learning
 
     def learn(
-        self,
-        labelled: LabelledRows,
-        names: np.ndarray | None,
-        options: MultilabelOptions,
-        *,
-        afresh: bool,
-        former: TrainedPairs | None = None,
+        self, batch: LabelledRows, names: Any, options: SetOptions, *, afresh: bool, former: TrainedPairs | None = None
     ) -> TrainedPairs | None:
         """Learn rows. Their labels may have new columns; ``names`` are the names of all columns.
 
         Training starts from the pairs of ``former``. Without them, return the pairs on which scorers have been trained.
         """
-        index, n_known, of_rows = self.index, self.index.n_labels, labelled.of_answers()
+        index, n_known, of_rows = self.index, self.index.n_labels, batch.of_answers()
         if not afresh:
-            index.measure_further(labelled.rows, labelled.lengths, labelled.weights)
-        rows = index.prepared(labelled.rows, labelled.lengths)
+            index.measure_further(batch.rows, batch.lengths, batch.weights)
+        rows = index.prepared(batch.rows, batch.lengths)
         in_lists = index.learns_in_lists()
         if index.without_trees and not afresh:
             # Trees find new labels until the inverted index is rebuilt.
             index.grow_trees(options)
-        labels = self._add_labels(labelled._replace(rows=rows), of_rows, names, options)
-        means = self._further_means(labelled)
+        labels = self._add_labels(batch._replace(rows=rows), of_rows, names, options)
+        means = self._further_means(batch)
         if self.examples is not None:
-            insert_rows(forest_of(self.examples), rescaled(labelled.rows), options.verbose)
+            insert_rows(forest_of(self.examples), rescaled(batch.rows), options.verbose)
         if index.n_labels == 0:
             return None  # no example has a label yet
         self._choose_common()
@@ -205,15 +178,15 @@ class MultilabelModel(files.WithFields):
             index.teach_routers(rescaled(questions.routed.take(of_rows)), labels, options, afresh=afresh)
         trained = None
         if options.n_head_passes > 0 and former is not None:
-            self._train_again(rows, labelled.weights, former, options)
+            self._train_again(rows, batch.weights, former, options)
         elif options.n_head_passes > 0:
-            weights = labelled.weights
+            weights = batch.weights
             if means is not None and not afresh:
                 rows, of_rows, labels, weights = self._with_means(means, rows, of_rows, labels, weights)
                 questions = heads.all_of(routed(rows), rows)
             trained = self._train_head(questions, of_rows, labels, n_known, weights, options)
         self.means = means
-        index.end_training(labelled.rows.n_rows)
+        index.end_training(batch.rows.n_rows)
         return trained
 
     def _further_means(self, labelled: LabelledRows) -> SetMeans | None:
@@ -226,10 +199,7 @@ class MultilabelModel(files.WithFields):
     def _with_means(
         self, means: SetMeans, rows: Rows, of_rows: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
     ) -> tuple[Rows, np.ndarray, np.ndarray, np.ndarray | None]:
-        """Append the means of label sets that have stopped coming to rows with labels.
-
-        The weights of the means add up to those of the rows.
-        """
+        """Append means of label sets that stopped coming, with the same total weight, to rows with labels."""
         X, sets = means.stopped(n := rows.n_rows)
         if len(X) == 0:
             return rows, of_rows, labels, weights
@@ -242,7 +212,7 @@ class MultilabelModel(files.WithFields):
         return joined, np.append(of_rows, n + others), labels, weights
 
     def _add_labels(
-        self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None, options: MultilabelOptions
+        self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None, options: SetOptions
     ) -> np.ndarray:
         """Add columns, insert new labels as means of rows, count, and return the label of each answer."""
         (rows, answers, weights, _), index = labelled, self.index
@@ -266,7 +236,7 @@ class MultilabelModel(files.WithFields):
         self._count(labels, rows.n_rows, of_rows, weights)
         return labels
 
-    def _count(self, labels: np.ndarray, n_rows: int, of_rows: np.ndarray, weights: np.ndarray | None) -> None:
+    def _count(self, labels: np.ndarray, n_rows: int, of_rows: np.ndarray, weights: Factors) -> None:
         index, n_labels = self.index, self.column_of_label.size
         if index.weight_of_rows is not None or weights is not None:
             before, n_before = index.amounts
@@ -292,8 +262,8 @@ class MultilabelModel(files.WithFields):
         of_rows: np.ndarray,
         labels: np.ndarray,
         n_known: int,
-        weights: np.ndarray | None,
-        options: MultilabelOptions,
+        weights: Factors,
+        options: SetOptions,
     ) -> TrainedPairs:
         """Train the head on rows: row ``of_rows[i]`` has the label ``labels[i]``. Return the pairs that count.
 
@@ -312,9 +282,7 @@ class MultilabelModel(files.WithFields):
         n_threads = index.forest.threads_for(n_rows)
         trained = TrainedPairs(np.arange(n_rows), self.column_of_label, common, duties.of_others, [])
 
-        def train(
-            rows: Rows, of_each: np.ndarray, blocks: Iterable[heads.LabelBlock], n_sweeps: int, share: float
-        ) -> None:
+        def train(rows: Rows, of_each: np.ndarray, blocks: Any, n_sweeps: int, share: float) -> None:
             training = heads.Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)
             index.head = learn(index.head, blocks, training)
 
@@ -352,9 +320,7 @@ class MultilabelModel(files.WithFields):
             index.n_cells_pruned = heads.cells_of_tables(index.head)  # every pass has dropped negligible weights
         return trained
 
-    def measure_threshold(
-        self, labelled: LabelledRows, trained: TrainedPairs | None, options: MultilabelOptions
-    ) -> None:
+    def measure_threshold(self, labelled: LabelledRows, trained: TrainedPairs | None, options: SetOptions) -> None:
         """Measure the F1 by threshold on held-out rows of a first batch. ``trained`` is the result of :meth:`learn`."""
         apart, seen = held_out(labelled.rows.n_rows, self.index.seed)
         self.f1_sums = np.zeros(THRESHOLDS.size + 1)
@@ -362,13 +328,13 @@ class MultilabelModel(files.WithFields):
             learner = self._trained_on(labelled, seen, trained, options)
             self.f1_sums = learner._f1_sums_of(labelled.taken(apart), options)
 
-    def follow_threshold(self, labelled: LabelledRows, options: MultilabelOptions) -> None:
+    def follow_threshold(self, labelled: LabelledRows, options: SetOptions) -> None:
         """Add the F1 by threshold of rows that the model has not learned yet. The latest rows count most."""
         if self.pair is None and self.f1_sums is not None:
             sums = self.f1_sums + self._f1_sums_of(labelled, options)
             self.f1_sums = sums * min(1.0, _MOST_REMEMBERED / max(sums[-1], 1.0))
 
-    def _f1_sums_of(self, labelled: LabelledRows, options: MultilabelOptions) -> np.ndarray:
+    def _f1_sums_of(self, labelled: LabelledRows, options: SetOptions) -> np.ndarray:
         """Return sums for the rows without labels and those with a known label: no threshold finds new labels."""
         (rows, answers, weights, lengths), n_columns = labelled, labelled.answers.shape[1]
         row, column, scores = self.labels_above(self.index.prepared(rows, lengths), THRESHOLDS[0], options)
@@ -380,21 +346,19 @@ class MultilabelModel(files.WithFields):
 
     @classmethod
     def _trained_on(
-        cls, labelled: LabelledRows, seen: np.ndarray, trained: TrainedPairs | None, options: MultilabelOptions
+        cls, labelled: LabelledRows, seen: np.ndarray, trained: TrainedPairs | None, options: SetOptions
     ) -> "MultilabelModel":
         """Return a model that has learned only the rows ``seen`` of a first batch, from the result of :meth:`learn`."""
         rows, some = labelled.rows, labelled.taken(seen)
         n_labels = max(1, np.unique(some.answers.indices).size)
-        learner = cls.new(options, some, n_labels, None, is_output_sparse=False)
+        learner = cls(options, some, n_labels, None, is_output_sparse=False)
         if trained is not None:
             trained = trained._replace(rows=np.full(rows.n_rows, NONE))
             trained.rows[seen] = np.arange(seen.size)
         learner.learn(some, None, options, afresh=True, former=trained)
         return learner
 
-    def _train_again(
-        self, rows: Rows, weights: np.ndarray | None, former: TrainedPairs, options: MultilabelOptions
-    ) -> None:
+    def _train_again(self, rows: Rows, weights: Factors, former: TrainedPairs, options: SetOptions) -> None:
         """Train the head from the dual variables of some pairs, in a fraction of the time of :meth:`_train_head`."""
         index, n_labels, of_each = self.index, self.index.n_labels, filled(weights, rows.n_rows)
         labels = self.label_of_column[former.columns]
@@ -412,7 +376,7 @@ class MultilabelModel(files.WithFields):
             block = heads.one_block(heads.renumbered(pairs, former.rows, labels, n_labels))
             index.head = learn(index.head, block, heads.Training(rows, duties, n_sweeps, share, n_threads))
 
-    def _hard_negatives(self, questions: heads.Questions, options: MultilabelOptions) -> np.ndarray:
+    def _hard_negatives(self, questions: heads.Questions, options: SetOptions) -> np.ndarray:
         """Return each row's candidate labels, except common labels, padded with NONE: int32."""
         index = self.index
         state, effort = index.searched(options), index.effort(options, training=True)
@@ -430,7 +394,7 @@ class MultilabelModel(files.WithFields):
     # Queries
 
     def labels_above(
-        self, rows: Rows, lowest: float, options: MultilabelOptions, n_listed: int = _LABELS_LISTED
+        self, rows: Rows, lowest: float, options: SetOptions, n_listed: int = _LABELS_LISTED
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return rows, columns and scores of all labels above ``lowest``, in buffers for ``n_listed``."""
         index = self.index
@@ -449,9 +413,8 @@ class MultilabelModel(files.WithFields):
             while first < stop:
                 labels, scores = np.empty(room, np.int64), np.empty(room, np.float32)
                 some = questions._replace(first=first, stop=stop)
-                done = heads.list_labels(
-                    trees, routers, head, some, effort, lowest, heads.Listing(ends, labels, scores)
-                )
+                listing = heads.Listing(ends, labels, scores)
+                done = heads.list_labels(trees, routers, head, some, effort, lowest, listing)
                 if done > first:
                     of_rows = np.repeat(np.arange(first, done), np.diff(ends[first:done], prepend=0))
                     found.append((of_rows, labels[: ends[done - 1]], scores[: ends[done - 1]]))

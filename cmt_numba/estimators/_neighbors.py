@@ -1,4 +1,4 @@
-"""Nearest neighbors among stored examples, by Euclidean distance or cosine.
+"""Nearest neighbors among stored examples, by Euclidean distance or cosine, and their votes.
 
 One matrix product gives all distances of a block of rows, and a kernel selects the nearest examples. Products of dense
 rows are in float32, so a few additional examples are selected and then ranked by distances in float64.
@@ -13,6 +13,7 @@ import numpy as np
 
 from .._forest import NONE, Rows, as_matrix, measure_rows, top_k
 from .._index import DenseIndex
+from ._input import Factors
 
 NEIGHBOR_METRICS = ("euclidean", "seuclidean", "cosine")
 
@@ -26,6 +27,11 @@ _MOST_INDEXED = 256  # maximum number of neighbors to find through an index
 _RECALL = 0.99
 _ROUNDING = 2.0**-20  # tolerance for ties of squared distances, relative to the sum of squared lengths
 _UNIT = 1e-6  # tolerance for the length of rows scaled to unit length in float32
+
+_KERNELS = ("gaussian", "laplacian")
+VOTES = ("uniform", "distance", "score", "cosine", *_KERNELS)  # valid values of ``weights``
+_LEAST_VOTE = 1e-6  # minimum weight of a vote, so that every neighbor counts
+_CELLS_AT_ONCE = 1 << 20
 
 
 class NeighborTable(NamedTuple):
@@ -55,7 +61,7 @@ def lengths_unless_unit(X: Any) -> np.ndarray | None:
     return None if np.all(np.abs(lengths - 1.0) < _UNIT) else lengths
 
 
-def new_table(stored: Rows, lengths: np.ndarray | None, metric: str) -> NeighborTable:
+def new_table(stored: Rows, lengths: Factors, metric: str) -> NeighborTable:
     """Return a table of unit-length examples. ``lengths`` are their lengths before scaling; None stands for 1."""
     keys: Any = as_matrix(stored)
     if metric == "cosine":
@@ -115,7 +121,7 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
 class NeighborSearch:
     """The nearest examples of rows: exact, or 99 % of them through an index after comparisons of many pairs."""
 
-    def __init__(self, stored: Rows, lengths: np.ndarray | None, metric: str) -> None:
+    def __init__(self, stored: Rows, lengths: Factors, metric: str) -> None:
         self.metric, self.n_examples = metric, stored.n_rows
         self._table = new_table(stored, lengths, metric)
         is_large = not stored.sparse and stored.n_rows > _FEW_EXAMPLES
@@ -145,7 +151,7 @@ def _queries_of(table: NeighborTable, rows: Rows, lengths: np.ndarray) -> Any:
     return _transformed(_scaled(as_matrix(rows), lengths), table.center, table.factors)
 
 
-def _scaled(matrix: Any, lengths: np.ndarray | None) -> Any:
+def _scaled(matrix: Any, lengths: Factors) -> Any:
     if lengths is None or np.all(lengths == 1.0):
         return matrix
     return matrix * lengths[:, None] if isinstance(matrix, np.ndarray) else matrix.multiply(lengths[:, None]).tocsr()
@@ -183,3 +189,63 @@ def _squared_distances(
         gaps = table.keys[picked[span]].astype(np.float64) - queries[span, None, :]
         apart[span] = np.einsum("ijk,ijk->ij", gaps, gaps)
     return apart, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
+
+
+def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, slots: np.ndarray) -> np.ndarray:
+    """Return the weight of each neighbor's vote: float64, shape (n_rows, k); 0 for a missing neighbor.
+
+    ``scores`` are 1 minus the distances. ``slots`` are positions in ``stored``, the examples of unit length; negative
+    if missing.
+    """
+    there = slots >= 0
+    weights = np.ones(slots.shape)
+    if kind == "score":
+        weights = scores.astype(np.float64)
+    elif kind == "distance":
+        return _inverse(1.0 - scores.astype(np.float64))
+    elif kind != "uniform":
+        weights = np.zeros(slots.shape)
+        weights[there] = _compared(kind, rows, stored, np.nonzero(there)[0], slots[there])
+    if kind in _KERNELS:
+        weights = _kernel(kind, np.where(there, weights, np.inf))
+    return np.where(there, np.maximum(weights, _LEAST_VOTE), 0.0)
+
+
+def count_votes(classes: np.ndarray, weights: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return the votes for each class: float64, shape (n_rows, n_classes). Votes for NONE are ignored."""
+    votes = np.zeros((classes.shape[0], n_classes))
+    row, rank = np.nonzero(classes != NONE)
+    np.add.at(votes, (row, classes[row, rank]), weights[row, rank])
+    return votes
+
+
+def _inverse(distances: np.ndarray) -> np.ndarray:
+    """Return inverse distances. If a row has distances of 0, return 1 for these and 0 for all others."""
+    with np.errstate(divide="ignore"):
+        weights = 1.0 / distances
+    is_same = np.isinf(weights)
+    return np.where(is_same.any(axis=1, keepdims=True), is_same.astype(np.float64), weights)
+
+
+def _compared(kind: str, rows: Rows, stored: Rows, of_rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Return the cosine of each pair or, for kernels, the Euclidean distance (city block for "laplacian")."""
+    step = max(1, _CELLS_AT_ONCE // max(1, rows.n_features if not rows.sparse else 256))
+    found = [np.empty(0)]
+    for first in range(0, slots.size, step):
+        pairs = slice(first, first + step)
+        asked, keys = as_matrix(rows.take(of_rows[pairs])), as_matrix(stored.take(slots[pairs]))
+        if kind == "laplacian":
+            found.append(np.asarray(abs(asked - keys).sum(axis=1), np.float64).ravel())
+            continue
+        cosines = np.asarray((asked * keys).sum(axis=1), np.float64).ravel()
+        found.append(cosines if kind == "cosine" else np.sqrt(np.maximum(2.0 - 2.0 * cosines, 0.0)))
+    return np.concatenate(found)
+
+
+def _kernel(kind: str, apart: np.ndarray) -> np.ndarray:
+    """Return kernel values of distances, which may be infinite. The bandwidth is the row's median distance."""
+    n_found = np.isfinite(apart).sum(axis=1)
+    middle = np.take_along_axis(np.sort(apart, axis=1), np.maximum(n_found - 1, 0)[:, None] // 2, axis=1)
+    bandwidth = np.where(np.isfinite(middle) & (middle > 0.0), middle, 1.0)
+    scaled = apart / bandwidth
+    return np.exp(-0.5 * scaled**2 if kind == "gaussian" else -scaled)

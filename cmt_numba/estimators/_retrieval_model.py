@@ -20,7 +20,7 @@ from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from .._validation import check_jobs
 from ._fields import INDEX, LEARNED, ComponentsField, DistinctField, MemoriesField
-from ._input import filled
+from ._input import Factors, filled
 from ._memories import Memories
 from ._values import Components, DistinctVectors, ValueStore, digests_of
 
@@ -52,7 +52,6 @@ class ValueExpectation(files.WithFields):
         self.components, self.map = components, learned
 
     def copied(self) -> "ValueExpectation":
-        """Return a copy that can learn without changing this expectation."""
         return ValueExpectation(self.components, copy.deepcopy(self.map))
 
     def expect(self, rows: Rows, n_threads: int) -> np.ndarray:
@@ -66,12 +65,7 @@ class ValueExpectation(files.WithFields):
         return np.pad(expected, ((0, 0), (0, 1)))
 
     def learn_values(
-        self,
-        rows: Rows,
-        vectors: np.ndarray,
-        weights: np.ndarray | None,
-        orders: np.random.Generator,
-        options: RetrievalOptions,
+        self, rows: Rows, vectors: np.ndarray, weights: Factors, orders: np.random.Generator, options: RetrievalOptions
     ) -> None:
         """Learn the values of rows, which are given as vectors of the index."""
         self.map = heads.enter_rows(self.map, rows)
@@ -91,7 +85,7 @@ class ValueExpectation(files.WithFields):
 
 
 class RetrievalModel(files.WithFields):
-    """The memories of a retriever, and the index that finds them."""
+    """The memories of a retriever, and the index that finds them. A new model suits keys and values like the given."""
 
     FIELDS = files.FieldTable(
         index=INDEX,  # keys of memories, or distinct values, by their entries in the tables
@@ -105,34 +99,22 @@ class RetrievalModel(files.WithFields):
         learned=files.OptionalField(LEARNED),
     )
 
-    def __init__(
-        self,
-        index: DenseIndex | SparseIndex,
-        orders: np.random.Generator,
-        memories: Memories,
-        by_value: ValueExpectation | None,
-        *,
-        sparse: bool,
-    ) -> None:
-        self.index: Any = index
-        self.orders, self.memories, self.by_value, self.sparse = orders, memories, by_value, sparse
+    def __init__(self, options: RetrievalOptions, rows: Rows, values: Any) -> None:
+        seed = check_random_state(options.random_state).randint(2**31)
+        self.index: Any = None
+        self.memories, self.orders = Memories.none(ValueStore(values[:0])), np.random.default_rng(seed)
+        self.by_value: ValueExpectation | None = None
+        self.sparse = rows.sparse
         self.distinct = DistinctVectors()
         self.learned: LearnedSearch | None = None
-
-    @classmethod
-    def new(cls, options: RetrievalOptions, rows: Rows, values: Any) -> "RetrievalModel":
-        """Return an empty model for keys and values like these."""
-        searches_values = options.search == "value" if options.search else values.ndim == 2
-        seed = check_random_state(options.random_state).randint(2**31)
-        memories, orders = Memories.none(ValueStore(values[:0])), np.random.default_rng(seed)
-        if not searches_values:
-            kind = SparseIndex if rows.sparse else DenseIndex
-            return cls(kind(rows.n_features, "cosine", seed), orders, memories, None, sparse=rows.sparse)
-        components = Components(values, options.n_components, seed)
-        parameters = heads.ExpectationParameters(rows.n_features, rows.sparse)
-        by_value = ValueExpectation(components, heads.new_expectation(parameters, components.n_components))
-        index = DenseIndex(components.n_components + 1, "cosine", seed)
-        return cls(index, orders, memories, by_value, sparse=rows.sparse)
+        if options.search == "value" if options.search else values.ndim == 2:
+            components = Components(values, options.n_components, seed)
+            parameters = heads.ExpectationParameters(rows.n_features, rows.sparse)
+            expectation = heads.new_expectation(parameters, components.n_components)
+            self.by_value = ValueExpectation(components, expectation)
+            self.index = DenseIndex(components.n_components + 1, "cosine", seed)
+        else:
+            self.index = (SparseIndex if rows.sparse else DenseIndex)(rows.n_features, "cosine", seed)
 
     @property
     def search(self) -> str:
@@ -140,13 +122,9 @@ class RetrievalModel(files.WithFields):
         return "key" if self.by_value is None else "value"
 
     def copied(self) -> "RetrievalModel":
-        """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
-        other.index, other.distinct, other.orders = (
-            self.index.copy(),
-            self.distinct.copied(),
-            copy.deepcopy(self.orders),
-        )
+        other.index, other.distinct = self.index.copy(), self.distinct.copied()
+        other.orders = copy.deepcopy(self.orders)
         other.by_value = None if self.by_value is None else self.by_value.copied()
         other.learned = None if self.learned is None else self.learned.copy()
         return other
@@ -154,7 +132,7 @@ class RetrievalModel(files.WithFields):
     def roll_back(self) -> None:
         """After a failed change, remove the keys that the tables do not contain."""
         self._forget_keys(np.setdiff1d(self.index.ids, self.memories.keys))
-        self.distinct = self.distinct.only(self.memories.keys)
+        self.distinct.forget(np.setdiff1d(self.distinct.as_arrays()[0], self.memories.keys))
 
     def prepare_like(self, _former: "RetrievalModel", _options: RetrievalOptions) -> None:
         """Do nothing: queries need no caches."""
@@ -165,7 +143,7 @@ class RetrievalModel(files.WithFields):
 
     # Changes
 
-    def store(self, rows: Rows, values: Any, weights: np.ndarray | None, options: RetrievalOptions) -> None:
+    def store(self, rows: Rows, values: Any, weights: Factors, options: RetrievalOptions) -> None:
         """Store memories, and learn from them."""
         if self.by_value is None:
             entries = self.memories.next_id + np.arange(rows.n_rows)
@@ -177,18 +155,15 @@ class RetrievalModel(files.WithFields):
         self.by_value.learn_values(rows, vectors, weights, self.orders, options)
 
     def remove(self, ids: np.ndarray) -> None:
-        """Remove memories with all their keys and values."""
         self._set_memories(self.memories.without(ids, shared=self.by_value is not None))
 
     def replace(self, ids: np.ndarray, rows: Rows) -> None:
-        """Replace the keys of memories."""
         entries = self.memories.entries_of(ids)
         self.index.replace(entries, as_matrix(rows))
         if self.learned is not None:
             self.learned.model.forget(entries)
 
     def set_values(self, ids: np.ndarray, values: Any) -> None:
-        """Replace the values of memories."""
         entries = None
         if self.by_value is not None:
             entries = self._insert_distinct(self.by_value.components.reduced(values))

@@ -12,8 +12,8 @@ from .._change import reads
 from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE, Hits, Rows
 from .._jit import keeps_interpreter
-from ._base import PASSES, SEED, MemoryEstimator, changes_model
-from ._files import fields_of_estimator
+from ._base import PASSES, SEED, MemoryEstimator, changes_model, queries_model
+from ._fields import fields_of_estimator
 from ._input import check_sample_weight, present_values
 from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
@@ -47,12 +47,8 @@ class CMTRetriever(MemoryEstimator):
         feature.
     n_value_passes : int, default 10
         Search by value: number of passes over the memories that train the map from keys to values, at most 10,000.
-    n_jobs : int, optional
-        Number of threads (default: 1); -1 means as many as Numba uses. Results do not depend on it.
-    random_state : int, numpy.random.RandomState or None
-        Seed.
-    verbose : bool, default False
-        Whether to show progress bars while learning.
+    n_jobs, random_state, verbose
+        As for :class:`CMTClassifier`.
 
     Attributes
     ----------
@@ -111,7 +107,7 @@ class CMTRetriever(MemoryEstimator):
             raise ValueError('y must contain vectors for search="value": pass search="key" for other values')
         rows, weights = checks.check_rows(X), check_sample_weight(sample_weight, X.shape[0])
         rows, values, weights = present_values(rows, values, weights, numbered=y is None)
-        model = fresh._model = RetrievalModel.new(self, rows, values)
+        model = fresh._model = RetrievalModel(self, rows, values)
         model.store(rows, values, weights, self)
         return self._become(fresh)
 
@@ -122,12 +118,10 @@ class CMTRetriever(MemoryEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Keys.
+        X, sample_weight
+            As for :meth:`fit`.
         y : array-like, sparse matrix or sequence, optional
             Value of each key, of the same type and width as the stored values. By default, the next positions.
-        sample_weight : array-like, shape (n,), optional
-            Weights of the memories, as in :meth:`fit`.
         """
         if not self.__sklearn_is_fitted__():
             return self._store_anew(X, y, sample_weight)
@@ -176,9 +170,7 @@ class CMTRetriever(MemoryEstimator):
 
         Ids are never reused. Weights learned from the memories do not change.
         """
-        check_is_fitted(self)
-        ids = checks.check_ids(ids)
-        self._model.memories.rows_of(ids)
+        ids = self._known(ids)
         return self._change("remove", ids.size, lambda model: model.remove(ids))
 
     @keeps_interpreter
@@ -188,8 +180,7 @@ class CMTRetriever(MemoryEstimator):
         rows = self._checked(X)
         if self.search_ == "value":
             raise ValueError('keys are not stored with search="value": pass search="key" and fit again to replace keys')
-        ids = checks.check_ids(checks.check_memory_ids(ids, rows.n_rows))
-        self._model.memories.rows_of(ids)
+        ids = self._known(checks.check_memory_ids(ids, rows.n_rows))
         return self._change("replace", ids.size, lambda model: model.replace(ids, rows))
 
     @changes_model
@@ -199,11 +190,16 @@ class CMTRetriever(MemoryEstimator):
         Ids, keys, and weights learned from the old values do not change. The new values ``y`` must have the type and
         width of the stored values.
         """
+        ids = self._known(ids)
+        values = self._model.memories.values.accept(y, ids.size)
+        return self._change("set_values", ids.size, lambda model: model.set_values(ids, values))
+
+    def _known(self, ids: Any) -> np.ndarray:
+        """Return distinct ids of stored memories."""
         check_is_fitted(self)
         ids = checks.check_ids(ids)
         self._model.memories.rows_of(ids)
-        values = self._model.memories.values.accept(y, ids.size)
-        return self._change("set_values", ids.size, lambda model: model.set_values(ids, values))
+        return ids
 
     def _change(self, method: str, n_rows: int, change: Callable[[RetrievalModel], None]) -> Self:
         def changed(model: RetrievalModel) -> RetrievalModel:
@@ -214,8 +210,7 @@ class CMTRetriever(MemoryEstimator):
 
     # Queries
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def query(self, X: Any, k: int = 1) -> Hits:
         """Return the ids and scores of the ``k`` best memories for each row, with an id of -1 for a missing memory.
 
@@ -245,8 +240,7 @@ class CMTRetriever(MemoryEstimator):
         pairs = zip(hits.ids[0][there].tolist(), hits.scores[0][there].tolist(), parts, strict=True)
         return [ExplainedResult(*pair) for pair in pairs]
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def predict(self, X: Any) -> Any:
         """Return the value of the best memory for each row: an array or sparse matrix like ``y``.
 
@@ -260,26 +254,11 @@ class CMTRetriever(MemoryEstimator):
             raise LookupError("all memories have been removed: call partial_fit with new memories before predict")
         return self._model.memories.values_of(ids)
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
-        """Return the best memories for each row.
+        """Return the best ``n_neighbors`` memories of each row, like :meth:`CMTClassifier.kneighbors`.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        n_neighbors : int, default 5
-            Number of memories, at most ``max(1000000, n_memories_)``.
-        return_distance : bool, default True
-            Whether to return the distances as well.
-
-        Returns
-        -------
-        neigh_dist : ndarray of float32, shape (n, n_neighbors)
-            1 minus the score; infinity if fewer memories were found. Only with ``return_distance``.
-        neigh_ind : ndarray of int64, shape (n, n_neighbors)
-            Ids of the memories: positions among all memories ever stored; -1 for a missing memory.
+        The distances are 1 minus the scores (float32). The ids (int64) are positions among all memories ever stored.
         """
         hits = self._best(self._checked(X), checks.check_wanted("n_neighbors", n_neighbors, self.n_memories_))
         return (np.maximum(1.0 - hits.scores, 0.0), hits.ids) if return_distance else hits.ids
@@ -290,8 +269,7 @@ class CMTRetriever(MemoryEstimator):
         check_is_fitted(self)
         return self._model.memories.values_of(checks.check_memory_ids(ids, np.size(ids)))
 
-    @keeps_interpreter
-    @reads
+    @queries_model
     def reward(self, X: Any, y: Any) -> np.ndarray:
         """Return the reward of the best memory for each row, given the correct values ``y``: float64, shape (n,).
 

@@ -72,8 +72,7 @@ def tune(
     kept = np.setdiff1d(np.arange(y.size), held_out)
     settings = list(ParameterGrid(dict(DEFAULT_GRID if grid is None else grid)))
     fitted = (clone(estimator).set_params(**params).fit(X[kept], y[kept]) for params in settings)
-    scored = [
-        (params, float(one.score(X[held_out], y[held_out]))) for params, one in zip(settings, fitted, strict=True)
-    ]
+    scores = (float(one.score(X[held_out], y[held_out])) for one in fitted)
+    scored = list(zip(settings, scores, strict=True))
     scored.sort(key=lambda pair: -pair[1])
     return Tuning(clone(estimator).set_params(**scored[0][0]).fit(X, y), scored[0][0], scored)

@@ -60,12 +60,10 @@ class ValueStore:
         return self._sparse[0] if self._dense is None else self._dense.columns[0]
 
     def copied(self, memo: Any) -> ValueStore:
-        """Return a deep copy of this store."""
         return ValueStore(copy.deepcopy(self.all(), memo))
 
     @property
     def are_vectors(self) -> bool:
-        """Whether values are vectors."""
         return bool(self._some.ndim == 2)
 
     def accept(self, y: Any, n_rows: int) -> Any:
@@ -107,7 +105,6 @@ class ValueStore:
 
     @property
     def width(self) -> int:
-        """Length of the vectors."""
         return int(self._some.shape[1])
 
     def all(self) -> Any:
@@ -144,13 +141,8 @@ _VALUES_LOOKED_AT = 5000  # sample size for a basis
 class Components:
     """An orthonormal basis of a subspace of the values, and the projection onto it.
 
-    Values are scaled to length 1. The length of the part outside the subspace is appended as an additional component,
-    so that the result has length 1 again.
-
-    - ``values`` (numbers (n, width)): values that determine the basis: the leading singular vectors of up to 5,000
-      random values, completed with random vectors if there are too few values.
-    - ``n_components``: number of basis vectors wanted; at most ``width`` are used.
-    - ``seed``: seed for the sample and the random vectors.
+    The basis has the leading singular vectors of up to 5,000 random ``values`` and, if there are too few values, random
+    vectors. At most as many vectors as the values' width are used.
     """
 
     def __init__(self, values: Any, n_components: int, seed: int) -> None:
@@ -205,7 +197,6 @@ class DistinctVectors:
         return distinct
 
     def copied(self) -> DistinctVectors:
-        """Return a copy."""
         distinct = DistinctVectors()
         distinct._numbers, distinct._digests = self._numbers.copy(), self._digests.copy()
         return distinct
@@ -215,13 +206,6 @@ class DistinctVectors:
         numbers = np.array(list(self._digests), np.int64)
         digests = np.frombuffer(b"".join(self._digests.values()), np.uint8).reshape(-1, _DIGEST_SIZE)
         return numbers, digests
-
-    def only(self, numbers: np.ndarray) -> DistinctVectors:
-        """Return a mapping with only these numbers. Unknown numbers are ignored."""
-        wanted, distinct = set(numbers.tolist()), DistinctVectors()
-        distinct._digests = {number: digest for number, digest in self._digests.items() if number in wanted}
-        distinct._numbers = {digest: number for number, digest in distinct._digests.items()}
-        return distinct
 
     def number(self, digests: list[bytes], first: int) -> np.ndarray:
         """Return the number of each digest; new digests get consecutive numbers from ``first``: int64, shape (n,)."""

@@ -47,10 +47,9 @@ def most_confused(y: Any, answers: Any, positions: np.ndarray, texts: Sequence[s
 
 
 def calibration_of(estimator: Any, X: Any, y: Any, answers: Any) -> dict[str, list[float]]:
-    """Return the mean probability and the accuracy of predictions in ten bins of probability.
+    """Return the mean probability and the accuracy of predictions in ten bins of probability, without empty bins.
 
-    The keys are ``"probability"``, ``"accuracy"`` and ``"n_examples"``. Empty bins are omitted. The result is empty if
-    the estimator has no ``predict_proba``.
+    The keys are ``"probability"``, ``"accuracy"`` and ``"n_examples"``; none if the estimator has no ``predict_proba``.
     """
     if not hasattr(estimator, "predict_proba"):
         return {}

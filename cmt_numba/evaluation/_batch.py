@@ -197,10 +197,24 @@ def checked_data(data: Split, plan: Plan) -> Split:
 
 def run_of(plan: Plan, data: Split, number: int) -> Run:
     """Fit and test an estimator on one split of a plan."""
-    (seed, _), (split, _) = plan.splits[number], _split(plan, data, number)
-    examined = plan.details and number == len(plan.splits) - 1
-    run = _run(plan.task, seeded(plan.estimator, seed), split, plan.probes, examined)
-    return run if examined else run._replace(answers=None)
+    (seed, _), (split, _), task = plan.splits[number], _split(plan, data, number), plan.task
+    estimator, (X, X_test, y, y_test, *_) = seeded(plan.estimator, seed), split
+    start = time.perf_counter()
+    estimator.fit(X, y)
+    seconds_fit = time.perf_counter() - start
+    measured, us_per_query, answers = _measure_answers(task, estimator, X_test, y_test, y)
+    by_probes = []
+    if "n_probes" in estimator.get_params():
+        usual = estimator.get_params()["n_probes"]
+        for n_probes in plan.probes:
+            values, us, _ = _measure_answers(task, estimator.set_params(n_probes=n_probes), X_test, y_test, y)
+            by_probes.append((values[MAIN_METRIC[task]], us))
+        estimator.set_params(n_probes=usual)
+    shape = None if trees_of(estimator) is None else profile(estimator)
+    run = Run(measured, seconds_fit, us_per_query, by_probes, shape, None, {})
+    if not plan.details or number < len(plan.splits) - 1:
+        return run
+    return run._replace(answers=answers, calibration=calibration_of(estimator, X_test, y_test, answers))
 
 
 def result_of(plan: Plan, data: Split, runs: list[Run], rivals: Sequence[str], *, progress: bool) -> BatchResult:
@@ -250,24 +264,6 @@ def seeded(estimator: Any, seed: int) -> Any:
     """Return a clone of an estimator, seeded by ``random_state`` if the estimator has this parameter."""
     estimator = clone(estimator)
     return estimator.set_params(random_state=seed) if "random_state" in estimator.get_params() else estimator
-
-
-def _run(task: str, estimator: Any, split: Split, probes: Sequence[int], examined: bool) -> Run:
-    X, X_test, y, y_test, *_ = split
-    start = time.perf_counter()
-    estimator.fit(X, y)
-    seconds_fit = time.perf_counter() - start
-    measured, us_per_query, answers = _measure_answers(task, estimator, X_test, y_test, y)
-    by_probes = []
-    if "n_probes" in estimator.get_params():
-        usual = estimator.get_params()["n_probes"]
-        for n_probes in probes:
-            values, us, _ = _measure_answers(task, estimator.set_params(n_probes=n_probes), X_test, y_test, y)
-            by_probes.append((values[MAIN_METRIC[task]], us))
-        estimator.set_params(n_probes=usual)
-    shape = None if trees_of(estimator) is None else profile(estimator)
-    calibration = calibration_of(estimator, X_test, y_test, answers) if examined else {}
-    return Run(measured, seconds_fit, us_per_query, by_probes, shape, answers, calibration)
 
 
 def _measure_answers(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple[dict[str, float], float, Any]:

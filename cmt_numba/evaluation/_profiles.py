@@ -34,24 +34,19 @@ class TreeProfile(NamedTuple):
 
 def profile(tree: Any) -> TreeProfile:
     """Return the shape of the trees of a :class:`ContextualMemoryTree` or a fitted estimator."""
-    tree = _forest_of(tree)
-    leaves = tree.leaves()
+    forest = tree if isinstance(tree, ContextualMemoryTree) else getattr(tree, "forest_", None)
+    if not isinstance(forest, ContextualMemoryTree):
+        raise TypeError(f"tree must be a ContextualMemoryTree or a fitted estimator, got {tree!r}")
+    leaves = forest.leaves()
     n_leaves = np.bincount(leaves.tree)
     mean_depth = np.bincount(leaves.tree, weights=leaves.depth) / n_leaves
     balance = np.where(mean_depth > 0.0, np.log2(n_leaves) / np.where(mean_depth > 0.0, mean_depth, 1.0), 1.0)
     return TreeProfile(
-        n_memories=tree.n_memories,
+        n_memories=forest.n_memories,
         n_trees=int(n_leaves.size),
         depth=int(leaves.depth.max()),
         balance=float(balance.mean()),
-        nbytes=tree.nbytes,
+        nbytes=forest.nbytes,
         leaf_depths=np.bincount(leaves.depth),
         leaf_sizes=np.bincount(leaves.size),
     )
-
-
-def _forest_of(tree: Any) -> ContextualMemoryTree:
-    forest = tree if isinstance(tree, ContextualMemoryTree) else getattr(tree, "forest_", None)
-    if not isinstance(forest, ContextualMemoryTree):
-        raise TypeError(f"tree must be a ContextualMemoryTree or a fitted estimator, got {tree!r}")
-    return forest

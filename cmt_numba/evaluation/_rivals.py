@@ -17,8 +17,6 @@ from ._tasks import alike
 RIVALS = ("majority", "exact", "means", "linear", "bm25")  # names of the rivals
 _LEAST_QUERIES = 100
 _CELLS = 2**20  # maximum size of a block of scores
-
-
 _PRODUCTS = 2**30  # maximum number of products of queries and stored rows, beyond which fewer queries are measured
 _LINEAR_WORK = 5 * 10**8  # maximum number of training values times labels for a linear model, about 30 seconds
 
@@ -92,14 +90,18 @@ def measure_rival(name: str, task: str, split: Split, seed: int) -> Rival:
     if name in ("exact", "bm25"):
         n = min(n, max(_LEAST_QUERIES, _PRODUCTS // split.X.shape[0]))
     if n < n_all:
-        split = _with_queries(split, np.sort(np.random.default_rng(seed).permutation(n_all)[:n]))
+        chosen = np.sort(np.random.default_rng(seed).permutation(n_all)[:n])
+        texts = None if split.texts_test is None else [split.texts_test[i] for i in chosen]
+        split = split._replace(X_test=split.X_test[chosen], y_test=split.y_test[chosen], texts_test=texts)
     start = time.perf_counter()
     predict = _LEARN[name](split, task)
     learned = time.perf_counter()
     answers = predict()
     seconds = time.perf_counter() - learned
     note = "" if n == n_all else f"on {n:,} of the held-out examples"
-    return Rival(name, _value(task, split.y_test, answers), learned - start, 1e6 * seconds / n, note)
+    is_multilabel = task == "multilabel"
+    value = metrics.hamming(split.y_test, answers) if is_multilabel else float(np.mean(answers != split.y_test))
+    return Rival(name, value, learned - start, 1e6 * seconds / n, note)
 
 
 def _matrix(X: Any) -> Any:
@@ -110,15 +112,6 @@ def _matrix(X: Any) -> Any:
     if max(X.nnz, X.shape[1]) <= np.iinfo(np.int32).max:  # LinearSVC requires int32 indices
         X = scipy.sparse.csr_array((X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), X.shape)
     return X
-
-
-def _with_queries(split: Split, chosen: np.ndarray) -> Split:
-    texts = None if split.texts_test is None else [split.texts_test[i] for i in chosen]
-    return split._replace(X_test=split.X_test[chosen], y_test=split.y_test[chosen], texts_test=texts)
-
-
-def _value(task: str, y: Any, answers: Any) -> float:
-    return metrics.hamming(y, answers) if task == "multilabel" else float(np.mean(answers != y))
 
 
 def _majority(split: Split, task: str) -> Callable[[], Any]:

@@ -103,12 +103,13 @@ def held_out_metrics(task: str, estimator: Any, X: Any, y: Any, answers: Any, y_
         return {**result, "f1": metrics.f1(Y, predicted)}
     accuracy = float(np.mean(np.asarray(answers) == label_array("y", y)))
     constant = metrics.constant_accuracy(y)
-    return {
-        "error": 1.0 - accuracy,
-        "accuracy": accuracy,
-        "entropy_reduction": metrics.entropy_reduction(accuracy, constant),
-        "constant_accuracy": constant,
-    }
+    return _of_accuracy(accuracy, constant)
+
+
+def _of_accuracy(accuracy: float, constant: float) -> dict[str, float]:
+    """Return measures of accuracy, also relative to the accuracy of a constant prediction."""
+    bits = metrics.entropy_reduction(accuracy, constant)
+    return {"error": 1.0 - accuracy, "accuracy": accuracy, "entropy_reduction": bits, "constant_accuracy": constant}
 
 
 class MulticlassTally:
@@ -152,11 +153,7 @@ class MulticlassTally:
         n, n_right, n_majority = sums
         constant = float(self._n_of.max() / self._n_of.sum())
         accuracy, majority = float(n_right / n), float(n_majority / n)
-        return {
-            "error": 1.0 - accuracy,
-            "accuracy": accuracy,
-            "entropy_reduction": metrics.entropy_reduction(accuracy, constant),
-            "constant_accuracy": constant,
+        return _of_accuracy(accuracy, constant) | {
             "entropy_reduction_over_majority": metrics.entropy_reduction(accuracy, majority),
             "majority_accuracy": majority,
         }
@@ -176,12 +173,10 @@ class MultilabelTally:
         values = label_metrics(Y, predicted, ranked)
         self._names = list(values)
         n = Y.shape[0]
-        return np.array(
-            [n, *(n * value for value in values.values()), 2 * Y.multiply(predicted).nnz, Y.nnz + predicted.nnz]
-        )
+        overall = (2 * Y.multiply(predicted).nnz, Y.nnz + predicted.nnz)
+        return np.array([n, *(n * value for value in values.values()), *overall])
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """Convert sums over batches to measures."""
         n, *means, common, either = (float(value) for value in sums)
         result = {name: value / n for name, value in zip(self._names, means, strict=True)}
         return {**result, "f1": common / either if either > 0.0 else 1.0}

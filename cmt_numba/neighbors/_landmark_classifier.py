@@ -29,14 +29,8 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     weights : {"uniform", "score"}, default "uniform"
         Weights of votes. "uniform" gives each vote the weight 1. "score" uses the similarity, or the inverse distance
         for "euclidean".
-    metric : {"cosine", "inner_product", "euclidean", "gaussian", "laplacian"}, default "cosine"
-        Similarity or distance, as in :class:`LandmarkIndex`.
-    target_recall : float in (0, 1], default 0.95
-        The fraction of the nearest examples to find on average. With 1, a query is compared with all examples.
-    bandwidth : float, optional
-        Bandwidth of "gaussian" and "laplacian". By default, the median distance in a sample of examples.
-    random_state : int or numpy.random.SeedSequence, optional
-        Random seed.
+    metric, target_recall, bandwidth, random_state
+        As for :class:`LandmarkIndex`.
 
     Attributes
     ----------

@@ -104,9 +104,8 @@ def _write_learned_report(
 ) -> None:
     """Write what a memory has learned from rewards as an HTML page, with the results of a query."""
     low, high = learned.interval
-    tables = [
-        ResultTable("Weights of the parts of a score", [[part.name, f"{part.weight:.3f}"] for part in learned.parts])
-    ]
+    weights = [[part.name, f"{part.weight:.3f}"] for part in learned.parts]
+    tables = [ResultTable("Weights of the parts of a score", weights)]
     if explained:
         names = list(dict.fromkeys(name for result in explained for name in result.parts))
         rows = [

@@ -14,10 +14,7 @@ from ._page import require_libraries, write_page
 def intervals_of(
     result: Evaluation, method: str = "bootstrap", confidence: float = 0.95, random_state: Any = 0
 ) -> list[dict[str, Any]]:
-    """Return the ``estimator``, ``value``, ``low`` and ``high`` bound, and type of ``interval`` of each estimate.
-
-    Estimators that do not support ``method`` get a bootstrap interval.
-    """
+    """Return each estimate with the bounds of an interval, by bootstrap if it does not support ``method``."""
     rows = []
     for name, found in result.estimates.items():
         used = method if found.has_interval(method) else "bootstrap"

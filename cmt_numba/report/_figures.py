@@ -13,13 +13,8 @@ from ._tables import MEASURES
 
 # Matplotlib cannot refer to the page's colours. It draws in these unique colours, which are replaced afterwards.
 _INK, _GRID, FIRST, SECOND, THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"
-_ON_THE_PAGE = {
-    _INK: "currentColor",
-    _GRID: "var(--line)",
-    FIRST: "var(--first)",
-    SECOND: "var(--second)",
-    THIRD: "var(--third)",
-}
+_ON_THE_PAGE = {_INK: "currentColor", _GRID: "var(--line)"}
+_ON_THE_PAGE |= {FIRST: "var(--first)", SECOND: "var(--second)", THIRD: "var(--third)"}
 _SIZE = (4.1, 2.9)  # inches
 _WIDE = (10.0, 3.9)
 _BARS = 60  # maximum number of bars in a histogram; a bar may cover several values

@@ -13,6 +13,7 @@ from .._validation import check_rewards, unmasked
 from ..persistence import ArrayField, MatrixField, OptionalField, TupleField
 
 LARGEST_WEIGHT = 1e30  # maximum weight of a query. Sums of such weights are finite.
+_FOLDS = 3
 
 
 class RewardLog(NamedTuple):
@@ -95,9 +96,6 @@ def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
     return given.astype(np.float64)
 
 
-_FOLDS = 3
-
-
 def default_model(random_state: Any) -> Any:
     """Return an unfitted gradient boosting regressor."""
     return HistGradientBoostingRegressor(max_leaf_nodes=15, early_stopping=False, random_state=random_state)
@@ -149,9 +147,9 @@ def improvement(model: Any, log: RewardLog) -> tuple[float, float]:
 
 def booster_of(model: Any) -> np.ndarray | None:
     """Return the JSON of a fitted XGBoost model as bytes, or None for other models, which are not saved."""
-    return (
-        np.frombuffer(bytes(model.get_booster().save_raw("json")), np.uint8) if hasattr(model, "get_booster") else None
-    )
+    if not hasattr(model, "get_booster"):
+        return None
+    return np.frombuffer(bytes(model.get_booster().save_raw("json")), np.uint8)
 
 
 def read_model(model: Any, log: RewardLog, booster: np.ndarray | None) -> Any:

@@ -51,9 +51,8 @@ def ids_and_scores(hits: Any) -> tuple[Any, Any]:
     if isinstance(hits, Hits):
         return hits.ids, hits.scores
     if not isinstance(hits, Sequence) or len(hits) < 2:
-        raise TypeError(
-            f"hits must be the return value of query, or a pair of ids and scores, got {type(hits).__name__}"
-        )
+        kind = type(hits).__name__
+        raise TypeError(f"hits must be the return value of query, or a pair of ids and scores, got {kind}")
     return hits[0], hits[1]
 
 

@@ -17,17 +17,7 @@ from .._validation import Flag, check_wanted
 from ..sequences import EditDistance
 from ..text import BM25Vectorizer
 from . import _models as models
-from ._pairs import (
-    FEATURES,
-    NEEDS_VECTORIZER,
-    DocumentPairs,
-    Tools,
-    features_of,
-    ids_and_scores,
-    names_of,
-    new_tools,
-    pairs_of,
-)
+from . import _pairs as pairing
 
 _FIELDS = files.FieldTable(
     features=files.DocumentField(),  # names, or None for functions
@@ -38,7 +28,7 @@ _FIELDS = files.FieldTable(
     vectorizer=files.OptionalField(files.PartField(BM25Vectorizer)),
     booster=files.OptionalField(files.ArrayField(np.uint8)),
 )
-_UNKNOWN = f"features must be among {', '.join(FEATURES)}"
+_UNKNOWN = f"features must be among {', '.join(pairing.FEATURES)}"
 _LEAST_QUERIES = 3  # minimum number of queries for cross-validation
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
 
@@ -118,7 +108,7 @@ class Reranker(BaseEstimator):
     """
 
     _log: models.RewardLog = field(init=False)
-    _tools: Tools = field(init=False)
+    _tools: pairing.Tools = field(init=False)
 
     model: Any = None
     _: KW_ONLY
@@ -167,10 +157,10 @@ class Reranker(BaseEstimator):
         pairs = self._pairs(queries, documents, hits)
         if pairs.rank.size == 0:
             raise ValueError("hits must contain at least one document")
-        known = models.check_known_rewards(rewards, np.asarray(ids_and_scores(hits)[0]))
+        known = models.check_known_rewards(rewards, np.asarray(pairing.ids_and_scores(hits)[0]))
         weights = models.check_weights(weights, len(pairs.queries))
         tools = self._tools if before is not None else self._new_tools(pairs)
-        X, names = features_of(pairs, self.features, tools, compare=self.compare)
+        X, names = pairing.features_of(pairs, self.features, tools, compare=self.compare)
         if before is not None and names != self.feature_names_:
             raise ValueError("features must be the same as in the log: call fit to start a new log")
         log = models.RewardLog.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
@@ -183,7 +173,7 @@ class Reranker(BaseEstimator):
         return self._with(models.fitted_model(model, log), log, tools, names, gain)
 
     def _with(
-        self, model: Any, log: models.RewardLog, tools: Tools, names: list[str], gain: tuple[float, float] | None
+        self, model: Any, log: models.RewardLog, tools: Any, names: list[str], gain: tuple[float, float] | None
     ) -> Self:
         learned: dict[str, Any] = {"model_": model, "feature_names_": names, "_log": log, "_tools": tools}
         learned |= {"n_queries_": int(log.sizes.size), "n_pairs_": int(log.rewards.size)}
@@ -194,8 +184,8 @@ class Reranker(BaseEstimator):
     def _new_model(self) -> Any:
         return models.default_model(self.random_state) if self.model is None else self.model
 
-    def _new_tools(self, pairs: DocumentPairs) -> Tools:
-        return new_tools(self.features, self.vectorizer, self.distance, pairs.documents)
+    def _new_tools(self, pairs: pairing.DocumentPairs) -> pairing.Tools:
+        return pairing.new_tools(self.features, self.vectorizer, self.distance, pairs.documents)
 
     def _check_parameters(self) -> None:
         for name in ("compare", "validate"):
@@ -206,10 +196,9 @@ class Reranker(BaseEstimator):
         if isinstance(features, str) or not isinstance(features, Sequence) or len(features) == 0:
             raise TypeError(f"features must be a list of feature names and functions, got {features!r:.80}")
         for feature in features:
-            if not callable(feature) and (not isinstance(feature, str) or feature not in FEATURES):
-                raise ValueError(
-                    f"each feature must be a function or one of {', '.join(FEATURES)}, got {feature!r:.80}"
-                )
+            if not callable(feature) and (not isinstance(feature, str) or feature not in pairing.FEATURES):
+                names = ", ".join(pairing.FEATURES)
+                raise ValueError(f"each feature must be a function or one of {names}, got {feature!r:.80}")
         if self.distance is not None and not isinstance(self.distance, EditDistance):
             raise TypeError(f"distance must be an EditDistance or None, got {type(self.distance).__name__}")
         if self.vectorizer is not None:
@@ -220,13 +209,12 @@ class Reranker(BaseEstimator):
             except NotFittedError as error:
                 raise ValueError("vectorizer must be fitted: call its fit method first, or pass None") from error
 
-    def _pairs(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
+    def _pairs(self, queries: Any, documents: Any, hits: Any) -> pairing.DocumentPairs:
         if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):
-            raise TypeError(
-                f"queries must be an iterable, got {type(queries).__name__}; pass [query] for a single query"
-            )
-        pairs = pairs_of(list(queries), documents, hits)
-        needy = [name for name in self.features if isinstance(name, str) and FEATURES[name].needs_texts]
+            kind = type(queries).__name__
+            raise TypeError(f"queries must be an iterable, got {kind}; pass [query] for a single query")
+        pairs = pairing.pairs_of(list(queries), documents, hits)
+        needy = [name for name in self.features if isinstance(name, str) and pairing.FEATURES[name].needs_texts]
         for what, texts in (("queries", pairs.queries), ("documents", pairs.documents)):
             strange = next((text for text in texts if not isinstance(text, str)), None) if needy else None
             if strange is not None:
@@ -258,7 +246,7 @@ class Reranker(BaseEstimator):
             ``hits``.
         """
         pairs = self._checked_pairs(queries, documents, hits)
-        ids = np.asarray(ids_and_scores(hits)[0], np.int64)
+        ids = np.asarray(pairing.ids_and_scores(hits)[0], np.int64)
         expected = np.full(ids.shape, -np.inf, np.float32)
         if not self.improves_:
             expected[pairs.of_query, pairs.rank] = pairs.scores
@@ -278,15 +266,15 @@ class Reranker(BaseEstimator):
         """
         return self._features(self._checked_pairs(queries, documents, hits))
 
-    def _checked_pairs(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
+    def _checked_pairs(self, queries: Any, documents: Any, hits: Any) -> pairing.DocumentPairs:
         check_is_fitted(self, "model_")
         self._check_parameters()
         return self._pairs(queries, documents, hits)
 
-    def _features(self, pairs: DocumentPairs) -> Any:
+    def _features(self, pairs: pairing.DocumentPairs) -> Any:
         if pairs.rank.size == 0:
             return np.zeros((0, len(self.feature_names_)), np.float32)
-        X, names = features_of(pairs, self.features, self._tools, compare=self.compare)
+        X, names = pairing.features_of(pairs, self.features, self._tools, compare=self.compare)
         if names != self.feature_names_:
             raise ValueError("features must be the same as in fit: call fit again")
         return X
@@ -311,9 +299,8 @@ class Reranker(BaseEstimator):
         names = [feature if isinstance(feature, str) else None for feature in self.features]
         parts = {"features": names, "vectorizer": self._tools.vectorizer, "booster": models.booster_of(self.model_)}
         arrays: dict[str, np.ndarray] = {}
-        return files.Contents(
-            type(self).__name__, _FIELDS.put("", SimpleNamespace(**vars(self) | parts), arrays), arrays
-        )
+        fields = _FIELDS.put("", SimpleNamespace(**vars(self) | parts), arrays)
+        return files.Contents(type(self).__name__, fields, arrays)
 
     @classmethod
     def load(
@@ -343,34 +330,31 @@ class Reranker(BaseEstimator):
             found = _parts_of(contents)
         features = found["features"]
         if features.count(None) != len(functions):
-            raise ValueError(
-                f"functions must be the {features.count(None)} functions of the saved features, in the same order"
-            )
+            n = features.count(None)
+            raise ValueError(f"functions must be the {n} functions of the saved features, in the same order")
         waiting = iter(functions)
         given = [next(waiting) if feature is None else feature for feature in features]
         options = {"vectorizer": found["vectorizer"], "distance": distance, "random_state": random_state}
-        made = cls(
-            model, features=given, compare=found["compare"], validate=found["improvement_"] is not None, **options
-        )
+        validate = found["improvement_"] is not None
+        made = cls(model, features=given, compare=found["compare"], validate=validate, **options)
         made._check_parameters()
         with files.refusing(path):
             fitted = models.read_model(made._new_model(), found["_log"], found["booster"])
-        tools = new_tools(given, found["vectorizer"], distance, [])
+        tools = pairing.new_tools(given, found["vectorizer"], distance, [])
         return made._with(fitted, found["_log"], tools, found["feature_names_"], found["improvement_"])
 
 
 def _parts_of(contents: files.Contents) -> dict[str, Any]:
     found = _FIELDS.get("", contents.fields, contents.arrays, thorough=True)
-    features, names, vectorizer, gain = (
-        found[name] for name in ("features", "feature_names_", "vectorizer", "improvement_")
-    )
+    parts = ("features", "feature_names_", "vectorizer", "improvement_")
+    features, names, vectorizer, gain = (found[name] for name in parts)
     sound = type(features) is list and len(features) > 0
-    require(sound and all(feature is None or feature in FEATURES for feature in features), _UNKNOWN)
+    require(sound and all(feature is None or feature in pairing.FEATURES for feature in features), _UNKNOWN)
     require(found["_log"].X.shape[1] == len(names), "X must have one column for each feature")
     require(gain is None or gain.shape == (2,), "the improvement must be two numbers")
-    needs_vectorizer = any(name in features for name in NEEDS_VECTORIZER)
+    needs_vectorizer = any(name in features for name in pairing.NEEDS_VECTORIZER)
     require(vectorizer is not None or not needs_vectorizer, "the features need a vectorizer")
     if None not in features:
-        expected = names_of(features, vectorizer, compare=found["compare"])
+        expected = pairing.names_of(features, vectorizer, compare=found["compare"])
         require(names == expected, "columns must match the features")
     return found | {"improvement_": None if gain is None else (float(gain[0]), float(gain[1]))}

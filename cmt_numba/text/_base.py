@@ -19,8 +19,6 @@ from ._skipgram import FeatureVectors
 _WORD = re.compile(r"\w+")
 _FUNCTIONS = ("analyzer", "tokenizer", "preprocessor")
 MOST = 1e15  # maximum magnitude of a learned number, so that products and sums stay finite in float32
-
-
 _MATRIX = files.ArrayField(np.float32, n_axes=2, bounds=(-MOST, MOST))
 VECTORS = files.TupleField(FeatureVectors, inputs=_MATRIX, outputs=_MATRIX)  # kind of a field of learned vectors
 
@@ -129,8 +127,6 @@ class TextEstimator(ClassNamePrefixFeaturesOutMixin, SavableText):
 
 
 class TfidfField:
-    """A fitted TfidfVectorizer."""
-
     def put(self, name: str, value: Any, arrays: files.Arrays) -> Any:
         check_is_fitted(value)
         packed = SimpleNamespace(
@@ -175,11 +171,8 @@ class VectorizerField:
 
 def plain_parameters(given: dict[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
     """Return parameters except functions."""
-    return {
-        name: value
-        for name, value in given.items()
-        if name not in left_out and not (name in _FUNCTIONS and callable(value))
-    }
+    functions = {name for name in _FUNCTIONS if callable(given.get(name))}
+    return {name: value for name, value in given.items() if name not in (*left_out, *functions)}
 
 
 def read_parameters(given: dict[str, Any]) -> dict[str, Any]:

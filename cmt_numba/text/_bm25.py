@@ -57,26 +57,12 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     norm : {"append", "l2"} or None, default "append"
         How vectors are normalised. "append" appends the feature described above. "l2" scales vectors to length 1, which
         changes the BM25 ranking slightly. None leaves vectors unchanged, for search engines that use the inner product.
-    analyzer : {"word", "char", "char_wb"} or callable, default "word"
-        Whether terms are words ("word"), character n-grams ("char") or character n-grams within words ("char_wb"). A
-        callable takes a text of any type and returns its terms.
-    ngram_range : tuple of int, default (1, 1)
-        Minimum and maximum n-gram length.
-    lowercase : bool, default True
-        Whether to convert texts to lower case.
-    strip_accents : {"ascii", "unicode"} or None, default None
-        How to remove accents; None keeps them.
-    tokenizer : callable, optional
-        Function that returns the words of a text. It replaces ``token_pattern``.
-    token_pattern : str, default r"(?u)\b\w+\b"
-        Regular expression that matches a word.
-    stop_words : {"english"}, list of str or None, default None
-        Words to ignore.
-    max_df : float in [0, 1] or int, default 1.0
-        Ignore terms that occur in more documents than this fraction (float) or number (int). Not used with
+    analyzer, ngram_range, lowercase, strip_accents, tokenizer, token_pattern, stop_words
+        As for scikit-learn's :class:`~sklearn.feature_extraction.text.CountVectorizer`. A callable ``analyzer`` takes a
+        text of any type and returns its terms.
+    max_df, min_df : float in [0, 1] or int, default 1.0 and 1
+        Ignore terms that occur in more or fewer documents than this fraction (float) or number (int). Not allowed with
         ``n_features``.
-    min_df : float in [0, 1] or int, default 1
-        Ignore terms that occur in fewer documents than this fraction or number. Not allowed with ``n_features``.
     n_features : int, optional
         Number of columns that terms are hashed to. By default, each term of the first documents gets its own column.
 
@@ -220,17 +206,15 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
             raise ValueError(f"keys must have {asked.shape[1]} columns, like this vectorizer's, got {keys.shape[1]}")
         ids = np.asarray(unmasked("ids", ids))
         if ids.dtype.kind not in "iu" or ids.ndim != 2 or ids.shape[0] != asked.shape[0]:
-            raise ValueError(
-                f"ids must be integers of shape ({asked.shape[0]}, k), got {ids.dtype} of shape {ids.shape}"
-            )
+            shape = f"({asked.shape[0]}, k)"
+            raise ValueError(f"ids must be integers of shape {shape}, got {ids.dtype} of shape {ids.shape}")
         if ids.size > 0 and not -1 <= ids.min() <= ids.max() < keys.shape[0]:
             raise ValueError(f"ids must be between -1 and {keys.shape[0] - 1}, got ids from {ids.min()} to {ids.max()}")
         columns = np.arange(self.document_frequency_.size)
         asked, keys = asked[:, : columns.size], keys[:, : columns.size]
         factors = learn_weights(comparisons_of(asked, keys, ids, check_rewards(rewards, ids)), self._idf(columns, 1.0))
-        self.term_weights_ = np.minimum(
-            factors if self.term_weights_ is None else self.term_weights_ * factors, base.MOST
-        )
+        weights = factors if self.term_weights_ is None else self.term_weights_ * factors
+        self.term_weights_ = np.minimum(weights, base.MOST)
         return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -244,13 +228,11 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
 
     def _check_parameters(self) -> CountVectorizer:
         check_parameters(self, self._constraints)
-        hashed = self.n_features is not None
-        if hashed and (self.max_df != 1.0 or self.min_df not in (0, 1)):
+        if self.n_features is not None and (self.max_df != 1.0 or self.min_df not in (0, 1)):
             raise ValueError("max_df and min_df need a vocabulary: pass n_features=None, or omit max_df and min_df")
         names = ("analyzer", "ngram_range", "lowercase", "strip_accents", "tokenizer", "token_pattern", "stop_words")
-        counter = CountVectorizer(
-            max_df=self.max_df, min_df=self.min_df, **{name: getattr(self, name) for name in names}
-        )
+        options = {name: getattr(self, name) for name in (*names, "max_df", "min_df")}
+        counter = CountVectorizer(**options)
         counter._validate_params()
         if self.ngram_range[0] > self.ngram_range[1] or self.ngram_range[0] < 1:
             raise ValueError(f"ngram_range must be two positive integers in ascending order, got {self.ngram_range}")
@@ -311,10 +293,8 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         """Remove terms that are too rare or too frequent, and sort the remaining columns alphabetically."""
         n_documents = counts.shape[0]
         frequency = np.bincount(counts.indices, minlength=len(columns))
-        least, most = (
-            limit if isinstance(limit, int | np.integer) else limit * n_documents
-            for limit in (self.min_df, self.max_df)
-        )
+        limits = (self.min_df, self.max_df)
+        least, most = (limit if isinstance(limit, int | np.integer) else limit * n_documents for limit in limits)
         kept = sorted(term for term, column in columns.items() if least <= frequency[column] <= most)
         if not kept:
             raise ValueError("min_df and max_df exclude all terms: decrease min_df, or increase max_df")

@@ -16,10 +16,7 @@ _DONE = np.float32(-1e30)  # score of a class that is already corrected
 
 
 class FeatureLists(NamedTuple):
-    """A list for each feature, with an entry for each label whose texts have the feature.
-
-    The entries of a list are sorted by label. Lists have spare capacity.
-    """
+    """A list for each feature, with spare capacity: an entry for each label whose texts have it, sorted by label."""
 
     starts: np.ndarray  # int64 (n_features,), position of each list's first entry
     sizes: np.ndarray  # int32 (n_features,), number of entries in each list
@@ -66,11 +63,7 @@ def _find(postings, column, label):
 
 @kernel
 def add_postings(postings, columns, label):
-    """Add a label to the lists of ``columns`` that do not contain the label.
-
-    Returns the number of features that were processed before the arrays were full. Reads ``columns`` (int32) and writes
-    ``postings``.
-    """
+    """Add a label to the lists of ``columns`` (int32). Return how many were processed before the arrays were full."""
     labels, sums, corrections = postings.labels, postings.sums, postings.corrections
     for i in range(columns.size):
         column = np.int64(columns[i])
@@ -116,10 +109,7 @@ def _add_up(postings, columns, weights, first, stop, offset, sums, corrections):
 
 @kernel
 def score_labels(postings, totals, texts, scores):
-    """Compute the score of each label for each text: the cosine with the label's sum, plus the correction.
-
-    Reads ``postings``, ``totals`` and ``texts``. Writes ``scores`` (float32, a row for each text).
-    """
+    """Write the score of each label for each text (float32): the cosine with the label's sum, plus the correction."""
     sums = empty(scores.shape[1], np.float32)
     for text in range(scores.shape[0]):
         row = scores[text]
@@ -134,8 +124,7 @@ def score_labels(postings, totals, texts, scores):
 def _refresh(postings, totals, hashed, stored, text, label, weights, importance):
     """Update a text's weights in the sum of its label, and return the squared length of ``weights``.
 
-    The weight in the sum is ``importance`` times the weight in the text. The weight of a feature without an entry for
-    the label becomes 0.
+    The weight in the sum is ``importance`` times that in the text, or 0 for a feature without an entry for the label.
     """
     square, length, first = totals.squares[label], np.float32(0.0), hashed.starts[text]
     for i in range(first, hashed.starts[text + 1]):
@@ -213,13 +202,10 @@ def learn_margins(postings, totals, hashed, stored, lessons, weighing, settings)
 
     For each text, update its weights in the sums. Then score the text without its own contribution to the sum of its
     class, as if it were new, and correct the classes unless the correct class leads by the margin. Corrections only
-    change existing entries, so no list grows.
+    change existing entries, so no list grows. An old text leads by corrections that were learned from the text itself,
+    so it would let new classes come close to texts like it. Hence it must lead new classes by more than the margin.
 
-    An old text leads by corrections that were learned from the text itself, so it would let new classes come close to
-    texts like it. Hence it must lead new classes by more than the margin.
-
-    Reads ``hashed``, ``lessons``, ``weighing`` and ``settings``. Writes ``postings``, ``totals`` and ``stored``
-    (float32, each text's weights in the sums).
+    Writes ``postings``, ``totals`` and ``stored`` (float32, each text's weights in the sums).
     """
     labels, importance, order = lessons.labels, lessons.importance, lessons.order
     longest = 0

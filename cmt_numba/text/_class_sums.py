@@ -13,9 +13,7 @@ from ._hash_kernels import N_COLUMNS, N_KINDS, Weighing
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 
 _FACTORS = np.array([1.0, 0.4, 0.6], np.float32)  # weights of words, n-grams and pairs
-_MANY_LABELS, _MOST = 500, 0.02
-"""With more than 500 labels, n-grams in more than this fraction of texts are ignored, because they add little."""
-
+_MANY_LABELS, _MOST = 500, 0.02  # with more labels, n-grams in more than this fraction of texts are ignored
 _MARGIN = 0.3
 _RATE = 0.6  # step size at the start of fit
 _NEW_RATE, _OLD_RATE = 0.3, 0.7  # step sizes of new and of stored texts in partial_fit
@@ -83,7 +81,7 @@ class ClassSums(files.WithFields):
             known, values = former
             at = np.minimum(np.searchsorted(known, entries), known.size - 1)
             corrections = np.where(known[at] == entries, values[at], np.float32(0.0))
-        postings = _postings_of(columns, of_entries, sums, corrections)
+        postings = _listed(columns, of_entries, sums, corrections)
         return cls(postings, kernels.LabelTotals(squares, np.bincount(labels, minlength=n_labels)), weights)
 
     @property
@@ -119,9 +117,8 @@ class ClassSums(files.WithFields):
 
     def _grow(self) -> None:
         old = self.postings
-        self.postings = old._replace(
-            labels=_doubled(old.labels), sums=_doubled(old.sums), corrections=_doubled(old.corrections)
-        )
+        labels, sums, corrections = map(_doubled, (old.labels, old.sums, old.corrections))
+        self.postings = old._replace(labels=labels, sums=sums, corrections=corrections)
 
     def learn_further(self, texts: LabelledTexts, new: np.ndarray, again: np.ndarray) -> None:
         """Learn the stored texts at the positions ``new`` for the first time, and those at ``again`` once more."""
@@ -143,8 +140,8 @@ class ClassSums(files.WithFields):
     def without(self, hashed: HashedTexts, kept: np.ndarray, labels: np.ndarray, places: np.ndarray) -> "ClassSums":
         """Return the sums without the removed texts.
 
-        ``hashed`` and ``labels`` describe the remaining texts, and ``kept`` masks their entries in ``stored``.
-        ``places[label]`` is the new number of a label, or -1 if the label is removed.
+        ``hashed`` and ``labels`` are of the remaining texts, ``kept`` masks their entries in ``stored``, and
+        ``places[label]`` is the new number of a label or -1.
         """
         columns, of_entries, _, corrections = self.entries()
         n_labels = int(places.max()) + 1
@@ -195,29 +192,21 @@ class ClassSums(files.WithFields):
         of_entries = np.repeat(columns, sizes).astype(np.int64)
         require(np.all(np.diff(of_entries * squares.size + labels) > 0), "entries must be in ascending order")
         totals = kernels.LabelTotals(squares, np.zeros(squares.size, np.int64))
-        return cls(_postings_of(of_entries, labels, sums, corrections), totals, values["stored"])
+        return cls(_listed(of_entries, labels, sums, corrections), totals, values["stored"])
 
 
 def _weighing(frequencies: DocumentFrequencies, n_labels: int) -> Weighing:
     return frequencies.weighing(_FACTORS, most=_MOST if n_labels > _MANY_LABELS else 1.0)
 
 
-def _postings_of(
-    columns: np.ndarray, labels: np.ndarray, sums: np.ndarray, corrections: np.ndarray
-) -> kernels.FeatureLists:
+def _listed(columns: np.ndarray, labels: np.ndarray, sums: np.ndarray, corrections: np.ndarray) -> kernels.FeatureLists:
     """Build the lists from entries that are sorted by feature, then by label."""
     sizes = np.bincount(columns, minlength=_N_FEATURES)
     starts, n = np.cumsum(sizes) - sizes, columns.size
     capacity = int(_SPARE * n) + 1024
-    held = kernels.FeatureLists(
-        starts,
-        sizes.astype(np.int32),
-        sizes.astype(np.int32),
-        np.zeros(capacity, np.int32),
-        np.zeros(capacity, np.float32),
-        np.zeros(capacity, np.float32),
-        np.array([n]),
-    )
+    spare, counts = np.zeros((2, capacity), np.float32), sizes.astype(np.int32)
+    room = np.zeros(capacity, np.int32), spare[0], spare[1], np.array([n])
+    held = kernels.FeatureLists(starts, counts, counts.copy(), *room)
     held.labels[:n], held.sums[:n], held.corrections[:n] = labels, sums, corrections
     return held
 

@@ -13,12 +13,7 @@ _N_COMPARED, _TOLERANCE = 8, 0.05  # stored texts that show whether an encoder i
 
 
 class Encoder:
-    """A pretrained encoder with a cache of recent vectors.
-
-    - ``encoder``: "use", a function that returns an array of shape ``(n, d)`` for a list of texts, or an object with a
-      method ``encode`` that does the same.
-    - ``most_remembered``: maximum number of cached vectors.
-    """
+    """A pretrained encoder, as :class:`TextClassifier` takes it, with a cache of recent vectors."""
 
     def __init__(self, encoder: Any, *, most_remembered: int = 10_000) -> None:
         self.encoder, self._most_remembered = encoder, most_remembered
@@ -48,7 +43,10 @@ class Encoder:
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         found = {text: known[text] for text in texts if text in known}
         if missing:
-            vectors = check_encoded(self._function()(missing), len(missing), self.n_features)
+            if self._encode is None:
+                encoder = _universal_sentence_encoder() if self.encoder == USE else self.encoder
+                self._encode = _encoding_function(encoder)
+            vectors = check_encoded(self._encode(missing), len(missing), self.n_features)
             if scipy.sparse.issparse(vectors):
                 vectors = vectors.toarray()
             self.n_features = vectors.shape[1]
@@ -57,12 +55,6 @@ class Encoder:
             self.remember(missing, vectors)
             found.update(zip(missing, vectors, strict=True))
         return np.stack([found[text] for text in texts])
-
-    def _function(self) -> Callable[[list[str]], Any]:
-        if self._encode is None:
-            encoder = _universal_sentence_encoder() if self.encoder == USE else self.encoder
-            self._encode = _encoding_function(encoder)
-        return self._encode
 
 
 def _encoding_function(encoder: Any) -> Any:

@@ -27,16 +27,12 @@ _MOST_CELLS = 2**23  # maximum size of a block of scores
 
 
 class ClassModel(files.WithFields):
-    """Learned state of a FastTextClassifier.
-
-    - ``features``: the features that have vectors.
-    - ``vectors``: the vectors of features and classes.
-    - ``idf`` (float32 (n_features,)): inverse document frequencies; None with weighting="mean".
-    """
+    """Learned state of a FastTextClassifier."""
 
     FIELDS = files.FieldTable(
-        features=files.PartField(TextFeatures),
-        vectors=VECTORS,
+        features=files.PartField(TextFeatures),  # those that have vectors
+        vectors=VECTORS,  # of features and classes
+        # inverse document frequency of each feature; None with weighting="mean"
         idf=files.OptionalField(files.ArrayField(np.float32, bounds=(1e-3, 1e3))),
     )
 
@@ -57,8 +53,6 @@ class ClassModel(files.WithFields):
     def log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
         """Return the log-probability of each class for each hidden vector."""
         return log_softmax(hidden @ self.vectors.outputs.T)
-
-    # Files
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "ClassModel":
@@ -194,9 +188,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         with progress_bar(n_texts * n_epochs, "text", self.progress) as report:
             learn_vectors(model.vectors, labelled, n_epochs, self.learning_rate, generator, n_threads, report)
         if not are_moderate(*model.vectors):
-            raise ValueError(
-                f"the vectors diverged with learning_rate={self.learning_rate}: use a smaller learning_rate"
-            )
+            raise ValueError(f"the vectors diverged with learning_rate={self.learning_rate}: use a smaller one")
 
     # Classes
 
@@ -250,7 +242,6 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
-        """Return the classifier with these parameters and learned values."""
         made = super()._of_fields(values)
         require(made.classes_.shape == (len(made._model.vectors.outputs),), "every class must have a name")
         return made._with(made.classes_, made._model)

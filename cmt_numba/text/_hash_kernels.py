@@ -7,14 +7,10 @@ import numpy as np
 from .._jit import inner, kernel
 from ._skipgram import add_row, dot
 
-N_COLUMNS = 2**17
-"""Columns of each kind of feature. The kinds are words, character n-grams and word pairs, in this order."""
-
-N_KINDS = 3
+N_KINDS = 3  # kinds of features: words, character n-grams and word pairs, in this order
+N_COLUMNS = 2**17  # columns of each kind
 _GRAMS = 1  # index of character n-grams among the kinds
-
 MOST_OF_A_CHARACTER = 4  # maximum number of features per character
-
 SPACE = np.uint32(32)
 _START, _END = np.uint64(1), np.uint64(2)  # marks of the start and the end of a word in n-grams
 _SEEDS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
@@ -89,9 +85,8 @@ class Weighing(NamedTuple):
 def hash_texts(codes, ends, starts, columns, counts):
     """Hash the features of texts.
 
-    Reads ``codes`` (uint32, the characters of all texts) and ``ends`` (int64, where each text ends). Writes ``starts``
-    (int64), ``columns`` (int32) and ``counts`` (float32). The last two must have room for ``MOST_OF_A_CHARACTER``
-    entries per character.
+    Reads ``codes`` (uint32, all characters) and ``ends`` (int64, where each text ends). Writes ``starts`` (int64),
+    ``columns`` (int32) and ``counts`` (float32), with room for ``MOST_OF_A_CHARACTER`` entries per character.
     """
     begin, first_column = 0, 0
     starts[0] = 0
@@ -147,10 +142,7 @@ def weigh_text(hashed, text, weighing, weights):
 
 @kernel
 def weigh_texts(hashed, order, weighing, starts, columns, weights):
-    """Weigh the features of the texts at positions ``order`` (int64).
-
-    Reads ``hashed`` and ``weighing``. Writes ``starts`` (int64), ``columns`` (int32) and ``weights`` (float32).
-    """
+    """Write the weighted features of the texts at positions ``order`` (int64): ``starts``, ``columns``, ``weights``."""
     n = 0
     starts[0] = 0
     for i in range(order.size):
@@ -165,11 +157,9 @@ def weigh_texts(hashed, order, weighing, starts, columns, weights):
 
 @kernel
 def score_classes(texts, vectors, hidden, scores):
-    """Compute the score of each class for each text.
+    """Compute the score of each class for each text, independently of the other texts.
 
-    A text's scores do not depend on the other texts, unlike those of a BLAS product. Reads ``texts`` (columns are rows
-    of the input vectors) and ``vectors``. Writes ``hidden`` (float32, shape (d,), scratch space) and ``scores``
-    (float32, a row for each text).
+    The texts' columns are rows of the input vectors. Writes ``scores`` and, as scratch space, ``hidden`` (float32).
     """
     for i in range(scores.shape[0]):
         hidden[:] = np.float32(0.0)

@@ -61,8 +61,8 @@ class DocumentFrequencies(files.WithFields):
     def weighing(self, factors: np.ndarray, *, least: int = 0, most: float = 1.0) -> Weighing:
         """Return the settings that :meth:`weigh` needs, with a factor for each kind of feature.
 
-        A feature in fewer than ``least`` texts gets weight 0, but still counts towards the length of its text.
-        Character n-grams in more than a fraction ``most`` of all texts are ignored.
+        Features in fewer than ``least`` texts get weight 0. N-grams in more than a fraction ``most`` of all texts are
+        ignored.
         """
         return Weighing(factors, self.counts, self.n_texts, least, max(_FREQUENT, int(most * self.n_texts)))
 

@@ -5,7 +5,7 @@ the hidden vector and the class's output vector.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,10 +107,7 @@ def learn_vectors(
     n_threads: int = 1,
     report: Callable[[int], object] | None = None,
 ) -> None:
-    """Learn vectors from all texts in random order, ``n_epochs`` times, with step sizes that fall from ``rate`` to 0.
-
-    ``report`` is called after each step with its number of texts.
-    """
+    """Learn vectors from all texts in random order, ``n_epochs`` times, with step sizes from ``rate`` to 0."""
     n_texts, sizes, done = labelled.labels.size, np.diff(labelled.starts), 0
     fall = rate / max(1, n_texts * n_epochs)
     for _ in range(n_epochs):
@@ -119,10 +116,8 @@ def learn_vectors(
         for spans in steps(ends, n_threads):
             start = rate - fall * done
 
-            def learn_part(
-                span: tuple[int, int], order: np.ndarray = order, spans: Any = spans, start: float = start
-            ) -> None:
-                learn_labelled(vectors, labelled, order[slice(*span)], start, fall * len(spans))
+            def learn_part(span: tuple[int, int]) -> None:
+                learn_labelled(vectors, labelled, order[slice(*span)], start, fall * len(spans))  # noqa: B023
 
             map_threads(learn_part, spans, n_threads)
             done += spans[-1][1] - spans[0][0]

@@ -78,19 +78,13 @@ class LearnedVectors(files.WithFields):
         return scores
 
     def with_classes(self, places: np.ndarray, n_classes: int) -> "LearnedVectors":
-        """Return vectors for another set of classes.
-
-        ``places[c]`` is the new position of class ``c``, or -1 if the class is removed. New classes get zeros.
-        """
+        """Return vectors for other classes: class ``c`` becomes ``places[c]``; -1 removes it. New ones get zeros."""
         outputs = np.zeros((n_classes, self.vectors.inputs.shape[1]), np.float32)
         outputs[places[places >= 0]] = self.vectors.outputs[places >= 0]
         return LearnedVectors(self.vectors._replace(outputs=outputs))
 
     def copy(self) -> "LearnedVectors":
-        """Return an independent copy."""
         return LearnedVectors(FeatureVectors(*(array.copy() for array in self.vectors)))
-
-    # Files
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "LearnedVectors":

@@ -5,9 +5,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from ._labelled import log_softmax
 
-FIRST_WEIGHTS = {"sums": 12.0, "vectors": 0.5, "dense": 4.0}
-"""Weights that turn scores into logits, before any evidence."""
-
+FIRST_WEIGHTS = {"sums": 12.0, "vectors": 0.5, "dense": 4.0}  # turn scores into logits, before any evidence
 _LIMITS = (-4.0, 4.0)  # bounds of the logarithms of weights
 _LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000
@@ -39,11 +37,8 @@ def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndar
 def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Return the most probable scorer weights, given held-out texts and a log-normal prior around ``first``.
 
-    The ratios of the weights maximise the likelihood of the labels. Then a common scale is learned.
-
-    - ``scores`` (ndarray (n_texts, n_classes)): each scorer's scores for held-out texts.
-    - ``labels`` (int64 (n_texts,)): the correct labels.
-    - ``first`` (float64 (n_scorers,)): the most probable weights before any evidence.
+    The ratios of the weights maximise the likelihood of the labels. Then a common scale is learned. ``scores`` are
+    arrays of shape (n_texts, n_classes).
     """
     if labels.size == 0 or scores[0].shape[1] < 2:
         return first
@@ -102,11 +97,8 @@ def learn_confidence(logits: np.ndarray, labels: np.ndarray, weight: float) -> n
 
     Return the four parameters of these probabilities: the slope and shift of the log-odds that the best class is
     correct, and the slope of the log-odds that a text is known and the logit for which they are 0. The latter is also
-    the logit of an unknown class, with which the best class competes.
-
-    - ``logits`` (float64 (n_texts, n_labels)): the weighted sum of the scores of held-out texts.
-    - ``labels`` (int64 (n_texts,)): the correct labels.
-    - ``weight``: the weight of the scores by class sums.
+    the logit of an unknown class, with which the best class competes. ``logits`` are the weighted sums of the scores of
+    held-out texts, and ``weight`` is the weight of the scores by class sums.
     """
     slope, shift, known = 0.0, 0.0, _learn_known(logits, labels, weight)
     if labels.size > 0 and logits.shape[1] > 1:
@@ -143,7 +135,7 @@ def _learn_known(logits: np.ndarray, labels: np.ndarray, weight: float) -> tuple
 
 def known_probability(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
     """Return the probability that a text belongs to a known class."""
-    _, _, slope, middle = confidence
+    slope, middle = confidence[2:]
     return _sigmoid(slope * np.log(np.maximum(logits.max(axis=1) / middle, _LEAST_SIMILARITY)))
 
 
@@ -183,10 +175,7 @@ def faded(weights: np.ndarray, share: float) -> np.ndarray:
 
 
 def leads_of_shares(sums: list[np.ndarray], others: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
-    """Return the mean lead of the best class over the second for each of ``SHARES``.
-
-    ``sums`` are the scores by class sums for each share, and ``others`` those of the other scorers.
-    """
+    """Return the best class's mean lead for each of ``SHARES``, given its scores by class sums and other scores."""
     leads = []
     for share, of_sums in zip(SHARES, sums, strict=True):
         logits = np.partition(weighted_sum([of_sums, *others], faded(weights, share)), -2, axis=1)

@@ -39,8 +39,6 @@ class Words(NamedTuple):
 
 
 class SkipgramSettings(NamedTuple):
-    """Training parameters."""
-
     window: int  # maximum number of words on each side
     n_negatives: int
     is_cbow: bool
@@ -68,12 +66,6 @@ def add_row(a, i, b, factor):
     """Add ``factor * a[i]`` to ``b``."""
     for j in range(b.size):
         b[j] += factor * a[i, j]
-
-
-@inner
-def sigmoid(x):
-    """Return the logistic function of a float32."""
-    return np.float32(1.0) / (np.float32(1.0) + np.exp(-x))
 
 
 @inner
@@ -116,7 +108,8 @@ def _predict(outputs, words, target, settings, streams, i, hidden, gradient):
     row, wanted = target, np.float32(1.0)
     for _ in range(settings.n_negatives + 1):
         if row != target or wanted > 0.0:
-            error = rate * (wanted - sigmoid(dot(outputs, row, hidden)))
+            predicted = np.float32(1.0) / (np.float32(1.0) + np.exp(-dot(outputs, row, hidden)))
+            error = rate * (wanted - predicted)
             learn_output(outputs, row, hidden, gradient, error)
         row, wanted = draw(words.shares, words.aliases, streams, i), np.float32(0.0)
 
@@ -125,9 +118,8 @@ def _predict(outputs, words, target, settings, streams, i, hidden, gradient):
 def learn_texts(vectors, words, tokens, starts, settings, streams, i):
     """Learn word vectors from texts.
 
-    Reads ``words``, ``tokens`` (int32, word ids) and ``starts`` (int64, where each text begins, plus the end of the
-    last). Writes ``vectors`` and stream ``i``. Threads may share the vectors and then overwrite some of each other's
-    steps.
+    Reads ``words``, ``tokens`` (int32, word ids) and ``starts`` (int64, where texts begin, plus the end of the last).
+    Writes ``vectors`` and stream ``i``. Threads may share the vectors and then overwrite some of each other's steps.
     """
     inputs, outputs = vectors.inputs, vectors.outputs
     d = inputs.shape[1]

@@ -47,17 +47,11 @@ class StoredTexts(files.WithFields):
         self.slot_of: dict[Any, int] = {}  # slot of each id
         self.next_slot = 0
         none = HashedTexts(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-        self._set(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32), none, None)
+        self._set((np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)), none, None)
 
-    def _set(
-        self,
-        slots: np.ndarray,
-        labels: np.ndarray,
-        importance: np.ndarray,
-        hashed: HashedTexts,
-        encoded: np.ndarray | None,
-    ) -> None:
-        self._rows = GrowingColumns(slots, labels, importance)
+    def _set(self, rows: tuple[np.ndarray, ...], hashed: HashedTexts, encoded: np.ndarray | None) -> None:
+        """Set the rows of slots, labels and importance, and the vectors of the texts."""
+        self._rows = GrowingColumns(*rows)
         self._starts, self._features = GrowingColumns(hashed.starts), GrowingColumns(*hashed[1:])
         self._encoded = None if encoded is None else GrowingColumns(encoded)
         self._positions: dict[bytes, list[int]] = {}  # positions of the texts with the same features
@@ -67,30 +61,11 @@ class StoredTexts(files.WithFields):
         for position, key in enumerate(_keys(hashed), first):
             self._positions.setdefault(key, []).append(position)
 
-    @property
-    def slots(self) -> np.ndarray:
-        """The slot of each text: int64, ascending. Slots are never reused."""
-        return self._rows.columns[0]
-
-    @property
-    def labels(self) -> np.ndarray:
-        """The label of each text: int64. The array may be modified in place."""
-        return self._rows.columns[1]
-
-    @property
-    def importance(self) -> np.ndarray:
-        """The sample weight of each text: float32."""
-        return self._rows.columns[2]
-
-    @property
-    def hashed(self) -> HashedTexts:
-        """The hashed features of the texts."""
-        return HashedTexts(*self._starts.columns, *self._features.columns)
-
-    @property
-    def encoded(self) -> np.ndarray | None:
-        """The encoder's vectors: float32, shape (n, d). None without an encoder."""
-        return None if self._encoded is None else self._encoded.columns[0]
+    slots = property(lambda self: self._rows.columns[0])  # int64, ascending; never reused
+    labels = property(lambda self: self._rows.columns[1])  # int64; may be modified in place
+    importance = property(lambda self: self._rows.columns[2])  # float32, sample weights
+    hashed = property(lambda self: HashedTexts(*self._starts.columns, *self._features.columns))
+    encoded = property(lambda self: None if self._encoded is None else self._encoded.columns[0])  # float32 (n, d)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -113,7 +88,6 @@ class StoredTexts(files.WithFields):
         return listed
 
     def append(self, new: NewTexts, labels: np.ndarray) -> None:
-        """Add texts."""
         hashed, encoded, n = new.hashed, new.encoded, labels.size
         slots = np.arange(self.next_slot, self.next_slot + n)
         rows = self._rows.appended(slots, labels, new.importance)
@@ -129,7 +103,6 @@ class StoredTexts(files.WithFields):
         self.next_slot += n
 
     def positions_of(self, ids: Any) -> np.ndarray:
-        """Return the positions of the texts with these ids."""
         listed = check_ids(ids)
         for one in listed:
             if one not in self.slot_of:
@@ -157,14 +130,12 @@ class StoredTexts(files.WithFields):
         return right / n
 
     def features_at(self, positions: np.ndarray) -> HashedTexts:
-        """Return the features of the texts at ``positions``."""
         first, sizes = self.hashed.starts[positions], np.diff(self.hashed.starts)[positions]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         at = np.repeat(first - starts[:-1], sizes) + np.arange(starts[-1])
         return HashedTexts(starts, self.hashed.columns[at], self.hashed.counts[at])
 
     def at(self, positions: np.ndarray) -> NewTexts:
-        """Return the texts at ``positions``."""
         texts, ids = ([kept[i] for i in positions] for kept in (self.texts, self.ids))
         encoded = None if self.encoded is None else self.encoded[positions]
         return NewTexts(texts, ids, self.importance[positions], self.features_at(positions), encoded)
@@ -174,12 +145,10 @@ class StoredTexts(files.WithFields):
         positions = np.arange(len(self)) if positions is None else positions
         made = StoredTexts()
         made.texts, made.ids, importance, hashed, encoded = self.at(positions)
-        made._set(self.slots[positions], self.labels[positions], importance, hashed, encoded)
+        made._set((self.slots[positions], self.labels[positions], importance), hashed, encoded)
         made.slot_of = dict(zip(made.ids, made.slots.tolist(), strict=True))
         made.next_slot = self.next_slot
         return made
-
-    # Files
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "StoredTexts":
@@ -191,7 +160,7 @@ class StoredTexts(files.WithFields):
         require(np.all(np.diff(slots, append=made.next_slot) > 0), "slots must be in ascending order")
         made.slot_of = dict(zip(made.ids, slots.tolist(), strict=True))
         require(len(made.slot_of) == n, "ids must be distinct")
-        made._set(slots, labels, importance, features_of(made.texts), encoded)
+        made._set((slots, labels, importance), features_of(made.texts), encoded)
         return made
 
 

@@ -238,7 +238,6 @@ class SubwordVectors(TransformerMixin, TextEstimator):
 
 
 def _escaped(word: str) -> str:
-    escaped = "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in word.replace("\\", "\\\\")
-    )
-    return escaped.replace(" ", "\\x20")
+    characters = word.replace("\\", "\\\\")
+    escaped = [one if one.isprintable() else one.encode("unicode_escape").decode() for one in characters]
+    return "".join(escaped).replace(" ", "\\x20")

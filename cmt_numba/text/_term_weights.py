@@ -67,10 +67,7 @@ def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
 
 
 def _curve_over(idf: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return scaled Hermite polynomials of degree 1 to 3 of the idf: shape (n_terms, 3).
-
-    The idf is standardised by the mean and deviation of ``seen``, and clipped to the range of ``seen``.
-    """
+    """Return scaled Hermite polynomials of degree 1 to 3 of the idf, standardised by and clipped to ``seen``."""
     z = (np.clip(idf, seen.min(), seen.max()) - seen.mean()) / max(float(seen.std()), 1e-9)
     return np.column_stack([z, (z**2 - 1.0) / 2.0, (z**3 - 3.0 * z) / 4.0])
 
@@ -94,7 +91,7 @@ def _negative_log_posterior(
     """Return the negative log-posterior and its gradient.
 
     The likelihood of a query is the sum of its documents' softmax probabilities, weighted by their rewards. ``values``
-    has a coefficient for each column of ``of_curve``, then one for each column of ``of_terms`` (which may be None).
+    has a coefficient for each column of ``of_curve``, then one for each column of ``of_terms``, which may be None.
     """
     rewards, there, n_shared = comparisons.rewards, comparisons.there, of_curve.shape[1]
     logits = of_curve @ values[:n_shared]

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _validation as checks
 from .._change import Lockable, changes, reads
 from .._jit import keeps_interpreter
-from ..estimators import check_targets, check_unmixed, in_one_type
+from ..estimators import check_targets, check_unmixed, in_one_type, positions_of, with_reject_label
 from ..journal import InFolder
 from ..persistence import FieldTable, OptionalField, OptionsField, PartField, pack_contents, unpack_contents
 from ._base import SavableText, check_texts
@@ -123,10 +123,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             The texts.
         y : array-like, shape (n_texts,)
             The class of each text, of the same type as the known classes.
-        ids : iterable of str or int, optional
-            The id of each text. Ids must not be in use.
-        sample_weight : array-like, shape (n_texts,), optional
-            The weight of each text. A text of weight 2 counts about as much as two equal texts. Default: 1.
+        ids, sample_weight : optional
+            As for :meth:`fit`. Ids must not be in use.
         """
         return self._learn("partial_fit", texts, y, ids, sample_weight)
 
@@ -182,9 +180,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             raise ValueError("encoder must be given for all texts or for none")
         known = model.stored.encoded
         if vectors is not None and known is not None and vectors.shape[1] != known.shape[1]:
-            raise ValueError(
-                f"encoder must return {known.shape[1]} numbers per text, as before, got {vectors.shape[1]}"
-            )
+            raise ValueError(f"encoder must return {known.shape[1]} numbers per text as before, got {vectors.shape[1]}")
         names, labels = in_one_type("y", model.names, labels)
         new = model.stored.new(texts.tolist(), ids, weights, vectors)
         if not model.is_due(labels.size):
@@ -250,13 +246,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
 
     def _remove_classes(self, labels: np.ndarray) -> None:
         model = self._fitted()
-        classes, labels = in_one_type("labels", model.classes, labels)
-        unknown = np.setdiff1d(labels, classes)
-        if unknown.size:
-            raise ValueError(
-                f"labels must be known classes, but {unknown.tolist()[0]!r} is not one of the {classes.size}"
-            )
-        self._forget(np.flatnonzero(np.isin(model.names.astype(classes.dtype)[model.stored.labels], labels)))
+        gone = model.order[positions_of(labels, model.classes)]
+        self._forget(np.flatnonzero(np.isin(model.stored.labels, gone)))
 
     def calibrate(self, texts: Iterable[str] | None = None, y: Any = None) -> Self:
         """Recalibrate the probabilities.
@@ -317,14 +308,9 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         lowest = checks.check_real("reject_below", reject_below, 0.0, 1.0)
         if reject_label is None:
             reject_label = "" if model.classes.dtype.kind in "UO" else -1
-        classes, rejected = in_one_type(
-            "reject_label", model.classes, checks.label_array("reject_label", [reject_label])
-        )
-        if np.isin(rejected, classes).any():
-            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is a class")
+        named = with_reject_label(model.classes, reject_label)
         best, chances = self._best(texts, 1)
-        answers = np.concatenate([classes, rejected])[np.where(chances[:, 0] < lowest, classes.size, best[:, 0])]
-        return answers
+        return named[np.where(chances[:, 0] < lowest, named.size - 1, best[:, 0])]
 
     @keeps_interpreter
     @reads

@@ -37,34 +37,22 @@ class TextModel(files.WithFields):
 
     Up to three scorers score the classes: class sums, learned vectors and, with an encoder, a CMTClassifier
     trained on the encoder's vectors. Classes are labelled 0, 1, 2, ... in order of arrival.
-
-    - ``frequencies``: the document frequency of each feature.
-    - ``names``: the class of each label.
-    - ``classes``: the classes in ascending order.
-    - ``order``: the label of each class.
-    - ``sums``: the scorer that uses class sums.
-    - ``vectors``: the scorer that uses learned vectors. None if there are too many classes.
-    - ``dense``: the scorer that uses an encoder's vectors. None without an encoder.
-    - ``weights``: the weight of each scorer, in the order above.
-    - ``leads`` (float64 (6,)): the mean lead of the best class for each share of the vectors in ``SHARES``.
-    - ``confidence`` (float64 (4,)): parameters of the probabilities (see ``learn_confidence``).
-    - ``copies_agree``: how probably a text with the features of stored texts has their class.
-    - ``n_removed``, ``n_since``: the numbers of texts removed and added since all texts were last learned.
-    - ``n_weighed``: the number of texts when the weights of the scorers were last learned.
     """
 
     FIELDS = files.FieldTable(
         generator=files.GeneratorField(),
-        names=files.LabelsField(),
+        names=files.LabelsField(),  # the class of each label
         stored=files.PartField(StoredTexts),
         frequencies=files.PartField(DocumentFrequencies),
         sums=files.PartField(ClassSums),
-        vectors=files.OptionalField(files.PartField(LearnedVectors)),
-        dense=files.OptionalField(files.PartField(CMTClassifier)),
-        weights=files.ArrayField(np.float64, bounds=(_LEAST, MOST)),
+        vectors=files.OptionalField(files.PartField(LearnedVectors)),  # None if there are too many classes
+        dense=files.OptionalField(files.PartField(CMTClassifier)),  # None without an encoder
+        weights=files.ArrayField(np.float64, bounds=(_LEAST, MOST)),  # of the scorers, in this order
+        # (6,): mean lead of the best class for each share of the vectors in ``SHARES``
         leads=files.ArrayField(np.float64, bounds=(_LEAST, 1e6)),
-        confidence=files.ArrayField(np.float64, bounds=(-MOST, MOST)),
-        copies_agree=files.RealField(0.0, 1.0),
+        confidence=files.ArrayField(np.float64, bounds=(-MOST, MOST)),  # (4,): see ``learn_confidence``
+        copies_agree=files.RealField(0.0, 1.0),  # how probably a text with features of stored texts has their class
+        # texts removed and added since all were last learned, and texts when the weights were last learned
         **dict.fromkeys(("n_removed", "n_since", "n_weighed"), files.NumberField(0, MOST_IDS)),
     )
     sums: ClassSums
@@ -81,17 +69,14 @@ class TextModel(files.WithFields):
         self._name(names)
 
     def _name(self, names: np.ndarray) -> None:
-        self.names, self.order = names, np.argsort(names, kind="stable")
+        self.names, self.order = names, np.argsort(names, kind="stable")  # the label of each class
         self.classes = names[self.order]
 
     @classmethod
     def learned(
         cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator, former: "TextModel | None" = None
     ) -> "TextModel":
-        """Return a model trained on the stored texts, whose classes are ``y``.
-
-        It keeps the weights of the ``former`` model until the number of texts has grown by half.
-        """
+        """Return a model trained on stored texts, with former weights until the number of texts has grown by half."""
         classes, labels = np.unique(y, return_inverse=True)
         model = cls(generator, classes)
         stored.labels[:] = labels  # in place: StoredTexts owns the array
@@ -116,12 +101,10 @@ class TextModel(files.WithFields):
         later = folds[0][: max(1, 4 * _MOST_CELLS // self.names.size)] if folds else np.empty(0, np.int64)
         self.sums = ClassSums.learned(self._labelled(), self.generator, later)
         scores = self.sums.scores(stored.features_at(later), self.frequencies)
-        self.weights = mixture.learn_weights_of_scores(
-            [scores], labels[later], np.array([mixture.FIRST_WEIGHTS["sums"]])
-        )
-        self.confidence = mixture.learn_confidence(
-            mixture.weighted_sum([scores], self.weights), labels[later], self.weights[0]
-        )
+        first = np.array([mixture.FIRST_WEIGHTS["sums"]])
+        self.weights = mixture.learn_weights_of_scores([scores], labels[later], first)
+        logits = mixture.weighted_sum([scores], self.weights)
+        self.confidence = mixture.learn_confidence(logits, labels[later], self.weights[0])
         self.sums.learn_further(self._labelled(), later, np.empty(0, np.int64))
 
     def _labelled(self) -> LabelledTexts:
@@ -197,10 +180,7 @@ class TextModel(files.WithFields):
         return is_stale or n_more > _MANY * n_all
 
     def learned_again(self, stored: StoredTexts, y: np.ndarray, new: np.ndarray) -> "TextModel":
-        """Return a new model trained from scratch, except for the weights of its scorers.
-
-        The classes of the texts at the positions ``new`` are their best classes.
-        """
+        """Return a new model with the former weights of scorers, which classifies the texts ``new`` as given."""
         made = TextModel.learned(stored, y, copy.deepcopy(self.generator), self)
         made._put_first(stored.at(new), stored.labels[new])
         return made
@@ -258,9 +238,8 @@ class TextModel(files.WithFields):
         """Correct the class sums so that the class of each new text is its best class."""
         weights, hashed, encoded = self.current_weights(), new.hashed, new.encoded
         for rows in self.blocks(labels.size):
-            logits = mixture.weighted_sum(
-                self.scores(hashed.rows(rows), None if encoded is None else encoded[rows]), weights
-            )
+            scores = self.scores(hashed.rows(rows), None if encoded is None else encoded[rows])
+            logits = mixture.weighted_sum(scores, weights)
             for logit, label, i in zip(logits, labels[rows], range(rows.start, rows.stop), strict=True):
                 lack = np.delete(logit, label).max(initial=-np.inf) + _LEAD - logit[label]
                 if lack > 0.0:
@@ -329,8 +308,8 @@ class TextModel(files.WithFields):
     def current_weights(self) -> np.ndarray:
         """Return the weights of the scorers.
 
-        Learned vectors lose weight to class sums as texts of later classes are added. A factor keeps the mean lead of
-        the best class.
+        Texts of later classes move weight from learned vectors to class sums. A factor keeps the mean lead of the best
+        class.
         """
         if self.vectors is None or self.n_since == 0:
             return self.weights
@@ -375,8 +354,6 @@ class TextModel(files.WithFields):
 
         found: np.ndarray = (rows(hashed) @ rows(stored.hashed).T).toarray()
         return found if encoded is None or stored.encoded is None else (found + encoded @ stored.encoded.T) / 2.0
-
-    # Files
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "TextModel":

@@ -15,6 +15,7 @@ from ._base import MOST
 from ._skipgram import Words
 
 _MOST_PARTS = 2**31 - 1
+_MULTIPLIER, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)  # of the hash of word n-grams
 _SMOOTHED = 0.5  # negatives are drawn in proportion to word counts raised to this power
 
 
@@ -144,7 +145,6 @@ class Corpus:
         self._sizes: list[int] = []
 
     def add(self, texts: Iterable[list[str]]) -> None:
-        """Add texts, each a list of words."""
         ids: list[int] = []
         id_of = self.id_of
         for words in texts:
@@ -172,10 +172,6 @@ class Corpus:
         there = tokens >= 0
         starts = np.concatenate([[0], np.cumsum(there)])[ends]
         return tokens[there], starts
-
-
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_SHIFT = np.uint64(29)
 
 
 class TextFeatures(files.WithFields):

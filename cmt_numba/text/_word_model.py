@@ -48,7 +48,6 @@ class WordModel(files.WithFields):
         self.generator = np.random.Generator(np.random.PCG64(check_seed(options.random_state)))
 
     def copy(self) -> "WordModel":
-        """Return an independent copy."""
         copied = copy.copy(self)
         copied.vocabulary = copy.deepcopy(self.vocabulary)
         copied.vectors = FeatureVectors(self.vectors.inputs.copy(), self.vectors.outputs.copy())
@@ -78,10 +77,9 @@ class WordModel(files.WithFields):
         d = self.n_components
         n_parts = vocabulary.n_parts - self.vectors.inputs.shape[0]
         fresh = (self.generator.random((n_parts, d), np.float32) * 2.0 - 1.0) / np.float32(d)
-        self.vectors = FeatureVectors(
-            np.concatenate([self.vectors.inputs, fresh]),
-            np.concatenate([self.vectors.outputs, np.zeros((len(vocabulary) - first, d), np.float32)]),
-        )
+        outputs = np.zeros((len(vocabulary) - first, d), np.float32)
+        parts = ((self.vectors.inputs, fresh), (self.vectors.outputs, outputs))
+        self.vectors = FeatureVectors(*map(np.concatenate, parts))
         self._own = None
 
     def learn(self, corpus: Corpus, options: Any, *, falling: bool) -> None:
@@ -102,11 +100,9 @@ class WordModel(files.WithFields):
                     rate = options.learning_rate * left
                     settings = SkipgramSettings(options.window, options.n_negatives, options.method == "cbow", rate)
 
-                    def learn_span(
-                        numbered: tuple[int, tuple[int, int]], settings: SkipgramSettings = settings
-                    ) -> None:
-                        i, (first, stop) = numbered
-                        learn_texts(self.vectors, words, tokens, starts[first : stop + 1], settings, streams, i)
+                    def learn_span(numbered: tuple[int, tuple[int, int]]) -> None:
+                        i, (a, b) = numbered
+                        learn_texts(self.vectors, words, tokens, starts[a : b + 1], settings, streams, i)  # noqa: B023
 
                     map_threads(learn_span, list(enumerate(spans)), n_threads)
                     n = int(starts[spans[-1][1]] - starts[spans[0][0]])
@@ -134,9 +130,8 @@ class WordModel(files.WithFields):
 
     def _mean(self, tokens: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         ends = np.concatenate([[0], np.cumsum(sizes)])
-        shares = scipy.sparse.csr_array(
-            (weights / np.repeat(np.maximum(sizes, 1), sizes), tokens, ends), (sizes.size, len(self.vocabulary))
-        )
+        cells = (weights / np.repeat(np.maximum(sizes, 1), sizes), tokens, ends)
+        shares = scipy.sparse.csr_array(cells, (sizes.size, len(self.vocabulary)))
         return shares.astype(np.float32) @ self.own_vectors()
 
     def own_vectors(self) -> np.ndarray:
@@ -145,14 +140,12 @@ class WordModel(files.WithFields):
             vocabulary = self.vocabulary
             sizes = np.diff(vocabulary.starts)
             shares = np.repeat((1.0 / np.maximum(sizes, 1)).astype(np.float32), sizes)
-            parts = scipy.sparse.csr_array(
-                (shares, vocabulary.parts, vocabulary.starts), (len(vocabulary), vocabulary.n_parts)
-            )
+            cells = (shares, vocabulary.parts, vocabulary.starts)
+            parts = scipy.sparse.csr_array(cells, (len(vocabulary), vocabulary.n_parts))
             self._own = parts @ self.vectors.inputs
         return self._own
 
     def directions(self) -> np.ndarray:
-        """Return the word vectors, scaled to length 1."""
         return unit(self.own_vectors())
 
     def vectors_of(self, words: list[str]) -> np.ndarray:
@@ -168,25 +161,16 @@ class WordModel(files.WithFields):
         """Return the mean of each text's word vectors, weighted if ``pooling`` is "sif"."""
         id_of, weights = self.vocabulary.id_of, self._weights()
         new: dict[str, int] = {}
-        numbers = np.array(
-            [
-                id_of[word] if word in id_of else len(id_of) + new.setdefault(word, len(new))
-                for text in texts
-                for word in text
-            ],
-            np.int64,
-        )
+        words = [word for text in texts for word in text]
+        found = [id_of[word] if word in id_of else len(id_of) + new.setdefault(word, len(new)) for word in words]
+        numbers = np.array(found, np.int64)
         vectors = np.concatenate([self.own_vectors(), self.vectors_of(list(new))])
         weights = np.concatenate([weights if pooling == "sif" else np.ones(len(id_of)), np.ones(len(new))])
         weights[~vectors.any(axis=1)] = 0.0
         of_text = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
         sizes = np.maximum(np.bincount(of_text, weights[numbers] > 0, len(texts)), 1.0)
-        shares = scipy.sparse.csr_array(
-            (weights[numbers] / sizes[of_text], (of_text, numbers)), (len(texts), vectors.shape[0]), dtype=np.float32
-        )
-        return shares @ vectors
-
-    # Files
+        cells = (weights[numbers] / sizes[of_text], (of_text, numbers))
+        return scipy.sparse.csr_array(cells, (len(texts), vectors.shape[0]), dtype=np.float32) @ vectors
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "WordModel":
@@ -207,10 +191,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def steps(starts: np.ndarray, n_threads: int) -> Iterator[list[tuple[int, int]]]:
-    """Divide texts into steps, and each step into one span per thread.
-
-    Each item is a list of spans ``(first, stop)`` with similar numbers of words.
-    """
+    """Yield steps: a list of spans ``(first, stop)`` of texts, one per thread, with similar numbers of words."""
     n_texts, first = starts.size - 1, 0
     while first < n_texts:
         stop = int(np.searchsorted(starts, starts[first] + n_threads * _WORDS_IN_A_STEP, side="left"))

@@ -24,7 +24,7 @@ from cmt_numba._heads.hard_negatives import (
     ExamplePairs,
     HardNegatives,
     LabelBlock,
-    by_label,
+    group_by_label,
     joined,
     one_block,
     pair_with_all,
@@ -89,7 +89,7 @@ def test_memberships_match_those_of_liblinear(form: Any, n_known: int, rng: np.r
     answers = pair_with_answers(*np.nonzero(Y), 4)
     against_all = pair_with_all(answers, np.array([0, 1, 2]), 25)
     of_the_last = ExamplePairs(np.array([0, 0, 0, 0, Y[:, 3].sum()]), *(part[-Y[:, 3].sum() :] for part in answers[1:]))
-    found = by_label(hard_negatives, rng.permutation(25), 4)
+    found = group_by_label(hard_negatives, rng.permutation(25), 4)
     against_some = joined([block.pairs for block in pair_with_hard_negatives(of_the_last, found, 25, 10)])
     weights = rng.uniform(0.3, 3.0, 25).astype(np.float32)
     duties = new_duties(2.0, weights, np.full(4, 15 + weights.sum()), n_known)
@@ -288,7 +288,7 @@ def test_used_pairs_are_kept_without_duplicates():
     hard_negatives = np.full((5, 2), NONE, np.int32)
     hard_negatives[[0, 1, 4], 0] = [1, 0, 1]
     hard_negatives[1, 1] = 1
-    found = by_label(hard_negatives, np.arange(5), 2)
+    found = group_by_label(hard_negatives, np.arange(5), 2)
     (block,) = pair_with_hard_negatives(pairs, found, 5)
     assert (block.first, block.stop) == (0, 2)
     more = joined([block.pairs for block in pair_with_hard_negatives(pairs, found, 5, 1)])  # one label per block

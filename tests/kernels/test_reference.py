@@ -11,7 +11,7 @@ from numba import njit
 from reference import Forest, Leaf, Node, Place, SplitMix64
 
 from cmt_numba import ContextualMemoryTree, Hits
-from cmt_numba._engine.options import ROUTER_LOSSES
+from cmt_numba._engine.forest import ROUTER_LOSSES
 from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
 from cmt_numba._forest.rng import draw_word
 from cmt_numba._forest.scorer import _WIDEST_DIRECT

@@ -102,7 +102,7 @@ def test_what_cannot_be_used_changes_nothing(classifier):
             classifier.partial_fit(texts, labels, ids)
     with pytest.raises(ValueError, match="known classes"):
         classifier.remove_classes(["sport"])
-    with pytest.raises(ValueError, match="must not include all texts"):
+    with pytest.raises(ValueError, match="must not include all classes"):
         classifier.remove_classes(["food", "music", "weather"])
     assert pickle.dumps(classifier) == before
 
