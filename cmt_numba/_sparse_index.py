@@ -191,7 +191,8 @@ class SparseIndex:
     def _compact(self) -> None:
         kept = np.flatnonzero(self._ids[: self._n_slots] != NONE)
         X = self._rows(kept)
-        self._offsets, self._features, self._values = X.indptr.astype(np.int64), X.indices, X.data
+        self._offsets, self._values = X.indptr.astype(np.int64), X.data
+        self._features = X.indices.astype(np.int32, copy=False)  # SciPy may choose int64
         self._squares, self._ids = self._squares[kept], self._ids[kept]
         self._slots[self._ids] = np.arange(kept.size)
         self._n_slots, self._n_cells, self._n_gone = kept.size, X.data.size, 0

@@ -157,7 +157,8 @@ class TextIndex(WithFields):
         if self._n_gone > 0:
             kept = np.flatnonzero(self._stored.ids[: self._n_slots] != NONE)
             X, lengths, ids = self._words(kept), self._stored.lengths[kept], self._stored.ids[kept]
-            self._stored = StoredWords(X.indptr.astype(np.int64), X.indices, X.data, lengths, ids)
+            words = X.indices.astype(np.int32, copy=False)  # SciPy may choose int64
+            self._stored = StoredWords(X.indptr.astype(np.int64), words, X.data, lengths, ids)
             self._slots[self._stored.ids] = np.arange(kept.size)
             self._n_slots, self._n_gone = kept.size, 0
         offsets = self._stored.offsets[: self._n_slots + 1]

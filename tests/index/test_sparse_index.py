@@ -70,6 +70,7 @@ def test_searches_are_exact_after_any_changes(metric: str, signed: bool, monkeyp
             index.replace(changed, scipy.sparse.csr_array(new))
             stored |= dict(zip(changed.tolist(), new, strict=True))
         index.check_invariants()
+        assert index._features.dtype == np.int32  # kernels would be compiled for others
         assert sorted(index.ids) == sorted(stored)
         Q = drawn(4, 2000 + step, signed=signed)
         for k in (1, 3, 200):

@@ -72,6 +72,7 @@ def test_texts_come_and_go():
         for i in gone:
             del stored[int(i)]
         index.check_invariants()
+        assert index._stored.words.dtype == np.int32  # kernels would be compiled for others
         if not stored:
             continue
         again, fresh = TextIndex._made_of(index._contents()), TextIndex()
