@@ -242,6 +242,13 @@ class Journal:
         self.sequence += 1
         self._n_unsynced += counts
 
+    def append_tables(self) -> None:
+        """Write the entry of a change to additional tables alone, within :meth:`change`, so that readers notice it.
+
+        A change that inserts, updates or deletes rows does this itself.
+        """
+        self.append(Entry(_TABLES, {}, self._form.fingerprint()))
+
     def alone(self, work: Callable[[], T]) -> T:
         """Call ``work`` while no other thread changes the object, and return its result."""
         with self._writing:
@@ -288,7 +295,7 @@ class Journal:
             if self.sequence > before[0]:
                 self._journal = self._journal._replace(seconds=self._journal.seconds + perf_counter() - started)
             elif counts and database.connection.total_changes > n_written:
-                self.append(Entry(_TABLES, {}, form.fingerprint()))
+                self.append_tables()
             if counts:
                 is_due = self.sequence > before[0] and self._n_unsynced >= self._durability.sync_every
                 self._write(self._sync if is_due or self._is_too_large else database.commit)

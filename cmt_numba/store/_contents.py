@@ -436,6 +436,11 @@ class StoreContents(DurableForm):
         after = checks.check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
         self.lock.step(lambda: self.records.set_payloads(ids, after))
 
+    def create_index(self, field: Any) -> None:
+        """Create an index on a payload field, within a change, unless it exists."""
+        if self.records.create_index(field) and self.journal is not None:
+            self.journal.append_tables()
+
     # Files
 
     def sync(self) -> None:

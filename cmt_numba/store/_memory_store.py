@@ -197,7 +197,7 @@ class MemoryStore(Closeable):
         ``field`` is written as in filters.
         """
         contents = self._contents
-        contents.change(lambda: contents.records.create_index(field))
+        contents.change(partial(contents.create_index, field))
         contents.sync()
 
     # Queries

@@ -462,11 +462,13 @@ class Records:
         found: Any = self._database.execute("SELECT name FROM sqlite_schema WHERE type = 'index' ORDER BY name")
         return [name.removeprefix(_INDEX) for (name,) in found if name.startswith(_INDEX)]
 
-    def create_index(self, field: Any) -> None:
-        """Create an index on a field, unless it exists."""
+    def create_index(self, field: Any) -> bool:
+        """Create an index on a field, unless it exists. Return whether it was created."""
         path = field_path(field)
-        if path[1:-1].replace("''", "'") not in self.fields():
+        is_new = path[1:-1].replace("''", "'") not in self.fields()
+        if is_new:
             self._database.execute(_create_index(path))
+        return is_new
 
     def packed(self) -> bytes:
         """Return records and facts as the bytes of a database."""

@@ -324,6 +324,15 @@ def test_filters_are_evaluated_on_what_is_searched(folder: Path):
             assert reader.count({"n": 1}) == 1
 
 
+def test_a_reader_follows_the_creation_of_an_index(store: MemoryStore, folder: Path):
+    with MemoryStore(folder, read_only=True) as reader:
+        store.create_index("n")
+        assert reader.refresh()
+        assert reader._contents.records.fields() == store._contents.records.fields() == ['$."n"']
+        store.create_index("n")  # exists already
+        assert not reader.refresh()
+
+
 def test_threads_read_while_a_reader_follows_its_writer(folder: Path):
     keys = list(range(50))
 
