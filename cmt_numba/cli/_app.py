@@ -393,14 +393,25 @@ def search(
 
     if not store.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(store))
+    wanted = None if where is None else _filter_of(where)
     with MemoryStore.load(store) if store.is_file() else MemoryStore(store, read_only=True) as opened:
-        results = opened.query(texts=" ".join(words), k=k, where=None if where is None else json.loads(where))
+        results = opened.query(texts=" ".join(words), k=k, where=wanted)
         found = [result._asdict() for result in results[0]]
     if as_json:
         for result in found:
             print(to_json_text(result))
     elif found:
         show_table(Console(), ResultTable.of_records(f"{store}: {' '.join(words)}", found))
+
+
+def _filter_of(where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(where)
+    except ValueError as error:
+        raise ValueError(f"--where must be JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise TypeError(f'--where must be a JSON object such as {{"year": 2020}}, got {where:.50}')
+    return found
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import ClassifierMixin, TransformerMixin, clone
+from sklearn.base import ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .. import _validation as checks
@@ -203,7 +203,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         Both have shape (n_texts, k), best first, int64 and float32. If ``k`` exceeds the number of classes, all classes
         are returned.
         """
-        hidden = self.transform(texts)
+        hidden = self._vectors_of(texts)
         k = min(checks.check_integer("k", k, 1), self.classes_.size)
         found, scores = np.zeros((len(hidden), k), np.int64), np.zeros((len(hidden), k), np.float32)
         for rows in self._blocks(len(hidden)):
@@ -212,7 +212,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Return the probability of each class in ``classes_`` for each text: float64, shape (n_texts, n_classes)."""
-        hidden = self.transform(texts)
+        hidden = self._vectors_of(texts)
         proba = np.zeros((len(hidden), self.classes_.size))
         for rows in self._blocks(len(hidden)):
             proba[rows] = np.exp(log_softmax(self._model.log_probabilities(hidden[rows]).astype(np.float64)))
@@ -229,14 +229,20 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
         A vector is the weighted sum of the vectors of the text's features; zeros for a text without known features.
         """
+        return self._vectors_of(texts)
+
+    def _vectors_of(self, texts: Iterable[str]) -> np.ndarray:
         model, corpus = self._fitted()._model, Corpus()
         corpus.add(self._words_of_all(texts))
         return model.weighted(model.features.counts(corpus)) @ model.vectors.inputs
 
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy that shares ``vectors``."""
-        copied = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
-        return type(self)(**copied | {"vectors": self.vectors})
+        others = copy.copy(self)
+        others.vectors = None
+        copied: Self = super(FastTextClassifier, others).__sklearn_clone__()
+        copied.vectors = self.vectors
+        return copied
 
     # Files
 

@@ -113,9 +113,9 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None, *, sample_weight: Any = None) -> Self:
         """Learn from additional texts, whose classes may be new.
 
-        Afterwards, each of these texts is classified as given. Learning a text takes about a millisecond. Texts of new
-        classes are learned together with some stored texts. Each time the number of texts has grown by a quarter, all
-        texts are learned again.
+        Afterwards, each of these texts that has words is classified as given. Learning a text takes about a
+        millisecond. Texts of new classes are learned together with some stored texts. Each time the number of texts has
+        grown by a quarter, all texts are learned again.
 
         Parameters
         ----------

@@ -113,4 +113,5 @@ def test_texts_of_a_store_are_searched(tmp_path: Path):
         assert json.loads(found)["key"] == "n3"
         assert json.loads(found)["payload"] == {"year": 2021}
     assert "No such file" in fail("search", tmp_path / "none", "router")
-    assert "Expecting" in fail("search", folder, "router", "--where", "{")
+    for where in ("{", "[1]"):
+        assert "--where must be" in fail("search", folder, "router", "--where", where)

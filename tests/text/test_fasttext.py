@@ -160,7 +160,10 @@ def test_training_starts_from_given_vectors():
     assert classifier.predict(["storm wind", "choir band", "map hotel"]).tolist() == ["weather", "music", "trips"]
     np.testing.assert_array_equal(vectors.word_vectors(["rain"]), before)
     assert "unheard" not in vectors
-    assert clone(classifier).fit(texts, y).score(texts, y) == 1.0
+    copied = clone(classifier.set_output(transform="pandas")).fit(texts, y)
+    assert copied.score(texts, y) == 1.0
+    assert copied.transform(texts).shape == (4, 16)
+    assert copied.transform(texts).columns[0] == "fasttextclassifier0"
     with pytest.raises(ValueError, match="n_components must be 16, as in vectors"):
         FastTextClassifier(8, vectors=vectors).fit(texts, y)
     with pytest.raises(TypeError, match="vectors must be SubwordVectors"):
