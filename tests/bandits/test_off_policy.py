@@ -500,7 +500,7 @@ def test_other_bad_input(world: World, tmp_path: Path):
         (lambda: estimate_rewards(without), "log must have contexts"),
         (lambda: read_log(tmp_path / "log.txt"), "suffix must be"),
         (lambda: replay(EpsilonGreedy(4), log, n_rewards=0), "n_rewards"),
-        (lambda: replay(EpsilonGreedy(4), log).estimate((1.0, 1.0)), "reward_range must be less"),
+        (lambda: replay(EpsilonGreedy(4, random_state=0), log).estimate((1.0, 1.0)), "reward_range must be less"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             call()
