@@ -7,6 +7,8 @@ import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numba
@@ -26,18 +28,39 @@ import numpy as np
 from cmt_numba._forest.rng import draw_word
 word = draw_word(np.zeros(1, np.uint64), 0)
 stats = draw_word.stats
-print(json.dumps({"word": int(word), "loaded": sum(stats.cache_hits.values())}))
+print(json.dumps({"word": int(word), "loaded": sum(stats.cache_hits.values())}), flush=True)
+"""
+
+FORKS = """
+import json, os, sys
+from numba.core import config
+
+for line in sys.stdin:
+    if os.fork() == 0:
+        script, folder, environment = json.loads(line)
+        os.environ.clear()
+        os.environ.update(environment)
+        config.reload_config()
+        os.chdir(folder)
+        sys.path.insert(0, folder)
+        exec(script)
+        os._exit(0)
+    if os.wait()[1] != 0:
+        print("null", flush=True)
 """
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder for a copy of the rooms that hold the kernels of the engine, without the rest of the package."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give a folder for a copy of the rooms that hold the kernels of the engine, without the rest of the package."""
     folder = tmp_path_factory.mktemp("made")
     for room in ("_change", "_jit", "_forest"):
         shutil.copytree(PACKAGE / room, folder / "sound" / room, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "sound" / "__init__.py").touch()
-    return folder
+    yield folder
+    if forks.cache_info().currsize > 0:
+        forks().communicate()
+        forks.cache_clear()
 
 
 @pytest.fixture
@@ -52,6 +75,8 @@ def package(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def first(made: Path, package: Path) -> dict[str, int]:
     """Return what is drawn first, and fill the cache, whose files only the first test compiles."""
+    if not hasattr(os, "fork"):
+        pytest.skip("draws in forked processes")
     if not (made / "filled").exists():
         drawn = draw(package)
         assert drawn["loaded"] == 0
@@ -63,19 +88,21 @@ def first(made: Path, package: Path) -> dict[str, int]:
     return answer
 
 
+@cache
+def forks() -> subprocess.Popen[str]:
+    """Return a process that forks for each draw, after it has imported Numba, which takes longer than to draw."""
+    return subprocess.Popen([sys.executable, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
 def draw(package: Path, **environment: str) -> dict[str, int]:
     """Return what a kernel of the package draws in a new process, and whether it was loaded from a cache."""
-    variables = {"PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(package.parent / "cache"), **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", DRAW],
-        cwd=package.parent,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, int] = json.loads(done.stdout)
+    variables = {"NUMBA_CACHE_DIR": str(package.parent / "cache"), **environment}
+    process = forks()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps([DRAW, str(package.parent), {**os.environ, **variables}]) + "\n")
+    process.stdin.flush()
+    answer: dict[str, int] = json.loads(process.stdout.readline())
     return answer
 
 
