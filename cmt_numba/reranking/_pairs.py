@@ -223,7 +223,10 @@ def _block_of(pairs: DocumentPairs, feature: Any, tools: Tools, i: int) -> tuple
         block = scipy.sparse.csr_array(block, dtype=np.float32)
         numbers = block.data
     else:
-        block = numbers = np.asarray(block, np.float32)
+        try:
+            block = numbers = np.asarray(block, np.float32)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"the feature {what} must be an array of numbers: {error}") from error
         block = block[:, None] if block.ndim == 1 else block
     if block.ndim != 2 or block.shape[0] != n:
         raise ValueError(f"the feature {what} must have one row for each of the {n} pairs, got shape {block.shape}")

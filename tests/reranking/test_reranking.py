@@ -310,6 +310,7 @@ def test_xgboost_ranks_pairs_and_its_json_is_kept(tmp_path: Path):
         ({"features": ["scores"]}, ValueError, "each feature must be a function or one of score, rank"),
         ({"features": [lambda asked, stored: np.zeros(2)]}, ValueError, "must have one row for each of the 6 pairs"),
         ({"features": [lambda asked, stored: np.full(6, np.nan)]}, ValueError, "must be finite"),
+        ({"features": [lambda asked, stored: ["long"] * 6]}, ValueError, "the feature <lambda> must be an array"),
         ({"compare": 1}, TypeError, "compare"),
         ({"vectorizer": BM25Vectorizer()}, ValueError, "vectorizer must be fitted"),
         ({"vectorizer": "bm25"}, TypeError, "vectorizer must be a BM25Vectorizer"),
