@@ -187,6 +187,7 @@ def draw_replayed(examples, competing, numbers, swept, n_new, slots, ends):
 
 @kernel
 def count_cells(examples, slots):
+    """Return the number of cells of the examples in some slots."""
     n = np.int64(0)
     for i in range(slots.size):
         key = forests.key_of(examples.keys, slots[i])
