@@ -271,10 +271,10 @@ def check_ids(ids: Any) -> np.ndarray:
     return given
 
 
-def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
-    """Return memory ids, one for each of ``n_rows`` rows, as int64. Raises TypeError or ValueError."""
-    given = _as_ids(ids)
-    check_entries("ids", given.size, n_rows)
+def check_memory_ids(ids: Any, n_rows: int, name: str = "ids", of: str = "rows of X") -> np.ndarray:
+    """Return memory ids or group numbers, one for each of ``n_rows`` rows or ids, as int64."""
+    given = _as_ids(ids, name)
+    check_entries(name, given.size, n_rows, of)
     return given
 
 
@@ -289,13 +289,6 @@ def check_range(name: str, values: np.ndarray, least: float, most: float) -> Non
     inside = (values >= least) & (values <= most)  # false for NaN
     if not inside.all():
         raise ValueError(f"{name} must be between {least} and {most}, got {values[~inside][0]}")
-
-
-def check_groups(groups: Any, n: int) -> np.ndarray:
-    """Return group numbers, one for each of ``n`` ids, as int64. Raises TypeError or ValueError."""
-    given = _as_ids(groups, "groups")
-    check_entries("groups", given.size, n, "ids")
-    return given
 
 
 def _as_ids(ids: Any, name: str = "ids") -> np.ndarray:

@@ -468,7 +468,8 @@ class ContextualMemoryTree(files.Saved):
         memory for a second set of trees and, if keys are sparse, for a copy of all keys.
         """
         ids = checks.check_ids(ids)
-        engine.rebuild_trees(self._forest, ids, checks.check_groups(groups, ids.size), progress)
+        groups = checks.check_memory_ids(groups, ids.size, "groups", "ids")
+        engine.rebuild_trees(self._forest, ids, groups, progress)
 
     def compact(self) -> None:
         """Reorder the storage of memories for faster queries. Answers do not change.

@@ -4,8 +4,8 @@ A change waits for its turn, runs in steps that leave the object readable, and i
 :mod:`cmt_numba.journal` also records the changes of objects in folders.
 """
 
-from .closeable import Closeable
 from .lock import (
+    Closeable,
     Lockable,
     ReadWriteLock,
     changes,

@@ -29,10 +29,11 @@ import signal
 import time
 from _signal import getsignal  # type: ignore[import-not-found] # signal takes 4 us to find a handler in its enums
 from _signal import signal as set_handler
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial, wraps
 from threading import Lock, get_ident, local, main_thread
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 from weakref import WeakSet, ref
 
 T = TypeVar("T")
@@ -140,10 +141,6 @@ class _Turn:
             with turn.lock:
                 pass
             turn = turn.before
-
-    def is_over(self) -> bool:
-        """Return whether this change and all earlier changes have ended."""
-        return not self.lock.locked() and self.before is None
 
 
 class ReadWriteLock:
@@ -352,8 +349,8 @@ class ReadWriteLock:
         turn = _Turn()
         turn.lock.acquire()
         with self._queueing:
-            if not patient and not self._last.is_over():
-                return None
+            if not patient and (self._last.lock.locked() or self._last.before is not None):
+                return None  # this change or an earlier one has not ended
             turn.before, self._last = self._last, turn
         turn.before.wait()
         turn.before = None
@@ -402,6 +399,20 @@ class Lockable:
     def _lock(self) -> ReadWriteLock:
         lock: ReadWriteLock | None = self.__dict__.get("_own_lock")
         return self.__dict__.setdefault("_own_lock", ReadWriteLock(self._lock_level)) if lock is None else lock
+
+
+class Closeable:
+    """A context manager that closes the object."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the object."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 # Forks

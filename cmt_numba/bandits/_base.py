@@ -24,7 +24,6 @@ from ._models import Estimates, Means, RewardModels, blocks
 from ._rules import draw, rows_of, uniform_numbers
 
 _MICROSECONDS_OF_A_PAIR = 1.0  # estimated time to score one action in one context
-_NO_FEATURES = np.empty((0, 0))
 
 
 class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
@@ -85,7 +84,7 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
         self._generator = checks.generator_of(options["random_state"], "choices")
         self._set_ids(np.empty(0, np.int64))
         self._n_rewards = 0
-        self._features = _NO_FEATURES  # action features by slot
+        self._features = np.empty((0, 0))  # action features by slot
         self._model: Means | RewardModels | None = None if self._is_contextual else Means()
         if options["n_actions"] is not None:
             self._enter(np.arange(options["n_actions"]), None)
@@ -124,17 +123,14 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
             if width > 0:
                 raise ValueError(f"features must be given, because the other actions have {width} features each")
             return None
-        if width == 0 and not self._may_start_features():
+        may_start = self._has_features and self._ids.size == 0 and self._model is None
+        if width == 0 and not may_start:
             raise ValueError("features must not be given, because the other actions have no features")
         array = checks.numbers("features", features, 2)
         if array.shape[0] != n_actions or array.shape[1] == 0 or width not in (0, array.shape[1]):
             columns = f"{width} columns" if width > 0 else "columns"
             raise ValueError(f"features must have {n_actions} rows, one per action, and {columns}, got {array.shape}")
         return array
-
-    def _may_start_features(self) -> bool:
-        """Return whether the policy accepts features for its first actions."""
-        return False
 
     def _new(self, actions: Any) -> np.ndarray:
         new = checks.check_distinct_actions(actions)
@@ -256,7 +252,11 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
         """Return validated contexts. A policy that ignores contexts gets rows without features."""
         if self._is_contextual:
             return checks.check_contexts(contexts, self.n_features)
-        return np.empty((n_rows if contexts is None else checks.count_rows(contexts), 0))
+        if contexts is not None:
+            n_rows = next(iter(np.shape(contexts)), 0)
+            if n_rows == 0:
+                raise ValueError("contexts must have at least one row")
+        return np.empty((n_rows, 0))
 
     def _of_choices(self, rows: np.ndarray, actions: np.ndarray, slots: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """Return the probability of each context-action pair."""
@@ -308,8 +308,8 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
         rewards = checks.check_rewards(np.atleast_1d(rewards), rows.shape[0])
         if propensities is not None:
             checks.check_propensities(np.atleast_1d(propensities), rows.shape[0])
-        self._check_learnable(actions)
         slots, of_pairs = self._slots_of(actions), np.arange(rows.shape[0])
+        self._check_featured(actions, slots)
         new = distinct(actions[slots == NONE])
         if self._model is None:
             model = self._new_model(rows.shape[1])
@@ -325,8 +325,11 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
             self._n_rewards += rewards[part].size
         return self
 
-    def _check_learnable(self, actions: np.ndarray) -> None:
-        """Raise ValueError if unknown actions cannot be added by learning their rewards."""
+    def _check_featured(self, actions: np.ndarray, slots: np.ndarray) -> None:
+        """Raise ValueError for unknown actions if all actions must have features."""
+        if self._features.shape[1] > 0 and np.any(slots == NONE):
+            unknown = actions[slots == NONE][0]
+            raise ValueError(f"actions must have features: add {unknown} and their features with add_actions")
 
     # Files, pickles and folders
 

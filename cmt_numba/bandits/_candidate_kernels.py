@@ -9,13 +9,6 @@ from .._jit import by_reference, by_value, inner, inner_called, kernel, release,
 from . import _reward_kernels as reward_kernels
 
 
-class ExplorationWeights(NamedTuple):
-    """Weights of the uncertainties in upper confidence bounds."""
-
-    alpha: float  # weight of the ridge regression's standard deviation
-    beta: float  # weight of the standard deviation of the linear model and the map
-
-
 class OfferedActions(NamedTuple):
     """Actions that are candidates without a search.
 
@@ -119,49 +112,42 @@ def _sort_distinct(actions, n):
 
 
 @inner
-def _list_candidates(known, offered, by_key, by_context, row, found):
+def _list_candidates(known, sources, row, found):
     """Write the sorted candidates of a row. Return their number and the number of allowed actions."""
+    offered = sources.offered
     n, n_allowed = _add_offered(known, offered, offered.n_tried, row, found)
     if n < n_allowed:
-        n = _add_proposed(by_key, row, offered, found, n)
-        n = _add_proposed(by_context, row, offered, found, n)
+        n = _add_proposed(sources.by_key, row, offered, found, n)
+        n = _add_proposed(sources.by_context, row, offered, found, n)
         if n == 0:
             n, n_allowed = _add_offered(known, offered, 1, row, found)
     return _sort_distinct(found, n), n_allowed
 
 
 @inner_called
-def _predict_row(state, keys, known, rows, row, actions, n_further, room):
-    state = by_reference(state)
-    keys = by_reference(keys)
-    known = by_reference(known)
-    rows = by_reference(rows)
-    reward_kernels.aim(state, rows, row, room)
-    reward_kernels.predict(state, keys, known, rows, row, actions, n_further, room)
+def _predict_row(model, rows, row, actions, n_further, room):
+    model, rows = by_reference(model), by_reference(rows)
+    reward_kernels.aim(model.learned, rows, row, room)
+    reward_kernels.predict(model.learned, model.keys, model.known, rows, row, actions, n_further, room)
 
 
 @kernel
-def find_candidates(model, rows, exploration, sources, found):
-    """Write the candidates of all rows and their estimated rewards to ``found``, and return their number."""
-    state = by_reference(model.learned)
-    keys = by_reference(model.keys)
-    known = by_reference(model.known)
-    rows = by_reference(rows)
-    offered = by_reference(sources.offered)
-    by_key = by_reference(sources.by_key)
-    by_context = by_reference(sources.by_context)
-    most = sources.most
-    room = reward_kernels.new_room(state, most)
-    reward_kernels.solve_stack(state, room)
-    alpha, beta, end = exploration.alpha, exploration.beta, 0
+def find_candidates(model, rows, alpha, beta, sources, found):
+    """Write the candidates of all rows and their estimated rewards to ``found``, and return their number.
+
+    ``alpha`` and ``beta`` are the weights in upper confidence bounds of the standard deviations of the ridge regression
+    and of the other models.
+    """
+    model, rows, sources = by_reference(model), by_reference(rows), by_reference(sources)
+    most, end = sources.most, 0
+    room = reward_kernels.new_room(model.learned.map.shape[2], most)
+    reward_kernels.solve_stack(model.learned, room)
     for row in range(rows.offsets.size - 1):
         found.offsets[row] = end
         actions = found.actions[end : end + most]
-        n, n_allowed = _list_candidates(known, offered, by_key, by_context, row, actions)
-        n_further = n_allowed - n if keys.ordered.size == 0 else 0
-        _predict_row(
-            by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions[:n], n_further, room
-        )
+        n, n_allowed = _list_candidates(model.known, sources, row, actions)
+        n_further = n_allowed - n if model.keys.ordered.size == 0 else 0
+        _predict_row(by_value(model), by_value(rows), row, actions[:n], n_further, room)
         for i in range(n):
             mean = reward_kernels.expected(room, i)
             of_stack, of_models = alpha * reward_kernels.spread(room, i), beta * reward_kernels.doubt(room, i, mean)
@@ -177,23 +163,17 @@ def find_candidates(model, rows, exploration, sources, found):
 @kernel
 def learn_rewards(model, rows, chosen, rewards, sources):
     """Update the model with the reward of the action chosen in each row. All chosen actions must be known."""
-    state = by_reference(model.learned)
-    keys = by_reference(model.keys)
-    known = by_reference(model.known)
-    rows = by_reference(rows)
-    offered = by_reference(sources.offered)
-    by_key = by_reference(sources.by_key)
-    by_context = by_reference(sources.by_context)
-    most = sources.most
-    room, found = reward_kernels.new_room(state, most + 1), zeros(most + 1, np.int64)
+    model, rows, sources = by_reference(model), by_reference(rows), by_reference(sources)
+    state, keys, known, most = model.learned, model.keys, model.known, sources.most
+    room, found = reward_kernels.new_room(state.map.shape[2], most + 1), zeros(most + 1, np.int64)
     for row in range(rows.offsets.size - 1):
-        n, n_allowed = _list_candidates(known, offered, by_key, by_context, row, found)
+        n, n_allowed = _list_candidates(known, sources, row, found)
         found[n] = chosen[row]
         n = _sort_distinct(found, n + 1)
         n_further = n_allowed - n if keys.ordered.size == 0 else 0
         reward_kernels.solve_stack(state, room)
         actions = found[:n]
-        _predict_row(by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions, n_further, room)
+        _predict_row(by_value(model), by_value(rows), row, actions, n_further, room)
         place = reward_kernels.place_of(actions, 0, n, chosen[row])
         reward_kernels.learn_reward(state, keys, known, rows, row, actions, place, rewards[row], room)
     release((room, found))

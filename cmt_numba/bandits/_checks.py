@@ -84,14 +84,6 @@ def check_contexts(contexts: Any, n_features: int | None) -> np.ndarray:
     return array
 
 
-def count_rows(contexts: Any) -> int:
-    """Return the number of contexts. Their features are not checked."""
-    shape = np.shape(contexts)
-    if len(shape) == 0 or shape[0] == 0:
-        raise ValueError("contexts must have at least one row")
-    return int(shape[0])
-
-
 def check_actions(actions: Any, n_rows: int | None = None) -> np.ndarray:
     """Convert actions to int64. If ``n_rows`` is given, require one action per row."""
     array = _integers("actions", actions)

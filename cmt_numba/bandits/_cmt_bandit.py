@@ -342,11 +342,9 @@ class CMTBandit(Policy):
         options = self._options
         offered, room = self._offered(choices), self._take_room(rows)
         proposed = self._proposed(state, rows, choices, room)
-        exploration = kernels.ExplorationWeights(float(options["alpha"]), float(options["beta"]))
         model = kernels.RewardModel(state, self._keys.table, self._known())
-        n = kernels.find_candidates(
-            model, rows, exploration, kernels.CandidateSources(offered, *proposed[:2], most), found
-        )
+        sources = kernels.CandidateSources(offered, *proposed[:2], most)
+        n = kernels.find_candidates(model, rows, float(options["alpha"]), float(options["beta"]), sources, found)
         self._give_room(room)
         return kernels.ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
 

@@ -16,7 +16,7 @@ from ..estimators import CMTClassifier
 from ..persistence import Saved
 from ._base import Chosen
 from ._checks import LARGEST, MOST_ACTIONS, Choices, all_of, check_choices, generator_of, numbers
-from ._ridges import ActionRidges, fit_ridges
+from ._ridges import ActionRidges, fit_ridges, with_indicators
 from ._rules import draw, greedy, rows_of
 from .evaluation._estimators import importance_weights
 from .evaluation._logs import Log, check_log_contexts
@@ -227,7 +227,7 @@ class ArgmaxRegressor(Saved, Constrained):
         The score is a ratio of means, linearized into one term per row. Differences of terms therefore give the
         standard error of a difference of scores.
         """
-        n, choices = len(log), log.choices()
+        n = len(log)
         folds = generator_of(0, "folds").permutation(n) % _FOLDS
         chances = {way: np.zeros(n) for way in ways}  # probabilities of the logged actions
         for fold in range(_FOLDS):
@@ -237,7 +237,7 @@ class ArgmaxRegressor(Saved, Constrained):
             for tau in dict.fromkeys(tau for _, tau in ways):
                 methods = [method for method, its in ways if its == tau]
                 model = self._learned(log, rows, known, chosen, propensities, tau, methods != ["regression"])
-                part = _rows_of_choices(choices, held)
+                part = log.take(held).choices()
                 scores = self._scores(model, log.contexts[held], part, known, methods)
                 supported = np.isin(part.actions, known) if self.support != "all" else None
                 logged = part.actions == log.actions[held][rows_of(part.offsets)]
@@ -284,10 +284,7 @@ class ArgmaxRegressor(Saved, Constrained):
     def _features(self, contexts: Any, actions: np.ndarray, known: np.ndarray) -> Any:
         if self.pair_features is not None:
             return numbers("pair_features", self.pair_features(contexts, actions), 2)
-        place = np.minimum(np.searchsorted(known, actions), known.size - 1)
-        held = (known[place] == actions).astype(float)
-        indicators = scipy.sparse.csr_array((held, (np.arange(held.size), place)), (held.size, known.size))
-        return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(contexts), indicators]))
+        return with_indicators(contexts, actions, known)
 
     def _scores(
         self, model: LogModel, X: Any, choices: Choices, known: np.ndarray, methods: list[str]
@@ -371,14 +368,14 @@ class ArgmaxRegressor(Saved, Constrained):
 
         By default, all actions of the log are allowed; see :meth:`Policy.act`.
         """
-        _, choices, probabilities = self._scored_choices(contexts, actions)
+        choices, probabilities = self._scored_choices(contexts, actions)
         answer = np.zeros(choices.shape)
         answer.reshape(-1)[choices.places] = probabilities
         return answer
 
     def act(self, contexts: Any, actions: Any = None) -> Chosen:
         """Choose an action in each context. The arguments are those of :meth:`probabilities`."""
-        _, choices, probabilities = self._scored_choices(contexts, actions)
+        choices, probabilities = self._scored_choices(contexts, actions)
         drawn = draw(probabilities, choices.offsets, self._generator.random(choices.shape[0]))
         return Chosen(choices.actions[drawn], probabilities[drawn])
 
@@ -404,7 +401,7 @@ class ArgmaxRegressor(Saved, Constrained):
             return scipy.sparse.csr_array(rows)
         return rows.toarray() if scipy.sparse.issparse(rows) else rows
 
-    def _scored_choices(self, contexts: Any, actions: Any) -> tuple[Any, Choices, np.ndarray]:
+    def _scored_choices(self, contexts: Any, actions: Any) -> tuple[Choices, np.ndarray]:
         rows = self._checked(contexts)
         assert self._model is not None
         choices = all_of(self._known, rows.shape[0]) if actions is None else check_choices(actions, rows.shape[0])
@@ -413,7 +410,7 @@ class ArgmaxRegressor(Saved, Constrained):
         # A row without supported actions allows all of its actions.
         some = np.add.reduceat(supported, choices.offsets[:-1]) > 0
         scores = np.where(supported | ~some[rows_of(choices.offsets)], scores, _OTHERWISE)
-        return rows, choices, greedy(scores, choices.offsets)
+        return choices, greedy(scores, choices.offsets)
 
     def _supported(self, rows: Any, choices: Choices) -> np.ndarray:
         if self.support == "all":
@@ -428,12 +425,3 @@ class ArgmaxRegressor(Saved, Constrained):
                 span = slice(*choices.offsets[i : i + 2])
                 supported[span] = np.isin(choices.actions[span], seen)
         return supported
-
-
-def _rows_of_choices(choices: Choices, rows: np.ndarray) -> Choices:
-    sizes = choices.sizes[rows]
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    pairs = np.arange(offsets[-1]) + np.repeat(choices.offsets[rows] - offsets[:-1], sizes)
-    width = choices.shape[1]
-    places = choices.places[pairs] % width + np.repeat(np.arange(rows.size), sizes) * width
-    return Choices(offsets, choices.actions[pairs], (rows.size, width), places)

@@ -5,12 +5,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from .._forest import NONE
 from .._validation import Checked, Flag, Real
 from ._base import Policy
 from ._checks import numbers
 from ._models import Estimates
-from ._rules import greedy, inverse_gaps, mean_bounds, mixed, thompson
+from ._rules import greedy, inverse_gaps, mixed, thompson
 
 _LARGEST = 1e9
 _LARGEST_SHARED = 1e20  # for larger features, rounding errors exceed the ridge
@@ -43,7 +42,10 @@ class UCB1(Policy):
     scale: Annotated[float, SCALE] = 1.0
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
-        return greedy(mean_bounds(*estimates, self._options["scale"], self.n_rewards), offsets)
+        bonus = self._options["scale"] * np.sqrt(2.0 * np.log(max(self.n_rewards, 1)))
+        untried = np.isinf(estimates.variances)
+        deviations = np.sqrt(np.where(untried, 0.0, estimates.variances))
+        return greedy(np.where(untried, np.inf, estimates.means + bonus * deviations), offsets)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -172,9 +174,6 @@ class HybridLinUCB(Policy):
             self._set_ids(np.empty(0, np.int64))  # discard initial actions without features
             self._enter(np.arange(features.shape[0]), features)
 
-    def _may_start_features(self) -> bool:
-        return self._ids.size == 0 and self._model is None
-
     def _n_shared(self, n_features: int) -> int:
         return n_features * max(1, self._features.shape[1])
 
@@ -198,17 +197,7 @@ class HybridLinUCB(Policy):
         products = self._features[slots][:, :, None] * contexts[:, None, :]
         return np.ascontiguousarray(products.reshape(slots.size, -1))
 
-    def _check_featured(self, actions: np.ndarray, slots: np.ndarray) -> None:
-        if np.any(slots == NONE):
-            unknown = actions[slots == NONE][0]
-            raise ValueError(f"actions must have features: add {unknown} and their features with add_actions")
-
-    def _check_learnable(self, actions: np.ndarray) -> None:
-        if self._features.shape[1] > 0:
-            self._check_featured(actions, self._slots_of(actions))
-
-    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
-        return greedy(estimates.means + self._options["alpha"] * np.sqrt(estimates.variances), offsets)
+    _rule = LinUCB._rule
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -90,14 +90,14 @@ class PredictionRoom(NamedTuple):
 
 
 @inner_allocating
-def new_room(state, most):
-    """Return scratch arrays for up to ``most`` candidates."""
+def new_room(width, most):
+    """Return scratch arrays for up to ``most`` candidates and a map of keys of ``width`` features."""
     return PredictionRoom(
         empty((most, N_PREDICTIONS), np.float64),
         empty(most, np.float64),
         empty(most, np.float64),
         empty(most, np.int64),
-        empty((2, state.map.shape[2]), np.float32),
+        empty((2, width), np.float32),
         empty(N_PREDICTIONS, np.float64),
         empty((N_PREDICTIONS, N_PREDICTIONS), np.float64),
         empty(1, np.float64),

@@ -69,6 +69,14 @@ def fit_ridges(
     return ActionRidges(scipy.sparse.csr_array((stacked.data, indices, starts), stacked.shape))
 
 
+def with_indicators(contexts: Any, actions: np.ndarray, known: np.ndarray) -> Any:
+    """Return contexts with the one-hot actions as further columns, which are 0 for unknown actions."""
+    place = np.minimum(np.searchsorted(known, actions), known.size - 1)
+    held = (known[place] == actions).astype(float)
+    indicators = scipy.sparse.csr_array((held, (np.arange(held.size), place)), (held.size, known.size))
+    return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(contexts), indicators]))
+
+
 def _solve(A: Any, b: np.ndarray, regularization: float) -> np.ndarray:
     """Return the weights of a ridge regression, computed by the cheapest of three solvers."""
     n, d = A.shape

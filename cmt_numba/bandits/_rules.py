@@ -20,12 +20,6 @@ def rows_of(offsets: np.ndarray) -> np.ndarray:
     return np.arange(offsets.size - 1).repeat(offsets[1:] - offsets[:-1])
 
 
-def uniform(offsets: np.ndarray) -> np.ndarray:
-    """Return equal probabilities for all pairs of each row."""
-    sizes = np.diff(offsets)
-    return np.repeat(1.0 / sizes, sizes)
-
-
 def greedy(scores: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return equal probabilities for the best-scored pairs of each row, and 0 for its other pairs."""
     probabilities = np.empty(scores.size)
@@ -35,7 +29,8 @@ def greedy(scores: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 def mixed(probabilities: np.ndarray, offsets: np.ndarray, epsilon: float) -> np.ndarray:
     """Mix probabilities with the uniform distribution, which has weight ``epsilon``."""
-    return (1.0 - epsilon) * probabilities + epsilon * uniform(offsets) if epsilon > 0.0 else probabilities
+    sizes = np.diff(offsets)
+    return (1.0 - epsilon) * probabilities + epsilon * np.repeat(1.0 / sizes, sizes) if epsilon > 0.0 else probabilities
 
 
 def inverse_gaps(scores: np.ndarray, offsets: np.ndarray, gamma: float) -> np.ndarray:
@@ -45,13 +40,6 @@ def inverse_gaps(scores: np.ndarray, offsets: np.ndarray, gamma: float) -> np.nd
     probabilities = 1.0 / (np.diff(offsets)[rows] + gamma * (best - scores))
     rest = np.maximum(1.0 - np.add.reduceat(probabilities, offsets[:-1]), 0.0)
     return probabilities + rest[rows] * greedy(scores, offsets)
-
-
-def mean_bounds(means: np.ndarray, variances: np.ndarray, scale: float, n_rewards: int) -> np.ndarray:
-    """Return the upper confidence bounds of UCB1, or infinity for actions without rewards."""
-    bonus = scale * np.sqrt(2.0 * np.log(max(n_rewards, 1)))
-    untried = np.isinf(variances)
-    return np.where(untried, np.inf, means + bonus * np.sqrt(np.where(untried, 0.0, variances)))
 
 
 def thompson(means: np.ndarray, deviations: np.ndarray, offsets: np.ndarray) -> np.ndarray:

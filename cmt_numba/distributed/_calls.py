@@ -5,10 +5,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .._validation import MOST_WANTED
-from ..store import ExplainedResult, Key, MemoryStore, Results
+from ..store import Key, MemoryStore
 from . import _store_access as access
 from ._moves import Moves
 from ._schema import Schema
@@ -67,21 +65,9 @@ class StaleReplica(NamedTuple):
 # Read-only calls
 
 
-def _count(store: MemoryStore) -> ShardFacts:
-    return ShardFacts(access.schema_of(store), len(store))
-
-
-def _are_stored(store: MemoryStore, keys: list[Key]) -> np.ndarray:
-    return access.ids_of(store, keys) >= 0
-
-
-def _query(store: MemoryStore, X: Any, words: Any, k: int, *options: Any) -> Results:
-    # The client limits k to the size of the whole store, which may exceed the size of this shard.
-    return access.query(store, X, words, min(k, max(MOST_WANTED, len(store))), *options)
-
-
-def _explain(store: MemoryStore, X: Any, k: int) -> list[ExplainedResult]:
-    return store.explain(X, min(k, max(MOST_WANTED, len(store))))
+def _limited(k: int, store: MemoryStore) -> int:
+    """Return the largest valid ``k`` for a shard. The client limits ``k`` only to the size of the whole store."""
+    return min(k, max(MOST_WANTED, len(store)))
 
 
 def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
@@ -90,11 +76,11 @@ def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
 
 
 _QUESTIONS: dict[str, Callable[..., Any]] = {
-    "facts": _count,
-    "are_stored": _are_stored,
-    "query": _query,
+    "facts": lambda store: ShardFacts(access.schema_of(store), len(store)),
+    "are_stored": lambda store, keys: access.ids_of(store, keys) >= 0,
+    "query": lambda store, X, words, k, *options: access.query(store, X, words, _limited(k, store), *options),
     "statistics": access.statistics_of,
-    "explain": _explain,
+    "explain": lambda store, X, k: store.explain(X, _limited(k, store)),
     "learned": MemoryStore.learned,
     "get": lambda store, keys: store.get(keys),
     "rewarded": access.rewarded,

@@ -65,7 +65,7 @@ class Moves:
         return MoveProgress(dict(self._given), received)
 
     def adopt(self, topology: Topology, after: int | None = None) -> None:
-        """Adopt a later topology, unless ``after`` is given and is not the current version."""
+        """Adopt a later topology if the current version is ``after``, if given."""
 
         def adopt() -> None:
             if topology.version <= self.topology.version or after not in (None, self.topology.version):
@@ -97,18 +97,14 @@ class Moves:
                 self._give(keys)
                 return True
             following, ids = keys_after(self._store, self._last)
-            leaving = self._leaving(following)
+            parts = self.topology.divided(following) if following else {}
+            leaving = np.sort(np.concatenate([parts[to] for to in parts if to != self._name] or [np.empty(0, int)]))
             if leaving.size > _AT_ONCE:
                 leaving = leaving[:_AT_ONCE]
                 del ids[leaving[-1] + 1 :]
             self._give(pick(following, leaving))
             self._last = ids[-1] if ids else self._last
             return not following
-
-    def _leaving(self, keys: list[Key]) -> np.ndarray:
-        """Return the positions of keys that belong to other shards, in ascending order."""
-        parts = [part for to, part in self.topology.divided(keys).items() if to != self._name] if keys else []
-        return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
     def _give(self, keys: list[Key]) -> None:
         """Give the stored memories with these keys to the shards that own them."""

@@ -3,7 +3,6 @@
 import os
 import pickle
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from ..store import MemoryStore
@@ -134,12 +133,7 @@ class Replica:
         if name == "change":
             make_change(store, arguments[0], arguments[1:])
         elif name != "nothing":
-            methods: dict[str, Callable[..., Any]] = {
-                "adopt": moves.adopt,
-                "receive": moves.receive,
-                "forget": moves.forget,
-            }
-            methods[name](*arguments)
+            getattr(moves, name)(*arguments)  # "adopt", "receive" or "forget"
 
     def wait(self) -> None:
         """Wait until the copy is complete."""

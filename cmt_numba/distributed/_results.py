@@ -18,23 +18,14 @@ class ShardedResults(Results):
         The names of shards that did not answer in time. Their memories are missing from the results.
     """
 
-    def __init__(
-        self,
-        keys: np.ndarray,
-        scores: np.ndarray,
-        payloads: np.ndarray,
-        texts: np.ndarray,
-        missing_shards: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(keys, scores, payloads, texts)
-        self.missing_shards = missing_shards
+    missing_shards: tuple[str, ...] = ()
 
     def __getitem__(self, rows: Any) -> Any:
-        selected = super().__getitem__(rows)
-        if isinstance(selected, Results):
-            columns = selected._payloads, selected._texts
-            return ShardedResults(selected.keys, selected.scores, *columns, self.missing_shards)
-        return selected
+        found = super().__getitem__(rows)
+        if isinstance(found, Results):
+            found = ShardedResults(found.keys, found.scores, found._payloads, found._texts)
+            found.missing_shards = self.missing_shards
+        return found
 
     def __repr__(self) -> str:
         missing = f", without {', '.join(self.missing_shards)}" if self.missing_shards else ""
@@ -81,13 +72,13 @@ def stack_results(blocks: Sequence[ShardedResults]) -> ShardedResults:
     """Concatenate the results of blocks of queries."""
     if len(blocks) == 1:
         return blocks[0]
-    missing = sorted({name for block in blocks for name in block.missing_shards})
     keys = [block.keys for block in blocks]
     if len({part.dtype for part in keys}) > 1:
         keys = [part.astype(object) for part in keys]
-    scores, payloads = [block.scores for block in blocks], [block._payloads for block in blocks]
-    texts = np.concatenate([block._texts for block in blocks])
-    return ShardedResults(np.concatenate(keys), np.concatenate(scores), np.concatenate(payloads), texts, tuple(missing))
+    others = ([block.scores, block._payloads, block._texts] for block in blocks)
+    results = ShardedResults(np.concatenate(keys), *map(np.concatenate, zip(*others, strict=True)))
+    results.missing_shards = tuple(sorted({name for block in blocks for name in block.missing_shards}))
+    return results
 
 
 def merge_explained(parts: list[list[ExplainedResult]], k: int) -> list[ExplainedResult]:

@@ -113,12 +113,10 @@ class Shard:
 
     def adopt(self, topology: Topology) -> Topology:
         """Adopt a topology if it is later than the shard's own. Return the shard's topology."""
-        moves = self._open().moves
-        moves.adopt(topology)
-        return moves.topology
+        return self.decide(None, topology)
 
-    def decide(self, after: int, topology: Topology) -> Topology:
-        """Adopt a topology if the shard's own has the version ``after``. Return the shard's topology.
+    def decide(self, after: int | None, topology: Topology) -> Topology:
+        """Adopt a later topology if the shard's own has the version ``after``, if given. Return the shard's topology.
 
         Clients call this method on the first shard, which accepts only one of several competing proposals.
         """

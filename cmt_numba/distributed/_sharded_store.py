@@ -113,7 +113,9 @@ class ShardedStore(Closeable):
         folder = None if path is None else Path(path).absolute()
         shards = None if folder is None else read_list(folder)
         if shards is None:
-            names = _new_names(n_shards)
+            if n_shards is None:
+                raise ValueError("n_shards must be given for a new store")
+            names = tuple(map(shard_name, range(checks.check_integer("n_shards", n_shards, 1, 10_000))))
             topology = Topology(1, names, names, Schema(metric or "cosine"), move=1)
             shards = ShardList(topology, len(names), len(names), complete=False)
             if folder is not None:
@@ -198,11 +200,8 @@ class ShardedStore(Closeable):
     def _statistics(self, words: list[Counter[int]]) -> stores.WordStatistics:
         """Return the statistics of the texts in all shards, for the words of queries."""
         distinct = list(set[int]().union(*words))
-
-        def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
-            return dict.fromkeys(topology.names, (distinct,))
-
-        _, answers = self._client.gather(self._client.send(Question("statistics", calls, [])))
+        question = Question("statistics", lambda topology: dict.fromkeys(topology.names, (distinct,)))
+        _, answers = self._client.gather(self._client.send(question))
         parts = [reply.value for reply in answers.all_values().values()]
         return reduce(or_, parts, stores.WordStatistics(0, 0.0, dict.fromkeys(distinct, 0)))
 
@@ -683,9 +682,3 @@ def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> di
     elif seed is not None:
         own["random_state"] = np.random.SeedSequence([seed, number])
     return own
-
-
-def _new_names(n_shards: int | None) -> tuple[str, ...]:
-    if n_shards is None:
-        raise ValueError("n_shards must be given for a new store")
-    return tuple(map(shard_name, range(checks.check_integer("n_shards", n_shards, 1, 10_000))))

@@ -102,7 +102,11 @@ class Topology(NamedTuple):
 
     def divided(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
         """Return a dictionary from shard names to the positions of their keys."""
-        return {self.after[owner]: part for owner, part in _positions_by_owner(_ring(self.after).owners(keys)).items()}
+        owners = _ring(self.after).owners(keys)
+        order = np.argsort(owners, kind="stable")
+        present, firsts = np.unique(owners[order], return_index=True)
+        parts = np.split(order, firsts[1:])
+        return {self.after[owner]: part for owner, part in zip(present.tolist(), parts, strict=True)}
 
     def leaving(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
         """Return a dictionary from shard names to the positions of keys that leave the shard in the current move."""
@@ -132,18 +136,18 @@ class MoveProgress(NamedTuple):
     given: Mapping[str, int]  # given[name]: the number of the last batch that this shard has given to shard ``name``
     received: Mapping[str, tuple[int, int]]  # received[name]: the number and size of the last batch from shard ``name``
 
-    def last_from(self, name: str) -> int:
-        """Return the number of the last batch from shard ``name``, or 0."""
-        return self.received.get(name, (0, 0))[0]
-
 
 def shards_behind(progress: Mapping[str, MoveProgress]) -> list[str]:
     """Return the shards that answered before receiving a batch that its giver had already deleted.
 
     The memories of the batch may be missing from all answers.
     """
-    pairs = {(to, name): number for name, own in progress.items() for to, number in own.given.items()}
-    found = {to for (to, name), number in pairs.items() if to in progress and progress[to].last_from(name) < number}
+    found = {
+        to
+        for name, own in progress.items()
+        for to, number in own.given.items()
+        if to in progress and progress[to].received.get(name, (0, 0))[0] < number
+    }
     return sorted(found)
 
 
@@ -160,12 +164,6 @@ def count_duplicates(progress: Mapping[str, MoveProgress]) -> int:
 def pick(values: Sequence[Key], positions: np.ndarray) -> list[Key]:
     """Return the values at the given positions."""
     return [values[position] for position in positions.tolist()]
-
-
-def _positions_by_owner(owners: np.ndarray) -> dict[int, np.ndarray]:
-    order = np.argsort(owners, kind="stable")
-    present, firsts = np.unique(owners[order], return_index=True)
-    return {int(owner): part for owner, part in zip(present, np.split(order, firsts[1:]), strict=True)}
 
 
 @lru_cache(maxsize=8)

@@ -21,6 +21,7 @@ class ArraysSource(Source):
     """
 
     format = "npz"
+    suffixes = (".npz",)
     unit = "row"
 
     def __init__(self, path: Path, options: ReadOptions) -> None:

@@ -19,20 +19,7 @@ FORMATS: dict[str, type[Source]] = {
 }
 """The readers by format name."""
 
-_FORMAT_OF_SUFFIX = {
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".xc": "xc",
-    ".vw": "vw",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".npz": "npz",
-}
+_FORMAT_OF_SUFFIX = {suffix: reader.format for reader in FORMATS.values() for suffix in reader.suffixes}
 
 
 def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **changes: Any) -> Source:

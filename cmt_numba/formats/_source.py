@@ -89,6 +89,8 @@ class Source(ABC):
     """A data file, and the options for reading it. ``extent`` is its size in ``unit``, for progress bars."""
 
     format: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    """The suffixes of files with this format."""
     unit: str = "B"
     """The unit of ``extent`` and ``Batch.position``: "B" for bytes, or "row"."""
     block_bytes: int = BLOCK_BYTES

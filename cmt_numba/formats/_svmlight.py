@@ -26,25 +26,23 @@ class SvmlightSource(Source):
     """
 
     format = "svmlight"
+    suffixes = (".svm", ".svmlight", ".libsvm")
 
     def _scanned(self) -> ReadOptions:
         options = self.options
         if options.n_features is not None and (options.task is not None or not options.with_labels):
             return options
-        shape = _Shape(0, False)
+        n_features, several_labels = 0, False
         for block in read_blocks(self.path, self.block_bytes):
-            shape = shape.of_block(self, block)
+            n_features, several_labels = _scan_block(self.path, block, n_features, several_labels)
             self._watch(block.position)
-        return replace(
-            options,
-            n_features=options.n_features or max(1, shape.n_features),
-            task=options.task or ("multilabel" if shape.several_labels else "multiclass"),
-        )
+        task = options.task or ("multilabel" if several_labels else "multiclass")
+        return replace(options, n_features=options.n_features or max(1, n_features), task=task)
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         n_labels = 0
         for block in read_blocks(self.path, self.block_bytes):
-            chunk = _parsed(self.path, block, _rules(options, n_labels))
+            chunk = _parsed(self.path, block, _Rules(options, n_labels))
             if options.task == "multilabel" and chunk.y is not None:
                 n_labels = chunk.y.shape[1]
             if chunk.X.shape[0] > 0:
@@ -59,6 +57,7 @@ class ExtremeSource(Source):
     """
 
     format = "xc"
+    suffixes = (".xc",)
 
     def _scanned(self) -> ReadOptions:
         _, n_features, _ = self._header()
@@ -83,7 +82,7 @@ class ExtremeSource(Source):
         n_rows, _, n_labels = self._header()
         n_seen = 0
         for block in _without_first_line(read_blocks(self.path, self.block_bytes)):
-            chunk = self._parsed(block, _rules(options, n_labels)._replace(n_labels=n_labels, ascending=False))
+            chunk = self._parsed(block, _Rules(options, n_labels, n_labels, ascending=False))
             n_seen += chunk.X.shape[0]
             if chunk.X.shape[0] > 0:
                 yield chunk
@@ -105,32 +104,20 @@ _BLANK = re.compile(rb"(?m)^[ \t\r]*$(?=\n)")
 class _Rules(NamedTuple):
     """Constraints on the lines of a file."""
 
-    n_features: int
-    task: str
-    with_labels: bool
+    options: ReadOptions  # resolved options, which have a number of features
     least_labels: int  # minimum number of columns of the indicator matrix
-    n_labels: int | None  # number of labels, if known
-    ascending: bool
-
-
-def _rules(options: ReadOptions, least_labels: int) -> _Rules:
-    assert options.n_features is not None  # resolved options have a number of features
-    return _Rules(
-        options.n_features, options.task or "multilabel", options.with_labels, least_labels, None, ascending=True
-    )
+    n_labels: int | None = None  # number of labels, if known
+    ascending: bool = True  # whether the features of a line must be in ascending order
 
 
 def _parsed(path: Path, block: LineBlock, rules: _Rules) -> Batch:
     from sklearn.datasets import load_svmlight_file  # slow to import
 
+    n_features, several = rules.options.n_features, rules.options.task == "multilabel" or not rules.options.with_labels
     # Python code parses blocks that scikit-learn rejects. It is slower, but errors name the line and the reason.
     try:
         X, labels = load_svmlight_file(
-            BytesIO(block.data),
-            n_features=rules.n_features,
-            dtype=np.float32,
-            multilabel=rules.task == "multilabel" or not rules.with_labels,
-            zero_based=True,
+            BytesIO(block.data), n_features=n_features, dtype=np.float32, multilabel=several, zero_based=True
         )
         if np.isfinite(X.data).all():
             return Batch(scipy.sparse.csr_array(X), _as_y(labels, rules), block.position)
@@ -140,10 +127,9 @@ def _parsed(path: Path, block: LineBlock, rules: _Rules) -> Batch:
     offsets = np.concatenate([[0], np.cumsum([len(row.features) for row in rows], dtype=np.int64)])
     indices = np.fromiter((index for row in rows for index in row.features), np.int32)
     values = np.fromiter((value for row in rows for value in row.features.values()), np.float32)
-    X = scipy.sparse.csr_array((values, indices, offsets), (len(rows), rules.n_features))
+    X = scipy.sparse.csr_array((values, indices, offsets), (len(rows), n_features))
     X.sort_indices()
-    several = rules.task == "multilabel"
-    labels = [row.labels if several else row.labels[0] for row in rows] if rules.with_labels else []
+    labels = [row.labels if several else row.labels[0] for row in rows]
     return Batch(X, _as_y(labels, rules), block.position)
 
 
@@ -157,33 +143,29 @@ def _parsed_slowly(path: Path, block: LineBlock, rules: _Rules) -> "Iterator[_Ro
             yield row
 
 
-class _Shape(NamedTuple):
-    """The number of features in the lines read so far, and whether any line has several labels or none."""
+def _scan_block(path: Path, block: LineBlock, end: int, several: bool) -> tuple[int, bool]:
+    """Return the number of features up to and including a block, and whether any line has several labels or none.
 
-    n_features: int
-    several_labels: bool
-
-    def of_block(self, source: Source, block: LineBlock) -> "_Shape":
-        """Return the shape after reading a block. Malformed lines raise errors later, in :func:`_parsed`."""
-        end, several = self.n_features, self.several_labels
-        for number, line in enumerate(block.data.splitlines(), block.first_line):
-            if b"#" in line:
-                line = line.partition(b"#")[0]
-            # Features are in ascending order, so the last feature has the largest number.
-            colon = line.rfind(b":")
-            start = max(line.rfind(b" ", 0, colon), line.rfind(b"\t", 0, colon)) + 1
-            index = line[start:colon]
-            if colon > 0 and index.isdigit():
-                if int(index) >= end:
-                    end = int(index) + 1
-                    if end > _MOST_FEATURES:
-                        reason = f"feature {int(index)} is too large: features must be below {_MOST_FEATURES}"
-                        raise FormatError(source.path, reason, line=number)
-                if not several:
-                    several = b"," in line or b":" in line.split(None, 1)[0]
-            elif not several and b"," in line:
-                several = True
-        return _Shape(end, several)
+    Malformed lines raise errors later, in :func:`_parsed`.
+    """
+    for number, line in enumerate(block.data.splitlines(), block.first_line):
+        if b"#" in line:
+            line = line.partition(b"#")[0]
+        # Features are in ascending order, so the last feature has the largest number.
+        colon = line.rfind(b":")
+        start = max(line.rfind(b" ", 0, colon), line.rfind(b"\t", 0, colon)) + 1
+        index = line[start:colon]
+        if colon > 0 and index.isdigit():
+            if int(index) >= end:
+                end = int(index) + 1
+                if end > _MOST_FEATURES:
+                    reason = f"feature {int(index)} is too large: features must be below {_MOST_FEATURES}"
+                    raise FormatError(path, reason, line=number)
+            if not several:
+                several = b"," in line or b":" in line.split(None, 1)[0]
+        elif not several and b"," in line:
+            several = True
+    return end, several
 
 
 class _Row(NamedTuple):
@@ -197,9 +179,9 @@ def _parsed_line(line: bytes, rules: _Rules) -> _Row | None:
     if not parts:
         return None
     unlabelled = ":" in parts[0]
-    if unlabelled and rules.task == "multiclass" and rules.with_labels:
+    if unlabelled and rules.options.task == "multiclass" and rules.options.with_labels:
         raise ValueError(f"has no label: it starts with the feature {parts[0]!r}")
-    labels = [] if unlabelled or not rules.with_labels else _parsed_labels(parts[0], rules)
+    labels = [] if unlabelled or not rules.options.with_labels else _parsed_labels(parts[0], rules)
     pairs = parts if unlabelled else parts[1:]
     if pairs and pairs[0].startswith("qid:"):
         pairs = pairs[1:]
@@ -213,8 +195,9 @@ def _parsed_line(line: bytes, rules: _Rules) -> _Row | None:
             raise ValueError(f"feature {index} follows feature {last}: features must be in ascending order")
         features[index] = value
         last = index
-    if features and max(features) >= rules.n_features:
-        raise ValueError(f"feature {max(features)} is too large: features must be between 0 and {rules.n_features - 1}")
+    last, most = max(features, default=0), rules.options.n_features
+    if most is not None and last >= most:
+        raise ValueError(f"feature {last} is too large: features must be between 0 and {most - 1}")
     return _Row(labels, features)
 
 
@@ -222,7 +205,7 @@ def _parsed_labels(text: str, rules: _Rules) -> list[int]:
     labels = label_list(text)
     if labels is None:
         raise ValueError(f"label {text!r} is not an integer")
-    if rules.task == "multiclass":
+    if rules.options.task == "multiclass":
         if len(labels) != 1:
             raise ValueError(f"has several labels, {text!r}; choose the task multilabel")
         return labels
@@ -246,9 +229,9 @@ def _parsed_pair(pair: str) -> tuple[int, float]:
 
 def _as_y(labels: Sequence[Any], rules: _Rules) -> Any:
     """Return labels as an array of classes or an indicator matrix. Raise ValueError if a label is invalid."""
-    if not rules.with_labels:
+    if not rules.options.with_labels:
         return None
-    if rules.task == "multiclass":
+    if rules.options.task == "multiclass":
         y = np.asarray(labels)
         if y.size > 0 and not np.all(np.abs(y) < 2.0**53):  # also false for NaN
             raise ValueError("labels must be finite and below 2**53")

@@ -304,6 +304,7 @@ class CsvSource(TableSource):
     """A table with a header. The header decides whether commas, semicolons or tabs separate values."""
 
     format = "csv"
+    suffixes = (".csv", ".tsv")
 
     def _separator(self) -> str:
         if ".tsv" in self.path.suffixes:
@@ -348,6 +349,7 @@ class ParquetSource(TableSource):
     """
 
     format = "parquet"
+    suffixes = (".parquet", ".pq")
     unit = "row"
 
     def _names(self) -> list[str]:
@@ -438,6 +440,7 @@ class JsonlSource(TableSource):
     """
 
     format = "jsonl"
+    suffixes = (".jsonl", ".ndjson")
 
     def _names(self) -> list[str]:
         for rows, _ in self._rows(_ROWS_OF_NAMES):

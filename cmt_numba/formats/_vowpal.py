@@ -21,6 +21,7 @@ class VowpalSource(Source):
     """
 
     format = "vw"
+    suffixes = (".vw",)
 
     def _scanned(self) -> ReadOptions:
         options = replace(self.options, n_features=2**self.options.n_bits)

@@ -60,15 +60,8 @@ def find_operation(table: Mapping[Any, Operation], name: str, version: int, *of:
     return operation
 
 
-_HITS = {
-    "ids": "ids",
-    "exploration.tree": "exploration.tree",
-    "exploration.node": "exploration.node",
-    "exploration.generation": "exploration.generation",
-    "exploration.side": "exploration.side",
-    "exploration.probability": "exploration.probability",
-}
-"""The fields of :class:`Hits` that ``update`` uses, by their permanent names in entries. Scores are not stored."""
+_HITS = "ids", *(f"exploration.{name}" for name in ("tree", "node", "generation", "side", "probability"))
+"""The fields of :class:`Hits` that ``update`` uses, which are also their permanent names. Scores are not stored."""
 
 _LIKE = arrays_of(no_hits(0, 1))  # arrays with the dtype and number of axes of each attribute
 _NUMBERS = frozenset(files.NUMBERS.values())
@@ -97,7 +90,7 @@ def _as_entry_value(name: str, value: Any) -> Any:
         return check_matrix(value)
     if isinstance(value, Hits):
         hits = check_hits(value, next(iter(np.shape(value.ids)), 0), None)
-        parts = {path: attrgetter(path)(hits) for path in _HITS.values()}
+        parts = {path: attrgetter(path)(hits) for path in _HITS}
         return _hits_of({path: np.asarray(part, _LIKE[path].dtype, order="C") for path, part in parts.items()})
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return {"b": bool, "i": int, "u": int, "f": float}[value.dtype.kind](value)
@@ -141,7 +134,7 @@ def entry_contents(sequence: int, entry: Entry) -> files.Contents:
 
 def _put_argument(name: str, value: Any, arrays: Arrays) -> list[Any]:
     if isinstance(value, Hits):
-        arrays |= {f"{name}.{stored}": attrgetter(path)(value) for stored, path in _HITS.items()}
+        arrays |= {f"{name}.{path}": attrgetter(path)(value) for path in _HITS}
         return ["hits"]
     if scipy.sparse.issparse(value):
         return ["sparse", files.put_sparse_matrix(name, value, arrays)]
@@ -166,8 +159,10 @@ def _read_argument(name: str, how: Any, arrays: Arrays) -> Any:
     if type(how) is not list:
         raise ValueError(f"{name} has an unknown encoding")
     if how == ["hits"]:
-        stored = ((path, f"{name}.{stored}", _LIKE[path]) for stored, path in _HITS.items())
-        return _hits_of({path: files.read_array(at, arrays, like.dtype, n_axes=like.ndim) for path, at, like in stored})
+        likes = ((path, _LIKE[path]) for path in _HITS)
+        return _hits_of(
+            {path: files.read_array(f"{name}.{path}", arrays, like.dtype, n_axes=like.ndim) for path, like in likes}
+        )
     if how == ["array"]:
         return files.read_column("numbers", name, arrays)
     if len(how) == 2 and how[0] == "column":

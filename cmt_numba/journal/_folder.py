@@ -142,11 +142,6 @@ class Folder:
                 yield last, entry
         check_end(self.journal_path, last, self.synced)
 
-    def settle(self, last: int) -> None:
-        """Record that changes of a killed process, up to number ``last``, are on disk. Delete its temporary files."""
-        self.sync(last)
-        self.clean_up()
-
     def snapshot_path(self, sequence: int) -> Path:
         """Return the path of snapshot ``sequence``."""
         return self.path / f"tree-{sequence}.cmt"

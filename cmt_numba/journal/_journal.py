@@ -188,7 +188,8 @@ class Journal:
                 self.folder.create(self._save_snapshot, lambda: self._packed_snapshot(0))
             else:
                 made = self._replay_all()
-                self.folder.settle(self.sequence)
+                self.folder.sync(self.sequence)  # changes of a killed process
+                self.folder.clean_up()
                 self._use(made)
         except BaseException:
             self.folder.close()

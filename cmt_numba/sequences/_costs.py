@@ -12,14 +12,14 @@ import numpy as np
 from scipy.special import expit
 from sklearn.tree import DecisionTreeRegressor
 
+from .. import persistence as files
 from .._change import with_progress
 from ._alignments import Counts, count_edits
 from ._bits import WORD
 from ._edits import Edits
 from ._encoding import Sequences
 from ._search import blocks_of, nothing_found, search
-from ._spaces import Space, SpaceKind
-from ._vantage import distances_between
+from ._spaces import Space, SpaceKind, distances_between
 
 QUERIED, STORED = 0, 1
 """Roles of sequences. Edits delete symbols of the query and insert symbols of the stored sequence."""
@@ -65,14 +65,11 @@ class Costs(NamedTuple):
         """The arrays of costs."""
         return self.pairs, self.swaps, self.openings, self.ends
 
-    def gaps(self, sequences: Sequences, side: int) -> np.ndarray:
-        """Return the cost of deleting or inserting each symbol: float32."""
-        return np.ascontiguousarray((self.pairs[:, -1] if side == QUERIED else self.pairs[-1])[sequences.symbols])
-
     def points(self, sequences: Sequences, side: int) -> Space:
         """Return sequences as points of a space with these costs."""
         longest = int(np.diff(sequences.offsets).max(initial=0))
-        gaps, rows, unit = self.gaps(sequences, side), np.empty((0, 0), np.float32), self.unit
+        of_symbols = self.pairs[:, -1] if side == QUERIED else self.pairs[-1]
+        gaps, rows, unit = np.ascontiguousarray(of_symbols[sequences.symbols]), np.empty((0, 0), np.float32), self.unit
         n_words = self.pairs.shape[0] * (longest // WORD + 1)
         if n_words > _MOST_WORDS or unit.as_integer_ratio()[0] * (longest + 1) > _EXACT:
             unit = 0.0
@@ -85,6 +82,28 @@ class Costs(NamedTuple):
         sizes = queries.symbols.size, stored.symbols.size
         shapes = self.pairs.shape, *sizes, self.swaps.shape, self.openings.shape, self.ends.shape
         return Counts(*(np.zeros(shape) for shape in shapes))
+
+
+def _costs(n_axes: int) -> files.ArrayField:
+    return files.ArrayField(np.float32, n_axes=n_axes, bounds=(0, float(np.finfo(np.float32).max)))
+
+
+COSTS = files.TupleField(
+    Costs, pairs=_costs(2), swaps=_costs(2), openings=_costs(1), ends=_costs(1), normalized=files.FlagField()
+)
+
+
+def checked_costs(costs: Costs, n: int, *, normalized: bool) -> Costs:
+    """Return costs from a file. Raise ValueError unless they fit a distance and its alphabet of ``n`` symbols."""
+    if costs.normalized != normalized:
+        raise ValueError("costs must have the parameters of the distance")
+    if costs.pairs.shape != (n + 1, n + 1) or costs.swaps.shape not in ((n, n), (0, 0)):
+        raise ValueError("pairs and swaps must have one row for each symbol")
+    if costs.openings.size not in (0, 2) or costs.ends.size not in (0, 1):
+        raise ValueError("openings must have 0 or 2 costs, and ends must have 0 or 1")
+    if costs.pairs.diagonal().any():
+        raise ValueError("pairs must be 0 on the diagonal")
+    return Costs.of(*costs[:-1])
 
 
 class Learner:

@@ -12,12 +12,10 @@ from sklearn.utils import check_random_state
 from .. import _validation as checks
 from .. import persistence as files
 from ._alignments import count_edits
-from ._costs import QUERIED, STORED, Costs, Learner, closed, features_of, learn
-from ._encoding import Alphabet, Sequences, Symbols, as_list, check_sequences
-from ._files import COSTS, AlphabetField, checked_costs
+from ._costs import COSTS, QUERIED, STORED, Costs, Learner, checked_costs, closed, features_of, learn
+from ._encoding import Alphabet, AlphabetField, Sequences, Symbols, as_list, check_sequences
 from ._search import all_distances, blocks_of, nothing_found, search
-from ._spaces import Space
-from ._vantage import distances_between
+from ._spaces import Space, distances_between
 
 _COST = checks.Real(0.0, 1e6, above=True)
 _PRIOR = 5.0  # initial denominator of AdaGrad steps
@@ -212,10 +210,8 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         distances = np.empty(len(listed), np.float32)
         for first in range(0, distances.size, _PAIRS_AT_ONCE):
             span = slice(first, first + _PAIRS_AT_ONCE)
-            query_points, stored = (
-                self._as_points("queries", listed[span]),
-                self._as_points("targets", others[span], STORED),
-            )
+            query_points = self._as_points("queries", listed[span])
+            stored = self._as_points("targets", others[span], STORED)
             rows = np.arange(query_points.offsets.size - 1)
             distances[span] = distances_between(query_points, stored, rows, rows)
         return distances
@@ -260,8 +256,7 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         return Alignment(float(distances_between(query_points, stored, first, first)[0]), pairs)
 
     def _is_metric(self) -> bool:
-        others = self.normalized or not self.symmetric
-        return self.transposition is None and not others
+        return self.transposition is None and not self.normalized and bool(self.symmetric)
 
     # Preparation
 

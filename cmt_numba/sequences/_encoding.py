@@ -5,8 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import persistence as files
+
 MOST_SYMBOLS = 4096  # maximum size of an alphabet. The costs of all pairs of symbols then take 64 MB.
 Symbols = str | Sequence[Hashable]
+_SCALARS = (bool, int, float, str, type(None))
 
 
 class Sequences(NamedTuple):
@@ -111,3 +114,47 @@ class Alphabet:
                         message = f"{name}[{i}] has the symbol {symbol!r:.40}, which is not in the alphabet"
                         raise ValueError(f"{message}; pass an alphabet that contains it") from None
             raise
+
+
+# Files
+
+
+class AlphabetField(files.DocumentField):
+    """An alphabet in a file."""
+
+    def put(self, name: str, value: Alphabet, arrays: files.Arrays) -> Any:
+        for symbol in value.symbols:
+            _check(symbol)
+        return super().put(name, value.symbols, arrays)
+
+    def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> Alphabet:
+        symbols = super().get(name, field, arrays, thorough=thorough)
+        if type(symbols) is not list:
+            raise ValueError(f"{name} must be a list")
+        return Alphabet(_hashable(symbols))
+
+
+def _check(symbol: Hashable) -> None:
+    if isinstance(symbol, tuple):
+        for part in symbol:
+            _check(part)
+    elif type(symbol) not in _SCALARS:
+        kind = type(symbol).__name__
+        raise TypeError(f"symbols must be strings, numbers, None or tuples of these to be saved, got {kind}")
+
+
+def _hashable(value: Any) -> Any:
+    """Convert lists in a JSON value to tuples, which are hashable."""
+    return tuple(_hashable(part) for part in value) if type(value) is list else value
+
+
+SEQUENCES = files.TupleField(Sequences, symbols=files.ArrayField(np.int32), offsets=files.ArrayField(np.int64))
+
+
+def check_saved(sequences: Sequences, n_symbols: int) -> None:
+    """Raise ValueError unless all symbols of sequences from a file are below ``n_symbols``."""
+    symbols, offsets = sequences
+    if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != symbols.size or (np.diff(offsets) < 0).any():
+        raise ValueError("offsets must be in ascending order from 0 to the number of symbols")
+    if symbols.size and (symbols.min() < 0 or symbols.max() >= n_symbols):
+        raise ValueError("symbols must be in the alphabet")

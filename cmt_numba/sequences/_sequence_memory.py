@@ -17,11 +17,10 @@ from ..estimators import CMTRetriever
 from ._bits import WORD, Blocks
 from ._costs import QUERIED, STORED, Costs
 from ._edit_distance import EditDistance
-from ._encoding import Alphabet, Sequences
-from ._files import SEQUENCES, check_saved
+from ._encoding import SEQUENCES, Alphabet, Sequences, check_saved
 from ._point_store import PointStore
 from ._search import blocks_of, nothing_found, search
-from ._vantage import distances_between
+from ._spaces import distances_between
 from ._vp_tree import Neighbors
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # multiplier of Fibonacci hashing

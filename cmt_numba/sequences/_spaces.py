@@ -128,6 +128,13 @@ def distance(queries, i, stored, j, bound, room):
     return all_edits(x, y, x_gaps, y_gaps, edits, bound, room.row) / divided
 
 
+def distances_between(queries: Space, stored: Space, of_queries: np.ndarray, of_stored: np.ndarray) -> np.ndarray:
+    """Return the distance of each pair of points: float64."""
+    distances, bounds = np.empty(of_queries.size), np.full(of_queries.size, np.inf)
+    distances_of_pairs(queries, stored, of_queries, of_stored, bounds, distances)
+    return distances
+
+
 @kernel
 def distances_of_pairs(queries, stored, of_queries, of_stored, bounds, distances):
     """Write the distance of each pair of points, or infinity if it is above the pair's bound."""

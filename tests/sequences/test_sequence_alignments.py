@@ -14,7 +14,7 @@ from cmt_numba.sequences import EditDistance, VPTree
 from cmt_numba.sequences._alignments import count_edits
 from cmt_numba.sequences._costs import QUERIED, STORED, Costs
 from cmt_numba.sequences._encoding import Alphabet
-from cmt_numba.sequences._vantage import distances_between
+from cmt_numba.sequences._spaces import distances_between
 
 LETTERS = "abcd"
 WORDS = st.text(LETTERS, max_size=7)

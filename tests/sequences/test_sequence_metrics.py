@@ -9,7 +9,7 @@ from conftest import needs_jit
 
 from cmt_numba.sequences import EditDistance, VPTree
 from cmt_numba.sequences._costs import features_of, pooled
-from cmt_numba.sequences._vantage import greatest_power
+from cmt_numba.sequences._vp_tree import greatest_power
 
 LETTERS = "abcd"
 

@@ -1,5 +1,6 @@
 """Estimators of a policy's value from the log of another policy."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,11 +108,15 @@ class Estimate:
             raise ValueError(f"confidence must be below 1, got {confidence}")
         if self._sides is None:
             raise self._unsupported("betting")
-        below, above = self._sides
+        return np.column_stack(self._by_sides(_intervals.betting_below, error))
+
+    def _by_sides(self, bound_below: Callable[[np.ndarray, float], Any], error: float) -> tuple[Any, Any]:
+        """Return bounds on the value from lower bounds on its distances from both ends of the range of rewards."""
+        assert self._sides is not None
         assert self.reward_range is not None
         low, high = self.reward_range
-        lower, upper = (_intervals.betting_below(terms, error) for terms in (below, above))
-        return np.column_stack([low + (high - low) * lower, high - (high - low) * upper])
+        lower, upper = (bound_below(terms, error) for terms in self._sides)
+        return low + (high - low) * lower, high - (high - low) * upper
 
     def _unsupported(self, method: str) -> ValueError:
         if self.name == _SELF_NORMALIZED and method in ("betting", "bernstein"):  # it would have sides with a range
@@ -123,11 +128,7 @@ class Estimate:
             low, high = self.confidence_sequence(confidence)[-1].tolist()
             return low, high
         if method == "bernstein" and self._sides is not None:
-            below, above = self._sides
-            assert self.reward_range is not None
-            error, (low, high) = (1.0 - confidence) / 2.0, self.reward_range
-            lower, upper = (_intervals.bernstein_below(terms, error) for terms in (below, above))
-            return low + (high - low) * lower, high - (high - low) * upper
+            return self._by_sides(_intervals.bernstein_below, (1.0 - confidence) / 2.0)
         if method == "bootstrap":
             rng = generator_of(random_state, "bootstrap")
             offsets = np.zeros(self.terms.size) if self._offsets is None else self._offsets
@@ -261,8 +262,8 @@ def doubly_robust(
         The policy's expected reward in each row according to the model.
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
-    bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, tau))
-    return _from_corrections("doubly robust", base + weights * errors, weights, rewards, bounds, reward_range)
+    most = _largest_weight(propensities, tau)
+    return _corrected("doubly robust", rewards, weights, errors, base, most, reward_range)
 
 
 def self_normalized_doubly_robust(
@@ -315,10 +316,9 @@ def switch(
     if threshold is None:
         threshold = tuned_threshold(weights, errors, base)
     kept = np.where(weights <= threshold, weights, 0.0)
-    bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, _LEAST))
-    robust = _from_corrections("doubly robust", base + weights * errors, weights, rewards, bounds, reward_range)
-    bounds = _corrected_bounds(reward_range, rewards, errors, base, min(threshold, float(weights.max())))
-    switched = _from_corrections("switch", base + kept * errors, kept, rewards, bounds, reward_range)
+    most, most_kept = _largest_weight(propensities, _LEAST), min(threshold, float(weights.max()))
+    robust = _corrected("doubly robust", rewards, weights, errors, base, most, reward_range)
+    switched = _corrected("switch", rewards, kept, errors, base, most_kept, reward_range)
     return replace(switched, _corrected=robust)
 
 
@@ -334,15 +334,24 @@ def tuned_threshold(weights: np.ndarray, errors: np.ndarray, base: np.ndarray) -
     return thresholds[int(np.argmin(squares))]
 
 
-def _from_corrections(
+def _corrected(
     name: str,
-    terms: np.ndarray,
-    weights: np.ndarray,
     rewards: np.ndarray,
-    bounds: tuple[float, float],
+    weights: np.ndarray,
+    errors: np.ndarray,
+    base: np.ndarray,
+    largest: float,
     reward_range: tuple[float, float],
 ) -> Estimate:
-    its_range = checked_range(reward_range, rewards)
+    """Return the estimate with the terms ``base + weights * errors``, whose weights are at most ``largest``.
+
+    Rewards lie in ``reward_range``, but expected rewards may lie outside.
+    """
+    low, high = its_range = checked_range(reward_range, rewards)
+    terms, expected = base + weights * errors, rewards - errors
+    low = min(low, float(expected.min()), float(base.min()))
+    high = max(high, float(expected.max()), float(base.max()))
+    bounds = low - largest * (high - low), high + largest * (high - low)
     return Estimate(name, float(terms.mean()), terms, weights, bounds, its_range)
 
 
@@ -371,17 +380,6 @@ def _corrections(
         check_entries(name, array.size, weights.size, "rows")
         model.append(array)
     return rewards, weights, rewards - model[0], model[1]
-
-
-def _corrected_bounds(
-    reward_range: tuple[float, float], rewards: np.ndarray, errors: np.ndarray, base: np.ndarray, largest: float
-) -> tuple[float, float]:
-    """Return bounds on the terms. Rewards lie in ``reward_range``, but expected rewards may lie outside."""
-    low, high = checked_range(reward_range, rewards)
-    expected = rewards - errors
-    low = min(low, float(expected.min()), float(base.min()))
-    high = max(high, float(expected.max()), float(base.max()))
-    return low - largest * (high - low), high + largest * (high - low)
 
 
 def checked_range(reward_range: Any, rewards: np.ndarray) -> tuple[float, float]:

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import clone
 
 from ..._validation import check_choice, check_integer, check_real
 from .._checks import check_contexts, generator_of
-from .._ridges import ActionRidges, fit_ridges
+from .._ridges import ActionRidges, fit_ridges, with_indicators
 from ._logs import Log
 
 _CELLS_AT_ONCE = 1 << 21
@@ -142,8 +141,8 @@ def estimate_rewards(
             ridges = fit_ridges(X, chosen[train], known.size, rewards, np.ones(train.size), regularization)
             found = _scores_of_pairs(ridges, log.contexts, rows[of_fold], numbers[of_fold])
         else:
-            fitted = clone(regressor).fit(_with_indicators(X, chosen[train], known.size), rewards)
-            pairs = _with_indicators(log.contexts[rows[of_fold]], numbers[of_fold], known.size)
+            fitted = clone(regressor).fit(with_indicators(X, log.actions[train], known), rewards)
+            pairs = with_indicators(log.contexts[rows[of_fold]], choices.actions[of_fold], known)
             found = np.asarray(fitted.predict(pairs), np.float64)
         expected.reshape(-1)[choices.places[of_fold]] = found
     return expected
@@ -158,10 +157,3 @@ def _scores_of_pairs(ridges: ActionRidges, contexts: Any, rows: np.ndarray, acti
         scores = ridges.scores(contexts[of_rows[first : first + step]])
         found[pairs] = scores[places[pairs] - first, actions[pairs]]
     return found
-
-
-def _with_indicators(contexts: Any, actions: np.ndarray, n_actions: int) -> Any:
-    """Return contexts with the one-hot actions as further columns."""
-    shape = actions.size, n_actions
-    indicators = scipy.sparse.csr_array((np.ones(actions.size), (np.arange(actions.size), actions)), shape)
-    return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(contexts), indicators]))
