@@ -12,19 +12,7 @@ import scipy.sparse
 
 from . import _heads as heads
 from ._change import share_rows
-from ._forest import (
-    NONE,
-    Rows,
-    aim_probe,
-    keep_best,
-    new_probe,
-    require,
-    resized,
-    row_of,
-    sort_best_first,
-    top_k,
-    value_of,
-)
+from ._forest import NONE, Rows, aim_probe, keep_best, new_probe, require, row_of, sort_best_first, top_k, value_of
 from ._index import COSINE, EUCLIDEAN, METRICS
 from ._jit import inner, kernel, release
 
@@ -405,7 +393,8 @@ class SparseIndex:
 
 
 def _with_room(array: np.ndarray, size: int) -> np.ndarray:
-    return array if size <= array.size else resized(array, max(size, 2 * array.size), fill=NONE)
+    n_more = max(size - array.size, array.size)
+    return array if size <= array.size else np.append(array, np.full(n_more, NONE, array.dtype))
 
 
 @kernel

@@ -77,7 +77,6 @@ class Forest:
         """Return to the state before the first insert: forget all memories and everything learned."""
         self.state: forests.State | None = None
         self._view: tuple[forests.State, Any] | None = None
-        self._finisher: Any = None
         self.eviction = forests.new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
 
     # Contents
@@ -195,12 +194,6 @@ class Forest:
             assert state is not None
             known = self._view = state, state.view()
         return known[1]
-
-    def finisher(self) -> Any:
-        """Return the address of the function that completes moves, an argument of kernels that move memories."""
-        if self._finisher is None:
-            self._finisher = forests.finisher_of(self.allocated().parameters, self.view())
-        return self._finisher
 
     def packed(self) -> SimpleNamespace:
         """Return what a file needs. No other thread may change the forest meanwhile."""

@@ -68,11 +68,10 @@ def _append_rows(forest: Forest, rows: forests.Rows, n_rows: int, progress: bool
     first = state.keys.totals.item(forests.N_MEMORIES)
     forest.put(forests.with_room_for_keys(state, n_rows, rows.values.size))
     n_reroutes = state.parameters.n_reroutes if n_reroutes is None else n_reroutes
-    finisher = forest.finisher()
 
     def insert(run: Workers, start: int, stop: int) -> None:
         forests.store_keys(forest.view(), rows, start, stop)
-        forest.on_each_tree(run, forests.insert_slots, first + stop, n_reroutes, finisher, n_memories=first + n_rows)
+        forest.on_each_tree(run, forests.insert_slots, first + stop, n_reroutes, n_memories=first + n_rows)
         if forest.eviction.minds_queries:
             forest.eviction.inserted(forest.allocated(), first + start)
 

@@ -67,14 +67,13 @@ def _learn_rewards(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewar
         forest.put(state._replace(scorer=forests.Scorer(*np.zeros((2, rows.n_features), np.float32))))
     parameters = state.parameters
     at, feedback = np.zeros(forest.n_trees, np.int64), forests.Feedback(rows, hits, rewards)
-    finisher = forest.finisher()
 
     def learn(run: Workers, start: int, stop: int) -> None:
         of_rows = feedback
         if stop - start < rows.n_rows:
             of_rows = forests.Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
         forests.update_scorer(forest.view(), parameters.scorer_loss, of_rows)
-        forest.on_each_tree(run, forests.update_trees, forests.Turn(at, stop, finisher), feedback)
+        forest.on_each_tree(run, forests.update_trees, forests.Turn(at, stop), feedback)
 
     forest.in_steps(rows.n_rows, "update", progress, learn)
 

@@ -32,7 +32,7 @@ def replace_rows(forest: Forest, ids: np.ndarray, rows: forests.Rows, progress: 
     if rows.sparse:
         forest.put(forests.with_room_for_keys(forest.allocated(), 0, rows.values.size))
     at = np.zeros(forest.n_trees, np.int64)
-    finisher, in_one_step = forest.finisher(), forest.is_one_step(rows.n_rows, progress)
+    in_one_step = forest.is_one_step(rows.n_rows, progress)
 
     def overwrite() -> None:
         forests.overwrite_keys(forest.view(), slots, rows)
@@ -40,7 +40,7 @@ def replace_rows(forest: Forest, ids: np.ndarray, rows: forests.Rows, progress: 
     def reinsert(run: Workers, start: int, stop: int) -> None:
         if in_one_step:
             overwrite()
-        forest.on_each_tree(run, forests.reinsert_slots, forests.Turn(at, stop, finisher), slots)
+        forest.on_each_tree(run, forests.reinsert_slots, forests.Turn(at, stop), slots)
 
     if not in_one_step:
         forest.lock.step(overwrite)
@@ -52,11 +52,11 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
     """Reroute ``n`` memories of each tree (REROUTE, Algorithm 7)."""
     if forest.n_memories == 0:
         return
-    finisher, n_memories = forest.finisher(), forest.n_memories
+    n_memories = forest.n_memories
 
     def reroute(run: Workers, start: int, stop: int) -> None:
         forests.begin_reroutes(forest.allocated().counters, stop - start)
-        forest.on_each_tree(run, forests.insert_slots, n_memories, 0, finisher)  # only makes the pending reroutes
+        forest.on_each_tree(run, forests.insert_slots, n_memories, 0)  # only makes the pending reroutes
 
     forest.in_steps(n, "reroute", progress, reroute)
 

@@ -6,6 +6,7 @@
 from . import invariants
 from .allocation import (
     SPARE,
+    compacted,
     fill_slot_table,
     keys_with_room,
     most_cells_in_use,
@@ -20,11 +21,9 @@ from .allocation import (
     with_tables,
 )
 from .columns import GrowingColumns, resized, with_room
-from .compaction import compacted
 from .eviction import EVICTIONS, Eviction, new_eviction
 from .exploration import add_explored, explore_rows
 from .filtering import UNRESTRICTED, Restriction, are_few, restriction_to, score_slots
-from .frontier import Frontier, begin_search, frontier_at, new_frontiers, patience_of, reach_next
 from .hash_table import enter_place, find_place, hash_feature, hash_number
 from .hits import (
     NO_ROOM,
@@ -48,7 +47,6 @@ from .hits import (
 from .insert_remove import (
     Turn,
     begin_reroutes,
-    finisher_of,
     insert_slots,
     overwrite_keys,
     reinsert_slots,
@@ -110,7 +108,7 @@ from .rows import (
     squared_length,
 )
 from .scorer import Probe, ScorerLoss, aim_probe, gathered_dot, new_probe, probed_dot, room_for_probe, score, value_of
-from .search import query_rows
+from .search import Frontier, begin_search, frontier_at, new_frontiers, patience_of, query_rows, reach_next
 from .sparse_weights import copy_heavy_cells, find_cell, locate_or_insert_cells, request_cells, table_bits, table_start
 from .state import (
     CELLS_WANTED,

@@ -49,23 +49,18 @@ def restriction_to(state: State, slots: np.ndarray) -> Restriction:
     return restriction
 
 
-@inner
-def _mark_above(trees, t, slot, restriction):
-    leaf = np.int64(trees.leaf_of[t, slot])
-    restriction.leaves[t, leaf] = True
-    node = parent_of(trees, t, ~leaf)
-    while node != NONE and not restriction.nodes[t, node]:
-        restriction.nodes[t, node] = True
-        node = parent_of(trees, t, node)
-
-
 @kernel
 def _mark_places(trees, slots, restriction):
     trees = by_reference(trees)
     for slot in slots:
         restriction.slots[slot] = True
         for t in range(trees.counters.shape[0]):
-            _mark_above(trees, t, slot, restriction)
+            leaf = np.int64(trees.leaf_of[t, slot])
+            restriction.leaves[t, leaf] = True
+            node = parent_of(trees, t, ~leaf)
+            while node != NONE and not restriction.nodes[t, node]:
+                restriction.nodes[t, node] = True
+                node = parent_of(trees, t, node)
 
 
 @inner
@@ -79,14 +74,12 @@ def take_only_way(trees, frontier, restriction):
     if restriction.slots.size == 0:
         return False
     here = frontier.here[0]
-    left, right = (
-        child_of(trees, here["tree"], here["place"], LEFT),
-        child_of(trees, here["tree"], here["place"], RIGHT),
-    )
-    if not _leads_anywhere(restriction, here["tree"], right):
+    t, node = here["tree"], here["place"]
+    left, right = child_of(trees, t, node, LEFT), child_of(trees, t, node, RIGHT)
+    if not _leads_anywhere(restriction, t, right):
         here["place"] = left
         return True
-    if not _leads_anywhere(restriction, here["tree"], left):
+    if not _leads_anywhere(restriction, t, left):
         here["place"] = right
         return True
     return False
@@ -105,16 +98,6 @@ def leave_out_others(restriction, best):
     best.n_waiting[0] = n
 
 
-@inner
-def _score_slots(trees, keys, scorer, best, probe, rows, row, slots):
-    aim_weighted_probe(probe, row_of(rows, row), scorer)
-    best.n_found[0] = 0
-    for i in range(slots.size):
-        if i + _KEYS_AHEAD < slots.size:
-            prefetch_key(keys, slots[i + _KEYS_AHEAD])
-        offer_memory(trees, keys, best, score(keys, probe, slots[i]), slots[i])
-
-
 @kernel
 def score_slots(view, query, slots, ids, scores):
     """Write the best of the memories in ``slots`` for the rows ``first:stop``, by scoring all of them."""
@@ -123,6 +106,11 @@ def score_slots(view, query, slots, ids, scores):
     probe = new_probe(query.rows, query.first, query.stop)
     best = new_best(ids.shape[1], 0)
     for row in range(query.first, query.stop):
-        _score_slots(trees, keys, scorer, best, probe, query.rows, row, slots)
+        aim_weighted_probe(probe, row_of(query.rows, row), scorer)
+        best.n_found[0] = 0
+        for i in range(slots.size):
+            if i + _KEYS_AHEAD < slots.size:
+                prefetch_key(keys, slots[i + _KEYS_AHEAD])
+            offer_memory(trees, keys, best, score(keys, probe, slots[i]), slots[i])
         answer(keys, best, row, ids, scores)
     release((probe, best))

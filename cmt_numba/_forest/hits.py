@@ -14,7 +14,6 @@ from .state import NONE, RIGHT
 WORTH_KEEPING = 0.5  # minimum reward at which a query is stored as an additional key
 WORTH_FINDING = 1.0  # minimum reward at which routers learn the path to a memory
 NO_ROOM = np.empty((0, 0), np.float32)  # placeholder for ``Query.room``: searches allocate their probes
-_PUBLIC_MODULE = "cmt_numba"  # module from which pickles import the classes
 
 
 class Query(NamedTuple):
@@ -45,9 +44,6 @@ class Exploration(NamedTuple):
     """The probability of the side drawn, or NaN if none was drawn (float32, shape (n,))."""
 
 
-Exploration.__module__ = _PUBLIC_MODULE
-
-
 class Explored(NamedTuple):
     """The exploration of one row."""
 
@@ -59,9 +55,6 @@ class Explored(NamedTuple):
     """The side drawn, "left" or "right", or None if memories were drawn from a leaf."""
     probability: float | None
     """The probability of the side drawn, or None if memories were drawn from a leaf."""
-
-
-Explored.__module__ = _PUBLIC_MODULE
 
 
 class Hits(NamedTuple):
@@ -87,9 +80,6 @@ class Hits(NamedTuple):
         """Return the answers to the rows ``first:stop`` as views of the arrays."""
         exploration = Exploration(*(column[first:stop] for column in self.exploration))
         return Hits(self.ids[first:stop], self.scores[first:stop], exploration)
-
-
-Hits.__module__ = _PUBLIC_MODULE
 
 
 class ShownHits(Hits):
@@ -165,8 +155,8 @@ class ShownHits(Hits):
         return type(self), (self.ids, self.scores, self.exploration), {"_found": known}
 
 
-ShownHits.__module__ = _PUBLIC_MODULE
-
+for _public in (Exploration, Explored, Hits, ShownHits):
+    _public.__module__ = "cmt_numba"  # module from which pickles import the classes
 
 UNEXPLORED = Exploration(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int8, np.float32)))
 """Placeholder for the exploration in kernels that do not use it."""

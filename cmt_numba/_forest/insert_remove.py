@@ -9,18 +9,17 @@ To replace its key, a memory leaves its leaf as in REMOVE and moves down from th
 slot. Callers write all keys first, so a failure leaves each memory in its old or its new leaf, both of which are valid.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import address_of, by_reference, call_at, inner, inner_called, inner_shared, kernel, prefetch, release
+from .._jit import by_reference, inner, inner_called, kernel, prefetch, release
 from . import linear_model, topology
 from . import state as states
+from .eviction import take_out_slot
 from .key_store import drop_key, find_slot, key_of, longest_key, overwrite_key, prefetch_key
-from .lru_list import take_out_slot
-from .principal import aim_router
 from .rng import peek_below, random_below
-from .routers import forget_absent, train_router
+from .routers import aim_router, forget_absent, train_router
 from .sparse_weights import request_cells, table_bits
 
 _SPLIT_PASSES = 5  # passes over the memories of a split leaf that train the new router
@@ -217,8 +216,8 @@ def _finish_move(view, forest, t, work):
     return status
 
 
-@inner_shared
-def _finish_step(view, t, work):
+@inner_called
+def finish_step(view, t, work):
     """Complete the current move and all pending reroutes; return DONE, or the status of a full array."""
     forest = by_reference(view)
     counters = forest.trees.counters
@@ -235,26 +234,8 @@ def _finish_step(view, t, work):
             return states.DONE
 
 
-_addresses: dict[Any, Any] = {}  # addresses of the compiled versions of :func:`_finish_step`, by argument types
-
-
-def finisher_of(parameters: states.Parameters, view: Any) -> Any:
-    """Return the address of the compiled ``_finish_step`` for a forest, to pass to :func:`finish_step`."""
-    kinds = parameters.sparse, *map(type, parameters)
-    if kinds not in _addresses:
-        work = linear_model.Workspace(np.empty(0, np.int64), np.empty(0, np.float32))
-        _addresses[kinds] = address_of(_finish_step, view, 0, work)
-    return _addresses[kinds]
-
-
-@inner
-def finish_step(finisher, view, t, work):
-    """Call ``_finish_step`` at its address: complete the current move and all pending reroutes."""
-    return call_at(finisher, (view, t, work))
-
-
 @kernel
-def insert_slots(view, some, stop, n_reroutes, finisher):
+def insert_slots(view, some, stop, n_reroutes):
     """Insert the memories below slot ``stop`` into the trees ``some``, with ``n_reroutes`` reroutes after each.
 
     Returns DONE, or the status of a full array; the next call then resumes. Writes the shape and the routers of these
@@ -266,7 +247,7 @@ def insert_slots(view, some, stop, n_reroutes, finisher):
     work = linear_model.new_workspace(longest_key(keys))
     for t in range(some.first, some.stop):
         while True:
-            status = finish_step(finisher, view, t, work)
+            status = finish_step(view, t, work)
             if status != states.DONE or counters[t, states.COUNT] == stop:
                 break
             begin_move(trees, keys, t, counters[t, states.COUNT], states.NONE)
@@ -282,7 +263,6 @@ class Turn(NamedTuple):
 
     at: np.ndarray  # int64 (trees,): the next row of each tree, which kernels advance
     stop: int  # the end of the range of rows
-    finisher: Any  # result of :func:`finisher_of`
 
 
 def begin_reroutes(counters: np.ndarray, n: int) -> None:
@@ -294,22 +274,16 @@ def begin_reroutes(counters: np.ndarray, n: int) -> None:
 def undo_moves(view):
     """Undo each tree's move: put a rerouted memory back into its leaf, and drop a new memory."""
     trees = by_reference(view).trees
-    for t in range(trees.counters.shape[0]):
-        _undo_move(trees, t)
-
-
-@inner
-def _undo_move(trees, t):
     counters = trees.counters
-    counters[t, states.REROUTES_LEFT] = 0
-    slot, leaf = counters[t, states.MOVING_SLOT], counters[t, states.MOVED_FROM]
-    if slot == states.NONE:
-        return
-    topology.add_to_counts(trees, t, counters[t, states.MOVING_PLACE], -1)
-    if leaf != states.NONE:
-        topology.add_member(trees, t, leaf, slot)
-        topology.add_to_counts(trees, t, ~leaf, 1)
-    counters[t, states.MOVING_SLOT] = states.NONE
+    for t in range(counters.shape[0]):
+        counters[t, states.REROUTES_LEFT] = 0
+        slot, leaf = counters[t, states.MOVING_SLOT], counters[t, states.MOVED_FROM]
+        if slot != states.NONE:
+            topology.add_to_counts(trees, t, counters[t, states.MOVING_PLACE], -1)
+            if leaf != states.NONE:
+                topology.add_member(trees, t, leaf, slot)
+                topology.add_to_counts(trees, t, ~leaf, 1)
+            counters[t, states.MOVING_SLOT] = states.NONE
 
 
 @inner
@@ -392,7 +366,7 @@ def reinsert_slots(view, some, turn, slots):
     work = linear_model.new_workspace(longest_key(keys))
     for t in range(some.first, some.stop):
         while True:
-            status = finish_step(turn.finisher, view, t, work)
+            status = finish_step(view, t, work)
             if status != states.DONE or at[t] == turn.stop:
                 break
             slot = slots[at[t]]

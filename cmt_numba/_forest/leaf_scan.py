@@ -54,8 +54,7 @@ def best_at(bests, i):
 @inner_allocating
 def new_best(k, width):
     """Return :class:`Best` for a single row."""
-    bests = new_bests(1, k, width)
-    return Best(bests.scores[0], bests.ties[0], bests.slots[0], bests.n_found[0], bests.waiting[0], bests.n_waiting[0])
+    return best_at(new_bests(1, k, width), 0)
 
 
 @inner

@@ -169,10 +169,7 @@ def probed_margin(models, t, node, probe, x):
 def located_margin(models, t, node, x, work):
     """Return g(x) like :func:`margin_of`, for a row whose cells :func:`locate_or_insert` has written to ``work``."""
     if not models.sparse:
-        d = models.n_features
-        return models.nodes[t, node]["bias"] + x.scale * dot(
-            models.weights[t], dense_start(models, node), x.values, x.a, d
-        )
+        return margin_of(models, t, node, x)
     margin = models.nodes[t, node]["bias"]
     for i in range(x.b - x.a):
         margin += models.table[t, work.cells[i]]["weight"] * x.values[x.a + i]

@@ -54,14 +54,6 @@ def moves_of(slots: np.ndarray, rewards: np.ndarray) -> KeyMoves:
 
 
 @inner
-def _weigh_row(x, theta, weighted):
-    """Write a row times ``1 + theta``."""
-    for i in range(weighted.size):
-        weight = np.float32(1.0) + theta[i] if theta.size > 0 else np.float32(1.0)
-        weighted[i] = x.values[x.a + i] * weight
-
-
-@inner
 def _find_pulls(keys, moves, row, least, most, weighted, pulls):
     """Write the multiple of a row by which to move each of its memories' keys."""
     d, best, total, rewarded = weighted.size, -np.inf, 0.0, 0.0
@@ -93,7 +85,9 @@ def _add_steps(keys, theta, moves, row, x, steps, n):
             most, least = max(most, moves.rewards[row, j]), min(least, moves.rewards[row, j])
     if most <= least:  # a row with equal rewards has no preference
         return n
-    _weigh_row(x, theta, steps.weighted)
+    for i in range(steps.weighted.size):
+        weight = np.float32(1.0) + theta[i] if theta.size > 0 else np.float32(1.0)
+        steps.weighted[i] = x.values[x.a + i] * weight
     _find_pulls(keys, moves, row, least, most, steps.weighted, steps.pulls)
     for j in range(steps.pulls.size):
         memory = moves.of_rows[row, j]

@@ -80,7 +80,9 @@ def with_tree(
             break
         sides = [_halves(rows, groups, part.slots, generator) for part in large]
         first = _next_node(state, t)
-        _take_nodes(state, t, first + len(large))
+        counters, end = state.counters[t], first + len(large)  # allocate all free nodes below ``end``
+        counters[states.FREE_NODE] = end if end < counters[states.NODES_END] else states.NONE
+        counters[states.NODES_END] = max(end, counters[states.NODES_END])
         state = _with_routers(state, t, rows, first, large, sides, generator)
         level = []
         for node, (part, side) in enumerate(zip(large, sides, strict=True), first):
@@ -97,13 +99,6 @@ def with_tree(
 def _next_node(state: states.State, t: int) -> int:
     free = int(state.counters[t, states.FREE_NODE])
     return int(state.counters[t, states.NODES_END]) if free == states.NONE else free
-
-
-def _take_nodes(state: states.State, t: int, end: int) -> None:
-    """Allocate all free nodes below ``end``."""
-    counters = state.counters[t]
-    counters[states.FREE_NODE] = end if end < counters[states.NODES_END] else states.NONE
-    counters[states.NODES_END] = max(end, counters[states.NODES_END])
 
 
 def _with_room(state: states.State, t: int, n_nodes: int, n_leaves: int) -> states.State:

@@ -90,7 +90,7 @@ def new_probe(rows, first, stop):
     no_room = empty((0, 0), np.float32)
     probes = new_probes(rows, first, stop, 1, no_room)
     release(no_room)
-    return Probe(probes.values[0], probes.features[0], probes.aimed[0])
+    return probe_at(probes, 0)
 
 
 @inner

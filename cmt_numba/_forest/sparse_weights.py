@@ -155,14 +155,6 @@ def reset_cells(models, t, node):
 
 
 @inner
-def _count_heavy_cells(table, t, start, size, lightest):
-    n_heavy = 0
-    for cell in range(start, start + size):
-        n_heavy += table[t, cell]["feature"] != NONE and np.abs(table[t, cell]["weight"]) >= lightest
-    return n_heavy
-
-
-@inner
 def copy_heavy_cells(target, source, t, node, share):
     """Copy weights of at least ``share`` of the maximum from a node's table to a new one in ``target``."""
     record, old = target.nodes[t, node], source.table
@@ -171,7 +163,9 @@ def copy_heavy_cells(target, source, t, node, share):
     for cell in range(start, start + size):
         if old[t, cell]["feature"] != NONE:
             heaviest = max(heaviest, np.abs(old[t, cell]["weight"]))
-    n_heavy = _count_heavy_cells(old, t, start, size, share * heaviest)
+    n_heavy = 0
+    for cell in range(start, start + size):
+        n_heavy += old[t, cell]["feature"] != NONE and np.abs(old[t, cell]["weight"]) >= share * heaviest
     bits = table_bits(n_heavy)
     new_start = _take_table(target, t, bits)
     for cell in range(start, start + size):

@@ -200,9 +200,7 @@ class State(NamedTuple):
     weights: ModelWeights
     scorer: Scorer
     counters: Annotated[np.ndarray, kind_of(np.int64, "trees", N_COUNTERS)]
-    streams: Annotated[
-        np.ndarray, kind_of(np.uint64, "streams")
-    ]  # one random stream for each tree, and one for queries
+    streams: Annotated[np.ndarray, kind_of(np.uint64, "streams")]  # one for each tree, and one for queries
 
     @property
     def trees(self) -> Trees:

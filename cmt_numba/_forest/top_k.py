@@ -17,11 +17,6 @@ _FEW, _MOST_RANKED = 2, 24  # ranking is faster than a heap for k from 3 to 24
 
 
 @inner
-def _is_worse(scores, items, i, j):
-    return scores[i] < scores[j] or (scores[i] == scores[j] and items[i] > items[j])
-
-
-@inner
 def _swap(scores, items, i, j):
     scores[i], scores[j] = scores[j], scores[i]
     items[i], items[j] = items[j], items[i]
@@ -34,7 +29,9 @@ def _sink(scores, items, n):
     while True:
         worst = i
         for child in (2 * i + 1, 2 * i + 2):
-            if child < n and _is_worse(scores, items, child, worst):
+            if child < n and (
+                scores[child] < scores[worst] or (scores[child] == scores[worst] and items[child] > items[worst])
+            ):
                 worst = child
         if worst == i:
             return

@@ -110,7 +110,7 @@ def update_trees(view, some, turn, feedback):
     work = new_workspace(max(longest_key(keys), longest_row(feedback.rows, 0, feedback.rows.offsets.size - 1)))
     for t in range(some.first, some.stop):
         while True:
-            status = finish_step(turn.finisher, view, t, work)
+            status = finish_step(view, t, work)
             row = at[t]
             if status != DONE or row == turn.stop:
                 break

@@ -1,6 +1,5 @@
 """Decorators that compile kernels, functions for use in kernels, and the settings of Numba."""
 
-from .addresses import address_of, call_at
 from .arrays import empty, prefetch, release, zeros
 from .bits import (
     BITS_OF_A_WORD,
@@ -24,16 +23,7 @@ from .bits import (
     signs_of,
     transform_block,
 )
-from .decorators import (
-    as_python,
-    inner,
-    inner_allocating,
-    inner_called,
-    inner_exported,
-    inner_fastmath,
-    inner_shared,
-    kernel,
-)
+from .decorators import as_python, inner, inner_allocating, inner_called, inner_exported, inner_fastmath, kernel
 from .held import held
 from .inlining import Known, known
 from .interpreter_lock import keeping_interpreter, keeps_interpreter, switching_soon

@@ -12,8 +12,6 @@ functions that kernels call, whose code becomes part of each kernel:
   the code only once.
 - ``inner_allocating`` is ``inner_called`` for functions that return temporary arrays, which the calling kernel
   releases. ``tests/kernels/test_kernels.py`` checks that only these functions and kernels allocate.
-- ``inner_shared`` is ``inner_called`` for large functions that several kernels use. Their machine code is cached
-  separately and called by address (``addresses.py``).
 - ``inner_exported`` is ``inner`` for functions that Python also calls. All other inner functions have no Python
   wrapper, which would be a third of the code to compile, and raise TypeError if Python calls them.
 
@@ -30,8 +28,11 @@ If compilation takes longer than a second, the logger "cmt_numba" warns once. Th
 ``CMT_NUMBA_CACHE=0`` disables the cache on disk.
 """
 
+import logging
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -42,16 +43,51 @@ from numba.core.types import unliteral
 from .._change import uninterrupted
 from .inlining import KernelCompiler, PartCompiler
 from .machine_code import KernelCache
-from .notice import compiling
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
-_FROM_PYTHON: dict[str, Any] = {**_OPTIONS, "pipeline_class": KernelCompiler}
-_UNWRAPPED: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": PartCompiler}
-_CALLED: dict[str, Any] = {"forceinline": False}  # if it were missing, the value of the calling function would count
-_INLINED: dict[str, Any] = {"forceinline": True}
-_SHARED: dict[str, Any] = {**_FROM_PYTHON, "no_cpython_wrapper": True}
-_FASTMATH = {"contract", "nsz", "reassoc"}
+_PATIENCE = 1.0  # seconds of compilation before the warning is logged
+_MESSAGE = "compiling kernels for first use, about 15 s; see cmt_numba.warmup"
+
+logger = logging.getLogger("cmt_numba")
+
+
+class Notice:
+    """Logs a warning at most once if a ``with`` block takes longer than ``patience`` seconds."""
+
+    def __init__(self, message: str, patience: float) -> None:
+        self.message, self.patience = message, patience
+        self._lock = threading.Lock()
+        self._given = False
+
+    @contextmanager
+    def around(self, wanted: Callable[[], bool]) -> Iterator[None]:
+        """Log the warning if the ``with`` block takes longer than ``patience`` and ``wanted()`` is then true."""
+        if self._given:
+            yield
+            return
+        done = threading.Event()
+        threading.Thread(target=self._watch, args=(done, wanted), daemon=True).start()
+        try:
+            yield
+        finally:
+            done.set()
+
+    def _watch(self, done: threading.Event, wanted: Callable[[], bool]) -> None:
+        while not done.wait(self.patience):
+            if wanted():
+                self._give()
+                return
+
+    def _give(self) -> None:
+        with self._lock:
+            if self._given:
+                return
+            self._given = True
+        logger.warning(self.message)
+
+
+compiling = Notice(_MESSAGE, _PATIENCE)
 
 
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
@@ -59,30 +95,6 @@ def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
     before = dispatcher.stats.cache_misses.total()
     with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before):
         return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
-
-
-def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator like ``decorate`` whose functions defer interrupts during compilation."""
-
-    def decorated(function: Any) -> Any:
-        dispatcher = decorate(function)
-        if dispatcher is not function:  # they are the same if NUMBA_DISABLE_JIT is set
-            dispatcher._compile_for_args = partial(uninterrupted, partial(_with_notice, dispatcher))
-        return dispatcher
-
-    return decorated
-
-
-def _kept(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator like ``decorate`` whose functions cache their machine code on disk."""
-
-    def decorated(function: Any) -> Any:
-        dispatcher = decorate(function)
-        if dispatcher is not function and _CACHE:
-            dispatcher._cache = KernelCache(function)
-        return dispatcher
-
-    return decorated
 
 
 class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
@@ -97,25 +109,33 @@ class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
         raise TypeError(f"{name} can be called only by kernels: call as_python({name}) from Python")
 
 
-def _called_by_kernels(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator like ``decorate`` whose functions raise TypeError if Python calls them."""
+def _decorator(*, is_kept: bool = False, **options: Any) -> Callable[[Any], Any]:
+    """Return a decorator that compiles functions with some options; ``is_kept`` caches the machine code on disk."""
 
     def decorated(function: Any) -> Any:
-        dispatcher = decorate(function)
-        if dispatcher is not function:
+        dispatcher: Any = njit(**_OPTIONS, **options)(function)
+        if dispatcher is function:  # NUMBA_DISABLE_JIT is set
+            return function
+        if is_kept and _CACHE:
+            dispatcher._cache = KernelCache(function)
+        if options["pipeline_class"] is KernelCompiler:
+            dispatcher._compile_for_args = partial(uninterrupted, partial(_with_notice, dispatcher))
+        else:
             dispatcher.__class__ = _OnlyInKernels
         return dispatcher
 
     return decorated
 
 
-kernel = _called_by_python(_kept(njit(**_FROM_PYTHON)))
-inner = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED))
-inner_exported = _called_by_python(njit(**_FROM_PYTHON, **_INLINED))
-inner_fastmath = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED, fastmath=_FASTMATH))
-inner_called = _called_by_kernels(njit(**_UNWRAPPED, **_CALLED))
-inner_allocating = _called_by_kernels(njit(**_UNWRAPPED, **_CALLED))
-inner_shared = _called_by_kernels(_called_by_python(_kept(njit(**_SHARED))))
+_FROM_PYTHON: dict[str, Any] = {"pipeline_class": KernelCompiler}
+_UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
+
+kernel = _decorator(**_FROM_PYTHON, is_kept=True)
+inner = _decorator(**_UNWRAPPED, forceinline=True)
+inner_exported = _decorator(**_FROM_PYTHON, forceinline=True)
+inner_fastmath = _decorator(**_UNWRAPPED, forceinline=True, fastmath={"contract", "nsz", "reassoc"})
+inner_called = _decorator(**_UNWRAPPED, forceinline=False)  # without it, the value of the calling function would count
+inner_allocating = inner_called
 
 
 def as_python(function: Any) -> Any:

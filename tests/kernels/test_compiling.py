@@ -25,16 +25,13 @@ from cmt_numba._change import uninterrupted
 from cmt_numba._forest.sparse_weights import table_bits
 from cmt_numba._jit import (
     Known,
-    address_of,
     as_python,
     by_reference,
-    call_at,
     empty,
     inner,
     inner_allocating,
     inner_called,
     inner_exported,
-    inner_shared,
     keeping_interpreter,
     keeps_interpreter,
     kernel,
@@ -43,13 +40,13 @@ from cmt_numba._jit import (
     switching_soon,
     zeros,
 )
+from cmt_numba._jit.decorators import Notice
 from cmt_numba._jit.inlining import part_compiler
-from cmt_numba._jit.notice import Notice
 
 INTERRUPTED = """
 import logging, signal, sys
 import numpy as np
-from cmt_numba._forest.lru_list import new_recency, put_last
+from cmt_numba._forest.eviction import new_recency, put_last
 
 logging.getLogger("cmt_numba").setLevel(logging.ERROR)  # on a busy machine, to compile takes long
 recency = new_recency(np.arange(5), 8)
@@ -234,35 +231,6 @@ def test_branches_for_other_forms_are_left_out():
     for first in (True, False):
         assert kernel(of_one_or_other)(dense, dense, first) == 0
         assert kernel(of_one_or_other)(sparse, sparse, first) == 1
-
-
-def add_to_first(part: Any, amount: Any) -> Any:
-    if amount < 0:
-        raise ValueError("negative")
-    part.values[0] += amount
-    return part.values[0]
-
-
-def call_twice(address: Any, part: Any, amount: Any) -> Any:
-    return call_at(address, (part, amount)) + call_at(address, (part, amount))
-
-
-def test_kernels_call_shared_functions_by_their_address():
-    add, part = inner_shared(add_to_first), Part(known(False), np.arange(3))
-    address, call = address_of(add, part, 5), kernel(call_twice)
-    assert (call(address, part, 5), call(address, part, 1)) == (5 + 10, 11 + 12)
-    assert address_of(add, part, 2) == address
-    with pytest.raises(ValueError, match="negative"):
-        call(address, part, -1)
-
-
-@needs_jit
-def test_addresses_are_for_the_types_asked_for():
-    address = address_of(inner_shared(add_to_first), Part(known(False), np.arange(3)), 5)
-    with pytest.raises(TypingError, match="call address_of with arguments of these types"):
-        kernel(call_twice)(address, Part(known(True), np.arange(3)), 5.0)
-    with pytest.raises(TypeError, match="first_of must return an int64, got float64"):
-        address_of(inner_shared(first_of), np.ones(2))
 
 
 @kernel

@@ -64,7 +64,7 @@ def test_a_compacted_tree_can_change(keys: Any):
 def test_compaction_that_fails_changes_nothing(dense_keys: np.ndarray):
     tree = grown(dense_keys, n_trees=2)
     before = tree.query(dense_keys, 3)
-    with failing("_forest.compaction.rename_members"):
+    with failing("_forest.allocation.rename_members"):
         tree.compact()
     tree.check_invariants()
     assert same(tree.query(dense_keys, 3), before)

@@ -14,8 +14,7 @@ import cmt_numba._engine.forest
 import cmt_numba._forest
 import cmt_numba._forest.eviction
 from cmt_numba import ContextualMemoryTree, InvariantError
-from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
-from cmt_numba._forest.lru_list import LAST, LENGTH
+from cmt_numba._forest.eviction import EVICTIONS, LAST, LENGTH, LeastRecentlyReturned
 
 
 def bounded(most: int, eviction: str, **options: Any) -> ContextualMemoryTree:
