@@ -17,10 +17,10 @@ from .._validation import Constrained, Integer, Optional, Seed, check_parameters
 from ..journal import InFolder
 from ..persistence import Contents, Saved
 from . import _checks as checks
-from ._candidate_kernels import find_slots
 from ._folder import PolicyFolder, journaled
 from ._kernels import ActionPairs
 from ._models import Estimates, Means, RewardModels, blocks
+from ._reward_kernels import find_slots
 from ._rules import draw, rows_of, uniform_numbers
 
 _MICROSECONDS_OF_A_PAIR = 1.0  # estimated time to score one action in one context

@@ -14,8 +14,7 @@ from .._jit import keeps_interpreter
 from .._validation import Integer, OneOf, Optional, Real, check_entries, check_range, check_rows
 from ..estimators import LEARNED
 from ..tree import OPTIONS, ContextualMemoryTree
-from . import _candidate_kernels as kernels
-from . import _reward_kernels as models
+from . import _reward_kernels as kernels
 from ._base import Chosen, Policy, distinct
 from ._checks import Choices, check_actions, check_choices, check_propensities, check_rewards
 from ._folder import journaled
@@ -114,7 +113,7 @@ class CMTBandit(Policy):
         _width=files.OptionalField(files.NumberField(1, MOST_FEATURES)),
         _sparse=files.FlagField(),
         _turn=files.NumberField(0, 2**62),
-        _state=files.StructureField(models.RewardState),
+        _state=files.StructureField(kernels.RewardState),
         _keys=files.PartField(ActionKeys),
         _by_context=files.PartField(ContextMemory),
         _pending=files.PartField(Pending),
@@ -140,13 +139,13 @@ class CMTBandit(Policy):
         self._means = Means()
         self._means.reserve(self._ids.size)
         self._model = self._means
-        self._state = models.RewardState(
+        self._state = kernels.RewardState(
             np.zeros((1 << options["n_bits"], _N_CELLS), np.float32),
             np.array([float(options["regularization"])]),
-            np.array([models.FIRST_SCALE]),
+            np.array([kernels.FIRST_SCALE]),
             np.zeros((2, 0, 0), np.float32),
-            np.eye(models.N_PREDICTIONS) * models.STACK_RIDGE,
-            np.zeros(models.N_PREDICTIONS),
+            np.eye(kernels.N_PREDICTIONS) * kernels.STACK_RIDGE,
+            np.zeros(kernels.N_PREDICTIONS),
         )
         seed = self._generator.integers(0, 2**63, 2).tolist()[1]
         self._keys = ActionKeys()
@@ -284,14 +283,14 @@ class CMTBandit(Policy):
             self._width, self._sparse = rows.n_features, rows.sparse
         self._state, self._feedback = self._fitted(rows)
 
-    def _fitted(self, rows: Rows) -> tuple[models.RewardState, LearnedSearch | None]:
+    def _fitted(self, rows: Rows) -> tuple[kernels.RewardState, LearnedSearch | None]:
         """Return the regression and the feedback model (None if unused), allocated for the first contexts."""
         state, feedback = self._state, self._feedback
         if len(self._keys) == 0 or state.map.size > 0 or feedback is not None:
             return state, feedback
         if _share_features(rows, self._keys.rows):
             return state, LearnedSearch(self._keys, rows.sparse)
-        shape = 2, min(rows.n_features, models.MAP_WIDTH), min(self._keys.n_features, models.MAP_WIDTH)
+        shape = 2, min(rows.n_features, kernels.MAP_WIDTH), min(self._keys.n_features, kernels.MAP_WIDTH)
         return state._replace(map=np.zeros(shape, np.float32)), None
 
     def _mixed(self, probabilities: Any, sizes: Any) -> Any:
@@ -402,7 +401,7 @@ class CMTBandit(Policy):
             self._rooms.append(room)
 
     def _proposed(
-        self, state: models.RewardState, rows: Rows, choices: Choices | None, room: np.ndarray
+        self, state: kernels.RewardState, rows: Rows, choices: Choices | None, room: np.ndarray
     ) -> tuple[kernels.ProposedActions, kernels.ProposedActions, np.ndarray | None]:
         """Return the proposals of keys, the proposals of rewarded contexts, and the scores of these contexts."""
         if self._widest(choices) <= self._few(choices):
@@ -420,8 +419,8 @@ class CMTBandit(Policy):
         ascending = np.sort(codes_of(rows_of(offsets), choices.actions)) & 0xFFFFFFFF
         return kernels.OfferedActions(self._few(choices), self._turn, n_tried, offsets, choices.actions, ascending)
 
-    def _known(self) -> models.KnownActions:
-        return models.KnownActions(self._ordered, self._order, self._means.counts, self._means.sums)
+    def _known(self) -> kernels.KnownActions:
+        return kernels.KnownActions(self._ordered, self._order, self._means.counts, self._means.sums)
 
     def _rule(self, estimates: kernels.ActionCandidates, offsets: np.ndarray) -> np.ndarray:
         """Return the probability of each candidate before it is mixed with the uniform distribution."""
@@ -542,14 +541,14 @@ class CMTBandit(Policy):
             require(found in (None, form), f"{name} contexts must have the same width and format as other contexts")
         same = feedback is None or feedback.form == form == (keys.n_features, keys.rows.sparse)
         require(same, "keys and feedback must have the width and format of contexts")
-        shape = 2, *(min(width, models.MAP_WIDTH) for width in (form[0] or 0, keys.n_features))
+        shape = 2, *(min(width, kernels.MAP_WIDTH) for width in (form[0] or 0, keys.n_features))
         require(state.map.shape in ((2, 0, 0), shape), "the map must match the widths of contexts and keys")
         for name, own in (first | {"map": state.map.astype(f4, copy=False)}).items():
             checked(arrays, name, own.shape, own.dtype, _LARGEST_CELL)
         require(np.array_equal(state.ridge, first["ridge"]), "ridge must be that of the options")
         require(np.all(state.cells[:, 1::2] >= 0) and np.all(state.map[1:] >= 0), "squares must not be negative")
         require(np.all(state.scale >= 1.0), "scale must be at least 1")
-        check_definite("matrix", state.matrix[None] - 0.5 * models.STACK_RIDGE * np.eye(models.N_PREDICTIONS))
+        check_definite("matrix", state.matrix[None] - 0.5 * kernels.STACK_RIDGE * np.eye(kernels.N_PREDICTIONS))
         return bandit
 
 

@@ -13,9 +13,8 @@ from .._heads import Digest, LabelAnswers, all_of, label_bounds, list_by_feature
 from ..estimators import TREE
 from ..persistence import ArrayField, FieldTable, FlagField, NumberField, TupleField, WithFields
 from ..tree import ContextualMemoryTree, forest_of
-from ._candidate_kernels import ProposedActions
 from ._checks import MOST_ACTIONS
-from ._reward_kernels import ActionKeyTable, RewardState
+from ._reward_kernels import ActionKeyTable, ProposedActions, RewardState
 
 _EMPTY = np.empty(0, np.int32)
 _NO_SEED = np.uint64(0)  # unused, because these queries do not explore

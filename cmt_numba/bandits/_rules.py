@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import ndtr
 
-from ._candidate_kernels import draw_pairs, share_best
+from ._reward_kernels import draw_pairs, share_best
 
 _FEW = 10  # maximum size of arrays that are drawn number by number
 _REACH = 8.0  # densities are treated as 0 beyond this number of standard deviations

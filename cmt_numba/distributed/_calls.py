@@ -9,8 +9,7 @@ from .._validation import MOST_WANTED
 from ..store import Key, MemoryStore
 from . import _store_access as access
 from ._moves import Moves
-from ._schema import Schema
-from ._topology import MoveProgress, Topology
+from ._topology import MoveProgress, Schema, Topology
 
 Position = tuple[int, int]
 """The state of a shard or replica: how often the shard has been opened, and how many changes have followed."""

@@ -13,8 +13,7 @@ from ._actors import Actors, Replies, SentCalls
 from ._calls import OtherTopology, Position, ShardFacts
 from ._cluster import shards_running
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
-from ._schema import Schema, common_schema
-from ._topology import Topology, count_duplicates, pick, shards_behind
+from ._topology import Schema, Topology, common_schema, count_duplicates, pick, shards_behind
 
 BLOCKS_AHEAD = 2  # number of blocks to send before waiting for the answer to the first one
 _OWN = ("check_invariants", "sync")  # read-only calls that replicas cannot answer

@@ -6,15 +6,18 @@ A folder contains a JSON file that lists the shards, and a folder or file for ea
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .._validation import check_integer
 from ..persistence import FileFormatError, bring_to_disk
 from ._topology import Topology
 
+T = TypeVar("T")
+
 _SHARD_NAME = re.compile(r"shard-\d{3,9}")
+_DAMAGED = "is damaged; restore it from a copy"
 
 
 class ListFile(NamedTuple):
@@ -25,8 +28,8 @@ class ListFile(NamedTuple):
     version: int
     words: str
 
-    def read(self, folder: Path) -> dict[str, Any] | None:
-        """Return the contents, or None if the folder is empty or does not exist."""
+    def read(self, folder: Path, parse: Callable[[dict[str, Any]], T]) -> T | None:
+        """Return the parsed contents, or None if the folder is empty or does not exist."""
         path = folder / self.name
         try:
             found: Any = json.loads(path.read_text(encoding="utf-8"))
@@ -36,13 +39,16 @@ class ListFile(NamedTuple):
                 raise FileFormatError(folder, reason) from None
             return None
         except ValueError as error:
-            raise self.damaged(folder) from error
+            raise FileFormatError(path, _DAMAGED) from error
         if not isinstance(found, dict) or not {"kind", "version"} <= found.keys():
-            raise self.damaged(folder)
+            raise FileFormatError(path, _DAMAGED)
         if found["kind"] != self.kind or found["version"] != self.version:
             reason = f"must have kind {self.kind!r} and version {self.version}"
             raise FileFormatError(path, f"{reason}, got {found['kind']!r} and version {found['version']!r}")
-        return found
+        try:
+            return parse(found)
+        except (ValueError, KeyError, TypeError) as error:
+            raise FileFormatError(path, _DAMAGED) from error
 
     def write(self, folder: Path, contents: dict[str, Any]) -> None:
         """Write the contents atomically. Create the folder if it does not exist."""
@@ -54,10 +60,6 @@ class ListFile(NamedTuple):
             os.fsync(file.fileno())
         unfinished.replace(folder / self.name)
         bring_to_disk(folder)
-
-    def damaged(self, folder: Path) -> FileFormatError:
-        """Return a FileFormatError for a damaged file."""
-        return FileFormatError(folder / self.name, "is damaged; restore it from a copy")
 
 
 _STORE_FILE = ListFile("shards.json", "ShardedStore", 4, "store")
@@ -88,16 +90,14 @@ def number_of(name: str) -> int:
 
 def read_list(folder: Path) -> ShardList | None:
     """Return the list of a store's shards, or None if the folder is empty or does not exist."""
-    found = _STORE_FILE.read(folder)
-    if found is None:
-        return None
-    try:
+
+    def parse(found: dict[str, Any]) -> ShardList:
         after, is_complete = _checked_names(found["shards"]), bool(found["complete"])
         topology = Topology.from_json(json.dumps(found | {"version": found["topology"], "after": after}))
         spare = _checked_names(found["left"]) if found["left"] else ()
         return ShardList(topology, int(found["parts"]), int(found["made"]), is_complete, spare)
-    except (ValueError, KeyError, TypeError) as error:
-        raise _STORE_FILE.damaged(folder) from error
+
+    return _STORE_FILE.read(folder, parse)
 
 
 def write_list(folder: Path, shards: ShardList) -> None:
@@ -116,13 +116,11 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def read_classifier_list(folder: Path) -> tuple[int, bool] | None:
     """Return a classifier's number of shards, and whether all exist; None if the folder is empty or missing."""
-    found = _CLASSIFIER_FILE.read(folder)
-    if found is None:
-        return None
-    try:
+
+    def parse(found: dict[str, Any]) -> tuple[int, bool]:
         return check_integer("n_shards", found["n_shards"], 1, 10_000), bool(found["complete"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise _CLASSIFIER_FILE.damaged(folder) from error
+
+    return _CLASSIFIER_FILE.read(folder, parse)
 
 
 def write_classifier_list(folder: Path, n_shards: int, *, complete: bool) -> None:

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..store import Items, Key, MemoryStore
-from ._schema import Schema
 from ._store_access import alone, change_and_note, facts_of, have_vectors, ids_of, keys_after, write_facts
-from ._topology import MoveProgress, Topology, pick
+from ._topology import MoveProgress, Schema, Topology, pick
 
 _TOPOLOGY, _GIVEN, _RECEIVED, _BATCH = "topology", "batches given", "batches received", "batch under way"
 _AT_ONCE = 2048  # maximum number of memories in a batch

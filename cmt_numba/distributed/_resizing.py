@@ -14,7 +14,7 @@ from ._client import Client
 from ._cluster import start
 from ._errors import ClusterError, NoAnswerError, ShardConflictError
 from ._folder import ShardList, shard_name, write_list
-from ._schema import Schema
+from ._topology import Schema
 
 
 class Cluster:

@@ -16,9 +16,8 @@ from ._cluster import actor_of, running
 from ._errors import ClusterError, MoveError
 from ._moves import Moves
 from ._replica import Followers
-from ._schema import Schema
 from ._store_access import alone, change_and_note, delete_facts, facts_of, indexed_fields, options_of, silence_filters
-from ._topology import Topology
+from ._topology import Schema, Topology
 
 _SECONDS_TO_OPEN = 5.0  # time to wait for a previous process to release the lock of the folder
 _REQUEST = "request "  # name prefix of the facts that record requests

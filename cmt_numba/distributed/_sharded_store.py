@@ -25,8 +25,7 @@ from ._cluster import running
 from ._errors import ClusterError, NoAnswerError
 from ._folder import ShardList, number_of, read_list, shard_name, write_list
 from ._results import ShardedResults, mean_summary, merge_explained, merge_results, stack_results
-from ._schema import Schema
-from ._topology import Topology, pick
+from ._topology import Schema, Topology, pick
 
 _BYTES_TO_SHARE = 1 << 16  # minimum size of vector blocks that are passed through Ray's object store
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._forest import NONE
 from ..store import Key, MemoryStore, Results, WordStatistics
-from ._schema import Schema
+from ._topology import Schema
 
 T = TypeVar("T")
 

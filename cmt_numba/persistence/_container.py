@@ -158,14 +158,8 @@ def bring_to_disk(folder: Path) -> None:
 
 def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the fields of a file without reading its arrays."""
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise FileFormatError(path, "is not a regular file")
-        try:
-            fields: dict[str, Any] = _read_header(file, status.st_size)[1]["fields"]
-        except _DamagedError as error:
-            raise FileFormatError(path, str(error)) from error
+    with _opened(path) as (file, size):
+        fields: dict[str, Any] = _read_header(file, size)[1]["fields"]
         return fields
 
 
@@ -177,34 +171,37 @@ def read_contents(path: str | os.PathLike[str], *, mmap: bool, unread: Collectio
     - ``unread``: names of arrays to map even if ``mmap`` is False. Call :func:`verify_arrays` to verify their
       checksums.
     """
-    with open(path, "rb", opener=_without_waiting) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise FileFormatError(path, "is not a regular file")
-        if not mmap and is_empty_space(file, status.st_size):
+    with _opened(path) as (file, size):
+        if not mmap and is_empty_space(file, size):
             raise FileFormatError(path, "is mostly empty (a sparse file); use a complete copy")
-        try:
-            return _read(file, status.st_size, lambda name: mmap or name in unread)
-        except _DamagedError as error:
-            raise FileFormatError(path, str(error)) from error
+        return _read(file, size, lambda name: mmap or name in unread)
 
 
 def verify_arrays(path: str | os.PathLike[str], names: Collection[str]) -> None:
     """Verify the checksums of the named arrays."""
-    with open(path, "rb", opener=_without_waiting) as file:
+    with _opened(path) as (file, size):
+        _, described = _read_header(file, size)
+        entries = [entry for entry in _entries(described, file.tell(), size) if entry.name in names]
+        arrays = _mapped(file, entries) if entries else {}
+        for entry in entries:
+            _check_sum(entry, np.ascontiguousarray(arrays[entry.name], _little(entry.dtype)))
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a regular file, and yield it with its size. Raise FileFormatError if it is damaged."""
+
+    def without_waiting(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))  # a named pipe would block until it has a writer
+
+    with open(path, "rb", opener=without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise FileFormatError(path, "is not a regular file")
         try:
-            _, described = _read_header(file, size := os.fstat(file.fileno()).st_size)
-            entries = [entry for entry in _entries(described, file.tell(), size) if entry.name in names]
-            arrays = _mapped(file, entries) if entries else {}
-            for entry in entries:
-                _check_sum(entry, np.ascontiguousarray(arrays[entry.name], _little(entry.dtype)))
+            yield file, status.st_size
         except _DamagedError as error:
             raise FileFormatError(path, str(error)) from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file without blocking. By default, opening a named pipe blocks until it has a writer."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def is_empty_space(file: BinaryIO, size: int, large: int = _LARGE) -> bool:

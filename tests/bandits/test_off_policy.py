@@ -27,7 +27,7 @@ from cmt_numba.bandits.evaluation import (
     switch,
     target_probabilities,
 )
-from cmt_numba.bandits.evaluation._intervals import chernoff, relative_entropy
+from cmt_numba.bandits.evaluation._estimators import chernoff, relative_entropy
 
 N, K = 400, 4
 

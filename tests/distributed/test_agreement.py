@@ -15,10 +15,9 @@ from local_ray import use_local_ray
 from cmt_numba import MemoryStore
 from cmt_numba.distributed import MoveError, ShardConflictError, ShardedStore
 from cmt_numba.distributed._calls import OtherTopology, ShardPlan
-from cmt_numba.distributed._schema import Schema, common_schema
 from cmt_numba.distributed._shard import ChangeReceipt, Shard
 from cmt_numba.distributed._store_access import schema_of
-from cmt_numba.distributed._topology import Topology
+from cmt_numba.distributed._topology import Schema, Topology, common_schema
 from cmt_numba.store import Items
 
 NAMES = ("shard-000", "shard-001")

@@ -17,10 +17,17 @@ from cmt_numba.distributed._calls import OtherTopology, Reply, ShardPlan
 from cmt_numba.distributed._folder import ShardList, read_list, write_list
 from cmt_numba.distributed._moves import Moves
 from cmt_numba.distributed._results import merge_results, stack_results
-from cmt_numba.distributed._schema import Schema
 from cmt_numba.distributed._shard import Requests, Shard
 from cmt_numba.distributed._store_access import facts_of
-from cmt_numba.distributed._topology import MoveProgress, Ring, Topology, count_duplicates, hash_keys, shards_behind
+from cmt_numba.distributed._topology import (
+    MoveProgress,
+    Ring,
+    Schema,
+    Topology,
+    count_duplicates,
+    hash_keys,
+    shards_behind,
+)
 from cmt_numba.journal import JournalError
 from cmt_numba.store import Items, Results
 

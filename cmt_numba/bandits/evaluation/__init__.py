@@ -24,10 +24,9 @@ from ._estimators import (
     self_normalized_doubly_robust,
     switch,
 )
-from ._evaluate import Evaluation, PolicyComparison, evaluate, target_probabilities
+from ._evaluate import Evaluation, PolicyComparison, Replay, evaluate, replay, target_probabilities
 from ._logs import Log, read_log
 from ._nuisances import estimate_propensities, estimate_rewards
-from ._replay import Replay, replay
 
 for _public in (Estimate, Evaluation, Log, PolicyComparison, Replay):
     _public.__module__ = __name__

@@ -1,19 +1,25 @@
-"""Estimators of a policy's value from the log of another policy."""
+"""Estimators of a policy's value from the log of another policy, and confidence intervals for means."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtri
 
 from ..._validation import check_choice, check_entries, check_integer, check_real
 from .._checks import check_rewards, generator_of, numbers
-from . import _intervals
-from ._intervals import METHODS
 
 _SELF_NORMALIZED = "self-normalised"
 _THRESHOLDS = 20  # number of thresholds to compare
 _LEAST = 1e-100  # minimum propensity; smaller ones lead to weights whose squares overflow
+_METHODS = ("betting", "bernstein", "chernoff", "bootstrap", "normal")
+_LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-300, 1.0 - 1e-16  # probabilities whose logarithms are finite
+_CELLS_AT_ONCE = 1 << 20
+_GRID = 400  # number of candidate means
+_MOST_BET = 0.75  # maximum fraction of the capital that a bet can lose
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +82,7 @@ class Estimate:
         random_state : int or numpy.random.SeedSequence, default 0
             Random seed of the bootstrap.
         """
-        check_choice("method", method, METHODS)
+        check_choice("method", method, _METHODS)
         confidence = check_real("confidence", confidence, 0.0, 1.0, above=True)
         if confidence == 1.0:
             raise ValueError(f"confidence must be below 1, got {confidence}")
@@ -108,7 +114,7 @@ class Estimate:
             raise ValueError(f"confidence must be below 1, got {confidence}")
         if self._sides is None:
             raise self._unsupported("betting")
-        return np.column_stack(self._by_sides(_intervals.betting_below, error))
+        return np.column_stack(self._by_sides(betting_below, error))
 
     def _by_sides(self, bound_below: Callable[[np.ndarray, float], Any], error: float) -> tuple[Any, Any]:
         """Return bounds on the value from lower bounds on its distances from both ends of the range of rewards."""
@@ -128,17 +134,17 @@ class Estimate:
             low, high = self.confidence_sequence(confidence)[-1].tolist()
             return low, high
         if method == "bernstein" and self._sides is not None:
-            return self._by_sides(_intervals.bernstein_below, (1.0 - confidence) / 2.0)
+            return self._by_sides(bernstein_below, (1.0 - confidence) / 2.0)
         if method == "bootstrap":
             rng = generator_of(random_state, "bootstrap")
             offsets = np.zeros(self.terms.size) if self._offsets is None else self._offsets
             above, below = (self.terms, np.ones(self.terms.size)) if self._parts is None else self._parts
-            return _intervals.bootstrap(offsets, above, below, confidence, n_resamples, rng)
+            return bootstrap(offsets, above, below, confidence, n_resamples, rng)
         if method == "normal":
-            return _intervals.normal(self._linearized(), confidence)
+            return normal(self._linearized(), confidence)
         if self.bounds is None:
             raise self._unsupported(method)
-        bound = _intervals.bernstein if method == "bernstein" else _intervals.chernoff
+        bound = bernstein if method == "bernstein" else chernoff
         return bound(self.terms, *self.bounds, confidence)
 
     def _linearized(self) -> np.ndarray:
@@ -395,3 +401,107 @@ def checked_range(reward_range: Any, rewards: np.ndarray) -> tuple[float, float]
             "pass a wider reward_range"
         )
     return low, high
+
+
+# Confidence intervals
+
+
+def normal(values: np.ndarray, confidence: float) -> tuple[float, float]:
+    """Return the interval of the normal approximation."""
+    half = float(ndtri(0.5 + confidence / 2.0)) * float(values.std(ddof=1)) / math.sqrt(values.size)
+    return float(values.mean()) - half, float(values.mean()) + half
+
+
+def bernstein_below(values: np.ndarray, error: float) -> float:
+    """Return an empirical Bernstein lower bound on the mean of non-negative values (Maurer and Pontil, 2009).
+
+    Values are clipped at the cube root of their number. Clipping lowers the mean, so the bound remains valid.
+    """
+    n, log = values.size, math.log(2.0 / error)
+    most = n ** (1.0 / 3.0)
+    clipped = np.minimum(values, most)
+    half = math.sqrt(2.0 * float(clipped.var(ddof=1)) * log / n) + 7.0 * most * log / (3.0 * (n - 1))
+    return max(float(clipped.mean()) - float(half), 0.0)
+
+
+def bernstein(values: np.ndarray, low: float, high: float, confidence: float) -> tuple[float, float]:
+    """Return the empirical Bernstein interval for the mean of values in ``[low, high]`` (Maurer and Pontil, 2009)."""
+    n, log = values.size, math.log(4.0 / (1.0 - confidence))  # half of the error probability on each side
+    half = math.sqrt(2.0 * float(values.var(ddof=1)) * log / n) + 7.0 * (high - low) * log / (3.0 * (n - 1))
+    mean = float(values.mean())
+    return max(mean - half, low), min(mean + half, high)
+
+
+def betting_below(values: np.ndarray, error: float) -> np.ndarray:
+    """Return lower bounds on the mean of non-negative values, one after each value, all valid simultaneously.
+
+    For each candidate mean, a gambler bets that values are larger. If the candidate is the true mean, the capital ever
+    exceeds ``1 / error`` with probability at most ``error``. Candidates with more capital are therefore excluded
+    (Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, 2024). Values need no upper
+    bound.
+    """
+    n = values.size
+    seen = np.arange(n)
+    before = (0.5 + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (seen + 1.0)  # running mean
+    squares = np.concatenate([[0.0], np.cumsum((values - before) ** 2)[:-1]])
+    variances = (0.25 + squares) / (seen + 1.0)
+    bounds = np.zeros(n)
+    grid = np.linspace(0.0, 1.0, _GRID + 1)[1:]
+    step = max(1, _CELLS_AT_ONCE // n)
+    for first in range(0, grid.size, step):
+        means = grid[first : first + step, None]
+        apart = before - means
+        bets = np.clip(apart / (variances + apart**2), 0.0, _MOST_BET / means)
+        capital = np.maximum.accumulate(np.cumsum(np.log1p(bets * (values - means)), axis=1), axis=1)
+        # A mean is excluded only if all smaller means are excluded.
+        excluded = np.logical_and.accumulate(capital > math.log(1.0 / error), axis=0)
+        if first > 0:
+            excluded &= bounds >= grid[first - 1]
+        bounds = np.where(excluded.any(axis=0), means[excluded.sum(axis=0) - 1, 0], bounds)
+    return bounds
+
+
+def chernoff(values: np.ndarray, low: float, high: float, confidence: float) -> tuple[float, float]:
+    """Return the relative-entropy Chernoff interval for the mean of values in ``[low, high]``.
+
+    The mean of ``n`` values in [0, 1] with expectation ``q`` lies beyond ``p`` with probability at most
+    ``exp(-n kl(p, q))``.
+    """
+    log = math.log(2.0 / (1.0 - confidence)) / values.size
+    p = min(max((float(values.mean()) - low) / (high - low), 0.0), 1.0)
+
+    def excess(q: float) -> float:
+        return relative_entropy(p, q) - log
+
+    lower, upper = 0.0, 1.0
+    if p > _LEAST_PROBABILITY and excess(_LEAST_PROBABILITY) > 0.0:
+        lower = brentq(excess, _LEAST_PROBABILITY, p, xtol=1e-15)
+    if p < _MOST_PROBABILITY and excess(_MOST_PROBABILITY) > 0.0:
+        upper = brentq(excess, p, _MOST_PROBABILITY, xtol=1e-15)
+    return low + lower * (high - low), low + upper * (high - low)
+
+
+def relative_entropy(p: float, q: float) -> float:
+    """Return the relative entropy of the Bernoulli distributions with means ``p`` and ``q``."""
+    first = 0.0 if p == 0.0 else p * math.log(p / q)
+    second = 0.0 if p == 1.0 else (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
+    return first + second
+
+
+def bootstrap(
+    offsets: np.ndarray,
+    numerators: np.ndarray,
+    denominators: np.ndarray,
+    confidence: float,
+    n_resamples: int,
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """Return the bootstrap percentile interval of the mean of ``offsets`` plus a ratio of means."""
+    n = numerators.size
+    values = np.empty(n_resamples)
+    for i in range(n_resamples):
+        rows = rng.integers(0, n, n)
+        values[i] = offsets[rows].mean() + numerators[rows].sum() / (denominators[rows].sum() or 1.0)
+    tail = 50.0 * (1.0 - confidence)
+    low, high = np.percentile(values, [tail, 100.0 - tail])
+    return float(low), float(high)
