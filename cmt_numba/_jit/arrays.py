@@ -19,6 +19,11 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 
+def instruction(in_python: Any) -> Any:
+    """Return a decorator for the code of a function of kernels, in place of which plain Python has ``in_python``."""
+    return (lambda _: in_python) if config.DISABLE_JIT else intrinsic  # type: ignore[attr-defined]
+
+
 def _array_of(shape, dtype):
     """Return the signature of an allocation with a shape and a dtype, or None if these are invalid."""
     n_axes, of = parse_shape(shape), parse_dtype(dtype)
@@ -47,8 +52,10 @@ def _allocate(context, builder, signature, arguments):
     return array, n_bytes
 
 
-@intrinsic
-def _empty(_context, shape, dtype):
+@instruction(np.empty)
+def empty(_context, shape, dtype):
+    """Allocate an uninitialised array in a kernel."""
+
     def lower(context, builder, signature, arguments):
         return _allocate(context, builder, signature, arguments)[0]._getvalue()
 
@@ -56,8 +63,10 @@ def _empty(_context, shape, dtype):
     return signature and (signature, lower)
 
 
-@intrinsic
-def _zeros(_context, shape, dtype):
+@instruction(np.zeros)
+def zeros(_context, shape, dtype):
+    """Allocate an array of zeros in a kernel."""
+
     def lower(context, builder, signature, arguments):
         array, n_bytes = _allocate(context, builder, signature, arguments)
         cgutils.memset(builder, array.data, n_bytes, 0)
@@ -67,27 +76,19 @@ def _zeros(_context, shape, dtype):
     return signature and (signature, lower)
 
 
-@intrinsic
-def _release(_context, work):
+def _keep(*_):
+    """Do nothing in plain Python, which frees unused arrays and cannot prefetch."""
+
+
+@instruction(_keep)
+def release(_context, work):
+    """Free an array that the kernel has allocated, or all arrays in a nested tuple of such arrays."""
+
     def lower(context, builder, signature, arguments):
         context.subtarget(enable_nrt=True).nrt.decref(builder, signature.args[0], arguments[0])
         return context.get_dummy_value()
 
     return types.void(work), lower
-
-
-def _keep(*_):
-    """Do nothing in plain Python, which frees unused arrays and cannot prefetch."""
-
-
-empty: Any = np.empty if config.DISABLE_JIT else _empty  # type: ignore[attr-defined]
-"""Allocate an uninitialised array in a kernel: ``empty(shape, dtype)``."""
-
-zeros: Any = np.zeros if config.DISABLE_JIT else _zeros  # type: ignore[attr-defined]
-"""Allocate an array of zeros in a kernel: ``zeros(shape, dtype)``."""
-
-release: Any = _keep if config.DISABLE_JIT else _release  # type: ignore[attr-defined]
-"""Free an array that the kernel has allocated, or all arrays in a nested tuple of such arrays."""
 
 
 _FOR_READING = 0
@@ -96,8 +97,14 @@ _DATA = 1
 _BYTE_POINTER = ir.IntType(8).as_pointer()
 
 
-@intrinsic
-def _prefetch(_context, array, i):
+@instruction(_keep)
+def prefetch(_context, array, i):
+    """Prefetch the cache line of entry ``i`` of a one-dimensional array.
+
+    A search knows the keys that it will read long before it reads them, but the processor sees only the next few
+    instructions.
+    """
+
     def lower(context, builder, signature, arguments):
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         address = builder.bitcast(builder.gep(data, [arguments[1]]), _BYTE_POINTER)
@@ -108,10 +115,3 @@ def _prefetch(_context, array, i):
         return context.get_dummy_value()
 
     return types.void(array, i), lower
-
-
-prefetch: Any = _keep if config.DISABLE_JIT else _prefetch  # type: ignore[attr-defined]
-"""Prefetch the cache line of entry ``i`` of a one-dimensional array: ``prefetch(array, i)``.
-
-A search knows the keys that it will read long before it reads them, but the processor sees only the next few
-instructions."""

@@ -4,13 +4,12 @@ LLVM translates its generic operations on vectors to the best instructions of a 
 byte shuffles; on ARM, ``cnt``). The functions whose names end with ``_slowly`` are the same in plain Python.
 """
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from .arrays import instruction
 
 TILE = 32  # number of codes in a tile
 LARGEST_CODE = 127  # largest 8-bit code. The smallest is -127.
@@ -124,8 +123,8 @@ def everywhere(builder, value, lanes):
     return builder.shuffle_vector(alone, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(_INT, lanes), None))
 
 
-@intrinsic
-def _score_tile(_context, bits, tile, n_words, planes, first, factors, added, base, step, less, least, scores, at):
+@instruction(score_tile_slowly)
+def score_tile(_context, bits, tile, n_words, planes, first, factors, added, base, step, less, least, scores, at):
     def lower(context, builder, signature, arguments):
         bits, planes, factors, added, scores = (
             array_data(context, builder, signature, arguments, i) for i in (0, 3, 5, 6, 11)
@@ -207,8 +206,8 @@ def _add_pairs(builder, name, x, y):
     )
 
 
-@intrinsic
-def _add_row_pairs(_context, codes, block, pairs, shorts, n, sums):
+@instruction(add_row_pairs_slowly)
+def add_row_pairs(_context, codes, block, pairs, shorts, n, sums):
     def lower(context, builder, signature, arguments):
         lanes, name = _pair_instruction(context, builder)
         of_sums, size = ir.VectorType(_INT, lanes // 2), _WORD(2 * COLUMNS)
@@ -242,8 +241,8 @@ def _add_row_pairs(_context, codes, block, pairs, shorts, n, sums):
     return types.void(codes, i8, pairs, shorts, i8, sums), lower
 
 
-@intrinsic
-def _add_products(_context, shorts, codes, n_blocks):
+@instruction(add_products_slowly)
+def add_products(_context, shorts, codes, n_blocks):
     def lower(context, builder, signature, arguments):
         lanes, name = _pair_instruction(context, builder)
         of_shorts, sums = ir.VectorType(_SHORT, lanes), ir.VectorType(_INT, lanes // 2)
@@ -272,8 +271,8 @@ def _add_products(_context, shorts, codes, n_blocks):
     return types.int32(shorts, codes, types.int64), lower
 
 
-@intrinsic
-def _signs_of(_context, x, at):
+@instruction(signs_of_slowly)
+def signs_of(_context, x, at):
     def lower(context, builder, signature, arguments):
         kind = ir.VectorType(_FLOAT, BITS_OF_A_WORD)
         at = arguments[1]
@@ -283,8 +282,8 @@ def _signs_of(_context, x, at):
     return types.uint64(x, types.int64), lower
 
 
-@intrinsic
-def _plane_of(_context, numbers, at, p):
+@instruction(plane_of_slowly)
+def plane_of(_context, numbers, at, p):
     def lower(context, builder, signature, arguments):
         kind = ir.VectorType(_BYTE, BITS_OF_A_WORD)
         at, p = (arguments[i] for i in (1, 2))
@@ -295,8 +294,8 @@ def _plane_of(_context, numbers, at, p):
     return types.uint64(numbers, types.int64, types.int64), lower
 
 
-@intrinsic
-def _add_and_subtract(_context, x, i, h):
+@instruction(add_and_subtract_slowly)
+def add_and_subtract(_context, x, i, h):
     def lower(context, builder, signature, arguments):
         kind, data = ir.VectorType(_FLOAT, BLOCK), array_data(context, builder, signature, arguments, 0)
         i, h = (arguments[n] for n in (1, 2))
@@ -308,8 +307,8 @@ def _add_and_subtract(_context, x, i, h):
     return types.void(x, types.int64, types.int64), lower
 
 
-@intrinsic
-def _transform_block(_context, x, i):
+@instruction(transform_block_slowly)
+def transform_block(_context, x, i):
     def lower(context, builder, signature, arguments):
         kind, data = ir.VectorType(_FLOAT, BLOCK), array_data(context, builder, signature, arguments, 0)
         i = arguments[1]
@@ -324,8 +323,8 @@ def _transform_block(_context, x, i):
     return types.void(x, types.int64), lower
 
 
-@intrinsic
-def _marks_of(_context, scores, at, least):
+@instruction(marks_of_slowly)
+def marks_of(_context, scores, at, least):
     def lower(context, builder, signature, arguments):
         some = read_vector(
             builder, array_data(context, builder, signature, arguments, 0), arguments[1], ir.VectorType(_FLOAT, TILE), 4
@@ -336,20 +335,9 @@ def _marks_of(_context, scores, at, least):
     return types.int64(scores, types.int64, types.float32), lower
 
 
-@intrinsic
-def _first_of(_context, marks):
+@instruction(first_of_slowly)
+def first_of(_context, marks):
     def lower(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.IntType(1)(1))
 
     return types.int64(types.int64), lower
-
-
-score_tile: Any = score_tile_slowly if config.DISABLE_JIT else _score_tile  # type: ignore[attr-defined]
-add_products: Any = add_products_slowly if config.DISABLE_JIT else _add_products  # type: ignore[attr-defined]
-add_row_pairs: Any = add_row_pairs_slowly if config.DISABLE_JIT else _add_row_pairs  # type: ignore[attr-defined]
-signs_of: Any = signs_of_slowly if config.DISABLE_JIT else _signs_of  # type: ignore[attr-defined]
-plane_of: Any = plane_of_slowly if config.DISABLE_JIT else _plane_of  # type: ignore[attr-defined]
-add_and_subtract: Any = add_and_subtract_slowly if config.DISABLE_JIT else _add_and_subtract  # type: ignore[attr-defined]
-transform_block: Any = transform_block_slowly if config.DISABLE_JIT else _transform_block  # type: ignore[attr-defined]
-marks_of: Any = marks_of_slowly if config.DISABLE_JIT else _marks_of  # type: ignore[attr-defined]
-first_of: Any = first_of_slowly if config.DISABLE_JIT else _first_of  # type: ignore[attr-defined]

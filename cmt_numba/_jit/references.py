@@ -13,11 +13,13 @@ Therefore pass ``by_value(state)`` to these functions, and begin them with ``by_
 
 from typing import Any
 
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import intrinsic, models, register_model
+from numba.extending import models, register_model
+
+from .arrays import instruction
 
 
 class Reference(types.Type):
@@ -69,8 +71,12 @@ def _get_attribute(context, builder, reference, pointer, name):
     return impl_ret_borrowed(context, builder, field, builder.load(place))
 
 
-@intrinsic
-def _to_reference(_context, target):
+def _unchanged(state):
+    return state
+
+
+@instruction(_unchanged)
+def by_reference(_context, target):
     if isinstance(target, HeldType):
         # Copy the words into the stack frame, where LLVM knows that the kernel's writes do not change them.
         def copy(_target_context, builder, _signature, arguments):
@@ -86,8 +92,8 @@ def _to_reference(_context, target):
     return Reference(target)(target), store
 
 
-@intrinsic
-def _to_value(_context, reference):
+@instruction(_unchanged)
+def by_value(_context, reference):
     if not isinstance(reference, Reference):
         return None
 
@@ -95,11 +101,3 @@ def _to_value(_context, reference):
         return impl_ret_borrowed(context, builder, signature.return_type, builder.load(arguments[0]))
 
     return reference.target(reference), load
-
-
-def _unchanged(state):
-    return state
-
-
-by_reference: Any = _unchanged if config.DISABLE_JIT else _to_reference  # type: ignore[attr-defined]
-by_value: Any = _unchanged if config.DISABLE_JIT else _to_value  # type: ignore[attr-defined]
