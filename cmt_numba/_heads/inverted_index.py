@@ -168,7 +168,7 @@ def meet_labels(postings, priorities, x, sums, labels, n_found, n_further):
 def _sift_down(heap, sums, i):
     """Restore the heap below position ``i``. The label with the smallest sum is at the top.
 
-    Unlike the heap in ``_forest/frontier.py``, this heap holds labels and compares their sums in another array.
+    Unlike the heap in ``_forest/search.py``, this heap holds labels and compares their sums in another array.
     """
     label = heap[i]
     while True:
