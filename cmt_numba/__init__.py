@@ -30,23 +30,16 @@ __all__ = [
 
 # Names whose modules are slow to import (Numba, scikit-learn) or rarely needed (SQLite) are imported on first use. The
 # command line therefore starts immediately, and an interrupt during a later import leaves no traceback.
-_IMPORTED_WHEN_USED = {
-    "CMTClassifier": "estimators",
-    "CMTMultilabelClassifier": "estimators",
-    "CMTRetriever": "estimators",
-    "ContextualMemoryTree": "tree",
-    "DurableTree": "journal",
-    "Exploration": "_forest",
-    "Explored": "_forest",
-    "FileFormatError": "persistence",
-    "Hits": "_forest",
-    "ShownHits": "_forest",
-    "InvariantError": "_forest",
-    "Leaves": "_forest",
-    "MemoryStore": "store",
-    "tune": "estimators",
-    "warmup": "_warmup",
+_NAMES = {
+    "_forest": ("Exploration", "Explored", "Hits", "InvariantError", "Leaves", "ShownHits"),
+    "_warmup": ("warmup",),
+    "estimators": ("CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever", "tune"),
+    "journal": ("DurableTree",),
+    "persistence": ("FileFormatError",),
+    "store": ("MemoryStore",),
+    "tree": ("ContextualMemoryTree",),
 }
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = (
     "bandits",
     "distributed",
@@ -71,8 +64,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _IMPORTED_WHEN_USED:
-        return getattr(import_module(f".{_IMPORTED_WHEN_USED[name]}", __name__), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

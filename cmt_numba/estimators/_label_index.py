@@ -99,7 +99,7 @@ class LabelIndex(files.WithFields):
 
     FIELDS = files.FieldTable(
         tree=TREE,  # trees over the labels
-        head=files.StructureField(heads.Head, files.trim_head),  # scorers
+        head=files.StructureField(heads.Head, files.trim_models),  # scorers
         seed=files.NumberField(),  # seed of the forest and of ``orders``
         orders=files.GeneratorField(),  # generator of the order in which labels are inserted and rows are learned
         of_sets=files.FlagField(),  # whether a row has a set of labels instead of one

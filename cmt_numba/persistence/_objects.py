@@ -55,7 +55,7 @@ class Saved(WithFields):
     """An object that can be saved to a file and loaded from it. The file contains the name of the class.
 
     Subclasses whose objects other threads may change override :meth:`save` to lock the object. Subclasses with large
-    arrays override :meth:`load` to pass ``mmap`` to :meth:`_loaded`.
+    arrays override :meth:`load` to take the option ``mmap``.
     """
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -68,11 +68,7 @@ class Saved(WithFields):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load an object that :meth:`save` has written."""
-        return cls._loaded(path, mmap=False)
-
-    @classmethod
-    def _loaded(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
-        return object_of((cls,), path, mmap=mmap)
+        return object_of((cls,), path)
 
 
 def object_of(

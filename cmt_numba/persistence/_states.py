@@ -13,7 +13,7 @@ import numpy as np
 from .. import _forest as forests
 
 if TYPE_CHECKING:  # saved trees do not need the heads
-    from .._heads import Expectation, Head, StoredExamples
+    from .._heads import Expectation, StoredExamples
 
 VALUES = frozenset({"state.keys.values", "state.weights.dense"})
 """Names of the large arrays of trees. Kernels are safe with any values in them, if links lead to memories."""
@@ -34,7 +34,7 @@ def check_at_rest(counters: np.ndarray) -> None:
 def trim_state(state: forests.State) -> forests.State:
     """Return a forest's state without spare capacity. It may share arrays with ``state``."""
     parameters = state.parameters
-    state = _trim_models(state)
+    state = trim_models(state)
     n = int(state.keys.totals[forests.N_MEMORIES])
     leaves_end = state.counters[:, forests.LEAVES_END]
     leaves = _used(state.leaves, leaves_end)
@@ -50,9 +50,23 @@ def trim_state(state: forests.State) -> forests.State:
     )
 
 
-def trim_head(head: Head) -> Head:
-    """Return a head without spare capacity. It may share arrays with ``head``."""
-    return _trim_models(head)  # type: ignore[no-any-return]
+def trim_models(state: Any) -> Any:
+    """Return a forest or a head without spare capacity of nodes and routers. It may share arrays with ``state``."""
+    nodes_end, d = state.counters[:, forests.NODES_END], state.parameters.n_features
+    state = state._replace(nodes=_used(state.nodes, nodes_end), counters=state.counters.copy())
+    if state.parameters.sparse:
+        state = forests.with_tables(state, forests.most_cells_in_use(state))
+        state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0  # freed nodes keep stale values
+        table = state.weights.table
+        table[table["feature"] == forests.NONE] = (forests.NONE, 0.0, 0.0)
+        for t, end in enumerate(state.counters[:, forests.TABLES_END]):  # ``with_tables`` has copied the table
+            table[t, int(end) :] = 0
+    else:
+        weights = _used(state.weights.dense, nodes_end * 2 * d)
+        state = state._replace(weights=state.weights._replace(dense=weights))
+    for counter, value in AT_REST.items():
+        state.counters[:, counter] = value
+    return state
 
 
 def trim_examples(examples: StoredExamples) -> StoredExamples:
@@ -86,25 +100,6 @@ def _trim_keys(parameters: Any, keys: forests.KeyArrays) -> forests.KeyArrays:
         ids=keys.ids[:n],
         totals=totals,
     )
-
-
-def _trim_models(state: Any) -> Any:
-    """Return a forest or a head whose nodes and routers have no spare capacity."""
-    nodes_end, d = state.counters[:, forests.NODES_END], state.parameters.n_features
-    state = state._replace(nodes=_used(state.nodes, nodes_end), counters=state.counters.copy())
-    if state.parameters.sparse:
-        state = forests.with_tables(state, forests.most_cells_in_use(state))
-        state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0  # freed nodes keep stale values
-        table = state.weights.table
-        table[table["feature"] == forests.NONE] = (forests.NONE, 0.0, 0.0)
-        for t, end in enumerate(state.counters[:, forests.TABLES_END]):  # ``with_tables`` has copied the table
-            table[t, int(end) :] = 0
-    else:
-        weights = _used(state.weights.dense, nodes_end * 2 * d)
-        state = state._replace(weights=state.weights._replace(dense=weights))
-    for counter, value in AT_REST.items():
-        state.counters[:, counter] = value
-    return state
 
 
 def _used(array: np.ndarray, ends: np.ndarray) -> np.ndarray:

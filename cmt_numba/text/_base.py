@@ -75,7 +75,7 @@ class SavableText(files.Saved, Constrained, BaseEstimator):
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
         """Load an object from a file written by :meth:`save`. With ``mmap``, the vectors are memory-mapped."""
-        return cls._loaded(path, mmap=mmap)
+        return files.object_of((cls,), path, mmap=mmap)
 
     def _check_parameters(self) -> Any:
         check_parameters(self, self._constraints)
