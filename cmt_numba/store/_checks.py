@@ -123,9 +123,9 @@ def as_plain(value: Any) -> Any:
         return {name: as_plain(part) for name, part in value.items()}
     if isinstance(value, list):
         return [as_plain(part) for part in value]
+    if isinstance(value, np.datetime64 | date) and value != value:  # also true for NaT of pandas
+        raise ValueError("NaT is not a date; use None")
     if isinstance(value, np.datetime64):
-        if np.isnat(value):
-            raise ValueError("NaT is not a date; use None")
         is_date = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
         value = value.astype("datetime64[D]" if is_date else "datetime64[us]").item()
     if isinstance(value, date | time):

@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -68,9 +69,9 @@ def test_payloads_may_have_numbers_of_numpy_and_dates():
     }
     for where in ({"day": date(2020, 5, 17)}, {"day": {"gt": np.datetime64("2020-05-16")}}, {"count": np.int8(3)}):
         assert store.query(vectors(1), 1, where=where).keys.tolist() == [["a"]]
-    for wrong in ({"a": np.datetime64("NaT", "s")}, {"a": np.float32("nan")}, {"a": object()}, {"a": 1j}):
+    for wrong in (np.datetime64("NaT", "s"), pd.NaT, np.float32("nan"), object(), 1j):
         with pytest.raises((TypeError, ValueError), match="payloads must be JSON"):
-            store.upsert("a", vectors(1), wrong)
+            store.upsert("a", vectors(1), {"a": wrong})
 
 
 @pytest.mark.parametrize("in_folder", [False, True])
