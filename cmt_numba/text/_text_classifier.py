@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
@@ -433,6 +433,13 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
                     "call fit to learn all texts with another one"
                 )
         return known
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy that shares the encoder, which may be large or impossible to copy."""
+        copied = type(self)(self.encoder, random_state=self.random_state)
+        if hasattr(self, "_metadata_request"):  # of set_fit_request and set_score_request
+            copied._metadata_request = clone(self._metadata_request)
+        return copied
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._model is not None

@@ -6,6 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+import sklearn
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
@@ -263,6 +265,24 @@ def test_a_classifier_ends_a_pipeline():
     with pytest.raises(NotFittedError):
         pipeline.predict(texts)
     assert pipeline.fit(texts, labels).predict(texts).tolist() == labels
+
+
+def test_clones_share_the_encoder():
+    class Locked:
+        def __init__(self):
+            self.own_lock = threading.Lock()
+
+        def encode(self, texts):
+            return encode(texts)
+
+    texts, labels = labelled(4)
+    with sklearn.config_context(enable_metadata_routing=True):
+        classifier = TextClassifier(Locked(), random_state=0).set_fit_request(sample_weight=True).fit(texts, labels)
+        copied = clone(classifier)
+        assert copied.encoder is classifier.encoder
+        assert copied.get_metadata_routing().fit.requests["sample_weight"] is True
+    assert not copied.__sklearn_is_fitted__()
+    assert copied.fit(texts, labels).predict(texts).tolist() == labels
 
 
 def test_a_folder_keeps_every_change(tmp_path):
