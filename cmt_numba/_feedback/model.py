@@ -58,7 +58,7 @@ class Candidates(NamedTuple):
     @classmethod
     def of(cls, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray) -> Self:
         """Return candidates whose similarities kernels may change."""
-        return cls(ids, np.array(similarities, np.float64), keys.reshape(*ids.shape, -1))
+        return cls(np.ascontiguousarray(ids), np.array(similarities, np.float64), keys.reshape(*ids.shape, -1))
 
 
 class MappedQueries(NamedTuple):

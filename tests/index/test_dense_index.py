@@ -339,3 +339,13 @@ def test_inner_products_of_long_positive_vectors_are_found():
     for first in range(0, 4000, 250):
         dense.insert(X[first : first + 250])
     assert dense.recall(X[4000:], 10, 0.95) > 0.93
+
+
+@needs_jit
+def test_kernels_are_not_compiled_again_for_every_second_id():
+    dense = index.DenseIndex(5)
+    ids = dense.insert(vectors(20, 5))
+    dense.vectors(ids)
+    n_compiled = len(changes.find_ids.signatures)
+    np.testing.assert_array_equal(dense.vectors(ids[::2]), vectors(20, 5)[::2])
+    assert len(changes.find_ids.signatures) == n_compiled
