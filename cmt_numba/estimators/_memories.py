@@ -39,14 +39,30 @@ class Memories:
         """Return empty tables for values like those of a store."""
         return cls.of(0, values, **dict.fromkeys(_COLUMNS, np.empty(0, np.int64)))
 
-    # Columns, int64. Each memory has an id, ascending; the position of its value in the store; and the id of its key in
-    # the forest or, in a search by value, of its value, which may be shared. Each key in the forest has an id,
-    # ascending, and the id of the memory that owns it.
-    ids = property(lambda self: self.memories.columns[0])
-    places = property(lambda self: self.memories.columns[1])
-    entries = property(lambda self: self.memories.columns[2])
-    keys = property(lambda self: self.in_forest.columns[0])
-    owners = property(lambda self: self.in_forest.columns[1])
+    @property
+    def ids(self) -> np.ndarray:
+        """Ids, in ascending order: int64, shape (n_memories,)."""
+        return self.memories.columns[0]
+
+    @property
+    def places(self) -> np.ndarray:
+        """The position of each memory's value in the store: int64, shape (n_memories,)."""
+        return self.memories.columns[1]
+
+    @property
+    def entries(self) -> np.ndarray:
+        """The forest id of each memory's key or, in a search by value, of its value, which may be shared."""
+        return self.memories.columns[2]
+
+    @property
+    def keys(self) -> np.ndarray:
+        """All forest ids, in ascending order: int64, shape (n_keys,)."""
+        return self.in_forest.columns[0]
+
+    @property
+    def owners(self) -> np.ndarray:
+        """The id of the memory that owns each key: int64, shape (n_keys,)."""
+        return self.in_forest.columns[1]
 
     def __deepcopy__(self, memo: Any) -> Memories:
         # Copies go to other processes and to files, which must not receive removed values.

@@ -61,11 +61,30 @@ class StoredTexts(files.WithFields):
         for position, key in enumerate(_keys(hashed), first):
             self._positions.setdefault(key, []).append(position)
 
-    slots = property(lambda self: self._rows.columns[0])  # int64, ascending; never reused
-    labels = property(lambda self: self._rows.columns[1])  # int64; may be modified in place
-    importance = property(lambda self: self._rows.columns[2])  # float32, sample weights
-    hashed = property(lambda self: HashedTexts(*self._starts.columns, *self._features.columns))
-    encoded = property(lambda self: None if self._encoded is None else self._encoded.columns[0])  # float32 (n, d)
+    @property
+    def slots(self) -> np.ndarray:
+        """The slot of each text: int64, ascending. Slots are never reused."""
+        return self._rows.columns[0]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The label of each text: int64. The array may be modified in place."""
+        return self._rows.columns[1]
+
+    @property
+    def importance(self) -> np.ndarray:
+        """The sample weight of each text: float32."""
+        return self._rows.columns[2]
+
+    @property
+    def hashed(self) -> HashedTexts:
+        """The hashed features of the texts."""
+        return HashedTexts(*self._starts.columns, *self._features.columns)
+
+    @property
+    def encoded(self) -> np.ndarray | None:
+        """The encoder's vectors: float32, shape (n, d). None without an encoder."""
+        return None if self._encoded is None else self._encoded.columns[0]
 
     def __len__(self) -> int:
         return len(self.texts)
