@@ -22,7 +22,7 @@ import pytest  # noqa: E402
 import scipy.sparse  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-# Durable objects wait for the disk thousands of times; in memory there is nothing to wait for.
+# Keep temporary files in memory, because durable objects wait for the disk thousands of times.
 _IN_MEMORY = "/dev/shm"
 if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free > 4 << 30:
     tempfile.tempdir = _IN_MEMORY

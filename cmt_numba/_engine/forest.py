@@ -121,7 +121,7 @@ class Forest:
         slots, state = np.empty(ids.size, np.int64), self.state
         slots.fill(-1)
         if state is not None:
-            forests.find_slots(state.keys, np.ascontiguousarray(ids), slots)  # others would compile it again
+            forests.find_slots(state.keys, np.ascontiguousarray(ids), slots)  # a strided array would compile it again
         return slots
 
     def known_slots(self, ids: np.ndarray) -> np.ndarray:

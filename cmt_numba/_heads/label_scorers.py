@@ -131,7 +131,7 @@ def without_room(models: forests.LinearModels) -> forests.LinearModels:
 
 
 def count_in_means(head: Head, rows: forests.Rows, labels: np.ndarray) -> Head:
-    """Add rows to the means of labels with MIRA; return the head, or a larger head if tables were full."""
+    """Add rows to the means of their labels; return the head, or a larger head if tables were full. For MIRA only."""
     at = np.zeros(1, np.int64)
     while move_means(head.models, rows, labels, at) != forests.DONE:
         head = with_more_cells(head)

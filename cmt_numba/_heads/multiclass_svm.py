@@ -338,7 +338,10 @@ def _scored(search: CandidateSearch, head: Head, lesson: HeadLesson, block: np.n
 
 
 def has_converged(head: Head, duals: Duals) -> bool:
-    """Return whether the duality gap, each row's at its last step, shows that another pass would change little."""
+    """Return whether another pass over all rows would hardly improve the head.
+
+    The duality gap is the sum over the rows, each at the time of its last step.
+    """
     used = margin_wanted(head) * float(duals.weights.sum(dtype=np.float64))
     return head.parameters.loss == HeadLoss.MIRA and float(duals.gaps.sum(dtype=np.float64)) <= _LARGEST_GAP * used
 

@@ -81,7 +81,7 @@ class ValueExpectation(files.WithFields):
         """Learn to predict ``rewards[i]``, the reward of value ``i`` for row ``of_rows[i]``."""
         self.map = heads.enter_rows(self.map, rows)
         vectors = np.ascontiguousarray(self.components.reduced(values)[:, :-1])
-        of_rows = np.ascontiguousarray(of_rows)  # others would compile the kernel again
+        of_rows = np.ascontiguousarray(of_rows)  # a strided array would compile the kernel again
         heads.learn_rewards(self.map, rows, of_rows, vectors, rewards, float(options.regularization))
 
 

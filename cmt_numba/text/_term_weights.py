@@ -67,7 +67,10 @@ def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
 
 
 def _curve_over(idf: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return scaled Hermite polynomials of degree 1 to 3 of the idf, standardised by and clipped to ``seen``."""
+    """Return scaled Hermite polynomials of degree 1 to 3 of the idf: float, shape (n_terms, 3).
+
+    The idf is standardised by the mean and the deviation of ``seen``, and clipped to the range of ``seen``.
+    """
     z = (np.clip(idf, seen.min(), seen.max()) - seen.mean()) / max(float(seen.std()), 1e-9)
     return np.column_stack([z, (z**2 - 1.0) / 2.0, (z**3 - 3.0 * z) / 4.0])
 
