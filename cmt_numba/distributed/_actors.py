@@ -24,14 +24,18 @@ def new_actors(plan: ShardPlan, options: dict[str, Any]) -> list[Any]:
     replica's pending calls fail immediately and can be sent to another actor.
     """
     times = 0 if plan.path is None else -1
+    own = options | {"max_restarts": times, "max_task_retries": times} | name_of_actor(plan.cluster, plan.name)
+    actors = [start_actor(Shard, own, plan)]
+    for name in plan.replicas:
+        own = options | {"max_restarts": -1, "max_task_retries": 0} | name_of_actor(plan.cluster, name)
+        actors.append(start_actor(Replica, own, plan, name))
+    return actors
+
+
+def start_actor(kind: type, options: dict[str, Any], *arguments: Any) -> Any:
+    """Start an actor, on any machine of the cluster, that runs several calls concurrently; return its handle."""
     how: dict[str, Any] = {"max_concurrency": _CALLS_AT_A_TIME, "scheduling_strategy": "SPREAD"} | options
-
-    def started(kind: type, actor: str, *arguments: Any, **restarts: int) -> Any:
-        own = how | restarts | name_of_actor(plan.cluster, actor)
-        return running().remote(kind).options(**own).remote(*arguments)
-
-    shard = started(Shard, plan.name, plan, max_restarts=times, max_task_retries=times)
-    return [shard, *(started(Replica, name, plan, name, max_restarts=-1, max_task_retries=0) for name in plan.replicas)]
+    return running().remote(kind).options(**how).remote(*arguments)
 
 
 class SentCalls(NamedTuple):

@@ -12,7 +12,6 @@ from ..estimators import CMTClassifier, classified_examples, fixed_scales_of, me
 from ..persistence import FileFormatError
 from ._shard import open_when_free
 
-_SECONDS_TO_OPEN = 10.0  # time to wait for a previous process to release the lock of the folder
 RANKED = 15  # number of additional classes that a shard ranks, because other shards' classes may outrank its own
 
 
@@ -68,7 +67,7 @@ class ClassifierShard:
             return CMTClassifier(**options)
         if not self._plan.is_new and not Path(path).is_dir():
             raise FileFormatError(path, "is missing; restore it from a copy")
-        return open_when_free(lambda: CMTClassifier.open(path, **options), _SECONDS_TO_OPEN)
+        return open_when_free(lambda: CMTClassifier.open(path, **options))
 
     # Learning
 

@@ -66,7 +66,7 @@ class Cluster:
         topology = survey.topology
         try:
             schema = topology.schema | survey.schema()
-        except ShardConflictError as error:  # earlier versions allowed incompatible shards
+        except ShardConflictError as error:  # for example, a shard is a copy of a folder of another store
             warn(f"{self.folder or 'the store'}: {error}", RuntimeWarning)
             schema = topology.schema | Schema(metric=survey.facts[topology.names[0]].schema.metric)
         if schema != topology.schema:
@@ -147,7 +147,7 @@ def undo_move(cluster: Cluster) -> None:
         if topology.is_moving:
             # With an empty list of keys, ``give`` only completes the batch under way.
             client.actors.ask("give", dict.fromkeys(topology.before, (topology.move, [])))
-            client.advance_topology(lambda latest: latest.reversed() if latest.move == topology.move else None)
+            client.advance_topology(lambda latest: latest.next(latest.before) if latest.move == topology.move else None)
             cluster.write_list()
             _finish(cluster)
 

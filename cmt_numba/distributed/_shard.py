@@ -19,7 +19,7 @@ from ._replica import Followers
 from ._store_access import alone, change_and_note, delete_facts, facts_of, indexed_fields, options_of, silence_filters
 from ._topology import Schema, Topology
 
-_SECONDS_TO_OPEN = 5.0  # time to wait for a previous process to release the lock of the folder
+_SECONDS_TO_OPEN = 10.0  # time to wait for a previous process to release the lock of the folder
 _REQUEST = "request "  # name prefix of the facts that record requests
 
 
@@ -68,7 +68,7 @@ class Shard:
             return MemoryStore.load(self._plan.file, **self._plan.options)
         if path is not None and not self._plan.is_new and not Path(path).is_dir():
             raise FileFormatError(path, "is missing; restore it from a copy")
-        return open_when_free(lambda: MemoryStore(path, **self._plan.options), _SECONDS_TO_OPEN)
+        return open_when_free(lambda: MemoryStore(path, **self._plan.options))
 
     # Calls from clients
 
@@ -177,28 +177,21 @@ class Requests:
         """Return whether a request is on record."""
         return _REQUEST + request in self._known
 
-    def make(self, request: str, change: Callable[[], Any]) -> bool:
-        """Make a change and record its request, unless it is on record; return whether it was made."""
-
-        def make() -> bool:
-            if self.is_known(request):
-                return False
-            if len(self._known) >= 2 * self._least_kept:
-                old = list(self._known)[: -self._least_kept]
-                delete_facts(self._store, old)
-                for name in old:
-                    del self._known[name]
-            change_and_note(self._store, change, {_REQUEST + request: self._last + 1})
-            self._last += 1
-            self._known[_REQUEST + request] = None
-            return True
-
-        return alone(self._store, make)
+    def make(self, request: str, change: Callable[[], Any]) -> None:
+        """Make a change and record its request, while no other thread changes the store."""
+        if len(self._known) >= 2 * self._least_kept:
+            old = list(self._known)[: -self._least_kept]
+            delete_facts(self._store, old)
+            for name in old:
+                del self._known[name]
+        change_and_note(self._store, change, {_REQUEST + request: self._last + 1})
+        self._last += 1
+        self._known[_REQUEST + request] = None
 
 
-def open_when_free(open_it: Callable[[], T], seconds: float) -> T:
-    """Return ``open_it()``. While another process holds the folder's lock, retry for up to ``seconds``."""
-    deadline = time.monotonic() + seconds
+def open_when_free(open_it: Callable[[], T]) -> T:
+    """Return ``open_it()``. While a previous process still holds the lock of the folder, retry for some seconds."""
+    deadline = time.monotonic() + _SECONDS_TO_OPEN
     while True:
         try:
             return open_it()

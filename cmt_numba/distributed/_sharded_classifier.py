@@ -14,13 +14,12 @@ from .._change import Closeable
 from .._forest import as_matrix
 from ..estimators import CMTClassifier, check_classes, check_targets, in_one_type, means_of, scales_of_table
 from ..journal import JournalError
-from ._actors import Actors, Replies
+from ._actors import Actors, Replies, start_actor
 from ._classifier_shard import ClassFacts, ClassifierShard, ClassPlan, ExampleShare
 from ._cluster import running, start
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
 from ._folder import read_classifier_list, shard_name, write_classifier_list
 
-_CALLS_AT_A_TIME = 4  # calls that an actor runs concurrently
 _CALLS_UNDER_WAY = 8  # maximum number of pending calls from a client to each shard
 _LONGEST = 1e6  # time limit in seconds for learning, effectively unlimited
 
@@ -96,9 +95,8 @@ class ShardedClassifier(Closeable):
         ]
         start(address)
         times = 0 if folder is None else -1
-        how: dict[str, Any] = {"max_restarts": times, "max_task_retries": times, "max_concurrency": _CALLS_AT_A_TIME}
-        how |= {"scheduling_strategy": "SPREAD"} | (actor_options or {})
-        handles = [running().remote(ClassifierShard).options(**how).remote(plan) for plan in plans]
+        how: dict[str, Any] = {"max_restarts": times, "max_task_retries": times} | (actor_options or {})
+        handles = [start_actor(ClassifierShard, how, plan) for plan in plans]
         self._seed, self._feature_weights = options.get("random_state"), options.get("feature_weights", "auto")
         self._connect(dict(zip(names, handles, strict=True)), timeout, folder)
         self._is_owner = True

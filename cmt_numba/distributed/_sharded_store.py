@@ -42,7 +42,7 @@ class ShardedStore(Closeable):
     and calls raise :class:`ClusterError`, except for queries that replicas can answer.
 
     Opening a folder issues a ``RuntimeWarning`` if a move of memories cannot be finished (see :meth:`undo_move`), or if
-    shards contain incompatible memories, which earlier versions allowed.
+    shards contain incompatible memories, for example in a copied folder.
 
     Several threads can share a store, and so can Ray tasks and actors that receive it as an argument. The shards stop
     when :meth:`close` is called or the process that opened the store exits.
@@ -146,11 +146,7 @@ class ShardedStore(Closeable):
         self._client, self._folder, self._encoder = client, folder, encoder
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"client": self._client, "folder": self._folder, "encoder": self._encoder}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._begin(**state)
-        self._cluster = None
+        return vars(self) | {"_cluster": None}
 
     @property
     def _topology(self) -> Topology:

@@ -35,14 +35,13 @@ class Ring:
         order = np.argsort(np.concatenate(points), kind="stable")
         self._points, self._owners = np.concatenate(points)[order], owners[order]
 
-    def owners(self, keys: Sequence[Key]) -> np.ndarray:
-        """Return the position in ``names`` of the shard that owns each key: int64, shape (n,)."""
-        return self.owners_of(hash_keys(keys))
-
-    def owners_of(self, hashed: np.ndarray) -> np.ndarray:
-        """Return the owner of each key from its hash; see :meth:`owners`."""
+    def owners(self, hashed: np.ndarray) -> np.ndarray:
+        """Return the position in ``names`` of the shard that owns each key, given its hash: int64, shape (n,)."""
         following = np.searchsorted(self._points, hashed)
         return np.asarray(self._owners[following % self._points.size])
+
+
+_ring = lru_cache(maxsize=8)(Ring)
 
 
 def hash_keys(keys: Sequence[Key]) -> np.ndarray:
@@ -155,17 +154,13 @@ class Topology(NamedTuple):
         """Return the topology that moves memories to the shards ``after`` or, if they are moving, ends the move."""
         return type(self)(self.version + 1, self.after, tuple(after), self.schema, self.version + 1)
 
-    def reversed(self) -> Self:
-        """Return the next topology, which undoes the current move."""
-        return self.next(self.before)
-
     def with_schema(self, schema: Schema) -> Self:
         """Return the next topology, with the same shards and another schema."""
         return self._replace(version=self.version + 1, schema=schema)
 
     def divided(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
         """Return a dictionary from shard names to the positions of their keys."""
-        owners = _ring(self.after).owners(keys)
+        owners = _ring(self.after).owners(hash_keys(keys))
         order = np.argsort(owners, kind="stable")
         present, firsts = np.unique(owners[order], return_index=True)
         parts = np.split(order, firsts[1:])
@@ -177,8 +172,8 @@ class Topology(NamedTuple):
             return {}
         old, new = _ring(self.before), _ring(self.after)
         hashed = hash_keys(keys)
-        former = np.array(self.before)[old.owners_of(hashed)]
-        moving = np.flatnonzero(former != np.array(self.after)[new.owners_of(hashed)])
+        former = np.array(self.before)[old.owners(hashed)]
+        moving = np.flatnonzero(former != np.array(self.after)[new.owners(hashed)])
         return {str(name): moving[former[moving] == name] for name in np.unique(former[moving])}
 
     def to_json(self) -> str:
@@ -189,8 +184,8 @@ class Topology(NamedTuple):
     def from_json(cls, text: str) -> Self:
         """Return the topology in a JSON text."""
         found = json.loads(text)
-        version, schema = int(found["version"]), Schema(*found.get("schema", ()))
-        return cls(version, tuple(found["before"]), tuple(found["after"]), schema, int(found.get("move", version)))
+        before, after, schema = tuple(found["before"]), tuple(found["after"]), Schema(*found["schema"])
+        return cls(int(found["version"]), before, after, schema, int(found["move"]))
 
 
 class MoveProgress(NamedTuple):
@@ -227,8 +222,3 @@ def count_duplicates(progress: Mapping[str, MoveProgress]) -> int:
 def pick(values: Sequence[Key], positions: np.ndarray) -> list[Key]:
     """Return the values at the given positions."""
     return [values[position] for position in positions.tolist()]
-
-
-@lru_cache(maxsize=8)
-def _ring(names: tuple[str, ...]) -> Ring:
-    return Ring(names)
