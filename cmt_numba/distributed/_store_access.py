@@ -66,7 +66,7 @@ def keys_where(store: MemoryStore, where: Any) -> list[Key]:
     """Return the keys of the memories that a filter selects."""
     contents = store._contents
     among = store._filters.find(where, contents)
-    return [] if among is None else [record.key for record in contents.records.of(among.ids).values()]
+    return [] if among is None else contents.records.keys_of(among.ids)
 
 
 def have_vectors(store: MemoryStore, keys: list[Key]) -> np.ndarray:
@@ -80,18 +80,9 @@ def statistics_of(store: MemoryStore, words: list[int]) -> WordStatistics:
     return contents.lock.read(lambda: contents.state.texts.statistics.of(words))
 
 
-def query(
-    store: MemoryStore,
-    X: Any,
-    words: list[Counter[int]] | None,
-    k: int,
-    where: Any,
-    target_recall: float | None,
-    statistics: WordStatistics | None,
-) -> Results:
-    """Answer queries with vectors, words or both. ``statistics`` are those of the texts in all shards."""
-    X = None if X is None else store._contents.check_vectors(X)
-    return store._query(X, words, k, where, target_recall, statistics)
+def query(store: MemoryStore, X: Any, words: list[Counter[int]] | None, k: int, *options: Any) -> Results:
+    """Answer queries. ``options`` are the filter, the target recall and the statistics of the texts in all shards."""
+    return store._query(X, words, k, *options)
 
 
 def schema_of(store: MemoryStore) -> Schema:

@@ -65,7 +65,7 @@ class MemoryContent(NamedTuple):
         """Return some of the memories."""
         X, words = (None if part is None else part[rows] for part in (self.X, self.words))
         texts, payloads = ([part[row] for row in rows] for part in (self.texts, self.payloads))
-        return self._replace(X=X, words=words, texts=texts, payloads=payloads)
+        return type(self)(X, words, texts, payloads)
 
 
 class StoreContents(DurableForm):
@@ -142,11 +142,6 @@ class StoreContents(DurableForm):
     def path(self) -> str | None:
         """The folder, or None for a store in memory."""
         return None if self.journal is None else os.fspath(self.journal.path)
-
-    @property
-    def metric(self) -> str:
-        """The metric."""
-        return self.state.options.metric
 
     def check_open(self) -> None:
         """Raise JournalError if the store is closed."""

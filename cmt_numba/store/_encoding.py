@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from .._validation import check_encoded
 from ._checks import check_texts
 from ._words import hash_words
@@ -38,5 +36,4 @@ def read_queries(
 
 def encode_texts(encoder: Any, name: str, texts: list[Any], n_features: int | None = None) -> Any:
     """Return the vectors of texts by the method ``name`` of an encoder, or else by ``encode``."""
-    X = check_encoded(_function_of(encoder, name)(texts), len(texts), n_features)
-    return X if not isinstance(X, np.ndarray) else np.ascontiguousarray(X)
+    return check_encoded(_function_of(encoder, name)(texts), len(texts), n_features)

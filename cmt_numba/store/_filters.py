@@ -27,9 +27,6 @@ class PreparedFilter:
         self.condition, self.keys = condition, keys
         self.name = name or uuid4().hex  # shared by copies in other processes
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PreparedFilter, (self.condition, self.keys, self.name)
-
     def ids(self, records: Records) -> np.ndarray:
         """Return the ids of the candidates."""
         if self.condition is not None:

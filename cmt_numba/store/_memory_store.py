@@ -248,42 +248,34 @@ class MemoryStore(Closeable):
         """Answer queries. In a shard, ``statistics`` are those of the texts in all shards."""
         contents = self._contents
         k, target = check_wanted("k", k, len(contents.state)), self._target(target_recall)
-        return contents.shared(partial(self._answer, X, words, k, target, where, statistics))
+
+        def answer() -> Results:
+            among = self._filters.find(where, contents)
+            state, records = contents.state, contents.records
+            Q = None if X is None else contents.check_vectors(X, words)
+            n_rows = len(words) if Q is None else Q.shape[0]  # type: ignore[arg-type]
+            if len(state) == 0:
+                nothing = np.full((n_rows, k), None, object)
+                return Results(nothing, np.full(nothing.shape, -np.inf))
+            allowed = None if among is None else among.allowed(contents)
+            ids, scores = search(state, Q, words, k, target, allowed, min(self._n_threads, n_rows), statistics)
+            if state.eviction.minds_queries:
+                state.results.append(ids)
+            named = records.named(ids)
+            keys = named.keys
+            if not named.are_all_there():
+                keys = np.where(named.are_there, keys.astype(object), np.array(None, object))
+            unread = contents.unread_columns
+            payloads = unread.add(records.payloads, ids) if named.may_have_payloads() else None
+            texts = unread.add(records.texts, ids) if state.texts.n_texts > 0 else None
+            return Results(keys, scores, payloads, texts)
+
+        return contents.shared(answer)
 
     def _target(self, target_recall: float | None) -> float:
         if target_recall is None:
             return self._target_recall
         return check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-
-    def _answer(
-        self,
-        X: Any,
-        words: list[Counter[int]] | None,
-        k: int,
-        target: float,
-        where: Any,
-        statistics: WordStatistics | None = None,
-    ) -> Results:
-        """Return the nearest memories. The caller must hold the lock."""
-        contents = self._contents
-        among = self._filters.find(where, contents)
-        state, records = contents.state, contents.records
-        X = None if X is None else contents.check_vectors(X, words)
-        n_rows = len(words) if X is None else X.shape[0]  # type: ignore[arg-type]
-        if len(state) == 0:
-            nothing = np.full((n_rows, k), None, object)
-            return Results(nothing, np.full(nothing.shape, -np.inf))
-        allowed = None if among is None else among.allowed(contents)
-        ids, scores = search(state, X, words, k, target, allowed, min(self._n_threads, n_rows), statistics)
-        if state.eviction.minds_queries:
-            state.results.append(ids)
-        named = records.named(ids)
-        keys = named.keys
-        if not named.are_all_there():
-            keys = np.where(named.are_there, keys.astype(object), np.array(None, object))
-        unread = contents.unread_columns
-        payloads = unread.add(records.payloads, ids) if named.may_have_payloads() else None
-        return Results(keys, scores, payloads, unread.add(records.texts, ids) if state.texts.n_texts > 0 else None)
 
     def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
         """Measure the fraction of the ``k`` nearest memories that :meth:`query` finds for the queries ``X``.
@@ -330,22 +322,22 @@ class MemoryStore(Closeable):
     @keeps_interpreter
     def get(self, keys: Any) -> Items:
         """Return the vectors, payloads and texts of memories. A single key counts as a list of one."""
-        checked = checks.check_keys(keys, distinct=False)
-        return self._contents.shared(partial(self._read, checked))
+        checked, contents = checks.check_keys(keys, distinct=False), self._contents
+
+        def read() -> Items:
+            ids = contents.records.find(checked)
+            checks.check_stored(checked, ids)
+            listed = ids.tolist()
+            given, texts = contents.records.payloads(listed), contents.records.texts(listed)
+            payloads = [read_payload(given.get(memory_id)) for memory_id in listed]
+            return Items(checked, contents.state.vectors(ids), payloads, [texts.get(memory_id) for memory_id in listed])
+
+        return contents.shared(read)
 
     def __getitem__(self, key: checks.Key) -> Item:
         if not isinstance(key, str | int | np.integer):
             raise TypeError(f"store[key] takes a single key, got {key!r:.50}; use get for several keys")
         return self.get(key).first()
-
-    def _read(self, keys: list[checks.Key]) -> Items:
-        """Return memories. The caller must hold the lock."""
-        contents = self._contents
-        ids = contents.records.find(keys)
-        checks.check_stored(keys, ids)
-        given, texts = contents.records.payloads(ids.tolist()), contents.records.texts(ids.tolist())
-        payloads = [read_payload(given.get(memory_id)) for memory_id in ids.tolist()]
-        return Items(keys, contents.state.vectors(ids), payloads, [texts.get(memory_id) for memory_id in ids.tolist()])
 
     # Learning
 
@@ -420,7 +412,7 @@ class MemoryStore(Closeable):
     @property
     def metric(self) -> str:
         """The metric."""
-        return self._contents.metric
+        return self._contents.state.options.metric
 
     @property
     def path(self) -> str | None:

@@ -144,12 +144,11 @@ class KeyTable:
     not change, except for kinds. A record takes 17 bytes, plus the key if it is a string.
 
     - ``ids`` (int64 (n,)): ids in ascending order.
-    - ``keys`` (str or of int n): their keys, all of one type.
-    - ``kinds`` (int8 (n,)): WITH or WITHOUT for each record.
+    - ``keys`` (str or of int n): their keys, all of one type; an array of objects or of int64 in the table.
+    - ``kinds`` (int8 (n,)): WITH or WITHOUT for each record; GONE after its deletion.
     """
 
     def __init__(self, ids: np.ndarray, keys: Sequence[Key], kinds: np.ndarray) -> None:
-        # The columns: ids (int64), keys (int64, or object for strings), and kinds (int8: GONE, WITHOUT or WITH).
         self._columns = GrowingColumns(ids, as_array(keys), kinds)
         self._n_gone = 0
         self._forget_found()
@@ -232,13 +231,6 @@ def as_array(keys: Sequence[Key | None]) -> np.ndarray:
     array = np.empty(len(keys), object)
     array[:] = keys
     return array
-
-
-class Record(NamedTuple):
-    """The record of a memory."""
-
-    key: Key
-    payload: str | None  # JSON
 
 
 class Records:
@@ -326,11 +318,11 @@ class Records:
             ids[positions] = there
         return ids
 
-    def of(self, ids: np.ndarray) -> dict[int, Record]:
-        """Return a dict of the existing records by id."""
-        statement = "SELECT r.id, r.key, r.payload FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
+    def keys_of(self, ids: np.ndarray) -> list[Key]:
+        """Return the keys of the existing records among distinct ids."""
+        statement = "SELECT r.key FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
         found: Any = self._database.execute(statement, (json.dumps(ids.tolist()),))
-        return {row[0]: Record(*row[1:]) for row in found}
+        return [key for (key,) in found]
 
     def payloads(self, ids: Sequence[int]) -> dict[int, str]:
         """Return a dict of the existing payloads by id, as JSON texts."""
