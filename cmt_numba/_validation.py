@@ -314,25 +314,18 @@ def check_known(ids: np.ndarray, slots: np.ndarray, name: str = "ids") -> None:
         raise KeyError(f"{name} must refer to stored memories, but no memory has id {ids[slots < 0][0]}")
 
 
-class Among(NamedTuple):
-    """The memories that a filter passes."""
-
-    ids: np.ndarray  # int64
-    may_have_gone: bool  # whether to ignore ids that are not stored: true for a mask, false for listed ids
-
-
-def check_among(among: Any) -> Among:
-    """Return the filter for an argument ``among``, which is an array of ids or a boolean mask."""
+def check_among(among: Any) -> tuple[np.ndarray, bool]:
+    """Return the ids in an array of ids or a mask, as int64, and whether ids may be missing, as those of a mask may."""
     given = _as_array("among", among)
     if given.ndim != 1:
         raise ValueError(f"among must be one-dimensional, got shape {given.shape}")
     if given.dtype == np.bool_:
-        return Among(np.flatnonzero(given), True)
+        return np.flatnonzero(given), True
     if given.dtype.kind not in "iu" and given.size > 0:  # NumPy converts an empty list to float64
         raise TypeError(f"among must be integers or booleans, got {given.dtype}")
     if given.dtype == np.uint64 and given.size > 0 and given.max() > np.iinfo(np.int64).max:
         raise KeyError(f"among must refer to stored memories, but no memory has id {given.max()}")
-    return Among(_for_kernels(given, np.int64), False)
+    return _for_kernels(given, np.int64), False
 
 
 def check_rewards(rewards: Any, ids: np.ndarray, *, may_be_unknown: bool = False) -> np.ndarray:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .lock import end_step, uninterrupted
 
@@ -25,11 +25,11 @@ class Pace(NamedTuple):
     seconds: float = 0.004  # target duration of later steps
 
 
-class Workers(Protocol):
-    """A callable that applies a function to items in parallel."""
+Workers = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""A function of a function and items, which returns the result for each item, computed in parallel.
 
-    def __call__(self, function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-        """Return the function's result for each item. If a call fails, raise its error after all calls have ended."""
+If a call fails, its error is raised after all calls have ended.
+"""
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import numba
 import numpy as np
@@ -39,16 +39,6 @@ OPTIONS: dict[str, checks.Constraint] = {
 }
 
 
-class QueryJournal(Protocol):
-    """The methods of a journal that queries call."""
-
-    def draw_word(self) -> int:
-        """Draw 64 bits from the random stream for queries, and journal the draw."""
-
-    def note_returned(self, ids: np.ndarray) -> None:
-        """Journal the memories that a query has returned."""
-
-
 class Forest:
     """A forest of trees over one store of memories.
 
@@ -68,7 +58,7 @@ class Forest:
         self.filters: ArrayCache[Filter] = ArrayCache()
         self.pace = Pace(max(_FIRST_ROWS, _FIRST_INSERTS // self.n_trees))
         self.has_warned = False  # whether a warning about updates without effect was issued
-        self.journal: QueryJournal | None = None  # unless the forest is in a folder
+        self.journal: Any = None  # in a folder, an object that journals draws and returned memories of queries
         self.last_evicted = np.empty(0, np.int64)  # ids of the memories that the last insert evicted
         self.evicts: np.ndarray | None = None  # during replay, ids of memories to evict; None if the policy chooses
         self.clear()
@@ -234,10 +224,6 @@ class Forest:
         with self.lock.instant:
             streams = self.allocated().streams
             return int(forests.draw_word(streams, streams.size - 1))
-
-    def new_generator(self) -> np.random.Generator:
-        """Return a random generator with a seed from the random stream for queries."""
-        return np.random.Generator(np.random.PCG64(self.draw_word()))
 
     # Threads and steps
 

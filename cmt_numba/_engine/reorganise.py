@@ -72,7 +72,7 @@ def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress:
     group = np.arange(forest.n_memories)
     group[slots] = forest.n_memories + np.unique(groups, return_inverse=True)[1]
     rows = forests.stored_rows(before, slice(forest.n_memories))
-    state, generator = forests.without_trees(before), forest.new_generator()
+    state, generator = forests.without_trees(before), np.random.Generator(np.random.PCG64(forest.draw_word()))
     with progress_bar(forest.n_trees, "tree", progress) as report:
         for t in range(forest.n_trees):
             state = forests.with_tree(state, t, rows, group, generator)

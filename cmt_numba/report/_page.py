@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 
@@ -62,13 +62,6 @@ def _is_wordy(column: Sequence[str]) -> bool:
 
 
 def _versions() -> str:
-    libraries = [f"{library} {_version_of(library)}" for library in _LIBRARIES]
+    libraries = [f"{library} {version(library)}" for library in _LIBRARIES]
     parts = [f"cmt_numba {__version__}", *libraries, f"Python {platform.python_version()}", platform.platform()]
     return ", ".join(parts)
-
-
-def _version_of(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return "(unknown version)"

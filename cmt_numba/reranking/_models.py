@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 from sklearn.base import clone, is_classifier
-from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.utils.validation import has_fit_parameter
 
 from .._forest import require
@@ -94,11 +93,6 @@ def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
     if not np.all((given >= 0) & (given <= LARGEST_WEIGHT)) or not np.any(given > 0):
         raise ValueError(f"weights must be between 0 and {LARGEST_WEIGHT:g}, and at least one must be above 0")
     return given.astype(np.float64)
-
-
-def default_model(random_state: Any) -> Any:
-    """Return an unfitted gradient boosting regressor."""
-    return HistGradientBoostingRegressor(max_leaf_nodes=15, early_stopping=False, random_state=random_state)
 
 
 def check_model(model: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -159,7 +160,10 @@ class Reranker(BaseEstimator):
             raise ValueError("hits must contain at least one document")
         known = models.check_known_rewards(rewards, np.asarray(pairing.ids_and_scores(hits)[0]))
         weights = models.check_weights(weights, len(pairs.queries))
-        tools = self._tools if before is not None else self._new_tools(pairs)
+        if before is not None:
+            tools = self._tools
+        else:
+            tools = pairing.new_tools(self.features, self.vectorizer, self.distance, pairs.documents)
         X, names = pairing.features_of(pairs, self.features, tools, compare=self.compare)
         if before is not None and names != self.feature_names_:
             raise ValueError("features must be the same as in the log: call fit to start a new log")
@@ -182,10 +186,9 @@ class Reranker(BaseEstimator):
         return self
 
     def _new_model(self) -> Any:
-        return models.default_model(self.random_state) if self.model is None else self.model
-
-    def _new_tools(self, pairs: pairing.DocumentPairs) -> pairing.Tools:
-        return pairing.new_tools(self.features, self.vectorizer, self.distance, pairs.documents)
+        if self.model is not None:
+            return self.model
+        return HistGradientBoostingRegressor(max_leaf_nodes=15, early_stopping=False, random_state=self.random_state)
 
     def _check_parameters(self) -> None:
         for name in ("compare", "validate"):

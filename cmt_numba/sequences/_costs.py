@@ -268,6 +268,6 @@ class WrongTargets:
         self, costs: Costs, queries: Sequences, stored: Space, answers: np.ndarray, n_candidates: int
     ) -> tuple[np.ndarray, np.ndarray]:
         query_points = costs.points(queries, QUERIED)
-        found = nothing_found(query_points, 1)
+        found = nothing_found(queries.n, 1)
         search(query_points, stored, self._blocks, self._owners, answers, n_candidates, found)
-        return found.points[:, 0], found.lengths[:, 0]
+        return found.ids[:, 0], found.distances[:, 0]

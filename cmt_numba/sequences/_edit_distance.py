@@ -222,10 +222,10 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         Both have shape (n_queries, k), nearest first, padded with -1 and infinity. Ties go to the smaller position.
         """
         query_points, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        found = nothing_found(query_points, checks.check_wanted("k", k, stored.offsets.size - 1))
         n_queries, n_stored = query_points.offsets.size - 1, stored.offsets.size - 1
+        found = nothing_found(n_queries, checks.check_wanted("k", k, n_stored))
         search(query_points, stored, blocks_of(stored), np.arange(n_stored), np.full(n_queries, -1, np.int64), 0, found)
-        return found.points, found.lengths
+        return found.ids, found.distances
 
     def align(self, query: Symbols, target: Symbols) -> Alignment:
         """Return the distance of two sequences, and the pairs of symbols in an optimal alignment.

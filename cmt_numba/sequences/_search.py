@@ -36,18 +36,17 @@ def blocks_of(space: Space) -> Blocks:
     return blocks
 
 
-class Nearest(NamedTuple):
+class Neighbors(NamedTuple):
     """Nearest points of each query, sorted by distance."""
 
-    points: np.ndarray  # int64 (queries, k), points or owners of sequences, padded with -1
-    lengths: np.ndarray  # float32 or float64 (queries, k), distances, padded with infinity
-    n_computed: np.ndarray  # int64 (queries,), number of computed distances
+    ids: np.ndarray  # int64 (n, k), ids or positions, padded with -1
+    distances: np.ndarray  # (n, k), float32 for sequences or float64 for rows, padded with infinity
+    n_computed: np.ndarray  # int64 (n,), number of computed distances
 
 
-def nothing_found(queries: Space, k: int) -> Nearest:
-    """Return empty results for the ``k`` nearest sequences of each query."""
-    n = queries.offsets.size - 1
-    return Nearest(np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32), np.zeros(n, np.int64))
+def nothing_found(n: int, k: int, dtype: type = np.float32) -> Neighbors:
+    """Return empty results for the ``k`` nearest points of ``n`` queries."""
+    return Neighbors(np.full((n, k), -1, np.int64), np.full((n, k), np.inf, dtype), np.zeros(n, np.int64))
 
 
 @inner
@@ -119,7 +118,7 @@ def search(queries, stored, blocks, owners, excluded, n_candidates, found):
     the result is exact. Otherwise distances are computed only for the ``n_candidates`` sequences with the fewest edits.
     Ties go to the smaller owner.
     """
-    points, lengths, n_computed = found.points, found.lengths, found.n_computed
+    points, lengths, n_computed = found
     room, lanes, edits = new_room(queries, stored), new_lanes_room(), queries.edits
     in_part, swapped, counted = edits.ends.size > 0, edits.swaps.size > 0, _is_counted(queries, blocks)
     exact, wanted = n_candidates == 0, max(n_candidates, 2 * points.shape[1])
@@ -199,12 +198,12 @@ def search(queries, stored, blocks, owners, excluded, n_candidates, found):
 @inner
 def _compare_with(queries, i, stored, point, owners, excluded, room, found):
     """Compute a distance, and insert the owner of the sequence if the distance is small enough."""
-    owner, last = owners[point], found.points.shape[1] - 1
+    owner, last = owners[point], found.ids.shape[1] - 1
     if owner < 0 or owner == excluded:
         return
-    length = np.float32(distance(queries, i, stored, point, found.lengths[i, last], room))
+    length = np.float32(distance(queries, i, stored, point, found.distances[i, last], room))
     found.n_computed[i] += 1
-    _offer_form(owner, length, found.points[i], found.lengths[i])
+    _offer_form(owner, length, found.ids[i], found.distances[i])
 
 
 @kernel

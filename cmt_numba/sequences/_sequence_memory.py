@@ -19,9 +19,8 @@ from ._costs import QUERIED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import SEQUENCES, Alphabet, Sequences, check_saved
 from ._point_store import PointStore
-from ._search import blocks_of, nothing_found, search
+from ._search import Neighbors, blocks_of, nothing_found, search
 from ._spaces import distances_between
-from ._vp_tree import Neighbors
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # multiplier of Fibonacci hashing
 _SHIFT = np.uint64(64)
@@ -247,15 +246,15 @@ class SequenceMemory(Lockable, files.Saved, checks.Constrained):
             raise ValueError(f"k must be at most n_candidates={self.n_candidates}, got {k}")
         costs = self.distance._prepared(self._alphabet)[1]
         points = costs.points(queries, QUERIED)
-        found = nothing_found(points, k)
+        found = nothing_found(queries.n, k)
         if len(self) == 0:
-            return Neighbors(*found)
+            return found
         forms = self._up_to_date(costs)
         if self._uses_grams(forms):
             return self._among_candidates(queries, points, forms, k)
         excluded = np.full(queries.n, -1, np.int64)
         search(points, forms.view(), self._current_blocks(forms), self._owners, excluded, self.n_candidates, found)
-        return Neighbors(*found)
+        return found
 
     def _uses_grams(self, forms: PointStore) -> bool:
         """Build or drop the index of n-grams depending on the longest sequence. Return whether it is used."""

@@ -48,7 +48,7 @@ def search_nodes(nodes, queries, stored, there, share, found):
     room = new_room(queries, stored)
     n_places = 2 * nodes.depth + 2
     waiting, bounds = empty(n_places, np.int64), empty(n_places, np.float64)
-    points, lengths, n_computed = found.points, found.lengths, found.n_computed
+    points, lengths, n_computed = found
     last, power = points.shape[1] - 1, nodes.power
     for i in range(points.shape[0]):
         prepare(queries, i, i - 1, room)

@@ -1,7 +1,7 @@
 """Vantage-point trees for nearest-neighbour search in metric spaces."""
 
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ._costs import COSTS, QUERIED, STORED, Costs, checked_costs
 from ._edit_distance import EditDistance
 from ._encoding import SEQUENCES, Alphabet, Sequences, check_saved
 from ._point_store import PointStore, number_of_points, space_of_rows
-from ._search import Nearest
+from ._search import Neighbors, nothing_found
 from ._spaces import Space, SpaceKind, distances_between
 from ._vp_search import Nodes, search_nodes
 
@@ -25,14 +25,6 @@ _CANDIDATES, _SAMPLE = 6, 48  # number of vantage points to try, and sample size
 _POINTS, _OTHERS = 150, 300  # sample sizes for triples of points
 _LEAST, _MOST = 2.0**-6, 2.0**4
 _STEPS = 24  # number of bisection steps
-
-
-class Neighbors(NamedTuple):
-    """Nearest points of each query, sorted by distance."""
-
-    ids: np.ndarray  # int64 (n, k), padded with -1
-    distances: np.ndarray  # (n, k), float32 for sequences or float64 for rows, padded with infinity
-    n_computed: np.ndarray  # int64 (n,), number of computed distances
 
 
 class VPTree(files.Saved):
@@ -205,18 +197,15 @@ class VPTree(files.Saved):
     def query(self, X: Any, k: int = 1) -> Neighbors:
         """Return the ``k`` nearest points of each query. Ties go to the point that was inserted first."""
         queries = self._as_points("X", X, QUERIED)
-        n, k = number_of_points(queries), check_wanted("k", k, len(self))
-        points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf)
-        n_computed = np.zeros(n, np.int64)
+        found = nothing_found(number_of_points(queries), check_wanted("k", k, len(self)), np.float64)
         if len(self) > 0:
             nodes = self._nodes or self._build_anew()
             share, nodes = 1.0 - self.tau, nodes._replace(depth=self._depth, power=self._power)
-            found = Nearest(points, lengths, n_computed)
             search_nodes(nodes, queries, self._stored(), self._there, share, found)
-            points = np.where(points >= 0, self._ids[points], -1)
+            found = found._replace(ids=np.where(found.ids >= 0, self._ids[found.ids], -1))
         if isinstance(self.metric, EditDistance):
-            lengths = lengths.astype(np.float32)
-        return Neighbors(points, lengths, n_computed)
+            found = found._replace(distances=found.distances.astype(np.float32))
+        return found
 
     # Points
 

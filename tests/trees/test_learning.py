@@ -114,7 +114,7 @@ def test_learning_is_querying_rewarding_and_updating(rng: np.random.Generator):
     one, other = (ContextualMemoryTree(2, random_state=0) for _ in range(2))
     ids, _ = (tree.insert(X) for tree in (one, other))
     mean = one.learn(X, LabelEquality(labels, labels), own_ids=ids, k=5, epsilon=0.3)
-    order = other._forest.new_generator().permutation(60)
+    order = np.random.Generator(np.random.PCG64(other._forest.draw_word())).permutation(60)
     hits = without_own(other.query(X[order], 6, n_probes=8, epsilon=0.3), order, 5)
     rewards = labels[hits.ids] == labels[order][:, None]
     other.update(X[order], hits, rewards, key_learning_rate=0.3)
