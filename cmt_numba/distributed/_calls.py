@@ -76,6 +76,7 @@ def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
 
 _QUESTIONS: dict[str, Callable[..., Any]] = {
     "facts": lambda store: ShardFacts(access.schema_of(store), len(store)),
+    "check_updatable": access.check_updatable,
     "are_stored": lambda store, keys: access.ids_of(store, keys) >= 0,
     "query": lambda store, X, words, k, *options: access.query(store, X, words, _limited(k, store), *options),
     "statistics": access.statistics_of,

@@ -420,9 +420,8 @@ class ShardedStore(Closeable):
     def update_payload(self, keys: Any, fields: Any) -> None:
         """Set fields of payloads; see :meth:`cmt_numba.MemoryStore.update_payload`."""
         checked = stores.check_keys(keys)
-        each = [fields] * len(checked) if isinstance(fields, dict) else fields
-        stores.check_payloads(each, len(checked))
-        self._check_stored(checked)
+        each = stores.check_fields(fields, len(checked))
+        self._client.ask_owners("check_updatable", checked)
         self._client.change(
             "update_payload", checked, lambda part: iter([(part, (pick(checked, part), [each[i] for i in part]))])
         )
@@ -586,8 +585,9 @@ class ShardedStore(Closeable):
         options = {"target_recall": checks.check_real("target_recall", target_recall, 0.0, 1.0, above=True)}
         store, name_of_cluster = cls.__new__(cls), uuid4().hex
 
-        def plan(name: str, _: bool) -> ShardPlan:
-            return ShardPlan(name, name_of_cluster, None, False, str(folder / f"{name}.cmt"), options, n_replicas)
+        def plan(name: str, is_added: bool) -> ShardPlan:
+            file = None if is_added else str(folder / f"{name}.cmt")
+            return ShardPlan(name, name_of_cluster, None, False, file, options, n_replicas)
 
         store._cluster = cluster = resizing.Cluster(shards, None, plan, actor_options or {})
         store._begin(cluster.start(address, timeout, max_pending), None, encoder)

@@ -69,6 +69,12 @@ def keys_where(store: MemoryStore, where: Any) -> list[Key]:
     return [] if among is None else contents.records.keys_of(among.ids)
 
 
+def check_updatable(store: MemoryStore, keys: list[Key]) -> None:
+    """Raise KeyError if a key is not stored, and TypeError if its payload has no fields."""
+    contents = store._contents
+    contents.shared(lambda: contents.find_updatable(keys))
+
+
 def have_vectors(store: MemoryStore, keys: list[Key]) -> np.ndarray:
     """Return whether each stored key has a vector: bool, shape (n,)."""
     return store._contents.state.have_vectors(ids_of(store, keys))

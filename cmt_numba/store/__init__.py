@@ -51,7 +51,7 @@ from ._checks import (
     check_stored,
     check_values,
 )
-from ._contents import check_new_texts
+from ._contents import check_fields, check_new_texts
 from ._encoding import check_encoder, encode_texts, read_queries
 from ._filters import PreparedFilter, check_filter
 from ._memory_store import MemoryStore

@@ -421,15 +421,20 @@ class StoreContents(DurableForm):
 
     def set_fields(self, keys: list[checks.Key], fields: list[dict[str, Any]]) -> None:
         """Set payload fields of memories, within a change."""
+        ids, before = self.find_updatable(keys)
+        after = checks.check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
+        self.lock.step(lambda: self.records.set_payloads(ids, after))
+
+    def find_updatable(self, keys: list[checks.Key]) -> tuple[np.ndarray, list[dict[str, Any]]]:
+        """Return the ids and payloads of memories. Raise an error if one is not stored or its payload has no fields."""
         ids = self.records.find(keys)
         checks.check_stored(keys, ids)
         found = self.records.payloads(ids.tolist())
-        before = [read_payload(found.get(memory_id, "{}")) for memory_id in ids.tolist()]
-        for key, payload in zip(keys, before, strict=True):
+        payloads = [read_payload(found.get(memory_id, "{}")) for memory_id in ids.tolist()]
+        for key, payload in zip(keys, payloads, strict=True):
             if not isinstance(payload, dict):
                 raise TypeError(f"the payload of {key!r:.50} must be a dict to update its fields, got {payload!r:.50}")
-        after = checks.check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
-        self.lock.step(lambda: self.records.set_payloads(ids, after))
+        return ids, payloads
 
     def create_index(self, field: Any) -> None:
         """Create an index on a payload field, within a change, unless it exists."""
@@ -572,4 +577,13 @@ def check_new_texts(n: int, X: Any, texts: Any) -> list[str | None]:
     for i, text in enumerate(given):
         if text is not None and not has_words(text):
             raise ValueError(f"texts must contain words, but texts[{i}] is {text!r:.50}")
+    return given
+
+
+def check_fields(fields: Any, n: int) -> list[dict[str, Any]]:
+    """Return the payload fields to set for each of ``n`` memories."""
+    each = [fields] * n if isinstance(fields, dict) else fields
+    given = [read_payload(text) for text in checks.check_payloads(each, n)]
+    if not all(isinstance(own, dict) for own in given):
+        raise TypeError(f"fields must be a dict, or one dict for each key, got {fields!r:.50}")
     return given

@@ -16,7 +16,7 @@ from .._jit import keeps_interpreter
 from .._validation import check_integer, check_real, check_wanted
 from ..journal import Durability
 from . import _checks as checks
-from ._contents import StoreContents
+from ._contents import StoreContents, check_fields
 from ._encoding import check_encoder, encode_texts, read_queries
 from ._filters import FilterCache, PreparedFilter, check_filter, warn_if_mistaken
 from ._hybrid_search import search
@@ -183,12 +183,7 @@ class MemoryStore(Closeable):
         ``fields`` is one dict for all keys, or a list with one dict for each of the distinct keys.
         """
         checked, contents = checks.check_keys(keys), self._contents
-        each = [fields] * len(checked) if isinstance(fields, dict) else fields
-        texts = checks.check_payloads(each, len(checked))
-        given = [read_payload(text) for text in texts]
-        if not all(isinstance(own, dict) for own in given):
-            raise TypeError(f"fields must be a dict, or one dict for each key, got {fields!r:.50}")
-
+        given = check_fields(fields, len(checked))
         contents.change(partial(contents.set_fields, checked, given))
 
     def create_index(self, field: Any) -> None:

@@ -113,6 +113,17 @@ def test_bad_input_is_refused_before_anything_changes(
     assert "a" not in sharded
 
 
+def test_no_shard_sets_fields_if_one_of_them_cannot():
+    with ShardedStore(2, random_state=0) as store:
+        store.add(range(20), vectors(20), [{"n": i} for i in range(19)] + ["text"])
+        for keys, fields in ((range(20), {"n": -1}), (range(19), [{"n": -1}] * 18 + [3]), (range(20), [{"n": -1}] * 20)):
+            with pytest.raises(TypeError, match="must be a dict"):
+                store.update_payload(keys, fields)
+        assert store.get(range(19)).payloads == [{"n": i} for i in range(19)]
+        store.update_payload([0, 1, 2], iter([{"n": 5}, {"n": 6}, {"n": 7}]))
+        assert store.get([0, 1, 2]).payloads == [{"n": 5}, {"n": 6}, {"n": 7}]
+
+
 def test_a_copy_finds_entirely_new_shards():
     with ShardedStore(1) as store:
         store.add(["a", "b"], vectors(2))
@@ -247,6 +258,8 @@ def test_changes_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             same = again.query(X, 5, target_recall=1.0)
             np.testing.assert_array_equal(same.keys, answers.keys)
             np.testing.assert_array_equal(same.scores, answers.scores)
+            assert again.add_shard() == "shard-002"
+            assert sorted(again) == list(range(30, 250))
 
 
 def test_a_move_that_failed_is_finished_when_the_folder_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
