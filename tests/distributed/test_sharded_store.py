@@ -116,7 +116,8 @@ def test_bad_input_is_refused_before_anything_changes(
 def test_no_shard_sets_fields_if_one_of_them_cannot():
     with ShardedStore(2, random_state=0) as store:
         store.add(range(20), vectors(20), [{"n": i} for i in range(19)] + ["text"])
-        for keys, fields in ((range(20), {"n": -1}), (range(19), [{"n": -1}] * 18 + [3]), (range(20), [{"n": -1}] * 20)):
+        new = {"n": -1}
+        for keys, fields in ((range(20), new), (range(20), [new] * 20), (range(19), [*[new] * 18, 3])):
             with pytest.raises(TypeError, match="must be a dict"):
                 store.update_payload(keys, fields)
         assert store.get(range(19)).payloads == [{"n": i} for i in range(19)]
