@@ -10,7 +10,7 @@ from .._engine import insert_rows
 from .._feedback import score_sparse
 from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, as_matrix, query_rows, require, top_k
 from .._heads import Digest, LabelAnswers, all_of, label_bounds, list_by_feature, rank_listed
-from ..estimators import TREE
+from ..estimators import TREE, looked_up, places_in
 from ..persistence import ArrayField, FieldTable, FlagField, NumberField, TupleField, WithFields
 from ..tree import ContextualMemoryTree, forest_of
 from ._checks import MOST_ACTIONS
@@ -289,10 +289,7 @@ class ContextMemory(WithFields):
 
     def actions_of(self, ids: np.ndarray) -> np.ndarray:
         """Return the action of each memory, or NONE where the id is NONE."""
-        if len(self._columns) == 0:
-            return np.full(ids.shape, NONE, np.int64)
-        places = np.minimum(np.searchsorted(self._ids, ids), len(self._columns) - 1)
-        return np.where(ids != NONE, self.actions[places], NONE)
+        return looked_up(self.actions, places_in(self._ids, ids))
 
     def forget(self, actions: np.ndarray) -> None:
         """Remove all contexts of actions."""

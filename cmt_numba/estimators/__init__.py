@@ -10,7 +10,16 @@ from ._explanations import Explanation
 from ._feature_scales import scales_of_table
 from ._fields import LEARNED, TREE
 from ._label_index import means_of
-from ._labels import check_classes, check_targets, check_unmixed, in_one_type, positions_of, with_reject_label
+from ._labels import (
+    check_classes,
+    check_targets,
+    check_unmixed,
+    in_one_type,
+    looked_up,
+    places_in,
+    positions_of,
+    with_reject_label,
+)
 from ._multilabel import CMTMultilabelClassifier
 from ._retriever import CMTRetriever
 from ._tuning import tune

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.multiclass import check_classification_targets
 
+from .._forest import NONE
 from .._validation import label_array, unmasked
 
 _NUMBERS = "biuf"
@@ -146,11 +147,17 @@ def distinct_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return distinct, positions
 
 
-def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return whether each label is in the sorted array of known labels."""
+def places_in(known: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the position of each value in the sorted array ``known``, or NONE if it is missing."""
     if known.size == 0:
-        return np.zeros(labels.size, np.bool_)
-    return known[np.minimum(np.searchsorted(known, labels), known.size - 1)] == labels
+        return np.full(np.shape(values), NONE, np.int64)
+    places = np.minimum(np.searchsorted(known, values), known.size - 1)
+    return np.where(known[places] == values, places, NONE)
+
+
+def looked_up(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the entries of a table at ``rows``, and NONE for NONE."""
+    return np.where(rows == NONE, NONE, table[rows]) if table.size > 0 else rows
 
 
 def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
@@ -194,11 +201,11 @@ def place_classes(
     else:
         known, found, expected = in_one_type("y", known, found, expected)
         expected = np.unique(expected)
-        if not np.all(are_among(expected, found)):
+        if np.any(places_in(expected, found) == NONE):
             raise ValueError(
                 "y must contain only labels listed in classes: add the missing labels to classes, or pass classes=None"
             )
-    new = expected[~are_among(known, expected)]
+    new = expected[places_in(known, expected) == NONE]
     added = np.searchsorted(known, new)
     classes = np.insert(known, added, new) if new.size > 0 else known
     return ClassPlaces(classes, added, np.searchsorted(classes, found)), of_rows

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._forest import NONE, GrowingColumns
+from ._labels import looked_up, places_in
 from ._values import ValueStore
 
 _COLUMNS = ("ids", "places", "entries", "keys", "owners")
@@ -71,18 +72,18 @@ class Memories:
         return Memories.of(packed.next_id, packed.values.copied(memo), **arrays)
 
     def rows_of(self, ids: np.ndarray) -> np.ndarray:
-        rows = _positions(self.ids, ids)
+        rows = places_in(self.ids, ids)
         if np.any(rows == NONE):
             raise KeyError(f"ids must refer to stored memories, but no memory has id {ids[rows == NONE][0]}")
         return rows
 
     def entries_of(self, ids: np.ndarray) -> np.ndarray:
         """Return the forest entry of each memory, and NONE for NONE."""
-        return _looked_up(self.entries, _positions(self.ids, ids))
+        return looked_up(self.entries, places_in(self.ids, ids))
 
     def owners_of(self, keys: np.ndarray) -> np.ndarray:
         """Return the id of the memory that owns each key, and NONE for NONE."""
-        return _looked_up(self.owners, _positions(self.keys, keys))
+        return looked_up(self.owners, places_in(self.keys, keys))
 
     def values_of(self, ids: np.ndarray) -> Any:
         """Return the values of memories, or raise KeyError if an id is not stored."""
@@ -103,7 +104,7 @@ class Memories:
     def with_keys(self, keys: np.ndarray, owners: np.ndarray) -> Memories:
         """Return tables with additional keys. Known keys are ignored. Of equal keys, only the first is added."""
         keys, first = np.unique(keys, return_index=True)
-        new = _positions(self.keys, keys) == NONE
+        new = places_in(self.keys, keys) == NONE
         keys, owners = keys[new], owners[first[new]]
         if keys.size == 0:
             return self
@@ -145,10 +146,10 @@ class Memories:
 
     def _led_to_by_entries(self) -> Memories:
         """Return tables whose keys are exactly the entries of memories, each owned by a memory with that entry."""
-        rows = _positions(self.keys, self.entries)
+        rows = places_in(self.keys, self.entries)
         owners = self.owners.copy()
-        lost = _positions(self.ids, owners) == NONE
-        lost[~lost] = self.entries[_positions(self.ids, owners[~lost])] != self.keys[~lost]
+        lost = places_in(self.ids, owners) == NONE
+        lost[~lost] = self.entries[places_in(self.ids, owners[~lost])] != self.keys[~lost]
         heirs = np.flatnonzero(lost[rows])
         owners[rows[heirs]] = self.ids[heirs]
         kept = np.zeros(self.keys.size, np.bool_)
@@ -160,16 +161,3 @@ class Memories:
         if self.values.n_values > 2 * self.ids.size + _FEW:
             return self.packed()
         return self
-
-
-def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Return the position of each id of ``asked`` in the sorted ``ids``, or NONE if it is missing."""
-    if ids.size == 0:
-        return np.full(np.shape(asked), NONE, np.int64)
-    rows = np.minimum(np.searchsorted(ids, asked), ids.size - 1)
-    return np.where(ids[rows] == asked, rows, NONE)
-
-
-def _looked_up(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the entries of a table at ``rows``, and NONE for NONE."""
-    return np.where(rows == NONE, NONE, table[rows]) if table.size > 0 else rows

@@ -9,8 +9,8 @@ import scipy.sparse
 
 from .. import persistence as files
 from .._change import uninterrupted
-from .._forest import require
-from ..estimators import CMTClassifier, classified_examples, in_one_type
+from .._forest import NONE, require
+from ..estimators import CMTClassifier, classified_examples, in_one_type, places_in
 from . import _mixture as mixture
 from ._base import MOST
 from ._class_sums import ClassSums
@@ -201,8 +201,7 @@ class TextModel(files.WithFields):
 
         try:
             names, y = in_one_type("y", self.names, y)
-            at = np.minimum(np.searchsorted(self.classes, y), self.classes.size - 1)
-            added = np.unique(y[self.classes[at] != y])
+            added = np.unique(y[places_in(self.classes, y) == NONE])
             if added.size > 0 or names.dtype != self.names.dtype:
                 self._name(np.concatenate([names, added]))
                 self._make_outputs()
