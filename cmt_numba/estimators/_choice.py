@@ -15,7 +15,7 @@ from .._validation import MOST_WANTED, check_integer
 from ._calibration import FEWEST_HELD_OUT, held_out
 from ._feature_scales import MOST_LABELS_OF_A_TABLE
 from ._input import Factors, filled
-from ._neighbors import NEIGHBOR_METRICS, count_votes, nearest, new_table, weights_of_votes
+from ._neighbors import NEIGHBOR_METRICS, NeighborSearch, count_votes, weights_of_votes
 
 AUTO = "auto"
 METHODS = ("head", "neighbors", "scored_neighbors")
@@ -141,8 +141,8 @@ def _errors_of_neighbors(
     elif options.method == AUTO and options.metric == "euclidean":
         metrics = "euclidean", "seuclidean"  # the head has standardised features, too
     for metric in metrics:
-        table = new_table(learned, lengths[seen], metric)
-        found, distances = nearest(table, asked, lengths[apart], max(numbers))
+        search = NeighborSearch(learned, lengths[seen], metric)
+        found, distances = search.compared(asked, lengths[apart], max(numbers))
         for k in numbers:
             first = found[:, :k]
             weights = weights_of_votes(options.weights, 1.0 - distances[:, :k], asked, learned, first)

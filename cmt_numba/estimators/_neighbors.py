@@ -7,7 +7,7 @@ If many rows are compared with many dense examples, an index takes less time tha
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,17 +34,6 @@ _LEAST_VOTE = 1e-6  # minimum weight of a vote, so that every neighbor counts
 _CELLS_AT_ONCE = 1 << 20
 
 
-class NeighborTable(NamedTuple):
-    """Examples in a layout for comparisons with rows."""
-
-    metric: str
-    keys: Any  # float32 (n, n_features), dense or CSR: unit length for cosines, otherwise as given or transformed
-    columns: Any  # the transposed keys, for products
-    squares: np.ndarray  # float32 (n,): squared lengths of keys
-    center: np.ndarray | None = None  # float32 (n_features,): mean subtracted from dense keys
-    factors: np.ndarray | None = None  # float32 (n_features,): factors of features for standardised distances
-
-
 def row_lengths(X: Any) -> np.ndarray:
     """Return the Euclidean length of each row of a dense or CSR matrix as float32, or 1 for a row of zeros."""
     if not isinstance(X, np.ndarray):
@@ -61,20 +50,110 @@ def lengths_unless_unit(X: Any) -> np.ndarray | None:
     return None if np.all(np.abs(lengths - 1.0) < _UNIT) else lengths
 
 
-def new_table(stored: Rows, lengths: Factors, metric: str) -> NeighborTable:
-    """Return a table of unit-length examples. ``lengths`` are their lengths before scaling; None stands for 1."""
-    keys: Any = as_matrix(stored)
-    if metric == "cosine":
-        ones = np.ones(stored.n_rows, np.float32)
-        return NeighborTable(metric, keys, keys.T if not stored.sparse else keys.T.tocsr(), ones)
-    keys, center, factors = _scaled(keys, lengths), None, None
-    if not stored.sparse:
-        center = keys.mean(axis=0, dtype=np.float64).astype(np.float32)
-    if metric == "seuclidean":
-        factors = _inverse_deviations(keys)
-    keys = _transformed(keys, center, factors)
-    squares = np.asarray((keys * keys).sum(axis=1), np.float32).ravel()
-    return NeighborTable(metric, keys, keys.T if not stored.sparse else keys.T.tocsr(), squares, center, factors)
+class NeighborSearch:
+    """The nearest examples of rows: exact, or 99 % of them through an index after comparisons of many pairs.
+
+    ``stored`` are examples of unit length, and ``lengths`` their lengths before scaling; None stands for 1.
+    """
+
+    def __init__(self, stored: Rows, lengths: Factors, metric: str) -> None:
+        self.metric, self.n_examples = metric, stored.n_rows
+        self._center: np.ndarray | None = None  # float32 (n_features,): mean subtracted from dense keys
+        self._factors: np.ndarray | None = None  # float32 (n_features,): factors of features for standardised distances
+        keys, squares = as_matrix(stored), np.ones(stored.n_rows, np.float32)
+        if metric != "cosine":
+            keys = _scaled(keys, lengths)
+            if not stored.sparse:
+                self._center = keys.mean(axis=0, dtype=np.float64).astype(np.float32)
+            if metric == "seuclidean":
+                self._factors = _inverse_deviations(keys)
+            keys = self._transformed(keys)
+            squares = np.asarray((keys * keys).sum(axis=1), np.float32).ravel()
+        self._keys = keys  # float32 (n, n_features), dense or CSR: of unit length for cosines, otherwise transformed
+        self._columns = keys.T.tocsr() if stored.sparse else keys.T  # for products
+        self._squares = squares  # float32 (n,): squared lengths of keys
+        is_large = not stored.sparse and stored.n_rows > _FEW_EXAMPLES
+        self._can_be_indexed = is_large and bool(np.isfinite(squares).all())
+        self._index: DenseIndex | None = None
+        self._n_pairs = 0
+
+    def nearest(self, rows: Rows, lengths: np.ndarray, k: int, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nearest examples of each row like :meth:`compared`."""
+        self._n_pairs += rows.n_rows * self.n_examples
+        if not self._can_be_indexed or self._n_pairs < _PAIRS_WORTH_AN_INDEX or k > _MOST_INDEXED:
+            return self.compared(rows, lengths, k)
+        if self._index is None:
+            index = DenseIndex(self._keys.shape[1], "euclidean")
+            index.insert(np.ascontiguousarray(self._keys))
+            self._index = index
+        queries = np.ascontiguousarray(self._queries_of(rows, lengths))
+        if not np.isfinite(queries).all():
+            return self.compared(rows, lengths, k)
+        positions, scores = self._index.search(queries, k, _RECALL, n_threads=n_threads)
+        return positions, 0.5 * scores**2 if self.metric == "cosine" else -scores
+
+    def compared(self, rows: Rows, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of the ``k`` nearest examples of each row, and their distances, nearest first.
+
+        All examples are compared. Ties are ordered by position. Rows have unit length, and had ``lengths`` before
+        scaling. Missing examples have the position NONE and an infinite distance: Euclidean, or 1 minus the cosine.
+        """
+        n_rows, n_found = rows.n_rows, min(k, self.n_examples)
+        positions, distances = np.full((n_rows, k), NONE), np.full((n_rows, k), np.inf)
+        queries = self._queries_of(rows, lengths)
+        n_picked = min(n_found + _FURTHER, self.n_examples)
+        for first, scores in self._blocks(queries):
+            span = slice(first, first + scores.shape[0])
+            picked, values = top_k(scores, n_picked)
+            apart, rounding = self._squared_distances(queries[span], picked, values)
+            order = np.lexsort((picked, np.round(apart / rounding)), axis=1)[:, :n_found]
+            found = np.take_along_axis(apart, order, axis=1)
+            if rows.sparse:
+                found = np.where(found < rounding, 0.0, found)  # distances between equal rows are exactly 0
+            positions[span, :n_found] = np.take_along_axis(picked, order, axis=1)
+            distances[span, :n_found] = found / 2.0 if self.metric == "cosine" else np.sqrt(found)
+        return positions, distances
+
+    def _queries_of(self, rows: Rows, lengths: np.ndarray) -> Any:
+        if self.metric == "cosine":
+            return as_matrix(rows)
+        return self._transformed(_scaled(as_matrix(rows), lengths))
+
+    def _transformed(self, keys: Any) -> Any:
+        keys = keys if self._center is None else keys - self._center
+        if self._factors is None:
+            return keys
+        return keys * self._factors if isinstance(keys, np.ndarray) else keys.multiply(self._factors[None]).tocsr()
+
+    def _blocks(self, queries: Any) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the first row of each block, and the scores of all examples, higher for nearer ones."""
+        length = max(1, _SCORES_AT_ONCE // max(1, self.n_examples))
+        for first in range(0, queries.shape[0], length):
+            with np.errstate(over="ignore", invalid="ignore"):  # squares of very long rows overflow
+                products = queries[first : first + length] @ self._columns
+                scores = products if isinstance(products, np.ndarray) else products.toarray()
+                if self.metric != "cosine":
+                    scores -= 0.5 * self._squares
+            if not np.isfinite(self._squares).all():  # NaN would leave positions unset
+                np.nan_to_num(scores, copy=False, nan=float(_LOWEST), neginf=float(_LOWEST))
+            yield first, np.ascontiguousarray(scores)
+
+    def _squared_distances(self, queries: Any, picked: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the squared distances of rows to their selected examples, and an error bound for each row."""
+        of_picked = self._squares[picked]
+        if not isinstance(queries, np.ndarray):
+            squares = np.asarray(queries.multiply(queries).sum(axis=1), np.float64).reshape(-1, 1)
+            products = values if self.metric == "cosine" else values + 0.5 * of_picked
+            apart = np.maximum(squares + of_picked - 2.0 * products, 0.0)
+            return apart, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
+        squares = np.einsum("ij,ij->i", queries, queries, dtype=np.float64)[:, None]
+        apart = np.empty(picked.shape)
+        length = max(1, _VALUES_AT_ONCE // max(1, picked.shape[1] * queries.shape[1]))
+        for first in range(0, picked.shape[0], length):
+            span = slice(first, first + length)
+            gaps = self._keys[picked[span]].astype(np.float64) - queries[span, None, :]
+            apart[span] = np.einsum("ijk,ijk->ij", gaps, gaps)
+        return apart, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
 
 
 def _inverse_deviations(keys: Any) -> np.ndarray:
@@ -88,107 +167,10 @@ def _inverse_deviations(keys: Any) -> np.ndarray:
     return np.divide(1.0, np.sqrt(variances), out=np.zeros_like(variances), where=varies).astype(np.float32)
 
 
-def _transformed(keys: Any, center: np.ndarray | None, factors: np.ndarray | None) -> Any:
-    keys = keys if center is None else keys - center
-    if factors is None:
-        return keys
-    return keys * factors if isinstance(keys, np.ndarray) else keys.multiply(factors[None]).tocsr()
-
-
-def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the ``k`` nearest examples of each row, and their distances, nearest first.
-
-    Ties are ordered by position. Rows have unit length, and had ``lengths`` before scaling. Missing examples have the
-    position NONE and an infinite distance: Euclidean, or 1 minus the cosine.
-    """
-    n_rows, n_found = rows.n_rows, min(k, table.squares.size)
-    positions, distances = np.full((n_rows, k), NONE), np.full((n_rows, k), np.inf)
-    queries = _queries_of(table, rows, lengths)
-    n_picked = min(n_found + _FURTHER, table.squares.size)
-    for first, scores in _blocks(table, queries):
-        span = slice(first, first + scores.shape[0])
-        picked, values = top_k(scores, n_picked)
-        apart, rounding = _squared_distances(table, queries[span], picked, values)
-        order = np.lexsort((picked, np.round(apart / rounding)), axis=1)[:, :n_found]
-        found = np.take_along_axis(apart, order, axis=1)
-        if rows.sparse:
-            found = np.where(found < rounding, 0.0, found)  # distances between equal rows are exactly 0
-        positions[span, :n_found] = np.take_along_axis(picked, order, axis=1)
-        distances[span, :n_found] = found / 2.0 if table.metric == "cosine" else np.sqrt(found)
-    return positions, distances
-
-
-class NeighborSearch:
-    """The nearest examples of rows: exact, or 99 % of them through an index after comparisons of many pairs."""
-
-    def __init__(self, stored: Rows, lengths: Factors, metric: str) -> None:
-        self.metric, self.n_examples = metric, stored.n_rows
-        self._table = new_table(stored, lengths, metric)
-        is_large = not stored.sparse and stored.n_rows > _FEW_EXAMPLES
-        self._can_be_indexed = is_large and bool(np.isfinite(self._table.squares).all())
-        self._index: DenseIndex | None = None
-        self._n_pairs = 0
-
-    def nearest(self, rows: Rows, lengths: np.ndarray, k: int, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nearest examples of each row like :func:`nearest`."""
-        self._n_pairs += rows.n_rows * self.n_examples
-        if not self._can_be_indexed or self._n_pairs < _PAIRS_WORTH_AN_INDEX or k > _MOST_INDEXED:
-            return nearest(self._table, rows, lengths, k)
-        if self._index is None:
-            index = DenseIndex(self._table.keys.shape[1], "euclidean")
-            index.insert(np.ascontiguousarray(self._table.keys))
-            self._index = index
-        queries = np.ascontiguousarray(_queries_of(self._table, rows, lengths))
-        if not np.isfinite(queries).all():
-            return nearest(self._table, rows, lengths, k)
-        positions, scores = self._index.search(queries, k, _RECALL, n_threads=n_threads)
-        return positions, 0.5 * scores**2 if self.metric == "cosine" else -scores
-
-
-def _queries_of(table: NeighborTable, rows: Rows, lengths: np.ndarray) -> Any:
-    if table.metric == "cosine":
-        return as_matrix(rows)
-    return _transformed(_scaled(as_matrix(rows), lengths), table.center, table.factors)
-
-
 def _scaled(matrix: Any, lengths: Factors) -> Any:
     if lengths is None or np.all(lengths == 1.0):
         return matrix
     return matrix * lengths[:, None] if isinstance(matrix, np.ndarray) else matrix.multiply(lengths[:, None]).tocsr()
-
-
-def _blocks(table: NeighborTable, queries: Any) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the first row of each block, and the scores of all examples, higher for nearer ones."""
-    length = max(1, _SCORES_AT_ONCE // max(1, table.squares.size))
-    for first in range(0, queries.shape[0], length):
-        with np.errstate(over="ignore", invalid="ignore"):  # squares of very long rows overflow
-            products = queries[first : first + length] @ table.columns
-            scores = products if isinstance(products, np.ndarray) else products.toarray()
-            if table.metric != "cosine":
-                scores -= 0.5 * table.squares
-        if not np.isfinite(table.squares).all():  # NaN would leave positions unset
-            np.nan_to_num(scores, copy=False, nan=float(_LOWEST), neginf=float(_LOWEST))
-        yield first, np.ascontiguousarray(scores)
-
-
-def _squared_distances(
-    table: NeighborTable, queries: Any, picked: np.ndarray, values: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the squared distances of rows to their selected examples, and an error bound for each row."""
-    of_picked = table.squares[picked]
-    if not isinstance(queries, np.ndarray):
-        squares = np.asarray(queries.multiply(queries).sum(axis=1), np.float64).reshape(-1, 1)
-        products = values if table.metric == "cosine" else values + 0.5 * of_picked
-        apart = np.maximum(squares + of_picked - 2.0 * products, 0.0)
-        return apart, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
-    squares = np.einsum("ij,ij->i", queries, queries, dtype=np.float64)[:, None]
-    apart = np.empty(picked.shape)
-    length = max(1, _VALUES_AT_ONCE // max(1, picked.shape[1] * queries.shape[1]))
-    for first in range(0, picked.shape[0], length):
-        span = slice(first, first + length)
-        gaps = table.keys[picked[span]].astype(np.float64) - queries[span, None, :]
-        apart[span] = np.einsum("ijk,ijk->ij", gaps, gaps)
-    return apart, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
 
 
 def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, slots: np.ndarray) -> np.ndarray:
