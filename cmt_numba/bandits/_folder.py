@@ -3,10 +3,9 @@
 ``OPERATIONS`` is part of the file format. Never change the arguments or the meaning of an existing name and version.
 """
 
-import inspect
 from collections.abc import Callable
-from functools import cache, partial, wraps
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -34,16 +33,7 @@ _CHOSEN = "chosen"  # the chosen actions in the entry of a decision, which anoth
 
 def journaled(method: Method) -> Method:
     """Run a method of a policy as a change in one step, and journal it if the policy is in a folder."""
-    in_one_step = changes_in_one_step(method)
-
-    @wraps(method)
-    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        folder = vars(self).get("_folder")
-        if folder is None:
-            return in_one_step(self, *args, **kwargs)
-        return folder.change(in_one_step, args, kwargs)
-
-    return cast(Method, changing)
+    return journals.journaled(method, changes_in_one_step)
 
 
 class PolicyFolder(journals.ObjectForm):
@@ -51,32 +41,24 @@ class PolicyFolder(journals.ObjectForm):
 
     essential = "n_rewards", "next_id"
 
-    def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call a method of the policy, and append its entry to the journal."""
-        given = _signature(method).bind(self.owner, *args, **kwargs).arguments
+    def make(self, method: Callable[..., Any], given: journals.Arguments) -> Any:
+        """Call a method of the policy in one step, and append its entry to the journal."""
         given = {name: _plain(name, value) for name, value in given.items() if name != "self"}
-
-        def make() -> Any:
-            answer = method(self.owner, **given)
-            names = _ARGUMENTS[method.__name__, journals.CURRENT]
-            arguments = {name: given.get(name) for name in names}
-            if "keys" in given:  # keys are the features of actions of a CMTBandit
-                arguments["features"] = given["keys"]
-            if method.__name__ == "act":
-                arguments[_CHOSEN] = answer.actions
-            self.journal.append(journals.Entry(method.__name__, arguments, self.fingerprint()))
-            return answer
-
-        return self.journal.change(make)
+        answer = self.lock.step(partial(method, self.owner, **given))
+        arguments = {name: given.get(name) for name in _ARGUMENTS[method.__name__, journals.CURRENT]}
+        if "keys" in given:  # keys are the features of actions of a CMTBandit
+            arguments["features"] = given["keys"]
+        if method.__name__ == "act":
+            arguments[_CHOSEN] = answer.actions
+        self.journal.append(journals.Entry(method.__name__, arguments, self.fingerprint()))
+        return answer
 
     # The interface of the journal
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
-        """Return numbers that identify the state of ``made`` (default: the policy in use)."""
         return (self.owner if made is None else made)._fingerprint()
 
     def replay(self, made: Any, entry: journals.Entry, exact: bool) -> None:
-        """Repeat the change that an entry records."""
         arguments = dict(entry.arguments)
         chosen = arguments.pop(_CHOSEN, None)
         operation = journals.find_operation(OPERATIONS, entry.name, entry.version)
@@ -109,9 +91,6 @@ class PolicyFolder(journals.ObjectForm):
                 raise ValueError(f"{name} must be {kept!r}, as for the policy in the folder, or omitted, got {value!r}")
         state = {name: value for name, value in vars(made).items() if name not in ("_folder", "_own_lock")}
         self.lock.change(partial(self.lock.step, partial(vars(self.owner).update, state)))
-
-
-_signature = cache(inspect.signature)
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -7,11 +7,11 @@ updates the model in place without interruption. A long one trains a copy and sw
 import copy
 import os
 from collections.abc import Callable
-from functools import cache, partial, wraps
+from functools import cache
 from operator import attrgetter, is_
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -26,16 +26,16 @@ from ..journal import InFolder
 from ..persistence import Saved, WithFields, object_of
 from ..tree import ContextualMemoryTree
 from ._checks import check_model
-from ._durable import CHECKED, FOLDER, EstimatorFolder, folder_of
+from ._durable import CHECKED, EstimatorFolder
 from ._fields import LEARNED_STATE, pickled_model, unpickled_model
 from ._input import DTYPES
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_LOCK, _DURATIONS = "_own_lock", "_seconds_a_row"
+_LOCK, _FOLDER, _DURATIONS = "_own_lock", "_folder", "_seconds_a_row"
 _NO_TARGETS = object()
 _PLAIN_TARGETS = "biuUS"  # kinds of NumPy dtypes without NaN or other invalid values
-_NOT_COPIED = frozenset({_LOCK, CHECKED, _DURATIONS, FOLDER})
+_NOT_COPIED = frozenset({_LOCK, CHECKED, _DURATIONS, _FOLDER})
 
 _LONG = 0.02  # maximum time that readers wait, in seconds
 _LONGEST = 1.0  # maximum time that an interrupt waits, in seconds
@@ -48,19 +48,6 @@ SEED = checks.Checked(check_random_state, "int, numpy.random.RandomState or None
 
 # Parameters that take effect only when the forest is created.
 FIT_ONLY = frozenset({"leaf_multiplier", "alpha", "n_reroutes", "n_jobs", "random_state"})
-
-
-def changes_model(method: Method) -> Method:
-    """Run an estimator method as a change, and journal it if the estimator is in a folder."""
-
-    @wraps(method)
-    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        folder = vars(self).get(FOLDER)
-        if folder is not None:
-            return folder.change(method, args, kwargs)
-        return self._lock.change(partial(method, self, *args, **kwargs))
-
-    return cast(Method, changing)
 
 
 def queries_model(method: Method) -> Method:
@@ -152,7 +139,7 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         """Adopt the model of ``fitted``, but not its parameters, and return this estimator."""
         if self.__sklearn_is_fitted__():
             fitted._model.prepare_like(self._model, self)
-        folder, former = folder_of(self), vars(self).get("_model")
+        folder, former = self._folder, vars(self).get("_model")
 
         def swap_in() -> None:
             kept = {name: value for name, value in vars(self).items() if name not in LEARNED_STATE}
@@ -174,7 +161,7 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         - ``replaces``: whether ``learn`` returns a new model and leaves its argument unchanged.
         """
         lock: ReadWriteLock = self._lock
-        folder, former = vars(self).get(FOLDER), self._model
+        folder, former = self._folder, self._model
 
         def learn_in_place() -> None:
             if folder is not None:

@@ -5,7 +5,6 @@ maximises the likelihood of held-out examples.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -84,18 +83,12 @@ def positions_in(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.where(there.any(axis=1), there.argmax(axis=1), NONE)
 
 
-class Threshold(NamedTuple):
-    """Constraint on a threshold: a number, or "f1"."""
-
-    def check(self, name: str, value: Any) -> float | str:
-        if isinstance(value, str):
-            if value != F1:
-                raise ValueError(f'{name} must be a number or "{F1}", got {value!r:.50}')
-            return value
-        return check_real(name, value, -_LARGEST_THRESHOLD, _LARGEST_THRESHOLD)
-
-    def __str__(self) -> str:
-        return f'float or "{F1}"'
+def check_threshold(value: float | str) -> None:
+    """Raise TypeError or ValueError unless ``value`` is a number or "f1"."""
+    if not isinstance(value, str):
+        check_real("threshold", value, -_LARGEST_THRESHOLD, _LARGEST_THRESHOLD)
+    elif value != F1:
+        raise ValueError(f'threshold must be a number or "{F1}", got {value!r:.50}')
 
 
 def f1_by_threshold(

@@ -13,13 +13,13 @@ from .._change import reads
 from .._forest import NEXT_ID, NONE, Rows
 from .._heads import HEAD_LOSSES, StoredExamples, all_examples
 from .._jit import keeps_interpreter
+from ..journal import journaled
 from ..tree import OPTIONS, ContextualMemoryTree
 from . import _input as inputs
-from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model, queries_model
+from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, queries_model
 from ._calibration import logits_per_margin
 from ._choice import AUTO, METHODS, Choice, check_n_neighbors, resolved
 from ._classification_model import ClassificationModel
-from ._durable import folder_of
 from ._explanations import Explanation, explanations
 from ._feature_weights import FEATURE_WEIGHTS
 from ._fields import fields_of_estimator
@@ -198,7 +198,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     # Learning
 
-    @changes_model
+    @journaled
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, example_ids: Any = None, scales: Any = None) -> Self:
         """Fit the classifier to examples, and discard earlier examples.
 
@@ -246,7 +246,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._become(fresh)
 
     @keeps_interpreter
-    @changes_model
+    @journaled
     def partial_fit(
         self,
         X: Any,
@@ -316,7 +316,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             raise ValueError("max_examples needs stored examples: pass store_examples=True, or max_examples=None")
 
     @keeps_interpreter
-    @changes_model
+    @journaled
     def remove(self, ids: Any) -> Self:
         """Remove examples, and classes that lose all their examples.
 
@@ -344,7 +344,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             "remove", slots.size, lambda model: model.without_examples(slots, self), replaces=True
         )
 
-    @changes_model
+    @journaled
     def remove_classes(self, labels: Any) -> Self:
         """Remove classes, with their examples, scorers and memories.
 
@@ -480,7 +480,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         y : array-like, shape (n,), optional
             Class of each example. Rows of an unknown class count as wrong predictions.
         """
-        folder = folder_of(self)
+        folder = self._folder
         if folder is not None:
             folder.journal.check_changeable()
         self._calibrate(X, y)

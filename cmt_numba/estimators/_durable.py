@@ -9,13 +9,12 @@ journaled too. Replaying the journal therefore restores the estimator bit for bi
 new meaning gets a new version, and the old version remains.
 """
 
-import inspect
 import json
 import math
 import secrets
 import zlib
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._values import as_values
 
-FOLDER = "_folder"  # attribute of a durable estimator that holds its :class:`EstimatorFolder`
 CHECKED = "_checked_parameters"  # attribute of an estimator that holds the values of its parameters at their last check
 _CALIBRATION = "calibrate"
 _NAMES, _PARAMETERS, _VALUE = "feature_names", "parameters", "logits"
@@ -87,13 +85,8 @@ class EstimatorFolder(ObjectForm):
         self._calibrated = _value_of(getattr(self.owner._model, "calibration", None))
         self._after = self.fingerprint()
 
-    def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call a method of the estimator as a journaled change."""
-        bound = _signature(method).bind(self.owner, *args, **kwargs)
-        bound.apply_defaults()  # journal the defaults too, because later versions may change them
-        return self.journal.change(partial(self._make, method, bound.arguments))
-
-    def _make(self, method: Callable[..., Any], given: Arguments) -> Any:
+    def make(self, method: Callable[..., Any], given: Arguments) -> Any:
+        """Call a method of the estimator, and append its entry to the journal."""
         name, estimator = method.__name__, self.owner
         version = _VERSIONS[self.kind, name]
         operation = OPERATIONS[self.kind, name, version]
@@ -167,7 +160,6 @@ class EstimatorFolder(ObjectForm):
         estimator._check_parameters()
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
-        """Return a fingerprint of the state of an estimator, by default the one in use."""
         estimator = self.owner if made is None else made
         if (model := vars(estimator).get("_model")) is None:
             return {}
@@ -184,7 +176,6 @@ class EstimatorFolder(ObjectForm):
     # Replaying
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
-        """Replay a journal entry on an estimator."""
         arguments = dict(entry.arguments)
         if entry.name == _CALIBRATION:
             value = arguments.get(_VALUE)
@@ -203,14 +194,6 @@ class EstimatorFolder(ObjectForm):
         operation.call(made, operation.called(arguments))
         if names is not None or (kept is not None and operation.method != "fit"):
             made.feature_names_in_ = kept if names is None else names
-
-
-_signature = cache(inspect.signature)
-
-
-def folder_of(estimator: Any) -> EstimatorFolder | None:
-    """Return the folder of a durable estimator, or None if the estimator is in memory only."""
-    return vars(estimator).get(FOLDER)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -242,18 +225,14 @@ def _fingerprint_of_memories(model: Any) -> dict[str, int]:
     }
 
 
-def _plain_values(retriever: Any, y: Any, operation: Operation) -> Any:
-    """Return values as they are journaled and stored. Objects become a one-dimensional array."""
-    n = y.shape[0] if getattr(y, "shape", ()) else len(y)
-    if operation.method == "fit" or not retriever.__sklearn_is_fitted__():
-        return as_values(y, n)
-    return retriever._model.memories.values.accept(y, n)
-
-
 def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation) -> Any:
     """Return an argument as it is journaled and passed to the method."""
     if name == "y" and estimator._kind == "CMTRetriever":
-        return _plain_values(estimator, unmasked(name, value), operation)
+        unmasked(name, value)
+        n = value.shape[0] if getattr(value, "shape", ()) else len(value)
+        if operation.method == "fit" or not estimator.__sklearn_is_fitted__():
+            return as_values(value, n)
+        return estimator._model.memories.values.accept(value, n)
     if type(value) is np.ndarray and value.ndim > 0 and value.dtype in _NUMBERS:
         return value
     unmasked(name, value)

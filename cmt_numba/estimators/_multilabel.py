@@ -11,10 +11,11 @@ from .._change import reads
 from .._forest import NONE, Rows
 from .._heads import exact_scores_of_all
 from .._jit import keeps_interpreter
-from .._validation import Flag, Integer, Jobs, Optional, Real, check_rows, check_wanted
+from .._validation import Checked, Flag, Integer, Jobs, Optional, Real, check_rows, check_wanted
+from ..journal import journaled
 from ..tree import OPTIONS, ContextualMemoryTree
-from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, changes_model, queries_model
-from ._calibration import F1, LOGITS_PER_MARGIN, Threshold
+from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, queries_model
+from ._calibration import F1, LOGITS_PER_MARGIN, check_threshold
 from ._fields import fields_of_estimator
 from ._indicators import first_labels, further_labels, label_sets, labels_of
 from ._input import check_sample_weight
@@ -94,14 +95,14 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     alpha: Annotated[float, OPTIONS["alpha"]] = 0.4
     n_reroutes: Annotated[int, OPTIONS["n_reroutes"]] = 5
     store_examples: Annotated[bool, Flag()] = True
-    threshold: Annotated[float | str, Threshold()] = F1
+    threshold: Annotated[float | str, Checked(check_threshold, f'float or "{F1}"')] = F1
     n_jobs: Jobs = None
     random_state: Annotated[Any, SEED] = None
     verbose: Annotated[bool, Flag()] = False
 
     # Learning
 
-    @changes_model
+    @journaled
     def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> Self:
         """Fit the classifier to examples, and discard earlier examples.
 
@@ -139,7 +140,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         return self._become(fresh)
 
     @keeps_interpreter
-    @changes_model
+    @journaled
     def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more examples, whose label matrix may have new columns.
 

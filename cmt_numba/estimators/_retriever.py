@@ -12,7 +12,8 @@ from .._change import reads
 from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE, Hits, Rows
 from .._jit import keeps_interpreter
-from ._base import PASSES, SEED, MemoryEstimator, changes_model, queries_model
+from ..journal import journaled
+from ._base import PASSES, SEED, MemoryEstimator, queries_model
 from ._fields import fields_of_estimator
 from ._input import check_sample_weight, present_values
 from ._retrieval_model import RetrievalModel
@@ -81,7 +82,7 @@ class CMTRetriever(MemoryEstimator):
 
     # Learning
 
-    @changes_model
+    @journaled
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Store memories, and discard earlier memories.
 
@@ -112,7 +113,7 @@ class CMTRetriever(MemoryEstimator):
         return self._become(fresh)
 
     @keeps_interpreter
-    @changes_model
+    @journaled
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Store more memories.
 
@@ -133,7 +134,7 @@ class CMTRetriever(MemoryEstimator):
         return self._change("partial_fit", rows.n_rows, lambda model: model.store(rows, values, weights, self))
 
     @keeps_interpreter
-    @changes_model
+    @journaled
     def feedback(self, X: Any, ids: Any, rewards: Any) -> Self:
         """Learn from the rewards of retrieved memories.
 
@@ -164,7 +165,7 @@ class CMTRetriever(MemoryEstimator):
         return self._change("feedback", rows.n_rows, lambda model: model.learn_rewards(rows, ids, rewards, self))
 
     @keeps_interpreter
-    @changes_model
+    @journaled
     def remove(self, ids: Any) -> Self:
         """Remove memories by their distinct ids, with all their keys and values.
 
@@ -174,7 +175,7 @@ class CMTRetriever(MemoryEstimator):
         return self._change("remove", ids.size, lambda model: model.remove(ids))
 
     @keeps_interpreter
-    @changes_model
+    @journaled
     def replace(self, ids: Any, X: Any) -> Self:
         """Replace the keys of memories by their distinct ids, in a search by key. Ids and values do not change."""
         rows = self._checked(X)
@@ -183,7 +184,7 @@ class CMTRetriever(MemoryEstimator):
         ids = self._known(checks.check_memory_ids(ids, rows.n_rows))
         return self._change("replace", ids.size, lambda model: model.replace(ids, rows))
 
-    @changes_model
+    @journaled
     def set_values(self, ids: Any, y: Any) -> Self:
         """Replace the values of memories by their distinct ids.
 

@@ -60,7 +60,7 @@ from ._database import ExtraTables, SchemaRow, SharedConnection
 from ._durable_tree import DurableTree, fingerprint
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
 from ._files import AlreadyOpenError, JournalError
-from ._in_folder import InFolder, ObjectForm
+from ._in_folder import InFolder, ObjectForm, journaled
 from ._journal import Durability, DurableForm, Journal
 
 __all__ = ["AlreadyOpenError", "DurableTree", "JournalError"]

@@ -1,11 +1,35 @@
 """``InFolder``, the public methods that all objects in folders share, and ``ObjectForm``, which a class adapts."""
 
+import inspect
 import os
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from functools import cache, partial, wraps
+from typing import Any, ClassVar, Self, TypeVar, cast
 
-from .._change import Closeable
+from .._change import Closeable, changes
 from ..persistence import Contents
+from ._entries import Arguments
 from ._journal import Durability, DurableForm, Journal
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_signature = cache(inspect.signature)
+
+
+def journaled(method: Method, in_memory: Callable[[Method], Method] = changes) -> Method:
+    """Decorate a method of an object to run as a change, which is journaled if the object is in a folder.
+
+    ``in_memory`` decorates the method of an object in memory.
+    """
+    change = in_memory(method)
+
+    @wraps(method)
+    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._folder is None:
+            return change(self, *args, **kwargs)
+        return self._folder.call(method, args, kwargs)
+
+    return cast(Method, changing)
 
 
 class ObjectForm(DurableForm):
@@ -32,12 +56,19 @@ class ObjectForm(DurableForm):
         """Whether the folder is open, so that users may have the object."""
         return self.owner._folder is self
 
+    def call(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a method of the object as a journaled change."""
+        bound = _signature(method).bind(self.owner, *args, **kwargs)
+        bound.apply_defaults()  # journal the defaults too, because later versions may change them
+        return self.journal.change(partial(self.make, method, bound.arguments))
+
+    def make(self, method: Callable[..., Any], given: Arguments) -> Any:
+        """Call a method with the arguments ``given``, which include the object, and append the entry of the change."""
+
     def contents(self) -> Contents:
-        """Return the contents for a snapshot."""
         return self.owner._contents()
 
     def made_of(self, contents: Contents, *, values: bool) -> Any:
-        """Return the object in a snapshot."""
         return type(self.owner)._made_of(contents)
 
     def twin(self) -> Any:

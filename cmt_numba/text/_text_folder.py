@@ -46,7 +46,6 @@ class TextFolder(ObjectForm):
     # The interface of the journal
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
-        """Return checksums that identify the state of ``made`` (default: the classifier in use)."""
         model = (self.owner if made is None else made)._model
         if model is None:
             return {}
@@ -61,7 +60,6 @@ class TextFolder(ObjectForm):
         }
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
-        """Repeat the change that an entry records."""
         operation = find_operation(OPERATIONS, entry.name, entry.version)
         operation.call(made, operation.called(entry.arguments))
 

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
-from cmt_numba.estimators._durable import OPERATIONS, folder_of
+from cmt_numba.estimators._durable import OPERATIONS
 from cmt_numba.journal import JournalError
 from cmt_numba.journal._entries import pack_entry, unpack_entry
 from cmt_numba.persistence import FileFormatError
@@ -122,7 +122,7 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Gener
     rows, labels = rng.normal(size=(300, 4)), np.repeat(["a", "b", "c"], 100)
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         classifier.partial_fit(rows, labels)
-        database = folder_of(classifier).journal.folder.database
+        database = classifier._folder.journal.folder.database
         database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count')[0][0]}")
         with pytest.raises(JournalError, match="disk is full"):
             classifier.partial_fit(np.tile(rows, (20, 1)), np.tile(labels, 20))
