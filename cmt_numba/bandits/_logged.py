@@ -37,14 +37,6 @@ _LEAST_PROPENSITY = 0.03  # lower limit of propensities in held-out rows, to bou
 _MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # required lead over the best method so far, in standard errors
 
 
-class SeenContexts(NamedTuple):
-    """The distinct contexts of a log, and the actions in them."""
-
-    contexts: np.ndarray  # float64 (n, n_features)
-    lengths: np.ndarray  # int64 (n,), the number of actions in each context
-    actions: np.ndarray  # int64, all actions, context by context
-
-
 class LogModel(NamedTuple):
     """Models trained on a log: a reward regression and a classifier of rewarded actions."""
 
@@ -138,8 +130,8 @@ class ArgmaxRegressor(Saved, Constrained):
         _generator=files.GeneratorField(),
         _width=files.NumberField(1, 2**31 - 1),
         _known=_ACTIONS,
-        seen=files.TupleField(
-            SeenContexts,
+        # the distinct contexts of the log, the number of actions in each, and these actions, context by context
+        seen=files.FieldTable(
             contexts=files.ArrayField(np.float64, n_axes=2, bounds=(-LARGEST, LARGEST)),
             lengths=files.ArrayField(np.int64),
             actions=_ACTIONS,
@@ -319,10 +311,10 @@ class ArgmaxRegressor(Saved, Constrained):
                 "pickle it instead"
             )
         rows = [np.frombuffer(row, np.float64) for row in self._seen]
-        seen = SeenContexts(
-            np.array(rows).reshape(len(rows), self._width if rows else 1),
-            np.array([actions.size for actions in self._seen.values()], np.int64),
-            np.concatenate([np.empty(0, np.int64), *self._seen.values()]),
+        seen = SimpleNamespace(
+            contexts=np.array(rows).reshape(len(rows), self._width if rows else 1),
+            lengths=np.array([actions.size for actions in self._seen.values()], np.int64),
+            actions=np.concatenate([np.empty(0, np.int64), *self._seen.values()]),
         )
         chosen = {"chosen_method": self.method_, "chosen_tau": self.tau_}
         parts = {"seen": seen, "model": regression.arrays(), "classifier": classifier}
@@ -332,7 +324,7 @@ class ArgmaxRegressor(Saved, Constrained):
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         policy = cls(**{name: values[name] for name in _OPTIONS})
         vars(policy).update({name: values[name] for name in ("_generator", "_known", "_width")})
-        known, width, (rows, lengths, seen) = policy._known, policy._width, values["seen"]
+        known, width, (rows, lengths, seen) = policy._known, policy._width, values["seen"].values()
         require(known.size > 0 and np.all(np.diff(known) > 0), "actions must be in ascending order, at least one")
         require(
             len(rows) == lengths.size and (len(rows) == 0 or rows.shape[1] == width),

@@ -93,19 +93,9 @@ class RewardModels:
         """Number of context features."""
         return int(self.linear.targets.shape[1])
 
-    @property
-    def n_shared(self) -> int:
-        """Number of shared features."""
-        return int(self.linear.shared.size)
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Number of learned rewards per slot."""
-        return self.linear.counts
-
     def reserve(self, n_slots: int) -> None:
         """Allocate room for ``n_slots`` actions."""
-        capacity = self.counts.size
+        capacity = self.linear.counts.size
         if n_slots < capacity:
             return
         size = max(2 * n_slots, 1)
@@ -227,8 +217,8 @@ def checked(
 ) -> np.ndarray:
     """Return a saved array. Raise InvariantError if its shape, dtype or values are invalid."""
     array = arrays.get(name)
-    require(array is not None, f"the array {name} is missing")
-    assert array is not None
+    if array is None:
+        raise InvariantError(f"the array {name} is missing")
     require(array.dtype == dtype and array.shape == shape, f"{name} must have dtype {dtype} and shape {shape}")
     sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # false for NaN
     require(sound, f"{name} must be finite and at most {largest:g} in absolute value")

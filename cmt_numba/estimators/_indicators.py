@@ -19,7 +19,9 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
         rows = list(Y)
     except TypeError:
         return None
-    if not rows or not all(isinstance(row, list | tuple | set | frozenset) or _is_array(row) for row in rows):
+    if not rows or not all(isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in rows):
+        return None
+    if any(isinstance(row, np.ndarray) and row.ndim != 1 for row in rows):
         return None
     are_sets = [isinstance(row, set | frozenset) for row in rows]
     lists = [sorted(row, key=str) if is_set else list(row) for row, is_set in zip(rows, are_sets, strict=True)]
@@ -33,10 +35,6 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
         kind = type(others[0]).__name__
         raise TypeError(f"Y must not mix strings with values of type {kind}, such as {others[0]!r:.50}")
     return lists
-
-
-def _is_array(row: Any) -> bool:
-    return isinstance(row, np.ndarray) and row.ndim == 1
 
 
 def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray, scipy.sparse.csr_array]:

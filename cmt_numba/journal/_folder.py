@@ -26,7 +26,22 @@ Save = Callable[[Path], None]
 Entries = list[tuple[int, bytes]]
 
 
-class Folder:
+class FolderFiles:
+    """The files in a folder."""
+
+    path: Path
+
+    @property
+    def journal_path(self) -> Path:
+        """The path of the journal's database."""
+        return self.path / _JOURNAL
+
+    def snapshot_path(self, sequence: int) -> Path:
+        """Return the path of snapshot ``sequence``."""
+        return self.path / f"tree-{sequence}.cmt"
+
+
+class Folder(FolderFiles):
     """The folder of a writer, locked until it is closed. A missing folder is created.
 
     - ``path``: an empty folder, or the folder of a durable object. Its parent must exist.
@@ -86,11 +101,6 @@ class Folder:
         return self._acknowledged.sequence
 
     @property
-    def journal_path(self) -> Path:
-        """The path of the journal's database."""
-        return self.path / _JOURNAL
-
-    @property
     def mode(self) -> int:
         """The permissions of new files, which are the permissions of the journal."""
         return stat.S_IMODE(os.stat(self.journal_path).st_mode) & 0o666
@@ -141,10 +151,6 @@ class Folder:
             for last, entry in entries:
                 yield last, entry
         check_end(self.journal_path, last, self.synced)
-
-    def snapshot_path(self, sequence: int) -> Path:
-        """Return the path of snapshot ``sequence``."""
-        return self.path / f"tree-{sequence}.cmt"
 
     def check_room_for(self, sequence: int) -> None:
         """Raise OSError if the folder has moved, or a foreign file occupies the path of snapshot ``sequence``."""
@@ -241,7 +247,7 @@ class JournalView(NamedTuple):
     tables: SharedConnection | None  # a copy of the database in memory, if it has additional tables
 
 
-class FolderReader:
+class FolderReader(FolderFiles):
     """A folder that is read while another process, or this one, may change it. Nothing is written or locked.
 
     - ``path``: the folder of a durable object.
@@ -263,21 +269,12 @@ class FolderReader:
         self.database: EntryDatabase | None = None
 
     @property
-    def journal_path(self) -> Path:
-        """The path of the journal's database."""
-        return self.path / _JOURNAL
-
-    @property
     def synced(self) -> int:
         """The number of the last change known to be on disk."""
         return self._acknowledged().sequence
 
     def _acknowledged(self) -> Acknowledged:
         return Acknowledged(self.path / _MARK, read_only=True)
-
-    def snapshot_path(self, sequence: int) -> Path:
-        """Return the path of snapshot ``sequence``."""
-        return self.path / f"tree-{sequence}.cmt"
 
     def read(self, after: int | None = None) -> JournalView:
         """Return all entries, or those after number ``after`` if the snapshot is not later."""

@@ -201,11 +201,6 @@ class Journal:
         return self.folder.path
 
     @property
-    def identity(self) -> str:
-        """The identity of the journal."""
-        return self.folder.identity
-
-    @property
     def is_writable(self) -> bool:
         """Whether this process has opened the journal for changes."""
         return self._refusal is None and not self._is_a_fork()
@@ -536,7 +531,7 @@ class Journal:
         self._is_verified = True
 
     def _save_snapshot(self, path: Path) -> None:
-        identity, form = self.identity, self._form
+        identity, form = self.folder.identity, self._form
 
         def contents() -> files.Contents:
             contents = form.contents()
@@ -546,7 +541,7 @@ class Journal:
         form.lock.change(lambda: files.write_object(path, contents, check, self.folder.mode))
 
     def _packed_snapshot(self, sequence: int) -> bytes:
-        return pack_entry(sequence, Entry(SNAPSHOT, {}, self._form.fingerprint(), journal=self.identity))
+        return pack_entry(sequence, Entry(SNAPSHOT, {}, self._form.fingerprint(), journal=self.folder.identity))
 
     # Opening
 
@@ -573,7 +568,7 @@ class Journal:
             entry = unpack_entry(path, sequence, packed)
             if entry.name != SNAPSHOT:
                 raise ValueError("the journal does not begin with a snapshot")
-        if entry.journal != self.identity:
+        if entry.journal != self.folder.identity:
             reason = "does not belong to the journal in the folder; restore it from a copy"
             raise files.FileFormatError(path.with_name("acknowledged"), reason)
         made = self._read_snapshot(sequence)
@@ -588,7 +583,7 @@ class Journal:
             started = perf_counter()
             with _refused_entry(path, sequence):
                 entry = unpack_entry(path, sequence, packed)
-                if entry.journal != self.identity:
+                if entry.journal != self.folder.identity:
                     raise ValueError("it belongs to another journal")
                 if entry.name != _TABLES:
                     form.replay(made, entry, self._is_exact)

@@ -1,5 +1,6 @@
 """BM25 keys: sparse vectors of documents and queries whose inner product is the BM25 score."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
@@ -264,7 +265,11 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     def _fit(self, documents: Any) -> Any:
         """Learn from the first documents, and return their term counts."""
         self._check_parameters()
-        columns = NewColumns() if self.n_features is None else HashedColumns(self.n_features)
+        if self.n_features is None:
+            columns: Any = defaultdict()
+            columns.default_factory = columns.__len__  # a new term gets the next column
+        else:
+            columns = HashedColumns(self.n_features)
         counts = self._count("documents", documents, columns)
         if counts.nnz == 0:
             raise ValueError("documents must contain at least one term: pass other texts, or change the analyzer")
@@ -383,14 +388,6 @@ class HashedColumns(dict[str, int]):
     def __missing__(self, term: str) -> int:
         column = self[term] = murmurhash3_32(term, positive=True) % self._n_columns
         return int(column)
-
-
-class NewColumns(dict[str, int]):
-    """A vocabulary that gives each new term the next column."""
-
-    def __missing__(self, term: str) -> int:
-        column = self[term] = len(self)
-        return column
 
 
 def count_terms(texts: list[Any], analyze: Callable[[Any], Iterable[str]], columns: dict[str, int]) -> Any:

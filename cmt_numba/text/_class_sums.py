@@ -117,7 +117,8 @@ class ClassSums(files.WithFields):
 
     def _grow(self) -> None:
         old = self.postings
-        labels, sums, corrections = map(_doubled, (old.labels, old.sums, old.corrections))
+        parts = (old.labels, old.sums, old.corrections)
+        labels, sums, corrections = (np.pad(part, (0, part.size)) for part in parts)
         self.postings = old._replace(labels=labels, sums=sums, corrections=corrections)
 
     def learn_further(self, texts: LabelledTexts, new: np.ndarray, again: np.ndarray) -> None:
@@ -209,7 +210,3 @@ def _listed(columns: np.ndarray, labels: np.ndarray, sums: np.ndarray, correctio
     held = kernels.FeatureLists(starts, counts, counts.copy(), *room)
     held.labels[:n], held.sums[:n], held.corrections[:n] = labels, sums, corrections
     return held
-
-
-def _doubled(array: np.ndarray) -> np.ndarray:
-    return np.concatenate([array, np.zeros_like(array)])
