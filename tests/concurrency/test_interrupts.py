@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from faults import Countdown
+from threads import started
 
 from cmt_numba._change import ReadWriteLock, defer_interrupts, end_step, map_threads, uninterrupted
 
@@ -97,10 +98,26 @@ def test_interrupts_outside_changes_are_immediate():
         work()
 
 
+def test_an_interrupt_of_uninterrupted_work_is_raised_afterwards():
+    def fail() -> None:
+        interrupt()
+        raise ValueError
+
+    assert uninterrupted(lambda first, *, second: first + second, 1, second=2) == 3
+    with pytest.raises(KeyboardInterrupt) as caught:
+        uninterrupted(fail)
+    assert isinstance(caught.value.__context__, ValueError)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_handlers_of_the_program_are_called_and_come_back():
-    came: list[int] = []
+    came: list[Any] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
     try:
+        uninterrupted(lambda: (interrupt(), came.append("done")))
+        started(lambda: uninterrupted(came.append, "in a thread")).join()
+        assert came == ["done", signal.SIGINT, "in a thread"]
+        came.clear()
         defer_interrupts(interrupt)
         assert came == [signal.SIGINT]
         interrupt()

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF
 
@@ -11,6 +12,20 @@ from cmt_numba import ContextualMemoryTree
 WIDTH = 8
 ROWS = np.random.default_rng(0).integers(-3, 4, (30, WIDTH)).astype(np.float64)
 LARGEST = float(np.finfo(np.float32).max)
+
+
+def with_mask(mask: bool) -> np.ma.MaskedArray:
+    masked = np.ma.array(ROWS, mask=False)
+    masked[3, 4] = np.ma.masked if mask else masked[3, 4]
+    return masked
+
+
+def pandas_frame(**options: Any) -> Any:
+    return pytest.importorskip("pandas").DataFrame(ROWS, **options)
+
+
+def polars_frame() -> Any:
+    return pytest.importorskip("polars").DataFrame(ROWS)
 
 
 def unit(rows: Any) -> np.ndarray:

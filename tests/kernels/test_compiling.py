@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +20,6 @@ from numba.core.errors import TypingError
 from numba.core.runtime import _nrt_python, rtsys
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._change import uninterrupted
 from cmt_numba._forest.sparse_weights import table_bits
 from cmt_numba._jit import (
     Known,
@@ -81,43 +79,6 @@ def fresh() -> dict[str, str]:
     return {**os.environ, "CMT_NUMBA_CACHE": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def test_interrupts_are_raised_afterwards():
-    done = []
-
-    def work(first: int, *, second: int) -> int:
-        signal.raise_signal(signal.SIGINT)
-        done.append((first, second))
-        return 3
-
-    with pytest.raises(KeyboardInterrupt):
-        uninterrupted(work, 1, second=2)
-    assert done == [(1, 2)]
-    assert uninterrupted(lambda number: number + 1, 1) == 2
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-    def fail() -> None:
-        signal.raise_signal(signal.SIGINT)
-        raise ValueError
-
-    with pytest.raises(KeyboardInterrupt) as caught:
-        uninterrupted(fail)
-    assert isinstance(caught.value.__context__, ValueError)
-
-
-def test_handlers_stay_as_they_are():
-    seen: list[Any] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
-    try:
-        uninterrupted(lambda: (signal.raise_signal(signal.SIGINT), seen.append("done")))
-        assert seen == ["done", signal.SIGINT]
-        thread = threading.Thread(target=uninterrupted, args=(seen.append, "in a thread"))
-        thread.start()
-        thread.join()
-        assert seen[2:] == ["in a thread"]
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 @needs_jit
 def test_functions_of_kernels_are_not_for_python():
     with pytest.raises(TypeError, match=r"as_python\(table_bits\)"):
@@ -170,21 +131,6 @@ def test_numba_may_change(monkeypatch: pytest.MonkeyPatch):
     part = inner(first_of)
     assert njit(lambda array: part(array) + 2)(np.arange(3) + 5) == 7
     assert type(part.overloads[part.signatures[0]].library) is JITCodeLibrary
-
-
-def sum_of_squares(array: Any) -> Any:
-    def square(number: Any) -> Any:
-        return number * number
-
-    total = 0
-    for number in array:
-        total += square(number)
-    return total
-
-
-@needs_jit
-def test_kernels_may_have_functions_of_their_own():
-    assert kernel(sum_of_squares)(np.arange(4)) == 14
 
 
 class Part(NamedTuple):

@@ -274,6 +274,7 @@ def test_life_of_a_forest(form, options):
     pair.update(queries, hits, answers, rng.random((10, 2)))
 
     pair.insert(rows(rng, 15))  # into freed nodes, leaves and slots
+    pair.update(queries, hits, answers, rng.random((10, 2)))
     pair.query(rows(rng, 5), k=3, n_probes=4, epsilon=0.5)
     pair.remove(pair.tree.ids.tolist())
     pair.query(rows(rng, 2), k=2, epsilon=0.5)
@@ -412,29 +413,6 @@ def test_leaf_of_one():
         pair.insert(dense_rows(rng, 1))
     hits, _ = pair.query(dense_rows(rng, 5), k=2, n_probes=3)
     assert (hits.ids >= 0).all()
-
-
-@pytest.mark.parametrize("options", OPTIONS[::3], ids=name_of)
-def test_dense_and_sparse_forms_agree(options):
-    rng = np.random.default_rng(8)
-    X, queries = sparse_rows(rng, 60), sparse_rows(rng, 12)
-    rewards = rng.random((12, 2))
-    dense, sparse = (ContextualMemoryTree(random_state=9, **options) for _ in range(2))
-    answers = []
-    for tree, to_form in ((dense, scipy.sparse.csr_array.toarray), (sparse, scipy.sparse.csr_array)):
-        tree.insert(to_form(X))
-        hits = tree.query(to_form(queries), k=2, n_probes=4, epsilon=0.5)
-        tree.update(to_form(queries), hits, rewards, key_learning_rate=0.0)
-        tree.remove(np.arange(5, 20))
-        tree.reroute(5)
-        answers.append((hits, tree.query(to_form(queries), k=3, n_probes=4)))
-        tree.check_invariants()
-    assert not state_of(dense).parameters.sparse
-    assert state_of(sparse).parameters.sparse
-    assert_same_trees(dense, sparse)
-    for of_dense, of_sparse in zip(*answers, strict=True):
-        np.testing.assert_array_equal(of_dense.ids, of_sparse.ids)
-        np.testing.assert_allclose(of_dense.scores, of_sparse.scores, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("form", MAKERS)

@@ -44,39 +44,6 @@ def test_the_number_of_memories_stays_bounded(
     assert_holds(tree, tree.ids, keys[tree.ids])
 
 
-def test_the_least_recently_returned_are_evicted_first(dense_keys: np.ndarray):
-    tree = bounded(40, "least_recently_returned")
-    tree.insert(dense_keys[:40])
-    hits = tree.query(dense_keys[[3, 8]], 2, n_probes=EVERY_LEAF)
-    assert hits.ids[:, 0].tolist() == [3, 8]
-    returned = set(hits.ids.ravel().tolist())
-    tree.insert(dense_keys[40:60])
-    untouched = [i for i in range(40) if i not in returned]
-    assert set(tree.ids.tolist()) == set(range(40, 60)) | returned | set(untouched[20:])
-    tree.query(dense_keys[40:60], n_probes=EVERY_LEAF)
-    tree.insert(dense_keys[60 : 60 + len(untouched[20:])])
-    assert returned < set(tree.ids.tolist())  # evicted next, by rows, the best result of each row last
-    assert len(returned) == 4
-    for gone in (hits.ids[0, 1], hits.ids[0, 0], hits.ids[1, 1], hits.ids[1, 0]):
-        assert gone in tree
-        tree.insert(dense_keys[100:101])
-        assert gone not in tree
-
-
-def test_random_eviction_is_uniform():
-    """The probability that a memory stays does not depend on when it was inserted."""
-    stayed = np.zeros(40)
-    keys = np.random.default_rng(0).normal(size=(50, 4))
-    for seed in range(300):
-        tree = ContextualMemoryTree(max_memories=40, eviction="random", n_reroutes=0, random_state=seed)
-        tree.insert(keys[:40])
-        for n in (1, 4, 5):
-            tree.insert(keys[:n])
-        stayed += np.isin(np.arange(40), tree.ids)
-    expected = 300 * stayed.sum() / (300 * 40)
-    assert np.sum((stayed - expected) ** 2 / (expected * (1 - expected / 300))) < 80  # chi-squared: 39 on average
-
-
 @pytest.mark.parametrize("eviction", EVICTIONS)
 def test_the_same_on_any_number_of_threads(keys: Any, eviction: str):
     trees = [bounded(120, eviction, n_trees=3, n_threads=n) for n in (1, 2)]
@@ -183,20 +150,6 @@ def test_one_progress_bar_for_all_parts(capsys: pytest.CaptureFixture[str], dens
         assert ("300/300" in shown) is progress
         assert "5/5" not in shown
     np.testing.assert_array_equal(*(tree.ids for tree in trees))
-
-
-def test_options(dense_keys: np.ndarray):
-    assert "max_memories=7, eviction='oldest'" in repr(ContextualMemoryTree(max_memories=7, eviction="oldest"))
-    for most in (0, 2**31):
-        with pytest.raises(ValueError, match="max_memories must be between 1 and"):
-            ContextualMemoryTree(max_memories=most)
-    with pytest.raises(TypeError, match="max_memories must be an integer"):
-        ContextualMemoryTree(max_memories=1.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="eviction must be one of 'least_recently_returned', 'oldest', 'random'"):
-        ContextualMemoryTree(eviction="newest")
-    tree = bounded(1, "random")
-    assert tree.insert(dense_keys[:9]).tolist() == list(range(9))
-    assert tree.ids.tolist() == [8]
 
 
 def test_unusable_rows_evict_nothing(dense_keys: np.ndarray):

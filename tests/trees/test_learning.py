@@ -151,28 +151,6 @@ def test_own_memories_are_left_out():
     np.testing.assert_array_equal(left.scores, [[3, 1], [2, -np.inf], [3, 2]])
 
 
-def test_wrong_arguments_of_learn_are_refused(rng: np.random.Generator):
-    X = rng.normal(size=(10, 3))
-    tree = ContextualMemoryTree(random_state=0)
-    assert tree.learn(X, LabelEquality([], np.zeros(10))) == 0.0  # nothing stored, nothing found
-    tree.insert(X)
-    good = LabelEquality(np.zeros(10), np.zeros(10))
-    for wrong, message in (
-        ({"own_ids": [1]}, "ids must have one entry for each"),
-        ({"n_passes": 0}, "n_passes must be between"),
-        ({"epsilon": 2.0}, "epsilon must be between"),
-        ({"k": 0}, "k must be between"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            tree.learn(X, good, **wrong)
-    with pytest.raises(ValueError, match="rewards must be between 0 and 1"):
-        tree.learn(X, lambda rows, ids: np.full(ids.shape, 2.0))
-    with pytest.raises(ValueError, match="rewards must have shape"):
-        tree.learn(X, lambda rows, ids: np.zeros((1, 1, 1)))
-    with pytest.raises(TypeError, match="reward must be a function"):
-        tree.learn(X, np.ones((10, 1)))
-
-
 # Tuning
 
 
@@ -210,23 +188,6 @@ def test_routers_learn_the_path_to_the_best_memory():
     rows, best = rewarded_memories(hits, np.array([NONE, NONE, NONE, NONE, 4, 9]), rewards)
     assert rows.tolist() == [0, 1, 4, 5]  # the others had lower rewards, or found nothing
     assert best.tolist() == [3, 3, 4, 6]
-
-
-@needs_jit
-def test_rewards_alone_lead_to_memories(rng: np.random.Generator):
-    n_classes = 60
-    centers = rng.normal(size=(n_classes, 20))
-    y = np.repeat(np.arange(n_classes), 8)
-    X = centers[y] + 0.9 * rng.normal(size=(y.size, 20))
-    answers = np.repeat(np.arange(n_classes), 10)
-    queries = centers[answers] + 0.9 * rng.normal(size=(answers.size, 20))
-    tree = ContextualMemoryTree(leaf_multiplier=2.0, alpha=0.9, random_state=0)
-    ids = tree.insert(X)
-    before = np.mean(y[tree.query(queries).ids[:, 0]] != answers)
-    tree.learn(X, LabelEquality(y, y), own_ids=ids, n_passes=5)
-    tree.check_invariants()
-    after = np.mean(y[tree.query(queries).ids[:, 0]] != answers)
-    assert after < 0.8 * before, (after, before)
 
 
 # Rebuilding trees
@@ -279,26 +240,6 @@ def test_rebuilt_trees_find_memories_by_their_keys():
     tree.rebuild(ids, groups)
     X = state_of(tree).keys.values.reshape(-1, 80)[tree._forest.slots_of(ids)]
     assert np.mean(tree.query(X).ids[:, 0] == ids) > 0.95
-
-
-@pytest.mark.parametrize(
-    ("ids", "groups", "error", "message"),
-    [
-        ([0, 3], [1, 1], KeyError, "no memory has id 3"),
-        ([0, 0], [1, 1], ValueError, "occurs twice"),
-        ([0, 1], [1], ValueError, "groups must have one entry for each of the 2 ids, got 1"),
-        ([0, 1], [0.5, 1.0], TypeError, "groups must be integers"),
-        ([], [], ValueError, "at least one id"),
-    ],
-)
-def test_wrong_groups_are_refused(ids: Any, groups: Any, error: type[Exception], message: str):
-    tree, _, _ = in_groups(np.asarray)
-    before = state_of(tree)
-    with pytest.raises(error, match=message):
-        tree.rebuild(ids, groups)
-    assert state_of(tree) is before
-    with pytest.raises(KeyError, match="no memory has id"):
-        ContextualMemoryTree().rebuild([0], [0])
 
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array, None], ids=["dense", "sparse", "all alike"])

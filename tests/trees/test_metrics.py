@@ -140,7 +140,3 @@ def test_recall_by_plain_loops(seed: int):
 def test_invalid_arguments_of_metrics_are_named(call: Any, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         call()
-
-
-def test_constant_accuracy_of_texts_with_nul():
-    assert metrics.constant_accuracy(["a", "a\0", "b", "c"]) == 0.25

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import scipy.sparse
 from internals import state_of
 
@@ -73,31 +72,6 @@ def test_keys_move_as_defined(rng: np.random.Generator) -> None:
     tree.check_invariants()
 
 
-def test_a_single_reward_moves_the_memory_and_its_rival(rng: np.random.Generator) -> None:
-    tree, asked = grown(rng)
-    keys, both = keys_of(tree), tree.query(asked, 2)
-    hits = tree.query(asked)
-    tree.update(asked, hits, np.ones(20), key_learning_rate=0.3)
-    rewards = np.tile([1.0, 0.0], (20, 1))
-    np.testing.assert_allclose(keys_of(tree), moved_by_definition(keys, tree, asked, both, rewards), atol=3e-6)
-
-
-def test_searches_see_the_moved_keys(rng: np.random.Generator) -> None:
-    tree, asked = grown(rng, 2)
-    before = keys_of(tree)
-    hits = tree.query(asked, 5)
-    tree.update(asked, hits, rng.random(hits.ids.shape), key_learning_rate=1.0)
-    tree.check_invariants()
-    keys, weights = keys_of(tree), 1.0 + state_of(tree).scorer.theta
-    moved = np.any(keys != before, axis=1)
-    assert moved[hits.ids].mean() > 0.5  # but not those whose softmax is 0
-    assert not moved[np.setdiff1d(np.arange(60), hits.ids)].any()
-    np.testing.assert_allclose(np.linalg.norm(keys, axis=1), 1.0, atol=1e-5)
-    scores = (unit(asked) * weights) @ keys.T
-    found = tree.query(asked, 3, n_probes=1000)
-    np.testing.assert_allclose(found.scores, -np.sort(-scores, axis=1)[:, :3], atol=1e-5)
-
-
 def test_unmoved_keys_stay_equal_bit_for_bit(rng: np.random.Generator) -> None:
     tree, asked = grown(rng)
     keys, hits = keys_of(tree), tree.query(asked, 4)
@@ -143,18 +117,6 @@ def test_keys_of_zeros_stay() -> None:
     tree.insert(np.zeros((3, 2)))
     tree.update([[1.0, 0.0]], tree.query([[1.0, 0.0]], 1), [0.3])
     np.testing.assert_array_equal(keys_of(tree), np.zeros((3, 2)))
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.5, np.nan])
-def test_wrong_rates_are_refused(rate: float, rng: np.random.Generator) -> None:
-    tree, asked = grown(rng)
-    keys, hits = keys_of(tree), tree.query(asked, 2)
-    with pytest.raises(ValueError, match="key_learning_rate must be"):
-        tree.update(asked, hits, np.ones((20, 2)), key_learning_rate=rate)
-    with pytest.raises(ValueError, match="key_learning_rate must be"):
-        tree.learn(asked, lambda rows, ids: np.ones(ids.shape), key_learning_rate=rate)
-    assert state_of(tree).scorer.theta.size == 0
-    np.testing.assert_array_equal(keys_of(tree), keys)
 
 
 def test_passes_move_keys_towards_queries(rng: np.random.Generator) -> None:

@@ -5,22 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import EVERY_LEAF, needs_jit, text_like
+from conftest import needs_jit, text_like
 from failures import failing
 from test_tree import FAILURES, assert_holds, drop_spare_room
 
 from cmt_numba import CMTRetriever, ContextualMemoryTree
-
-
-@pytest.mark.parametrize("n_trees", [1, 3])
-def test_memories_are_found_by_their_new_keys_alone(keys: Any, n_trees: int):
-    tree = ContextualMemoryTree(n_trees, leaf_multiplier=1.0, random_state=0)
-    tree.insert(keys[:200])
-    ids = np.arange(100, 200)[::-1]
-    assert tree.replace(ids, keys[200:]) is None
-    assert_holds(tree, np.concatenate([np.arange(100), ids]), keys[np.r_[:100, 200:300]])
-    assert np.mean(tree.query(keys[100:200], n_probes=EVERY_LEAF).scores < 0.999) > 0.95
-    assert tree.insert(keys[:1]).tolist() == [200]
 
 
 def test_few_memories_are_replaced_in_one_step(dense_keys: np.ndarray):
@@ -32,36 +21,6 @@ def test_few_memories_are_replaced_in_one_step(dense_keys: np.ndarray):
     assert tree._lock.n_steps == before + 1
     assert tree.query(-dense_keys[:2], 1, n_probes=100).ids[:, 0].tolist() == [1, 5]
     tree.check_invariants()
-
-
-@pytest.mark.parametrize(
-    ("ids", "n", "error", "reason"),
-    [
-        ([1, 400], 2, KeyError, "no memory has id 400"),
-        ([1, 1], 2, ValueError, "1 occurs twice"),
-        ([1, 2, 3], 2, ValueError, "one entry for each of the 2 rows"),
-        ([1.0, 2.0], 2, TypeError, "ids must be integers"),
-    ],
-)
-def test_what_cannot_be_replaced(keys: Any, ids: Any, n: int, error: type[Exception], reason: str):
-    tree = ContextualMemoryTree(random_state=0)
-    tree.insert(keys[:100])
-    with pytest.raises(error, match=reason):
-        tree.replace(ids, keys[200 : 200 + n])
-    assert_holds(tree, np.arange(100), keys[:100])
-
-
-def test_unusable_keys_replace_none(dense_keys: np.ndarray):
-    tree = ContextualMemoryTree(random_state=0)
-    with pytest.raises(KeyError, match="no memory has id 0"):
-        tree.replace([0], dense_keys[:1])
-    tree.insert(dense_keys[:100])
-    bad = dense_keys[200:202].copy()
-    bad[1, 3] = np.nan
-    for X in (bad, dense_keys[200:202, :5]):
-        with pytest.raises(ValueError, match="X must"):
-            tree.replace([0, 1], X)
-    assert_holds(tree, np.arange(100), dense_keys[:100])
 
 
 @needs_jit
@@ -159,21 +118,3 @@ def test_other_vectors_for_keys_searched_by_value(dense_keys: np.ndarray, sparse
     retriever.remove(np.arange(1, 30))
     assert len(retriever._model.index) == 1
     retriever.check_invariants()
-
-
-def test_the_retriever_refuses_invalid_replacements(dense_keys: np.ndarray):
-    by_value = CMTRetriever(random_state=0).fit(dense_keys[:20], dense_keys[20:40])
-    by_key = CMTRetriever(random_state=0).fit(dense_keys[:20], colours(20))
-    with pytest.raises(ValueError, match="keys are not stored"):
-        by_value.replace([0], dense_keys[:1])
-    for ids, y, error in (([20], dense_keys[:1], KeyError), ([0, 0], dense_keys[:2], ValueError)):
-        with pytest.raises(error):
-            by_value.set_values(ids, y)
-        with pytest.raises(error):
-            by_key.replace(ids, y)
-    with pytest.raises(ValueError, match="one entry for each of the 2 rows"):
-        by_key.set_values([0, 1], ["a"])
-    with pytest.raises(ValueError, match="vectors of 8 numbers"):
-        by_value.set_values([0], dense_keys[:1, :5])
-    np.testing.assert_array_equal(by_value.values(np.arange(20)), dense_keys[20:40])
-    assert by_key.values(np.arange(20)).tolist() == colours(20)

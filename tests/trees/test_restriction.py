@@ -56,13 +56,8 @@ def test_a_filtered_search_of_one_leaf_finds_k_selected_memories(grown, share):
     assert np.isin(hits.ids, ids).all()
     assert all(np.unique(row).size == 7 for row in hits.ids)
     assert (np.diff(hits.scores, axis=1) <= 0).all()
-
-
-def test_few_memories_are_all_scored(grown):
-    tree, X = grown
-    ids = np.array([5, 1000, 2500, 17])
-    hits = tree.query(X[:50], 3, n_probes=1, among=ids)
-    np.testing.assert_array_equal(hits.ids, best_among(X, X[:50], ids, 3))
+    if share < 0.01:  # all of so few are scored
+        np.testing.assert_array_equal(hits.ids, best_among(X, X[:200], ids, 7))
 
 
 def test_filtered_searches_find_near_memories_better_than_filtering_afterwards(grown):
@@ -134,29 +129,6 @@ def test_answers_do_not_depend_on_the_number_of_threads(grown):
     other._forest.n_threads = 4
     mask = np.arange(N) % 3 == 0
     np.testing.assert_array_equal(tree.query(X, 5, among=mask).ids, other.query(X, 5, among=mask).ids)
-
-
-@pytest.mark.parametrize(
-    ("among", "error", "message"),
-    [
-        (np.zeros((2, 2), bool), ValueError, "among must be one-dimensional, got shape"),
-        ([0.5], TypeError, "among must be integers or booleans, got float64"),
-        (["a"], TypeError, "among must be integers or booleans"),
-        ([-1], KeyError, "no memory has id -1"),
-        (np.array([2**63], np.uint64), KeyError, "no memory has id 9223372036854775808"),
-        (3, ValueError, "among must be one-dimensional, got shape"),
-    ],
-)
-def test_invalid_filters_are_refused(grown, among, error, message):
-    tree, X = grown
-    with pytest.raises(error, match=message):
-        tree.query(X[:2], among=among)
-
-
-def test_exploring_is_not_filtered(grown):
-    tree, X = grown
-    with pytest.raises(ValueError, match="epsilon must be 0 if among is given"):
-        tree.query(X[:2], epsilon=0.1, among=[1])
 
 
 def test_a_filtered_search_of_an_empty_tree():

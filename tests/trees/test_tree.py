@@ -30,6 +30,7 @@ def test_empty():
     np.testing.assert_array_equal(hits.scores, np.full((3, 2), -np.inf))
     np.testing.assert_array_equal(hits.exploration.tree, [-1] * 3)
     tree.update(np.ones((3, 4)), hits, np.zeros(3))
+    assert tree.learn(np.ones((3, 4)), lambda rows, ids: np.ones(ids.shape)) == 0.0
     assert len(tree) == 0
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from exact_keys import WIDTH, pandas_frame, polars_frame, with_mask
 from internals import state_of
+from journals import crashed, same
 
 from cmt_numba import ContextualMemoryTree, DurableTree, Hits
+from cmt_numba._engine import draw_seed
 from cmt_numba._forest.state import MOST_MEMORIES, N_MEMORIES
 from cmt_numba.text import BM25Vectorizer
-
-WIDTH = 8
 
 
 def arrays_of(tree: ContextualMemoryTree) -> list[np.ndarray]:
@@ -112,6 +113,21 @@ BAD_ROWS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         "X must contain real numbers, got complex128",
     ),
+    "masked": (lambda: with_mask(True), ValueError, "X must not have masked entries"),
+    "records": (lambda: np.zeros((3, WIDTH), "f4,f4"), TypeError, "X must contain real numbers"),
+    "row of records": (lambda: np.zeros(3, "f4,f4"), ValueError, "X must have two dimensions"),
+    "durations": (lambda: np.zeros((3, WIDTH), "m8[s]"), TypeError, "X must contain real numbers"),
+    "numbers without end": (lambda: [[10**400] * WIDTH], TypeError, "X must contain real numbers, got object"),
+    "frame of words": (lambda: pandas_frame().astype(str), TypeError, "X must contain real numbers"),
+    "polars null": (lambda: polars_frame().shift(1), ValueError, "X must be finite in float32: row 0"),
+    "float16 infinity": (lambda: np.full((2, WIDTH), np.inf, np.float16), ValueError, "X must be finite in float32"),
+    "longdouble": (lambda: np.full((2, WIDTH), np.longdouble(1e39)), ValueError, "X must be finite in float32: row 0"),
+    "sum of duplicates": (
+        lambda: scipy.sparse.coo_array((np.full(2, 3e38), ([1, 1], [2, 2])), shape=(2, WIDTH)),
+        ValueError,
+        "X must be finite in float32: row 1",
+    ),
+    "sparse, no features": (lambda: scipy.sparse.csr_array((3, 0)), ValueError, "at least one row and one feature"),
 }
 
 
@@ -168,22 +184,6 @@ def test_a_single_row(form: Callable[[Any], Any]):
     assert found.query(X[1]).ids.tolist() == [[1]]
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_unsorted_and_duplicate_indices(sparse: bool):
-    # Columns 3 (1 + 2) and 0 (4), then column 5 with a cancelled column 1.
-    rows = scipy.sparse.csr_array(([1.0, 4.0, 2.0, 1.0, 7.0, -1.0], [3, 0, 3, 1, 5, 1], [0, 3, 6]), shape=(2, WIDTH))
-    data, indices = rows.data.copy(), rows.indices.copy()
-    tree = ContextualMemoryTree()
-    tree.insert(scipy.sparse.csr_array((2, WIDTH)) if sparse else np.zeros((2, WIDTH)))
-    ids = tree.insert(rows)
-    hits = tree.query(np.array([[0.8, 0, 0, 0.6, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 0, 0]]))
-    np.testing.assert_array_equal(hits.ids[:, 0], ids)
-    np.testing.assert_allclose(hits.scores, 1.0, rtol=1e-6)
-    np.testing.assert_array_equal(rows.data, data)  # the caller's matrix is unchanged
-    np.testing.assert_array_equal(rows.indices, indices)
-    tree.check_invariants()
-
-
 BAD_IDS: dict[str, tuple[Any, type[Exception], str]] = {
     "unknown": ([0, 60], KeyError, "ids must refer to stored memories, but no memory has id 60"),
     "negative": (-1, KeyError, "ids must refer to stored memories, but no memory has id -1"),
@@ -211,15 +211,73 @@ def test_bad_ids(tree: ContextualMemoryTree, what: str):
     with nothing_changes(tree), pytest.raises(error, match=message):
         tree.remove(ids)
     empty = ContextualMemoryTree()
-    with nothing_changes(empty), pytest.raises(KeyError, match="no memory has id 0"):
-        empty.remove(0)
+    for call in (lambda: empty.remove(0), lambda: empty.rebuild([0], [0]), lambda: empty.replace([0], TWO_ROWS[:1])):
+        with nothing_changes(empty), pytest.raises(KeyError, match="no memory has id 0"):
+            call()
 
 
-def test_remove_twice():
+TWO_ROWS = np.eye(2, WIDTH)
+BAD_CALLS: list[tuple[Callable[[ContextualMemoryTree], Any], type[Exception], str]] = [
+    (lambda tree: tree.teach(TWO_ROWS, [0, 99]), KeyError, "no memory has id 99"),
+    (lambda tree: tree.teach(TWO_ROWS, [0]), ValueError, "ids must have one entry for each of the 2 rows"),
+    (lambda tree: tree.teach(TWO_ROWS, [0.0, 1.0]), TypeError, "ids must be integers"),
+    (lambda tree: tree.replace([1, 400], TWO_ROWS), KeyError, "no memory has id 400"),
+    (lambda tree: tree.replace([1, 1], TWO_ROWS), ValueError, "1 occurs twice"),
+    (lambda tree: tree.replace([1, 2, 3], TWO_ROWS), ValueError, "one entry for each of the 2 rows"),
+    (lambda tree: tree.replace([1.0, 2.0], TWO_ROWS), TypeError, "ids must be integers"),
+    (lambda tree: tree.replace([0, 1], [[1.0] * WIDTH, [np.nan] * WIDTH]), ValueError, "X must be finite"),
+    (lambda tree: tree.replace([0, 1], TWO_ROWS[:, 1:]), ValueError, f"X must have {WIDTH} features"),
+    (lambda tree: tree.rebuild([0, 99], [1, 1]), KeyError, "no memory has id 99"),
+    (lambda tree: tree.rebuild([0, 0], [1, 1]), ValueError, "occurs twice"),
+    (lambda tree: tree.rebuild([0, 1], [1]), ValueError, "groups must have one entry for each of the 2 ids, got 1"),
+    (lambda tree: tree.rebuild([0, 1], [0.5, 1.0]), TypeError, "groups must be integers"),
+    (lambda tree: tree.rebuild([], []), ValueError, "at least one id"),
+    (lambda tree: tree.query(TWO_ROWS, among=np.zeros((2, 2), bool)), ValueError, "among must be one-dimensional"),
+    (lambda tree: tree.query(TWO_ROWS, among=3), ValueError, "among must be one-dimensional, got shape"),
+    (lambda tree: tree.query(TWO_ROWS, among=[0.5]), TypeError, "among must be integers or booleans, got float64"),
+    (lambda tree: tree.query(TWO_ROWS, among=["a"]), TypeError, "among must be integers or booleans"),
+    (lambda tree: tree.query(TWO_ROWS, among=[-1]), KeyError, "no memory has id -1"),
+    (lambda tree: tree.query(TWO_ROWS, among=np.array([2**63], np.uint64)), KeyError, f"no memory has id {2**63}"),
+    (lambda tree: tree.query(TWO_ROWS, epsilon=0.1, among=[1]), ValueError, "epsilon must be 0 if among is given"),
+    (lambda tree: learn(tree, own_ids=[1]), ValueError, "ids must have one entry for each"),
+    (lambda tree: learn(tree, n_passes=0), ValueError, "n_passes must be between"),
+    (lambda tree: learn(tree, key_learning_rate=-0.1), ValueError, "key_learning_rate must be"),
+    (lambda tree: tree.learn(TWO_ROWS, np.ones((2, 1))), TypeError, "reward must be a function"),
+    (lambda tree: update(tree, key_learning_rate=1.5), ValueError, "key_learning_rate must be"),
+    (lambda tree: update(tree, key_learning_rate=np.nan), ValueError, "key_learning_rate must be"),
+]
+"""Calls that a tree of 60 memories refuses, whether or not it is in a folder."""
+
+
+def learn(tree: ContextualMemoryTree, **options: Any) -> None:
+    tree.learn(TWO_ROWS, lambda rows, ids: np.ones(ids.shape), **options)
+
+
+def update(tree: ContextualMemoryTree, **options: Any) -> None:
+    tree.update(TWO_ROWS, tree.query(TWO_ROWS), np.ones(2), **options)
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD_CALLS)
+def test_bad_calls(tree: ContextualMemoryTree, call: Callable[[Any], Any], error: type[Exception], message: str):
+    with nothing_changes(tree), pytest.raises(error, match=message):
+        call(tree)
+
+
+@pytest.mark.parametrize(
+    ("reward", "options", "message"),
+    [
+        (lambda rows, ids: np.full(ids.shape, 2.0), {}, "rewards must be between 0 and 1"),
+        (lambda rows, ids: np.zeros((1, 1, 1)), {}, "rewards must have shape"),
+        (lambda rows, ids: np.ones(ids.shape), {"epsilon": 2.0}, "epsilon must be between"),
+        (lambda rows, ids: np.ones(ids.shape), {"k": 0}, "k must be between"),
+    ],
+)
+def test_learn_refuses_these_after_it_has_drawn_random_numbers(reward: Any, options: dict[str, Any], message: str):
     tree = grown_tree(sparse=False)
-    tree.remove(7)
-    with nothing_changes(tree), pytest.raises(KeyError, match="no memory has id 7"):
-        tree.remove([8, 7])
+    before = tree.query(TWO_ROWS, k=60).scores
+    with pytest.raises(ValueError, match=message):
+        tree.learn(TWO_ROWS, reward, **options)
+    np.testing.assert_array_equal(tree.query(TWO_ROWS, k=60).scores, before)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint64, np.int64, ">i4"])
@@ -227,7 +285,8 @@ def test_accepted_ids(dtype: Any):
     tree = grown_tree(sparse=False)
     tree.remove(np.array([3, 5, 59], dtype))
     assert set(tree.ids) == set(range(60)) - {3, 5, 59}
-    tree.check_invariants()
+    with nothing_changes(tree), pytest.raises(KeyError, match="no memory has id 5"):
+        tree.remove([8, 5])
 
 
 INTEGERS: list[tuple[Any, type[Exception], str]] = [
@@ -329,15 +388,29 @@ def test_hits_are_checked_before_anything_changes(
         tree.update(queries, wrong, np.ones(5))
 
 
-@pytest.mark.parametrize("what", BAD_HITS)
-def test_hits_are_checked_before_they_are_journaled(queries: np.ndarray, what: str, tmp_path: Path):
-    name, alter, error = BAD_HITS[what]
-    with DurableTree(tmp_path / "tree", random_state=0) as tree:
-        tree.insert(queries)
-        hits = tree.query(queries, k=2)
-        with pytest.raises(error, match=rf"hits|{name}"):
-            tree.update(queries, hits._replace(**{name: alter(getattr(hits, name))}), np.ones(5))
+def test_refused_calls_are_not_journaled(queries: np.ndarray, tmp_path: Path):
+    tree = DurableTree(tmp_path / "tree", random_state=0)
+    tree.insert(np.random.default_rng(4).normal(size=(60, WIDTH)))
+    hits = tree.query(queries, k=2)
+    refused = [call for call, *_ in BAD_CALLS]
+    refused += [lambda tree, ids=ids: tree.remove(ids) for ids, *_ in BAD_IDS.values()]
+    for name, alter, _ in BAD_HITS.values():
+        wrong = hits._replace(**{name: alter(getattr(hits, name))})
+        refused.append(lambda tree, wrong=wrong: tree.update(queries, wrong, np.ones(5)))
+    before = copy.deepcopy(tree)
+    for call in refused:
+        with pytest.raises((KeyError, TypeError, ValueError)):
+            call(tree)
         assert tree.sequence == 1
+    assert same(tree, before)
+    with pytest.raises(ValueError, match="rewards must"):
+        tree.learn(queries, lambda rows, ids: np.ones(3), epsilon=0.0)
+    draw_seed(before._forest)
+    for each in (tree, before):
+        each.remove(0)
+    with DurableTree(crashed(tmp_path / "tree")) as again:
+        assert same(again, before)
+    tree.close()
 
 
 @pytest.mark.parametrize("name", ["tree", "node", "generation", "side", "probability"])
@@ -398,6 +471,8 @@ BAD_OPTIONS: dict[str, list[tuple[Any, type[Exception]]]] = {
     "router_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
     "scorer_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
     "sure_margin": [(-0.1, ValueError), (np.nan, ValueError), (np.inf, ValueError), (None, TypeError)],
+    "max_memories": [*COUNTS, (2**31, ValueError)],
+    "eviction": [("newest", ValueError), (None, ValueError)],
     "n_threads": [*COUNTS, (2**15 + 1, ValueError)],
     "random_state": [(-1, ValueError), (2**64, ValueError), (1.5, TypeError), ("1", TypeError), ([1], TypeError)],
 }
