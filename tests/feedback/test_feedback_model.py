@@ -119,24 +119,6 @@ def test_rewards_teach_which_memory_to_return(rng, noise):
     assert np.mean(learned) > max(0.6, np.mean(static) + 0.4)
 
 
-def test_own_key_comes_first(rng):
-    keys, ask = confused(rng)
-    memory = Memory(keys, n=40)
-    teach(memory, ask, rng)
-    np.testing.assert_array_equal(memory.query(keys)[:, 0], np.arange(40))
-
-
-def test_new_memory_is_found_after_many_rewards_of_others(rng):
-    memory = Memory(rng.normal(size=(30, WIDTH)))
-    for _ in range(100):
-        wanted = rng.integers(0, 30, 10)
-        memory.learn(memory.keys[wanted] + 0.2 * rng.normal(size=(10, WIDTH)), wanted[:, None], np.ones((10, 1)))
-    new = unit(rng.normal(size=(5, WIDTH)))
-    memory.keys = np.vstack([memory.keys, new])
-    found = memory.query(np.repeat(new, 20, 0) + 0.1 * rng.normal(size=(100, WIDTH)))[:, 0]
-    assert np.mean(found == np.repeat(np.arange(30, 35), 20)) > 0.9
-
-
 @pytest.mark.parametrize("k", [1, 5])
 def test_late_memories_take_few_queries_of_rewarded_ones(rng, k):
     topics = unit(rng.normal(size=(40, WIDTH)))  # queries about a topic differ from keys about it, in the same way
@@ -167,36 +149,6 @@ def test_without_rewards_scores_are_similarities(rng):
     np.testing.assert_allclose(memory.rank(candidates), candidates[2], atol=1e-5)
 
 
-def test_one_outcome_is_divided_among_shown_memories(rng):
-    memory = Memory(np.eye(WIDTH), n=2)
-    query = np.array([[1.0, 0.3, 0, 0, 0, 0, 0, 0]])
-    memory.learn(query, np.array([[0, 1]]), np.ones((1, 2)), is_shared=True)
-    first, second = memory.model.arrays()["figures"][:, 1]
-    assert first > 5 * second > 0
-    assert first <= 1.0
-
-
-def test_forgotten_memory_is_as_new(rng):
-    memory = Memory(rng.normal(size=(10, WIDTH)))
-    memory.learn(memory.keys, np.arange(10)[:, None], rng.integers(0, 2, (10, 1)).astype(float))
-    memory.model.forget(np.array([3, 99]))
-    assert len(memory.model) == 9
-    parts = memory.model.explain(memory.keys[3:4], np.arange(10), memory.keys @ memory.keys[3], memory.keys)
-    assert parts[3]["clicks"] == parts[3]["moved key"] == parts[3]["rewarded queries"] == 0.0
-    assert any(own["moved key"] != 0.0 for own in parts)
-    FeedbackModel.of_arrays(WIDTH, False, memory.model.arrays())
-
-
-def test_parts_add_up_to_the_score(rng):
-    keys, ask = confused(rng)
-    memory = Memory(keys)
-    teach(memory, ask, rng, n=200)
-    candidates = memory.candidates(ask(np.array([3])))
-    parts = memory.model.explain(candidates[0], candidates[1][0], candidates[2][0], candidates[3])
-    scores = np.array([sum(own.values()) for own in parts])
-    np.testing.assert_allclose(scores, memory.rank(candidates)[0], atol=1e-9)
-
-
 def test_summary_reports_the_gain(rng):
     keys, ask = confused(rng)
     memory = Memory(keys, n=40)
@@ -222,26 +174,6 @@ def test_a_model_that_loses_to_static_ranking_is_not_used(rng):
         memory.model._state.weights[:] = bad
         memory.learn(queries, shown, (shown == wanted[:, None]).astype(float))
     assert not memory.model.is_used
-
-
-def test_arrays_restore_the_model(rng):
-    keys, ask = confused(rng)
-    memory = Memory(keys)
-    teach(memory, ask, rng, n=200)
-    memory.model.forget(np.array([1]))
-    restored = FeedbackModel.of_arrays(WIDTH, False, memory.model.arrays())
-    again = Memory(keys)
-    again.model = restored
-    seed = np.random.default_rng(5)
-    teach(again, ask, seed, n=0)
-    wanted = rng.integers(0, 40, 20)
-    queries = ask(wanted)
-    for one in (memory, again):
-        one.learn(queries, wanted[:, None], np.ones((20, 1)))
-    for name, array in memory.model.arrays().items():
-        if not name.startswith("past"):
-            np.testing.assert_array_equal(array, again.model.arrays()[name], err_msg=name)
-    np.testing.assert_array_equal(memory.query(queries, 5), again.query(queries, 5))
 
 
 def test_forgotten_memories_are_not_found_by_their_moved_keys(rng):

@@ -108,6 +108,18 @@ def test_an_index_is_restored_from_arrays(tmp_path, mode):
             np.testing.assert_array_equal(a, b)
 
 
+def test_saved_arrays_have_no_arbitrary_values():
+    saved = []
+    for filler in (7, 9):
+        filled = [np.full(size, filler, np.uint8) for size in (128, 256, 1024, 4096) for _ in range(300)]
+        del filled  # new arrays may reuse this memory
+        dense = index.DenseIndex(4, "cosine", 0)
+        dense.insert(vectors(12, 4))
+        dense.remove(np.array([3]))
+        saved.append({name: array.tobytes() for name, array in dense.arrays()[0].items()})
+    assert saved[0] == saved[1]
+
+
 def clustered(n, d, seed=0):
     rng = np.random.default_rng(seed)
     centers = np.random.default_rng(99).standard_normal((20, d))
@@ -251,32 +263,42 @@ def test_vectors_of_any_length_are_compared_exactly(metric: str, monkeypatch: py
     assert dense._state.totals[N_FAR] == 0
 
 
-@needs_jit
-@pytest.mark.parametrize("d", [2, 6])
-def test_few_features_in_distant_clusters_are_found(d: int):
-    rng = np.random.default_rng(1)
+def towns(rng, d):
     centers = rng.uniform(0, 1e5, (20, d))
-    X = (centers[rng.integers(20, size=4200)] + 10 * rng.standard_normal((4200, d))).astype(np.float32)
-    dense = index.DenseIndex(d, "euclidean")
-    for first in range(0, 4000, 250):
-        dense.insert(X[first : first + 250])
-    assert dense.recall(X[4000:], 10, 0.95) > 0.88
+    return centers[rng.integers(20, size=4200)] + 10 * rng.standard_normal((4200, d))
 
 
-@needs_jit
-@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_queries_far_from_all_clusters_find_their_nearest_vectors(metric: str):
-    rng = np.random.default_rng(1)
-    centers = 5 * rng.standard_normal((20, 32))
-    X = centers[rng.integers(20, size=4400)] + 0.5 * rng.standard_normal((4400, 32))
+def clusters_and_far_vectors(rng, d):
+    """Return clusters with some vectors far from all of them. Half of the last 400 vectors are far."""
+    centers = 5 * rng.standard_normal((20, d))
+    X = centers[rng.integers(20, size=4400)] + 0.5 * rng.standard_normal((4400, d))
     is_far = rng.random(4400) < 0.05
     is_far[4000:] = np.arange(400) < 200
-    X[is_far] = 8 * rng.standard_normal((is_far.sum(), 32))
-    X = X.astype(np.float32)
-    dense = index.DenseIndex(32, metric)
+    X[is_far] = 8 * rng.standard_normal((is_far.sum(), d))
+    return X
+
+
+def long_positive_vectors(rng, d):
+    return np.abs(rng.standard_t(3, size=(4400, d)))
+
+
+@needs_jit
+@pytest.mark.parametrize(
+    ("metric", "drawn", "d", "least"),
+    [
+        ("euclidean", towns, 2, 0.88),
+        ("euclidean", towns, 6, 0.88),
+        ("cosine", clusters_and_far_vectors, 32, 0.93),
+        ("euclidean", clusters_and_far_vectors, 32, 0.93),
+        ("inner_product", long_positive_vectors, 32, 0.93),
+    ],
+)
+def test_vectors_of_unusual_distributions_are_found(metric, drawn, d, least):
+    X = drawn(np.random.default_rng(1), d).astype(np.float32)
+    dense = index.DenseIndex(d, metric)
     for first in range(0, 4000, 250):
         dense.insert(X[first : first + 250])
-    assert dense.recall(X[4000:], 10, 0.95) > 0.93
+    assert dense.recall(X[4000:], 10, 0.95) > least
 
 
 HARD: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -329,16 +351,6 @@ def test_batches_are_searched_like_single_rows(metric: str):
             rows, places, others = shared.nonzero()
             np.testing.assert_array_equal(scores[rows, places], their_scores[rows, others])
             assert not ((scores[:, 1:] == scores[:, :-1]) & (ids[:, 1:] < ids[:, :-1])).any()
-
-
-@needs_jit
-def test_inner_products_of_long_positive_vectors_are_found():
-    rng = np.random.default_rng(0)
-    X = np.abs(rng.standard_t(3, size=(4400, 32))).astype(np.float32)
-    dense = index.DenseIndex(32, "inner_product")
-    for first in range(0, 4000, 250):
-        dense.insert(X[first : first + 250])
-    assert dense.recall(X[4000:], 10, 0.95) > 0.93
 
 
 @needs_jit

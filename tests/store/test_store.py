@@ -1,11 +1,10 @@
-"""Tests of stores in memory: queries, changes, filters, learning, invalid arguments, and recovery from failures."""
+"""Tests of stores in memory: queries, changes, filters, invalid arguments, and recovery from failures."""
 
 import pickle
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import FORM_OF
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from stores import BAD_CALLS, X2, filled, true_scores, vectors
 
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
@@ -64,21 +61,6 @@ def test_answers_are_filled_up_or_say_what_is_missing(store: MemoryStore):
     empty = MemoryStore().query([[1.0, 2.0]], 3)
     assert empty.keys.tolist() == [[None] * 3]
     assert store.query(vectors(1), 2, where={"n": -1}).payloads == [[None, None]]
-
-
-@given(st.integers(1, 80), st.integers(0, 60), st.booleans())
-@settings(max_examples=15)
-def test_queries_return_as_many_as_exist(k: int, n_chosen: int, of_all: bool):
-    store = common()
-    where = None if of_all else {"n": {"lt": n_chosen}}
-    found = store.query(vectors(2, k), k, where=where).keys
-    n_wanted = min(k, 60 if of_all else n_chosen)
-    assert [len({key for key in row if key is not None}) for row in found.tolist()] == [n_wanted] * 2
-
-
-@cache
-def common() -> MemoryStore:
-    return filled()
 
 
 def test_results_are_rows(store: MemoryStore):
@@ -211,32 +193,6 @@ def test_a_bounded_store_forgets_keys_and_payloads_too():
     check(store)
 
 
-def test_queries_keep_what_they_return():
-    store = filled(30, max_items=30)
-    kept = store.query(vectors(3), 1).keys[:, 0].tolist()
-    store.add([f"m{i}" for i in range(27)], vectors(27, 4))
-    assert all(key in store for key in kept)
-    check(store)
-
-
-def test_the_least_useful_are_evicted_first(tmp_path: Path):
-    X = np.eye(6, dtype=np.float32)
-    store = MemoryStore(max_items=6, random_state=0)
-    store.add(list("abcdef"), X)
-    store.query(X[:4], 1)  # before, all are equally useful
-    store.feedback(X[:3], ["a", "b", "c"], [0.0, 1.0, np.nan])  # takes the return of "a" back
-    store.save(tmp_path / "store.cmt")
-    for each in (store, MemoryStore.load(tmp_path / "store.cmt"), pickle.loads(pickle.dumps(store))):
-        left = []
-        for i in range(5):
-            each.add([f"new {i}"], -X[i : i + 1])
-            left.append("".join(key for key in sorted(each) if len(key) == 1))
-            each.query(
-                np.repeat(-X[i : i + 1], 10, axis=0), 1
-            )  # makes the new memory useful, so that the next add evicts another one
-        assert left == ["bcdef", "bcdf", "bcd", "bd", "b"]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_eviction_follows_a_simple_model(seed: int):
     generator, X, most = np.random.default_rng(seed), np.eye(64, dtype=np.float32), 12
@@ -271,19 +227,6 @@ def test_eviction_follows_a_simple_model(seed: int):
             store.delete([key])
             del useful[key]
         assert sorted(store) == sorted(useful)
-
-
-def test_what_was_useful_long_ago_counts_less():
-    X = np.eye(4, dtype=np.float32)
-    store = MemoryStore(max_items=4, random_state=0)
-    store.add(list("abcd"), X)
-    for _ in range(20):
-        store.feedback(X[:1], ["a"], [1.0])
-    for _ in range(20):
-        store.query(np.repeat(X[1:], 6, axis=0), 1)
-        store.upsert(list("bcd"), X[1:])  # returns take effect with the next change
-    store.add(["e"], -X[:1])
-    assert sorted(store) == ["b", "c", "d", "e"]
 
 
 def test_rewards_of_evicted_memories_are_ignored():
@@ -379,39 +322,6 @@ def test_recall_is_reached_and_measured():
         recall = float(np.mean([np.isin(a, b).mean() for a, b in zip(found, true, strict=True)]))
         assert recall > target - 0.1
         assert store.recall(Q, 8, target) == pytest.approx(recall, abs=0.02)
-
-
-# Learning
-
-
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("way", ["right answers", "rewards of answers"])
-def test_feedback_raises_the_share_of_right_answers(metric: str, way: str):
-    random = np.random.default_rng(0)
-    n = 100
-    X = random.normal(size=(n, 12)).astype(np.float32)
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-
-    def queries(wanted: np.ndarray) -> np.ndarray:  # only the first six features are informative
-        told = X[wanted].copy()
-        told[:, 6:] = 0.35 * random.normal(size=(wanted.size, 6))
-        return told
-
-    store = MemoryStore(metric=metric, random_state=0)
-    store.add(np.arange(n), X)
-    test = random.integers(0, n, 300)
-    asked = queries(test)
-    before = np.mean(store.query(asked, 1).keys[:, 0] == test)
-    for _ in range(4):
-        wanted = random.integers(0, n, 200)
-        Q = queries(wanted)
-        if way == "right answers":
-            store.feedback(Q, wanted, np.ones(200))
-        else:
-            answers = store.query(Q, 5).keys
-            store.feedback(Q, answers, (answers == wanted[:, None]).astype(float))
-    assert np.mean(store.query(asked, 1).keys[:, 0] == test) > before + 0.04
-    check(store)
 
 
 # Files

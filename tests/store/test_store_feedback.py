@@ -218,30 +218,9 @@ def test_without_rewards_nothing_is_ranked():
     store = MemoryStore()
     store.add([0, 1], rows(2))
     store.query(rows(2), 1)
+    store.add([2], texts=["no vector"])
+    store.feedback(rows(1), [[2, None]], [[1.0, 0.0]])
     assert store._contents.state.feedback is None
-
-
-class Encoder:
-    """Encodes a text as the row of its number."""
-
-    def encode(self, texts: list[str]) -> np.ndarray:
-        return rows(60, 5)[[int(text.split()[-1]) for text in texts]]
-
-
-def test_queries_with_texts_are_learned_too():
-    store = MemoryStore(encoder=Encoder(), random_state=0)
-    texts = [f"memory {i}" for i in range(N)]
-    store.add(np.arange(N), texts=texts)
-    asked = [f"question {i}" for i in range(40, 50)]
-    wanted = store.query(texts=asked, k=3).keys[:, 2]
-    for _ in range(6):
-        store.feedback(None, wanted, np.ones(10), texts=asked)
-    assert np.mean(store.query(texts=asked, k=1).keys[:, 0] == wanted) > 0.8
-    plain = MemoryStore()
-    plain.add(np.arange(3), texts=texts[:3])
-    plain.add([3], rows(1))
-    plain.feedback(rows(1), [[0, None]], [[1.0, 0.0]])  # the memory has no vector
-    assert plain._contents.state.feedback is None
 
 
 @pytest.mark.parametrize("form", FORM_OF)

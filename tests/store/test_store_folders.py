@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from failures import failing
 from journals import crashed, execute
+from stores import vectors
 from threads import Threads, started
 
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
@@ -17,12 +18,6 @@ from cmt_numba.journal import Journal, JournalError
 from cmt_numba.journal._database import EntryDatabase
 from cmt_numba.store import METRICS
 from cmt_numba.store._records import WITH
-
-D = 8
-
-
-def vectors(n: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(n, D)).astype(np.float32)
 
 
 @pytest.fixture

@@ -143,13 +143,16 @@ def test_a_memory_without_words_of_the_query_is_found_by_its_vector():
 
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
-def test_memories_with_texts_alone_get_vectors(form: Any):
+@pytest.mark.parametrize("has_others", [False, True])
+def test_memories_with_texts_alone_get_vectors(form: Any, has_others: bool):
     store = MemoryStore()
-    store.add(["a", "b"], form(np.eye(3)[:2]))
-    store.add(["c", "d"], texts=["red car", "blue car"])
+    if has_others:
+        store.add(["a", "b"], form(np.eye(3)[:2]))
+        store.add(["d"], texts=["blue car"])
+    store.add(["c"], texts=["red car"])
     store.upsert(["c"], form(np.eye(3)[2:]))
     assert store.query(form(np.eye(3)[2:]), 1).keys.tolist() == [["c"]]
-    assert store.query(texts="red car", k=2).keys.tolist() == [["d", None]]
+    assert store.query(texts="red car", k=2).keys.tolist() == [["d" if has_others else None, None]]
     store.check_invariants()
 
 
@@ -487,14 +490,3 @@ def test_failed_feedback_by_texts_changes_nothing(error: Any, tmp_path: Path):
             with failing("store._state.StoreState.learn", error):
                 teach(store, 20, 19)
             np.testing.assert_array_equal(store.query(texts=TROUBLES, k=4).scores, before.scores)
-
-
-@pytest.mark.parametrize("others", [0, 1])
-def test_a_vector_replaces_the_only_text(others: int):
-    store = MemoryStore()
-    if others:
-        store.add(["b"], np.eye(3)[1:2])
-    store.add(["a"], texts=["one word"])
-    store.upsert(["a"], np.eye(3)[:1])
-    store.check_invariants()
-    assert store.query(np.eye(3)[:1], 1).keys.tolist() == [["a"]]
