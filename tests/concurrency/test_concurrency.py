@@ -478,6 +478,7 @@ def test_classifier():
             classifier.partial_fit(ROWS[:20], np.where(np.arange(20) < 2, -1 - i, CLASSES[:20]))
         classifier.fit(ROWS, CLASSES)
     assert seen <= set(range(30, 41))
+    classifier.check_invariants()
     np.testing.assert_array_equal(
         classifier.predict_proba(ROWS), clone(classifier).fit(ROWS, CLASSES).predict_proba(ROWS)
     )

@@ -13,7 +13,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
-import cmt_numba
 from cmt_numba import CMTClassifier, InvariantError
 from cmt_numba._heads.label_scorers import HEAD_LOSSES
 
@@ -147,14 +146,6 @@ def test_neighbours_are_found_and_vote(form: Any):
         np.testing.assert_allclose(found, votes / votes.sum(axis=1, keepdims=True), rtol=1e-3, atol=1e-4)
 
 
-def test_more_neighbours_than_memories():
-    X, y = classes_of_views(3, 2, 0.1)
-    distances, ids = CMTClassifier(**FEW).fit(X, y).kneighbors(X, 10)
-    assert (np.sort(ids[:, :6], axis=1) == np.arange(6)).all()
-    assert (ids[:, 6:] == -1).all()
-    assert np.isinf(distances[:, 6:]).all()
-
-
 @needs_jit
 def test_answers_do_not_depend_on_threads_or_batches():
     X, y = classes_of_views(300, 4, 0.3)
@@ -170,12 +161,6 @@ def test_dense_and_sparse_queries_agree():
     X, y = text_like(400, 50, 12, seed=5), np.arange(400) % 100
     for fitted in (CMTClassifier(random_state=0).fit(X.toarray(), y), CMTClassifier(random_state=0).fit(X, y)):
         np.testing.assert_array_equal(fitted.predict(X), fitted.predict(X.toarray()))
-
-
-def test_the_estimator_is_found_by_name():
-    assert "CMTClassifier" in cmt_numba.__all__
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        cmt_numba.Nothing  # noqa: B018
 
 
 def test_a_head_with_a_removed_loss_is_refused():
@@ -198,19 +183,6 @@ def test_fewer_candidates_can_be_asked_for_at_any_time(sparse: bool):
         assert np.mean(classifier.predict(X) == y) > (0.2 if n_candidates == 5 else 0.6)
     assert looked_at[5] <= 5 < looked_at[40] <= 40
     assert looked_at[None] == 60
-
-
-def test_a_refused_batch_changes_nothing():
-    X, y = classes_of_views(6, 3, 0.1)
-    classifier = CMTClassifier(**FEW).fit(X, y)
-    before = classifier.predict_proba(X)
-    for rows in (np.full((2, 20), np.nan), np.ones((2, 19)), np.ones((0, 20))):
-        with pytest.raises(ValueError, match=r"X|sample"):
-            classifier.partial_fit(rows, np.arange(len(rows)) + 100)
-    with pytest.raises(ValueError, match="float32"):
-        classifier.partial_fit(np.full((1, 20), 1e300), [100])
-    np.testing.assert_array_equal(classifier.predict_proba(X), before)
-    assert list(classifier.classes_) == [0, 1, 2, 3, 4, 5]
 
 
 @needs_jit

@@ -140,6 +140,10 @@ def test_removing_a_quarter_relearns_everything(clouds: Any):
         (lambda c: c.remove(range(48)), ValueError, "must not include all examples"),
         (lambda c: c.partial_fit(np.ones((2, 6)), [1, 1], example_ids=[100]), ValueError, "for each of the 2 rows"),
         (lambda c: c.partial_fit(np.ones((1, 6)), [1], example_ids=[-1]), ValueError, "must be between 0"),
+        (lambda c: c.partial_fit(np.ones((2, 5)), [100, 101]), ValueError, "features"),
+        (lambda c: c.partial_fit(np.ones((0, 6)), []), ValueError, "sample"),
+        (lambda c: c.partial_fit(np.full((1, 6), np.nan), [100]), ValueError, "NaN"),
+        (lambda c: c.partial_fit(np.full((1, 6), 1e300), [100]), ValueError, "float32"),
     ],
 )
 def test_bad_input_changes_nothing(change: Any, error: type[Exception], reason: str, clouds: Any):

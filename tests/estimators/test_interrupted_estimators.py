@@ -8,19 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import scipy.sparse
-from conftest import needs_jit
+from conftest import FORM_OF, needs_jit
+from estimator_changes import Change, Kind, kinds
 from failures import failing
 from interruptions import Lines
 from sklearn.exceptions import NotFittedError
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
+from cmt_numba import CMTClassifier, CMTRetriever
 
 pytestmark = needs_jit
-
-FEW: dict[str, Any] = {"n_trees": 2, "n_router_passes": 1, "random_state": 0}
-
-Change = Callable[[Any], Any]
 
 
 class Case(NamedTuple):
@@ -33,77 +29,21 @@ class Case(NamedTuple):
     may_be_unfitted: bool = False
 
 
-def data(sparse: bool) -> tuple[Any, np.ndarray]:
-    random = np.random.default_rng(3)
-    rows = random.normal(size=(80, 20)) * (random.random((80, 20)) < 0.4 if sparse else 1.0)
-    rows[:, 0] += 0.1
-    return (scipy.sparse.csr_array(rows) if sparse else rows), random.integers(0, 12, 80)
-
-
 def cases() -> dict[str, Case]:
     """Return the changes of all kinds of estimators by name. Each estimator is fitted on first use."""
     found: dict[str, Case] = {}
-    for sparse in (False, True):
-        X, y = data(sparse)
-        form = "sparse" if sparse else "dense"
-        Y = np.eye(14, dtype=int)[y] | np.eye(14, dtype=int)[(y + 1) % 14]
-        vectors = np.random.default_rng(4).normal(size=(80, 7)).round(1)
-        classifiers = {
-            "classifier": (CMTClassifier(n_head_passes=2, **FEW), y, y + 5),
-            "multilabel": (CMTMultilabelClassifier(n_head_passes=2, **FEW), Y[:, :8], Y),
-        }
-        for kind, (estimator, some, more) in classifiers.items():
-            learn = learning(X, more)
-            found[f"{form} {kind}: first fit"] = Case(partial(copied, estimator), fitting(X, some), learn, X, True)
-            fitted = cache(partial(fit_copy, estimator, X[:50], some[:50]))
-            found[f"{form} {kind}: fit"] = Case(fitted, fitting(X, some), learn, X)
-            found[f"{form} {kind}: partial_fit"] = Case(fitted, learn, learn, X)
-        retrievers = {"by key": ("key", [f"value {i}" for i in range(80)]), "by value": ("value", vectors[:80] * 1.0)}
-        for kind, (search, values) in retrievers.items():
-            estimator = CMTRetriever(search, n_components=4, random_state=0)
-            learn = learning(X[60:], values[60:])
-            fitted = cache(partial(fitted_with_feedback, estimator, X, values))
-            name = f"{form} retriever {kind}"
-            found[f"{name}: first fit"] = Case(partial(copied, estimator), fitting(X, values), learn, X, True)
-            found[f"{name}: fit"] = Case(fitted, fitting(X, values), learn, X)
-            found[f"{name}: partial_fit"] = Case(fitted, learn, learn, X)
-            found[f"{name}: feedback"] = Case(fitted, rewarding(X), learn, X)
-            found[f"{name}: remove"] = Case(fitted, lambda e: e.remove(np.arange(5, 45)), learn, X)
-            found[f"{name}: set_values"] = Case(fitted, setting(values), learn, X)
-            if search == "key":
-                found[f"{name}: replace"] = Case(fitted, replacing(X), learn, X)
+    for form in FORM_OF:
+        for name, kind in kinds(form).items():
+            fit = partial(fit_again, kind)
+            fitted, learn = cache(kind.fitted), kind.changes["partial_fit"]
+            found[f"{form} {name}: first fit"] = Case(partial(copied, kind.estimator), fit, learn, kind.rows, True)
+            for what, change in ({"fit": fit} | kind.changes).items():
+                found[f"{form} {name}: {what}"] = Case(fitted, change, learn, kind.rows)
     return found
 
 
-def fit_copy(estimator: Any, X: Any, y: Any) -> Any:
-    return copied(estimator).fit(X, y)
-
-
-def fitted_with_feedback(estimator: Any, X: Any, values: Any) -> Any:
-    fitted = fit_copy(estimator, X[:60], values[:60])
-    fitted.feedback(X[60:], np.arange(20), np.ones(20))
-    return fitted
-
-
-def fitting(X: Any, y: Any) -> Change:
-    return lambda estimator: estimator.fit(X, y)
-
-
-def learning(X: Any, y: Any) -> Change:
-    return lambda estimator: estimator.partial_fit(X, y)
-
-
-def rewarding(X: Any) -> Change:
-    ids = np.arange(80).reshape(40, 2) % 60
-    return lambda estimator: estimator.feedback(X[:40], ids, np.tile([1.0, 0.2], (40, 1)))
-
-
-def setting(values: Any) -> Change:
-    return lambda estimator: estimator.set_values(np.arange(10, 30), values[60:80])
-
-
-def replacing(X: Any) -> Change:
-    return lambda estimator: estimator.replace(np.arange(10, 30), X[60:80])
+def fit_again(kind: Kind, estimator: Any) -> Any:
+    return estimator.fit(kind.rows[:120], kind.labels[:120])
 
 
 def copied(estimator: Any) -> Any:
@@ -159,12 +99,12 @@ def test_interrupted_at_a_line(name: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("dense classifier: partial_fit", "estimators._label_index.teach_rows"),
-        ("dense classifier: partial_fit", "estimators._label_index.insert_rows"),
-        ("dense classifier: partial_fit", "estimators._label_index.LabelIndex.end_training"),
-        ("dense classifier: partial_fit", "estimators._classification_model.ClassificationModel._train_head"),
-        ("sparse classifier: partial_fit", "_heads.with_labels"),
-        ("sparse classifier: partial_fit", "_heads.with_room_for_examples"),
+        ("dense classifier: long partial_fit", "estimators._label_index.teach_rows"),
+        ("dense classifier: long partial_fit", "estimators._label_index.insert_rows"),
+        ("dense classifier: long partial_fit", "estimators._label_index.LabelIndex.end_training"),
+        ("dense classifier: long partial_fit", "estimators._classification_model.ClassificationModel._train_head"),
+        ("sparse classifier: long partial_fit", "_heads.with_labels"),
+        ("sparse classifier: long partial_fit", "_heads.with_room_for_examples"),
         ("dense retriever by value: partial_fit", "estimators._memories.Memories.with_more"),
         ("dense retriever by value: set_values", "estimators._memories.Memories.with_values"),
         ("dense retriever by value: remove", "estimators._memories.Memories.without"),

@@ -8,10 +8,11 @@ from conftest import FORMS, needs_jit
 from internals import trained_head
 
 from cmt_numba import CMTClassifier
+from cmt_numba._forest.rows import as_matrix
 from cmt_numba._heads.examples import all_examples, some_examples
 from cmt_numba.estimators._classification_model import ClassificationModel
 from cmt_numba.estimators._label_index import means_of
-from cmt_numba.estimators._replay import is_due, replayed
+from cmt_numba.estimators._replay import is_due
 
 FEW = {"n_trees": 2, "random_state": 0}
 
@@ -56,19 +57,11 @@ def test_examples_are_given_back(form: Any, rng: np.random.Generator):
     np.testing.assert_allclose(lengths, np.linalg.norm(sums, axis=1), rtol=1e-5)
     assert means.n_rows == 5
 
-    none = np.empty(0, np.int64)
-    slots, _ = replayed(classifier.examples_, 10, none, np.random.default_rng(0))
+    slots = np.array([7, 7, 3, *range(50, 60)])
     some, some_labels = some_examples(classifier.examples_, slots)
-    assert some_labels[-10:].tolist() == labels[-10:].tolist()
-    newest = rows.between(50, 60)
-    first = some.offsets[-11]
-    np.testing.assert_array_equal(some.values[first:], newest.values)
-    np.testing.assert_array_equal(some.offsets[-11:] - first, newest.offsets)
-    assert 10 < some.n_rows <= 60
-    assert np.unique(slots).size == slots.size
-    assert replayed(classifier.examples_, 60, none, np.random.default_rng(0))[0].tolist() == list(range(60))
-    slots, _ = replayed(classifier.examples_, 2, np.array([2]), np.random.default_rng(0))
-    assert np.mean(labels[slots[:-2]] == 2) > 0.3  # a competing label, which a fifth of the examples have
+    np.testing.assert_array_equal(some_labels, labels[slots])
+    taken = as_matrix(some)
+    np.testing.assert_array_equal(taken.toarray() if rows.sparse else taken, found[slots])
 
 
 @needs_jit

@@ -163,14 +163,6 @@ def test_searches_with_a_target_recall_are_nearly_as_good_as_exact_ones():
     assert few > chance + 0.3
 
 
-def test_equal_values_are_one_entry_of_the_index():
-    keys, values = pictures(60)
-    retriever = CMTRetriever(random_state=0).fit(np.vstack([keys, keys[::-1]]), np.vstack([values, values[::-1]]))
-    assert len(retriever._model.index) == 60
-    assert retriever.n_memories_ == 120
-    assert np.all(retriever.query(keys).ids < 60)
-
-
 def test_sparse_vectors_are_values_like_dense_ones():
     keys, values = pictures(40)
     values[np.abs(values) < 0.5] = 0.0
@@ -230,21 +222,6 @@ def test_memories_may_come_one_by_one(search: str):
     np.testing.assert_array_equal(retriever.values(np.arange(50)), values)
 
 
-def test_feedback_by_key_makes_a_rewarded_query_find_its_memory():
-    rng = np.random.default_rng(0)
-    keys = rng.normal(size=(50, 20))
-    retriever = CMTRetriever("key", **EXACT).fit(keys, list(range(50)))
-    asked = rng.normal(size=(30, 20))  # unlike any key
-    wanted = rng.integers(0, 50, 30)
-    assert np.mean(retriever.predict(asked) == wanted) < 0.3
-    retriever.feedback(asked, wanted, np.ones(30))
-    near = asked + 0.1 * rng.normal(size=asked.shape)
-    assert np.mean(retriever.predict(near) == wanted) > 0.9
-    ids = retriever.kneighbors(near, 5, return_distance=False)
-    assert all(np.unique(row).size == 5 for row in ids)
-    assert retriever.n_memories_ == 50
-
-
 @needs_jit
 def test_feedback_by_value_moves_what_is_expected():
     keys, values = pictures(200)
@@ -301,36 +278,38 @@ def test_answers_depend_on_the_seed_only():
     assert clone(one).get_params() == one.get_params()
 
 
-def test_bad_input_raises_before_anything_changes():
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda one, _, X, y: one.partial_fit(X, y[:5]), ValueError, "y must have one entry for each of the 20 rows"),
+        (lambda one, _, X, y: one.partial_fit(X, y[:, :3]), ValueError, "y must contain vectors of 40 numbers"),
+        (lambda one, _, X, y: one.partial_fit(X, y * np.nan), ValueError, "y must be finite"),
+        (lambda one, _, X, y: one.partial_fit(X, ["a"] * 20), ValueError, "y must contain vectors of 40 numbers"),
+        (lambda one, _, X, y: one.feedback(X, np.full(20, 99), np.ones(20)), KeyError, "no memory has id 99"),
+        (lambda one, _, X, y: one.feedback(X, [0] * 20, np.full(20, 1.5)), ValueError, "must be between 0 and 1"),
+        (lambda one, _, X, y: one.feedback(X, [0] * 20, np.ones(19)), ValueError, "rewards must have shape"),
+        (lambda one, _, X, y: one.feedback(X, np.zeros((5, 4), int), np.ones(20)), ValueError, "one row for each"),
+        (lambda one, _, X, y: one.values([-1]), KeyError, "no memory has id -1"),
+        (lambda one, _, X, y: one.replace([0], X[:1]), ValueError, "keys are not stored"),
+        (lambda one, _, X, y: one.set_values([20], y[:1]), KeyError, "no memory has id 20"),
+        (lambda one, _, X, y: one.set_values([0, 0], y[:2]), ValueError, "occurs twice"),
+        (lambda one, _, X, y: one.set_values([0], y[:1, :5]), ValueError, "vectors of 40 numbers"),
+        (lambda _, by_key, X, y: by_key.replace([20], X[:1]), KeyError, "no memory has id 20"),
+        (lambda _, by_key, X, y: by_key.replace([0, 0], X[:2]), ValueError, "occurs twice"),
+        (lambda _, by_key, X, y: by_key.set_values([0, 1], ["a"]), ValueError, "one entry for each of the 2 rows"),
+        (lambda *_: CMTRetriever("value").fit(np.eye(3), [1, 2, 3]), ValueError, "y must contain vectors"),
+        (lambda *_: CMTRetriever("nearest").fit(np.eye(3)), ValueError, "search must be one of"),
+        (lambda *_: CMTRetriever(regularization=0.0).fit(np.eye(3)), ValueError, "regularization"),
+        (lambda *_: CMTRetriever().predict(np.eye(3)), NotFittedError, "not fitted"),
+    ],
+)
+def test_bad_input_raises_before_anything_changes(call: Any, error: type[Exception], message: str):
     keys, values = pictures(20)
-    retriever = CMTRetriever(random_state=0).fit(keys, values)
-    with pytest.raises(ValueError, match="y must have one entry for each of the 20 rows"):
-        retriever.partial_fit(keys, values[:5])
-    with pytest.raises(ValueError, match="y must contain vectors of 40 numbers"):
-        retriever.partial_fit(keys, values[:, :3])
-    with pytest.raises(ValueError, match="y must be finite"):
-        retriever.partial_fit(keys, np.full((20, 40), np.nan))
-    with pytest.raises(ValueError, match="y must contain vectors of 40 numbers"):
-        retriever.partial_fit(keys, ["a"] * 20)
-    with pytest.raises(KeyError, match="no memory has id 99"):
-        retriever.feedback(keys, np.full(20, 99), np.ones(20))
-    with pytest.raises(ValueError, match="rewards must be between 0 and 1"):
-        retriever.feedback(keys, np.zeros(20, int), np.full(20, 1.5))
-    with pytest.raises(ValueError, match="rewards must have shape"):
-        retriever.feedback(keys, np.zeros(20, int), np.ones(19))
-    with pytest.raises(ValueError, match="ids must have one row for each"):
-        retriever.feedback(keys, np.zeros((5, 4), int), np.ones(20))
-    with pytest.raises(KeyError, match="no memory has id -1"):
-        retriever.values([-1])
-    assert retriever.n_memories_ == 20
-    with pytest.raises(ValueError, match="y must contain vectors"):
-        CMTRetriever("value").fit(keys, list(range(20)))
-    with pytest.raises(ValueError, match="search must be one of"):
-        CMTRetriever("nearest").fit(keys)
-    with pytest.raises(ValueError, match="regularization"):
-        CMTRetriever(regularization=0.0).fit(keys)
-    with pytest.raises(NotFittedError):
-        CMTRetriever().predict(keys)
+    by_value, by_key = (CMTRetriever(random_state=0).fit(keys, y) for y in (values, list(range(20))))
+    with pytest.raises(error, match=message):
+        call(by_value, by_key, keys, values)
+    np.testing.assert_array_equal(by_value.values(np.arange(20)), values)
+    assert by_key.values(np.arange(20)).tolist() == list(range(20))
 
 
 def test_cosines_of_zero_vectors_are_zero():

@@ -99,10 +99,13 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
 
     slots, n_swept = replayed(examples, 10, label[[2, 2, 1]], np.random.default_rng(0))
     assert n_swept == 0
+    assert slots[-10:].tolist() == list(range(590, 600))
+    assert np.unique(slots).size == slots.size
     of_drawn = np.bincount(some_examples(examples, slots[:-10])[1], minlength=3)[label] / (slots.size - 10)
     assert of_drawn[0] > 0.3  # half of the draws are from all labels
     assert of_drawn[1] > 0.15
     assert of_drawn[2] > 0.15
+    assert replayed(examples, 600, label[:0], np.random.default_rng(0))[0].tolist() == list(range(600))
 
 
 @needs_jit

@@ -5,6 +5,7 @@ import inspect
 import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -258,40 +259,33 @@ def test_an_interrupted_change(opened: Opened):
     assert opened().insert(dense_rows(5, 8)).tolist() == [55, 56, 57, 58, 59]
 
 
-def insert_ten_times(tree: ContextualMemoryTree) -> None:
-    for i in range(10):
-        tree.insert(dense_rows(5, 4, i))
-
-
-def test_a_snapshot_that_cannot_be_written(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
-    tree = opened(snapshot_bytes=2_000, **OPTIONS)
-
-    def fail(*_: Any) -> None:
-        raise OSError("no room")
-
-    monkeypatch.setattr(tree._journal, "_save_snapshot", fail)
-    with pytest.warns(RuntimeWarning, match=r"a snapshot failed.*no room") as warned:
-        insert_ten_times(tree)
-    assert 1 < len(warned) < 6
-    assert warned[0].filename == __file__
-    assert snapshots_in(folder) == ["tree-0.cmt"]
-    with pytest.raises(OSError, match="no room"):
-        tree.snapshot()
-    assert len(opened(crashed(folder))) == 50
-    monkeypatch.undo()
-    tree.snapshot()
-    assert snapshots_in(folder) == ["tree-10.cmt"]
-
-
-def test_a_change_is_acknowledged_if_another_program_prevents_its_snapshot(
-    folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("owner", "step", "error"),
+    [
+        ("_journal", "_save_snapshot", OSError("no room")),
+        ("_journal.folder.database", "restart", AlreadyOpenError("in use")),  # another program uses the journal
+    ],
+)
+def test_changes_are_acknowledged_although_snapshots_fail(
+    owner: str, step: str, error: Exception, folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ):
     tree = opened(snapshot_bytes=2_000, **OPTIONS)
 
     def fail(*_: Any) -> None:
-        raise AlreadyOpenError("in use")
+        raise error
 
-    monkeypatch.setattr(tree._journal.folder.database, "restart", fail)
-    with pytest.warns(RuntimeWarning, match=r"a snapshot failed.*in use"):
-        insert_ten_times(tree)
+    def insert() -> None:
+        for i in range(10):
+            tree.insert(dense_rows(5, 4, i))
+
+    monkeypatch.setattr(attrgetter(owner)(tree), step, fail)
+    with pytest.warns(RuntimeWarning, match=f"a snapshot failed.*{error}") as warned:
+        insert()
+    assert 1 < len(warned) < 6
+    assert warned[0].filename == __file__
+    with pytest.raises(type(error), match=str(error)):
+        tree.snapshot()
     assert len(tree) == len(opened(crashed(folder))) == 50
+    monkeypatch.undo()
+    tree.snapshot()
+    assert snapshots_in(folder) == ["tree-10.cmt"]

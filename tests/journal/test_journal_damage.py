@@ -187,6 +187,10 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda f: execute(f, "CREATE TRIGGER t DELETE ON entries BEGIN SELECT 1; END"),
     ),
     "a later version": ("has version 9", lambda f: execute(f, "PRAGMA user_version = 9")),
+    "an earlier version": (
+        "has version 3, but this version of cmt-numba reads version 4; make",
+        lambda f: execute(f, "PRAGMA user_version = 3"),
+    ),
     "another program's": ("not a cmt-numba journal", lambda f: execute(f, "PRAGMA application_id = 7")),
     "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
     "a lost page": ("is damaged: .*freelist", lambda f: _overwrite(f / "journal.sqlite", 36, b"\x00\x00\x00\x07")),

@@ -1,4 +1,4 @@
-"""Durable classifiers, and the limit on their examples."""
+"""Durable classifiers and retrievers, and the limit on stored examples."""
 
 import copy
 import json
@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, DurableTree
 from cmt_numba.estimators._durable import OPERATIONS
 from cmt_numba.journal import JournalError
 from cmt_numba.journal._entries import pack_entry, unpack_entry
@@ -172,3 +172,34 @@ def test_the_oldest_examples_are_evicted(rng: np.random.Generator):
     assert classifier.kneighbors(rows[:3], 5, return_distance=False).min() >= 80 - 32
     with pytest.raises(ValueError, match="store_examples"):
         CMTClassifier(max_examples=5, store_examples=False).fit(rows, y)
+
+
+# Retrievers
+
+
+@pytest.mark.parametrize(
+    "values",
+    [None, ["a", "b", "c", "d"], [1, "two", None, [3.0]], [[1, 2], [3], [], [4]], np.eye(4, 2), np.arange(4) * 10**12],
+    ids=["positions", "strings", "objects", "lists", "vectors", "numbers"],
+)
+def test_values_of_many_kinds(values: Any, tmp_path: Path):
+    with CMTRetriever.open(tmp_path / "folder", random_state=0) as retriever:
+        retriever.fit(X, values).partial_fit(X[:2], values if values is None else values[:2])
+        wanted = retriever.values(np.arange(6))
+    with CMTRetriever.open(tmp_path / "folder") as again:
+        found = again.values(np.arange(6))
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_values_that_cannot_be_saved_are_refused(tmp_path: Path):
+    with CMTRetriever.open(tmp_path / "folder", random_state=0) as retriever:
+        retriever.fit(X, ["a", "b", "c", "d"])
+        for bad in ([(1, 2)], [object()]):
+            with pytest.raises((TypeError, ValueError)):
+                retriever.partial_fit(X[:1], bad)
+        with pytest.raises(KeyError):
+            retriever.remove([9])
+        retriever.set_values([3], [{"any": ["thing", None]}])
+    with CMTRetriever.open(tmp_path / "folder") as again:
+        assert again.predict(X).tolist() == ["a", "b", "c", {"any": ["thing", None]}]
