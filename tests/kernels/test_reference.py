@@ -263,7 +263,8 @@ def test_life_of_a_forest(form, options):
         hits, answers = pair.query(queries, k=k, epsilon=epsilon)
         rewards = rng.random((10, n_columns))
         pair.update(queries, hits, answers, rewards[:, 0] if n_columns == 1 else rewards)
-    pair.reroute(10)
+    for n in (0, 10):
+        pair.reroute(n)
 
     # Rewards for memories and nodes that have gone since.
     queries = rows(rng, 10)

@@ -67,16 +67,6 @@ def test_repr(dense_keys: np.ndarray):
     assert repr(tree).endswith("with 7 memories")
 
 
-def test_reroute_none(dense_keys: np.ndarray):
-    tree = ContextualMemoryTree(random_state=0)
-    tree.insert(dense_keys[:50])
-    places, streams = state_of(tree).leaf_of.copy(), state_of(tree).streams.copy()
-    tree.reroute(0)
-    np.testing.assert_array_equal(state_of(tree).leaf_of, places)
-    np.testing.assert_array_equal(state_of(tree).streams, streams)
-    tree.check_invariants()
-
-
 @pytest.mark.parametrize("n_rows", [1, 7, 250])
 def test_progress(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray, n_rows: int):
     """A progress bar writes to the standard error and changes nothing else."""
