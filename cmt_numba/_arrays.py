@@ -1,4 +1,4 @@
-"""Conversions of array-likes for modules that must not import Numba."""
+"""Conversions and sums of array-likes for modules that must not import Numba."""
 
 from typing import Any
 
@@ -15,6 +15,14 @@ def unmasked(name: str, value: Any) -> Any:
     if type(value) is not np.ndarray and np.ma.is_masked(value):
         raise ValueError(f"{name} must not have masked entries: fill them in or remove them")
     return value
+
+
+def squares_of_rows(X: Any) -> np.ndarray:
+    """Return the sum of the squares of each row of an array or a CSR array: float64."""
+    if isinstance(X, np.ndarray):
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    return np.bincount(row, np.square(X.data.astype(np.float64)), X.shape[0])
 
 
 def label_array(name: str, labels: Any) -> np.ndarray:

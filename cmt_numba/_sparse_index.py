@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from . import _heads as heads
+from ._arrays import squares_of_rows
 from ._change import share_rows
 from ._forest import NONE, Rows, aim_probe, keep_best, new_probe, require, row_of, sort_best_first, top_k, value_of
 from ._index import COSINE, EUCLIDEAN, METRICS
@@ -160,8 +161,7 @@ class SparseIndex:
         self._features, self._values = _with_room(self._features, cells), _with_room(self._values, cells)
         self._offsets[n : stop + 1] = n_cells + X.indptr.astype(np.int64)
         self._features[n_cells:cells], self._values[n_cells:cells] = X.indices, X.data
-        row = np.repeat(np.arange(ids.size), np.diff(X.indptr))
-        self._squares[n:stop] = np.bincount(row, np.square(X.data.astype(np.float64)), ids.size)
+        self._squares[n:stop] = squares_of_rows(X)
         self._ids[n:stop], self._slots[ids] = ids, np.arange(n, stop)
         self._n_slots, self._n_cells = stop, cells
         self._build_if_due()
@@ -295,8 +295,7 @@ class SparseIndex:
 
     @staticmethod
     def _lengths(Q: Any) -> np.ndarray:
-        row = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
-        return np.sqrt(np.bincount(row, np.square(Q.data.astype(np.float64)), Q.shape[0]))
+        return np.sqrt(squares_of_rows(Q))
 
     def _products(self, Q: Any, slots: np.ndarray) -> np.ndarray:
         """Return the scores by which :func:`rank_listed` ranks, for each query and slot, as float64."""

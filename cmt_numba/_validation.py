@@ -28,7 +28,6 @@ _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _CSR = (scipy.sparse.csr_array, scipy.sparse.csr_matrix, WeightedRows)
 
 _DTYPES_OF_HITS = tuple(map(np.dtype, ("i8", "f4", "i4", "i4", "i4", "i1", "f4")))
-_FOREIGN_EXPLORATION = "hits.exploration must come from this forest: pass the unchanged hits that query returned"
 
 _EMPTY_INDICES = np.empty(0, np.int32)
 _INTEGERS = (int, np.integer)
@@ -345,10 +344,15 @@ def check_hits(hits: Any, n_rows: int, state: forest.State | None) -> forest.Hit
     """Return validated hits of a query of ``n_rows`` rows."""
     if not isinstance(hits, forest.Hits) or not isinstance(hits.exploration, forest.Exploration):
         raise TypeError(f"hits must be the return value of query, got {type(hits).__name__}")
-    if _are_as_returned(hits, n_rows):
-        if state is not None and not _could_be(state, hits.exploration):
-            raise ValueError(_FOREIGN_EXPLORATION)
-        return forest.Hits(hits.ids, hits.scores, hits.exploration)
+    checked = forest.Hits(hits.ids, hits.scores, hits.exploration)
+    if not _are_as_returned(hits, n_rows):
+        checked = _converted_hits(hits, n_rows)
+    if state is not None and not _could_be(state, checked.exploration):
+        raise ValueError("hits.exploration must come from this forest: pass the unchanged hits that query returned")
+    return checked
+
+
+def _converted_hits(hits: forest.Hits, n_rows: int) -> forest.Hits:
     ids = _as_integers("hits.ids", hits.ids, np.int64)
     if ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
         raise ValueError(f"hits must have one row for each of the {n_rows} rows of X, got shape {ids.shape}")
@@ -361,10 +365,7 @@ def check_hits(hits: Any, n_rows: int, state: forest.State | None) -> forest.Hit
     for name, column in columns.items():
         if column.shape != (n_rows,):
             raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, got {column.shape}")
-    exploration = forest.Exploration(**columns)
-    if state is not None and not _could_be(state, exploration):
-        raise ValueError(_FOREIGN_EXPLORATION)
-    return forest.Hits(ids, scores, exploration)
+    return forest.Hits(ids, scores, forest.Exploration(**columns))
 
 
 def _are_as_returned(hits: forest.Hits, n_rows: int) -> bool:

@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
+from .._arrays import squares_of_rows
 from .._change import share_rows
 from .._forest import MOST_FEATURES, NONE, require
 from .._index import DenseIndex
@@ -365,12 +366,7 @@ def _steepened(flattened: np.ndarray) -> np.ndarray:
 
 
 def _lengths(Q: Any) -> np.ndarray:
-    if isinstance(Q, np.ndarray):
-        squares = np.einsum("ij,ij->i", Q, Q, dtype=np.float64)
-    else:
-        rows = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
-        squares = np.bincount(rows, np.square(Q.data.astype(np.float64)), Q.shape[0])
-    return np.maximum(np.sqrt(squares), _SHORTEST)
+    return np.maximum(np.sqrt(squares_of_rows(Q)), _SHORTEST)
 
 
 def _scores(metric: str, Q: np.ndarray, vectors: np.ndarray) -> np.ndarray:

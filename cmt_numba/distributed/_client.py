@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -293,7 +294,7 @@ class Client:
                     found = refused
                 elif value is not None:
                     found = outcome.made
-                    self._positions[shard] = max(self._positions.get(shard, (0, 0)), value.position)
+                    self._positions[shard] = max(self._positions.get(shard, (0, 0)), value)
                 elif is_renewed and isinstance(answers.errors.get(shard), ClusterError):  # the shard was removed
                     found = refused
                 else:
@@ -353,15 +354,10 @@ class _Outcome:
 
 def _in_rounds(changes: list[ShardChange]) -> list[list[ShardChange]]:
     """Divide changes into rounds that contain at most one change per shard. Keep the order of each shard's changes."""
-    rounds: list[list[ShardChange]] = []
-    n_of: dict[str, int] = {}
+    of_shards: dict[str, list[ShardChange]] = {}
     for change in changes:
-        number = n_of.get(change.shard, 0)
-        n_of[change.shard] = number + 1
-        if number == len(rounds):
-            rounds.append([])
-        rounds[number].append(change)
-    return rounds
+        of_shards.setdefault(change.shard, []).append(change)
+    return [[change for change in together if change is not None] for together in zip_longest(*of_shards.values())]
 
 
 def blocks_of_rows(X: Any, n: int) -> Iterator[slice]:

@@ -4,14 +4,13 @@ A folder contains a JSON file that lists the shards, and a folder or file for ea
 """
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from .._validation import check_integer
-from ..persistence import FileFormatError, bring_to_disk
+from ..persistence import FileFormatError, replacing
 from ._topology import Topology
 
 T = TypeVar("T")
@@ -53,13 +52,9 @@ class ListFile(NamedTuple):
     def write(self, folder: Path, contents: dict[str, Any]) -> None:
         """Write the contents atomically. Create the folder if it does not exist."""
         folder.mkdir(mode=0o700, exist_ok=True)
-        unfinished = folder / f".{self.name}.part"
-        with open(unfinished, "w", encoding="utf-8") as file:
-            json.dump({"kind": self.kind, "version": self.version} | contents, file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(folder / self.name)
-        bring_to_disk(folder)
+        text = json.dumps({"kind": self.kind, "version": self.version} | contents)
+        with replacing(folder / self.name) as file:
+            file.write(text.encode())
 
 
 _STORE_FILE = ListFile("shards.json", "ShardedStore", 4, "store")

@@ -35,12 +35,6 @@ class OpenShard(NamedTuple):
     followers: Followers
 
 
-class ChangeReceipt(NamedTuple):
-    """The answer of a shard that has made a change."""
-
-    position: Position  # the shard's position after the change
-
-
 class Shard:
     """The Ray actor that owns a shard's store. It runs several calls concurrently.
 
@@ -72,15 +66,15 @@ class Shard:
 
     # Calls from clients
 
-    def change(self, version: int, request: str, name: str, *arguments: Any) -> ChangeReceipt | OtherTopology:
-        """Make a change in the store and its replicas. A repeated request has no effect."""
+    def change(self, version: int, request: str, name: str, *arguments: Any) -> Position | OtherTopology:
+        """Make a change in the store and its replicas, and return the shard's position. Repeated, it has no effect."""
         opened = self._open()
         return alone(opened.store, partial(self._change, opened, version, request, name, arguments))
 
     @staticmethod
     def _change(
         opened: OpenShard, version: int, request: str, name: str, arguments: tuple[Any, ...]
-    ) -> ChangeReceipt | OtherTopology:
+    ) -> Position | OtherTopology:
         store, requests, moves, followers = opened
         if requests.is_known(request):
             followers.publish("nothing")  # replicas that missed the change before a restart copy the shard again
@@ -91,7 +85,7 @@ class Shard:
                 arguments = _admit(moves.topology.schema, *arguments)
             requests.make(request, lambda: make_change(store, name, arguments))
             followers.publish("change", name, *arguments)
-        return ChangeReceipt(followers.position)
+        return followers.position
 
     def read(self, version: int, at_least: Position, name: str, *arguments: Any) -> Reply | OtherTopology:
         """Answer a read-only call. Only replicas use the position ``at_least``."""

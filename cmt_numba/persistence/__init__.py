@@ -50,6 +50,7 @@ from ._container import (
     file_to_write,
     pack_contents,
     read_fields,
+    replacing,
     unpack_contents,
     verify_arrays,
 )

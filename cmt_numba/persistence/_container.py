@@ -81,7 +81,7 @@ class _Entry(NamedTuple):
 
 def write_contents(path: str | os.PathLike[str], contents: Contents, mode: int = 0o666) -> None:
     """Write a file with permissions ``mode`` before the umask. An existing file is replaced atomically."""
-    with _replacing(file_to_write(path), mode) as file:
+    with replacing(file_to_write(path), mode) as file:
         _write(file, contents)
 
 
@@ -123,7 +123,7 @@ def _write(file: BinaryIO, contents: Contents) -> None:
 
 
 @contextmanager
-def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
+def replacing(target: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a temporary file, which replaces ``target`` if the block succeeds."""
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

@@ -329,10 +329,7 @@ class StoreContents(DurableForm):
         if self.state.texts.n_texts > 0 or content.words is not None:
             self.records.set_texts(ids, content.texts)
         if ids.size <= ROWS_IN_A_STEP:
-            self.state.replace(ids, content.X, content.words)
-            if self.journal is not None:
-                arguments = {"ids": ids, "X": content.X, "words": content.words}
-                self.journal.append(Entry("replace", arguments, self.fingerprint()))
+            self._apply("replace", ids=ids, X=content.X, words=content.words)
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories, at the end of a change: this cannot be undone in memory."""

@@ -227,8 +227,7 @@ class StoreState(files.WithFields):
             self._insert_vectors(ids, X)
         if words is not None:
             self._in_one_step(ids, lambda: self.texts.insert(ids, words))
-        if self.eviction.minds_queries:
-            self.eviction.returned(ids)
+        self.eviction.returned(ids)
         return ids
 
     def _insert_vectors(self, ids: np.ndarray, X: Any) -> None:
@@ -267,8 +266,7 @@ class StoreState(files.WithFields):
             self._in_steps(X, lambda rows: self.index.replace(ids[rows], X[rows]))
         if words is not None:
             self._in_one_step(ids, lambda: self.texts.insert(ids, words))
-        if self.eviction.minds_queries:
-            self.eviction.returned(ids)
+        self.eviction.returned(ids)
         if self.feedback is not None:
             self.feedback = _without(self.feedback, ids)
         if self.text_feedback is not None:
