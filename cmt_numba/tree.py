@@ -364,7 +364,8 @@ class ContextualMemoryTree(files.Saved):
         """Learn from rewards in repeated queries and updates, the supervised protocol of the paper (section 4).
 
         Each pass processes the rows in a new random order, in blocks. For each block it queries the rows, rewards the
-        memories found, updates the trees and the scorer, and calls :meth:`teach` for memories with a reward of 1.
+        memories found, updates the trees and the scorer, and calls :meth:`teach` for memories with a reward of 1. If
+        ``reward`` returns an invalid reward, the tree keeps the effects of earlier blocks.
 
         Updates also move the dense keys of rewarded memories towards the rows (``key_learning_rate``), which helps
         similar rows to find them. A query with the original key usually still finds its memory.
@@ -402,11 +403,6 @@ class ContextualMemoryTree(files.Saved):
         float
             The mean reward of each row's first memory in the last pass, measured before the update. A row without
             memories counts as 0.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or a reward is invalid. The tree keeps the effects of earlier blocks.
         """
         rows = self._forest.check_rows(X)
         how = engine.Supervision(

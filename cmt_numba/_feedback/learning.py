@@ -10,40 +10,10 @@ import numpy as np
 from .._forest import NONE, dot, enter_slot, find_slot
 from .._index import copy_values
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
+from . import state as states
 from .moved import code_moved, new_code_room
 from .parts import describe, find_rows, general_odds, lead, log_odds, new_forms, standing
 from .query_map import add_scaled, add_step, map_query, new_terms
-from .state import (
-    ALL_REWARDED,
-    ALL_SHOWN,
-    CLICKS,
-    CONSTANT,
-    DIAGONAL,
-    EXPECTED,
-    FRESH,
-    GAIN,
-    INTERCEPT,
-    LEAD,
-    LINEAR,
-    MAPPED,
-    MOST_PAST,
-    MOVED,
-    N_PARTS,
-    N_REGRESSED,
-    NEAR,
-    OFFSET_SQUARES,
-    PAST,
-    RECENT,
-    REPEATED,
-    REWARDED,
-    SHOWN,
-    SIMILAR,
-    SLOPE,
-    SQUARED_GAIN,
-    SQUARES,
-    TRIALS,
-    first_precision,
-)
 
 _MEMORY = 0.9998  # factor of earlier rewards in the weights of the parts, for each new one
 _RECENT = 0.98  # factor of earlier rewards of a memory in CLICKS
@@ -60,7 +30,7 @@ _STEP_OF_FRESH = 0.1
 _STEP_OF_REPEATED = 0.1
 _GAIN_OF_FRESH = 0.5  # factor of the expected gain from a fresh memory in the first place
 _TINY = np.float32(1e-6)
-_PRIOR = first_precision()  # the precision of the first weights
+_PRIOR = states.first_precision()  # the precision of the first weights
 
 
 @inner
@@ -96,16 +66,16 @@ def _weigh(learned, parts, i, reward, target, lower, step):
     weights, precision, row = learned.weights, learned.precision, parts[i]
     predicted = chance(log_odds(learned, parts, i))
     curvature = max(predicted * (1.0 - predicted), _LEAST_CURVATURE)
-    for j in range(N_REGRESSED):
+    for j in range(states.N_REGRESSED):
         target[j] = (reward - predicted) * row[j]
-        for k in range(N_REGRESSED):
+        for k in range(states.N_REGRESSED):
             kept = _MEMORY * precision[j, k] + (1.0 - _MEMORY) * _PRIOR[j, k]
             precision[j, k] = kept + curvature * row[j] * row[k]
-    _solve(precision, N_REGRESSED, target, lower, step)
-    for j in range(N_REGRESSED):
+    _solve(precision, states.N_REGRESSED, target, lower, step)
+    for j in range(states.N_REGRESSED):
         weights[j] += step[j]
-    weights[SIMILAR] = max(weights[SIMILAR], _LEAST_SIMILARITY_WEIGHT)
-    for j in (MOVED, LINEAR, MAPPED, DIAGONAL, CLICKS, NEAR):
+    weights[states.SIMILAR] = max(weights[states.SIMILAR], _LEAST_SIMILARITY_WEIGHT)
+    for j in (states.MOVED, states.LINEAR, states.MAPPED, states.DIAGONAL, states.CLICKS, states.NEAR):
         weights[j] = max(weights[j], 0.0)
 
 
@@ -117,12 +87,12 @@ def _weigh_repeated(learned, parts, rewards, m):
     """
     is_repeated = False
     for i in range(m):
-        if parts[i, REPEATED] != 0.0:
+        if parts[i, states.REPEATED] != 0.0:
             is_repeated = True
             if not np.isnan(rewards[i]):
                 error = rewards[i] - chance(log_odds(learned, parts, i))
-                weight = learned.weights[REPEATED] + _STEP_OF_REPEATED * error * parts[i, REPEATED]
-                learned.weights[REPEATED] = max(weight, 0.0)
+                weight = learned.weights[states.REPEATED] + _STEP_OF_REPEATED * error * parts[i, states.REPEATED]
+                learned.weights[states.REPEATED] = max(weight, 0.0)
     return is_repeated
 
 
@@ -131,7 +101,7 @@ def _best_fresh(learned, parts, rewards, m, first, step):
     """Return the best of every ``step``-th candidate, taken for fresh ones, that is not known to be rewarded; or -1."""
     best = -1
     for i in range(first, m, step):
-        if parts[i, CONSTANT] == 0.0 or rewards[i] > 0.5 or (step == 1 and parts[i, FRESH] == 0.0):
+        if parts[i, states.CONSTANT] == 0.0 or rewards[i] > 0.5 or (step == 1 and parts[i, states.FRESH] == 0.0):
             continue
         if best < 0 or general_odds(learned, parts, i) > general_odds(learned, parts, best):
             best = i
@@ -142,7 +112,7 @@ def _best_fresh(learned, parts, rewards, m, first, step):
 def _passes(learned, parts, fresh, odds, m):
     """Return whether a candidate, as if it were fresh, ranks before one with these log-odds."""
     weights = learned.weights
-    added = weights[FRESH] + weights[LEAD] * lead(learned, parts, fresh, m)
+    added = weights[states.FRESH] + weights[states.LEAD] * lead(learned, parts, fresh, m)
     return general_odds(learned, parts, fresh) + added > odds
 
 
@@ -158,7 +128,7 @@ def _balance_fresh(learned, parts, rewards, m):
     for i in range(m):
         if not np.isnan(rewards[i]):
             n_known += 1
-        if parts[i, FRESH] != 0.0 or parts[i, CONSTANT] == 0.0:
+        if parts[i, states.FRESH] != 0.0 or parts[i, states.CONSTANT] == 0.0:
             continue
         if best < 0 or log_odds(learned, parts, i) > log_odds(learned, parts, best):
             best = i
@@ -168,23 +138,23 @@ def _balance_fresh(learned, parts, rewards, m):
     if rewards[best] <= 0.5:
         fresh = _best_fresh(learned, parts, rewards, m, 0, 1)
         if fresh >= 0 and np.isnan(rewards[fresh]) and not _passes(learned, parts, fresh, odds, m):
-            weights[FRESH] += _STEP_OF_FRESH * _GAIN_OF_FRESH * chance(log_odds(learned, parts, fresh))
+            weights[states.FRESH] += _STEP_OF_FRESH * _GAIN_OF_FRESH * chance(log_odds(learned, parts, fresh))
         return
-    first = np.int64(learned.totals[ALL_SHOWN]) % _FRESH_AMONG
+    first = np.int64(learned.totals[states.ALL_SHOWN]) % _FRESH_AMONG
     fresh = _best_fresh(learned, parts, rewards, m, first, _FRESH_AMONG)
     if fresh < 0:
         return
     passes = _passes(learned, parts, fresh, odds, m)
     if not passes and general_odds(learned, parts, fresh) < general_odds(learned, parts, best):
-        near, parts[best, NEAR] = parts[best, NEAR], 0.0
+        near, parts[best, states.NEAR] = parts[best, states.NEAR], 0.0
         passes = _passes(learned, parts, fresh, general_odds(learned, parts, best), m)
-        parts[best, NEAR] = near
-    weights[FRESH] += _STEP_OF_FRESH * _MOST_PASSED
+        parts[best, states.NEAR] = near
+    weights[states.FRESH] += _STEP_OF_FRESH * _MOST_PASSED
     if passes:
         loss = 1.0
         if np.isnan(rewards[fresh]):  # the more rewards are known, the less likely is one that is not
             loss = n_known / (n_known + 1.0) * (1.0 - chance(log_odds(learned, parts, fresh)))
-        weights[FRESH] -= _STEP_OF_FRESH * loss
+        weights[states.FRESH] -= _STEP_OF_FRESH * loss
 
 
 @inner
@@ -194,16 +164,16 @@ def _try(learned, parts, rewards, m):
     for i in range(1, m):
         if standing(learned, parts, i) > standing(learned, parts, best):
             best = i
-        if parts[i, SIMILAR] > parts[similar, SIMILAR]:
+        if parts[i, states.SIMILAR] > parts[similar, states.SIMILAR]:
             similar = i
     gain = 0.0
     if best != similar:
         gain = rewards[best] if not np.isnan(rewards[best]) else chance(log_odds(learned, parts, best))
         gain -= rewards[similar] if not np.isnan(rewards[similar]) else chance(log_odds(learned, parts, similar))
     totals = learned.totals
-    totals[TRIALS] = _TRIAL_MEMORY * totals[TRIALS] + 1.0
-    totals[GAIN] = _TRIAL_MEMORY * totals[GAIN] + gain
-    totals[SQUARED_GAIN] = _TRIAL_MEMORY * totals[SQUARED_GAIN] + gain * gain
+    totals[states.TRIALS] = _TRIAL_MEMORY * totals[states.TRIALS] + 1.0
+    totals[states.GAIN] = _TRIAL_MEMORY * totals[states.GAIN] + gain
+    totals[states.SQUARED_GAIN] = _TRIAL_MEMORY * totals[states.SQUARED_GAIN] + gain * gain
 
 
 @inner
@@ -231,11 +201,11 @@ def _train_map(learned, query, keys, parts, rewards, m, pulls, terms):
     """
     most, total, reward, shown = -np.inf, 0.0, 0.0, 0.0
     for i in range(m):
-        if parts[i, CONSTANT] != 0.0:
-            pulls[i] = _STEEPNESS * (parts[i, SIMILAR] + parts[i, MAPPED])
+        if parts[i, states.CONSTANT] != 0.0:
+            pulls[i] = _STEEPNESS * (parts[i, states.SIMILAR] + parts[i, states.MAPPED])
             most = max(most, pulls[i])
     for i in range(m):
-        pulls[i] = np.exp(pulls[i] - most) if parts[i, CONSTANT] != 0.0 else 0.0
+        pulls[i] = np.exp(pulls[i] - most) if parts[i, states.CONSTANT] != 0.0 else 0.0
         total += pulls[i]
     for i in range(m):
         pulls[i] /= total
@@ -243,7 +213,7 @@ def _train_map(learned, query, keys, parts, rewards, m, pulls, terms):
             reward += rewards[i]
             shown += pulls[i]
     shown = min(shown, _MOST_CHANCE)
-    own, moved = learned.recent_queries[learned.ends[RECENT]], learned.recent_keys[learned.ends[RECENT]]
+    own, moved = learned.recent_queries[learned.ends[states.RECENT]], learned.recent_keys[learned.ends[states.RECENT]]
     copy_values(terms.folded, own)
     moved[:] = np.float32(0.0)
     for i in range(m):
@@ -274,8 +244,10 @@ def _train_linear(learned, own, query, offset, value, reward):
     """Take AdaGrad steps for the weights of a memory."""
     error = chance(offset + value) - reward
     figures = learned.figures[own]
-    figures[SQUARES] += error * error
-    add_scaled(learned.linear[own], np.float32(-_STEP_OF_LINEAR * error / np.sqrt(1.0 + figures[SQUARES])), query)
+    figures[states.SQUARES] += error * error
+    add_scaled(
+        learned.linear[own], np.float32(-_STEP_OF_LINEAR * error / np.sqrt(1.0 + figures[states.SQUARES])), query
+    )
 
 
 @inner_fastmath
@@ -290,36 +262,36 @@ def _train_diagonal(weights, squares, query, key, error):
 @inner
 def _predict_from_similarity(totals, similar, reward):
     """Train the logistic regression on the similarity, and return its log-odds from before."""
-    offset = totals[SLOPE] * similar + totals[INTERCEPT]
+    offset = totals[states.SLOPE] * similar + totals[states.INTERCEPT]
     error = chance(offset) - reward
-    totals[OFFSET_SQUARES] += error * error
-    step = error / np.sqrt(totals[OFFSET_SQUARES])
-    totals[SLOPE] = max(1.0, totals[SLOPE] - 1.5 * step * similar)
-    totals[INTERCEPT] -= 0.5 * step
+    totals[states.OFFSET_SQUARES] += error * error
+    step = error / np.sqrt(totals[states.OFFSET_SQUARES])
+    totals[states.SLOPE] = max(1.0, totals[states.SLOPE] - 1.5 * step * similar)
+    totals[states.INTERCEPT] -= 0.5 * step
     return offset
 
 
 @inner
 def _count(learned, own, expected, reward):
     figures, totals = learned.figures[own], learned.totals
-    figures[SHOWN] += 1.0
-    figures[EXPECTED] = _RECENT * figures[EXPECTED] + expected
-    figures[REWARDED] = _RECENT * figures[REWARDED] + reward
-    totals[ALL_SHOWN] += 1.0
-    totals[ALL_REWARDED] += reward
+    figures[states.SHOWN] += 1.0
+    figures[states.EXPECTED] = _RECENT * figures[states.EXPECTED] + expected
+    figures[states.REWARDED] = _RECENT * figures[states.REWARDED] + reward
+    totals[states.ALL_SHOWN] += 1.0
+    totals[states.ALL_REWARDED] += reward
 
 
 @inner
 def _remember(learned, own, codes, scale, reward):
     """Keep a query with its memory, in the place of the oldest one if there is no other."""
-    place, slot = learned.ends[PAST], learned.n_past[own] % MOST_PAST
-    if learned.n_past[own] >= MOST_PAST and learned.past_of[own, slot] >= 0:
+    place, slot = learned.ends[states.PAST], learned.n_past[own] % states.MOST_PAST
+    if learned.n_past[own] >= states.MOST_PAST and learned.past_of[own, slot] >= 0:
         place = np.int64(learned.past_of[own, slot])
     else:
-        learned.ends[PAST] = (place + 1) % learned.past.shape[0]
+        learned.ends[states.PAST] = (place + 1) % learned.past.shape[0]
         before = np.int64(learned.past_rows[place])
         if before >= 0:
-            for j in range(MOST_PAST):
+            for j in range(states.MOST_PAST):
                 if learned.past_of[before, j] == place:
                     learned.past_of[before, j] = np.int32(-1)
     copy_values(codes, learned.past[place])
@@ -350,10 +322,14 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_sha
     ids, similarities, keys = candidates
     m, width = ids.shape[1], queries.shape[1]
     forms, terms, room = new_forms(width), new_terms(learned.map.shape[0]), new_code_room(codes.signs.shape[1])
-    rows, mapped, parts = empty(m, np.int64), empty(learned.map.shape[0], np.float32), empty((m, N_PARTS), np.float64)
+    rows, mapped, parts = (
+        empty(m, np.int64),
+        empty(learned.map.shape[0], np.float32),
+        empty((m, states.N_PARTS), np.float64),
+    )
     pulls, expected = empty(m, np.float64), empty(m, np.float64)
-    target, step = empty(N_REGRESSED, np.float64), empty(N_REGRESSED, np.float64)
-    lower = empty((N_REGRESSED, N_REGRESSED), np.float64)
+    target, step = empty(states.N_REGRESSED, np.float64), empty(states.N_REGRESSED, np.float64)
+    lower = empty((states.N_REGRESSED, states.N_REGRESSED), np.float64)
     for row in range(queries.shape[0]):
         query, given = queries[row], rewards[row]
         for i in range(m):
@@ -370,7 +346,7 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_sha
         for i in range(m):
             if not np.isnan(given[i]):
                 n_shown += 1
-                others = log_odds(learned, parts, i) - learned.weights[CLICKS] * parts[i, CLICKS]
+                others = log_odds(learned, parts, i) - learned.weights[states.CLICKS] * parts[i, states.CLICKS]
                 expected[i] = chance(others)
             if not np.isnan(given[i]) and not is_repeated:
                 _weigh(learned, parts, i, given[i], target, lower, step)
@@ -382,9 +358,9 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_sha
                 continue
             own, reward = rows[i], given[i]
             missed = 1.0 - (outcome if is_shared else reward)  # a small share of a success is no failure
-            offset = _predict_from_similarity(learned.totals, parts[i, SIMILAR], reward)
-            _train_linear(learned, own, query, offset, parts[i, LINEAR], reward)
-            error = np.float32(chance(offset + parts[i, DIAGONAL]) - reward)
+            offset = _predict_from_similarity(learned.totals, parts[i, states.SIMILAR], reward)
+            _train_linear(learned, own, query, offset, parts[i, states.LINEAR], reward)
+            error = np.float32(chance(offset + parts[i, states.DIAGONAL]) - reward)
             _train_diagonal(learned.diagonal[0], learned.diagonal[1], query, keys[row, i], error)
             _count(learned, own, expected[i], reward)
             if first or reward > 0.0:

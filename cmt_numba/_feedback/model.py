@@ -9,30 +9,12 @@ import scipy.sparse
 
 from .._forest import NONE, InvariantError, find_slots, require, resized
 from .._jit import held
+from . import state as states
 from .learning import learn_rewards
 from .moved import code_all_moved, drop_code, map_queries, no_codes, with_rows
 from .parts import rank_stored, score_candidates
 from .query_map import code_map
 from .rows import hash_rows, new_table, read_keys, scale_rows
-from .state import (
-    ALL_REWARDED,
-    ALL_SHOWN,
-    CONSTANT,
-    GAIN,
-    HASHED,
-    N_PARTS,
-    N_RECENT,
-    OFFSET_SQUARES,
-    PART_NAMES,
-    PAST,
-    SHOWN,
-    SIMILAR,
-    SQUARED_GAIN,
-    TRIALS,
-    WIDEST,
-    Learned,
-    new_state,
-)
 
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
@@ -40,9 +22,9 @@ _MOST_LOSS = 1.0  # a model that is worse than static ranking by this number of 
 _PROVEN = 2.0  # standard errors of a gain that proves the learned scores
 _LEAST_TRUST = 0.3  # share of learned scores before their gain is proven
 _LARGEST = 1e8  # limit of the absolute values in a file
-_NO_PARTS = np.empty((0, 0, N_PARTS))
+_NO_PARTS = np.empty((0, 0, states.N_PARTS))
 _NOT_NEGATIVE = ("figures", "n_past", "past_rewards", "past_scales")
-_COUNTS = [ALL_SHOWN, ALL_REWARDED, OFFSET_SQUARES]
+_COUNTS = [states.ALL_SHOWN, states.ALL_REWARDED, states.OFFSET_SQUARES]
 _ROW_ARRAYS = ("ids", "moved", "linear", "figures", "past_of", "n_past")
 _PLACE_ARRAYS = ("past", "past_scales", "past_rewards", "past_rows")
 _DERIVED = ("map_codes", "map_scales")
@@ -125,13 +107,13 @@ class FeedbackModel:
 
     def __init__(self, n_features: int, is_sparse: bool) -> None:
         self.n_features, self.is_sparse = n_features, is_sparse
-        self.is_hashed = is_sparse or n_features > WIDEST
-        width = HASHED if self.is_hashed else n_features
+        self.is_hashed = is_sparse or n_features > states.WIDEST
+        width = states.HASHED if self.is_hashed else n_features
         self._codes = no_codes(width)
         self._n = 0
-        self._set_state(new_state(width))
+        self._set_state(states.new_state(width))
 
-    def _set_state(self, state: Learned) -> None:
+    def _set_state(self, state: states.Learned) -> None:
         """Set the arrays, and enlarge those that follow from them."""
         self._state, self._held = state, held(state)
         self._table = new_table(state.ids, self._n)
@@ -160,12 +142,14 @@ class FeedbackModel:
     def is_used(self) -> bool:
         """Whether to rank by the model: it has learned, and does not seem to be worse than static ranking."""
         totals = self._state.totals.tolist()
-        return bool(totals[TRIALS] > 0.0 and totals[GAIN] >= -_MOST_LOSS * totals[SQUARED_GAIN] ** 0.5)
+        return bool(
+            totals[states.TRIALS] > 0.0 and totals[states.GAIN] >= -_MOST_LOSS * totals[states.SQUARED_GAIN] ** 0.5
+        )
 
     @property
     def trust(self) -> float:
         """The share of what was learned to add to other scores: 1 if the gain over static ranking is significant."""
-        gain, squares = self._state.totals[[GAIN, SQUARED_GAIN]].tolist()
+        gain, squares = self._state.totals[[states.GAIN, states.SQUARED_GAIN]].tolist()
         return float(min(max(gain / (_PROVEN * max(squares, 1.0) ** 0.5), _LEAST_TRUST), 1.0))
 
     def read_keys(self, index: Any, ids: np.ndarray) -> np.ndarray:
@@ -200,23 +184,11 @@ class FeedbackModel:
     def rank(
         self, queries: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray, mapped: np.ndarray
     ) -> np.ndarray:
-        """Return the scores of candidates, shape (n, m); -inf for no candidate.
+        """Return the scores of candidates, float64 (n, m): log-odds of a reward, in units of the similarity.
 
-        Parameters
-        ----------
-        queries, keys : ndarray
-            From :meth:`prepare`; the keys have shape (n * m, width).
-        ids : ndarray of int64, shape (n, m)
-            The candidates, -1 for none.
-        similarities : ndarray of float, shape (n, m)
-            The cosines of queries and keys. NaN if unknown, for keys that are not hashed.
-        mapped : ndarray
-            The products of queries with the map.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, m)
-            Log-odds of a reward, in units of the similarity: without rewards, the similarity itself.
+        ``queries`` and ``keys``, the latter of shape (n * m, width), are results of :meth:`prepare`, and ``mapped`` are
+        products of queries with the map. ``ids``, int64 (n, m), are -1 for no candidate, whose score is -inf.
+        ``similarities``, of the same shape, are cosines, or NaN if unknown, for keys that are not hashed.
         """
         scores, candidates = np.empty(ids.shape), Candidates.of(ids, similarities, keys)
         score_candidates(self._held, self._table, queries, mapped, candidates, scores, _NO_PARTS)
@@ -243,12 +215,12 @@ class FeedbackModel:
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray
     ) -> list[dict[str, float]]:
         """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
-        parts, weights, scores = np.empty((1, ids.size, N_PARTS)), self._state.weights, np.empty((1, ids.size))
+        parts, weights, scores = np.empty((1, ids.size, states.N_PARTS)), self._state.weights, np.empty((1, ids.size))
         mapped, candidates = self.map(query)[0], Candidates.of(ids[None], similarities[None], keys)
         score_candidates(self._held, self._table, query, mapped, candidates, scores, parts)
-        products = parts[0] * weights / weights[SIMILAR]
-        products[:, CONSTANT] = 0.0
-        return [dict(zip(PART_NAMES, row, strict=True)) for row in products.tolist()]
+        products = parts[0] * weights / weights[states.SIMILAR]
+        products[:, states.CONSTANT] = 0.0
+        return [dict(zip(states.PART_NAMES, row, strict=True)) for row in products.tolist()]
 
     def learn(
         self,
@@ -259,17 +231,11 @@ class FeedbackModel:
         rewards: np.ndarray,
         is_shared: bool = False,
     ) -> None:
-        """Learn from rewards.
+        """Learn from the rewards of candidates, float64 (n, m); NaN if unknown.
 
-        Parameters
-        ----------
-        queries, ids, similarities, keys
-            As for :meth:`rank`. Candidates that were shown come first; others are their competitors.
-        rewards : ndarray of float64, shape (n, m)
-            The reward of each candidate; NaN if it is unknown.
-        is_shared : bool, default False
-            Whether the rewards of a row are one outcome of all its memories. It is divided among them by the
-            probability that each of them caused it.
+        Other arguments are those of :meth:`rank`. Candidates that were shown come first; others are their competitors.
+        With ``is_shared``, the rewards of a row are one outcome of all its memories, and are divided by the probability
+        that each of them caused it.
         """
         rewards = np.where(ids == NONE, np.nan, rewards).astype(np.float64)
         self._make_room(int(np.count_nonzero(rewards == rewards)), ids)
@@ -283,7 +249,7 @@ class FeedbackModel:
             if len(self._state.ids) < self._n + n_new:
                 self._resize(_ROW_ARRAYS, max(_SMALLEST, 2 * (self._n + n_new)))
         places = len(self._state.past_rows)
-        needed, most = int(self._state.ends[PAST]) + n_rewards + 1, _MOST_CELLS // self.width
+        needed, most = int(self._state.ends[states.PAST]) + n_rewards + 1, _MOST_CELLS // self.width
         if places < min(needed, most):
             self._resize(_PLACE_ARRAYS, min(max(_SMALLEST, 2 * needed), most))
             self._state.past_rows[places:] = NONE
@@ -294,12 +260,12 @@ class FeedbackModel:
 
     def chances(self, scores: np.ndarray) -> np.ndarray:
         """Return the probability of a reward of 1 for scores of :meth:`rank`."""
-        odds = scores * self._state.weights[SIMILAR] + self._state.weights[CONSTANT]
+        odds = scores * self._state.weights[states.SIMILAR] + self._state.weights[states.CONSTANT]
         return 1.0 / (1.0 + np.exp(-np.clip(odds, -30.0, 30.0)))
 
     def counts(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of rewards of each memory."""
-        return np.append(self._state.figures[: self._n, SHOWN], 0.0)[self._find(ids)]
+        return np.append(self._state.figures[: self._n, states.SHOWN], 0.0)[self._find(ids)]
 
     def has_any(self, ids: np.ndarray) -> bool:
         """Return whether one of the memories has rewards."""
@@ -329,10 +295,10 @@ class FeedbackModel:
     def learned(self) -> LearnedSummary:
         """Return the weights of the parts, and the gain over static ranking."""
         state = self._state
-        n, gain, squares = state.totals[[TRIALS, GAIN, SQUARED_GAIN]].tolist()
+        n, gain, squares = state.totals[[states.TRIALS, states.GAIN, states.SQUARED_GAIN]].tolist()
         mean = gain / max(n, 1.0)
         error = 1.96 * math.sqrt(max(squares / max(n, 1.0) - mean**2, 0.0) / max(n, 1.0))
-        parts = [LearnedPart(*part) for part in zip(PART_NAMES, state.weights.tolist(), strict=True)]
+        parts = [LearnedPart(*part) for part in zip(states.PART_NAMES, state.weights.tolist(), strict=True)]
         return LearnedSummary(parts, n, mean, (mean - error, mean + error))
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -358,15 +324,18 @@ class FeedbackModel:
         require(bool((arrays["diagonal"][1] > 0.0).all()), "sums of squares must be positive")
         require(all(bool((arrays[name] >= 0.0).all()) for name in _NOT_NEGATIVE), "counts must not be negative")
         require(bool((arrays["totals"][_COUNTS] > 0.0).all()), "totals must be positive")
-        require(bool((arrays["totals"][[TRIALS, SQUARED_GAIN]] >= 0.0).all()), "totals must not be negative")
-        require(bool(arrays["weights"][SIMILAR] > 0.0), "the weight of similarity must be positive")
+        require(
+            bool((arrays["totals"][[states.TRIALS, states.SQUARED_GAIN]] >= 0.0).all()), "totals must not be negative"
+        )
+        require(bool(arrays["weights"][states.SIMILAR] > 0.0), "the weight of similarity must be positive")
         require(_is_positive_definite(arrays["precision"]), "the precision must be positive definite")
         require(np.unique(ids).size == n, "ids of the model must be distinct")
         require(bool(((arrays["past_rows"] >= NONE) & (arrays["past_rows"] < n)).all()), "past_rows must be rows")
         require(bool(((arrays["past_of"] >= NONE) & (arrays["past_of"] < p)).all()), "past_of must be places")
         place, n_recent = arrays["ends"].tolist()
         require(
-            0 <= place < max(p, 1) and 0 <= n_recent < N_RECENT, "ends must be a place and a number of recent steps"
+            0 <= place < max(p, 1) and 0 <= n_recent < states.N_RECENT,
+            "ends must be a place and a number of recent steps",
         )
         self._n = n
         self._set_state(empty._replace(**{name: np.array(array) for name, array in arrays.items()}))

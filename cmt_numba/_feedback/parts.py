@@ -23,29 +23,8 @@ import numpy as np
 from .._forest import NONE, find_slot, keep_best, sort_best_first
 from .._index import copy_values, dot_codes, encode_bytes, vector_of
 from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, prefetch, release
+from . import state as states
 from .rows import add_distinct, code_shorts, prefetch_row, read_key
-from .state import (
-    ALL_REWARDED,
-    ALL_SHOWN,
-    CLICKS,
-    CONSTANT,
-    DIAGONAL,
-    EXPECTED,
-    FIRST_WEIGHTS,
-    FRESH,
-    LEAD,
-    LINEAR,
-    MAPPED,
-    MOVED,
-    N_PARTS,
-    N_REGRESSED,
-    NEAR,
-    REPEATED,
-    REWARDED,
-    SHARE,
-    SHOWN,
-    SIMILAR,
-)
 
 SHARPNESS = 10.0
 """Inverse temperature of the softmax of similarities."""
@@ -150,7 +129,7 @@ def _compare_past(learned, own, forms, step, unmoved, parts):
                 repeated = 1.0 if is_rewarded else -1.0
         if is_rewarded:
             nearest = max(nearest, near)
-    parts[NEAR], parts[REPEATED] = nearest - unmoved, repeated
+    parts[states.NEAR], parts[states.REPEATED] = nearest - unmoved, repeated
 
 
 @inner
@@ -159,7 +138,7 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
 
     Missing candidates have no parts.
     """
-    figures, mean = learned.figures, learned.totals[ALL_REWARDED] / learned.totals[ALL_SHOWN]
+    figures, mean = learned.figures, learned.totals[states.ALL_REWARDED] / learned.totals[states.ALL_SHOWN]
     prior, most, total, m = _PRIOR_CLICKS * mean, -np.inf, 0.0, ids.size
     _weigh_features(learned.diagonal[0], query, forms.weighted)
     forms.scale[0], _ = encode_bytes(query, forms.codes)
@@ -172,32 +151,32 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
             similarities[i] = -np.inf
             continue
         # ``unmoved`` differs from the similarity of hashed rows
-        unmoved, given[MAPPED], given[DIAGONAL] = _three_products(query, mapped, forms.weighted, keys[i])
+        unmoved, given[states.MAPPED], given[states.DIAGONAL] = _three_products(query, mapped, forms.weighted, keys[i])
         if np.isnan(similarities[i]):
             similarities[i] = unmoved
-        given[SIMILAR], given[CONSTANT], most = similarities[i], 1.0, max(most, similarities[i])
-        if own < 0 or figures[own, SHOWN] == 0.0:
-            given[FRESH] = 1.0
+        given[states.SIMILAR], given[states.CONSTANT], most = similarities[i], 1.0, max(most, similarities[i])
+        if own < 0 or figures[own, states.SHOWN] == 0.0:
+            given[states.FRESH] = 1.0
             continue
-        moved, given[LINEAR] = _two_products(query, learned.moved[own], learned.linear[own])
-        given[MOVED] = moved - unmoved
-        given[CLICKS] = np.log((figures[own, REWARDED] + prior) / (figures[own, EXPECTED] + prior))
+        moved, given[states.LINEAR] = _two_products(query, learned.moved[own], learned.linear[own])
+        given[states.MOVED] = moved - unmoved
+        given[states.CLICKS] = np.log((figures[own, states.REWARDED] + prior) / (figures[own, states.EXPECTED] + prior))
         _compare_past(learned, own, forms, step, unmoved, given)
     for i in range(m):
         total += np.exp(SHARPNESS * (similarities[i] - most))
     for i in range(m):
-        if parts[i, CONSTANT] != 0.0:
-            parts[i, SHARE] = similarities[i] - most - np.log(total) / SHARPNESS
+        if parts[i, states.CONSTANT] != 0.0:
+            parts[i, states.SHARE] = similarities[i] - most - np.log(total) / SHARPNESS
     for i in range(m):
-        if parts[i, FRESH] != 0.0:
-            parts[i, LEAD] = lead(learned, parts, i, m)
+        if parts[i, states.FRESH] != 0.0:
+            parts[i, states.LEAD] = lead(learned, parts, i, m)
 
 
 @inner
 def general_odds(learned, parts, i):
     """Return the log-odds of the parts that do not depend on rewards of the memory."""
     total = 0.0
-    for j in (SIMILAR, SHARE, MAPPED, DIAGONAL, CONSTANT):
+    for j in (states.SIMILAR, states.SHARE, states.MAPPED, states.DIAGONAL, states.CONSTANT):
         total += learned.weights[j] * parts[i, j]
     return total
 
@@ -208,11 +187,11 @@ def lead(learned, parts, fresh, m):
 
     Rewarded queries are evidence only as far as NEAR has proved to predict rewards.
     """
-    proven = min(learned.weights[NEAR] / FIRST_WEIGHTS[NEAR], 1.0)
-    similar, most = proven * (learned.weights[SIMILAR] + learned.weights[SHARE]), -np.inf
+    proven = min(learned.weights[states.NEAR] / states.FIRST_WEIGHTS[states.NEAR], 1.0)
+    similar, most = proven * (learned.weights[states.SIMILAR] + learned.weights[states.SHARE]), -np.inf
     for i in range(m):
-        if i != fresh and parts[i, CONSTANT] != 0.0 and parts[i, FRESH] == 0.0:
-            most = max(most, general_odds(learned, parts, i) + similar * parts[i, NEAR])
+        if i != fresh and parts[i, states.CONSTANT] != 0.0 and parts[i, states.FRESH] == 0.0:
+            most = max(most, general_odds(learned, parts, i) + similar * parts[i, states.NEAR])
     return general_odds(learned, parts, fresh) - most if most > -np.inf else 0.0
 
 
@@ -220,7 +199,7 @@ def lead(learned, parts, fresh, m):
 def log_odds(learned, parts, i):
     """Return the log-odds of a reward for candidate ``i``."""
     total = 0.0
-    for j in range(N_REGRESSED):
+    for j in range(states.N_REGRESSED):
         total += learned.weights[j] * parts[i, j]
     return total
 
@@ -228,10 +207,12 @@ def log_odds(learned, parts, i):
 @inner
 def standing(learned, parts, i):
     """Return the score by which candidate ``i`` is ranked."""
-    if parts[i, CONSTANT] == 0.0:
+    if parts[i, states.CONSTANT] == 0.0:
         return -np.inf
-    exact = _FOR_EXACT if parts[i, SIMILAR] >= EXACT else 0.0
-    fresh = learned.weights[FRESH] * parts[i, FRESH] + learned.weights[LEAD] * parts[i, LEAD]
+    exact = _FOR_EXACT if parts[i, states.SIMILAR] >= EXACT else 0.0
+    fresh = (
+        learned.weights[states.FRESH] * parts[i, states.FRESH] + learned.weights[states.LEAD] * parts[i, states.LEAD]
+    )
     return log_odds(learned, parts, i) + fresh + exact
 
 
@@ -244,7 +225,7 @@ def _score(learned, query, mapped, ids, similarities, keys, room, scores):
     forms, rows, parts = room
     describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts)
     for i in range(ids.size):
-        scores[i] = (standing(learned, parts, i) - learned.weights[CONSTANT]) / learned.weights[SIMILAR]
+        scores[i] = (standing(learned, parts, i) - learned.weights[states.CONSTANT]) / learned.weights[states.SIMILAR]
 
 
 @kernel
@@ -252,7 +233,7 @@ def score_candidates(learned, table, queries, mapped, candidates, scores, parts_
     """Write the scores of the candidates of each query, and the parts of the first query's scores."""
     learned, (ids, similarities, keys) = by_reference(learned), candidates
     n, m = ids.shape
-    room = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, N_PARTS), np.float64)
+    room = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, states.N_PARTS), np.float64)
     for row in range(n):
         own = similarities[row]
         find_rows(learned, table, ids[row], room[1])
@@ -286,7 +267,7 @@ def rank_stored(learned, table, index, queries, mapped, candidates, best_scores,
     """
     learned, index, (first, second, third) = by_reference(learned), by_reference(index), candidates
     width, m = queries.shape[1], first.shape[1] + second.shape[1] + third.shape[1]
-    room = new_forms(width), empty(m, np.int64), empty((m, N_PARTS), np.float64)
+    room = new_forms(width), empty(m, np.int64), empty((m, states.N_PARTS), np.float64)
     keys, similarities, scores = empty((m, width), np.float32), empty(m, np.float64), empty(m, np.float64)
     ids = empty(m, np.int64)
     for row in range(queries.shape[0]):

@@ -32,18 +32,6 @@ class LearnedSearch:
 
     The index is passed to each method. It has ``n_features``, ``metric``, ``ids``, and the methods ``search`` and
     ``vectors``; an index of sparse vectors also has ``scores``. The caller provides the lock.
-
-    Parameters
-    ----------
-    index : object
-        The index.
-    is_sparse : bool
-        Whether its vectors are sparse.
-
-    Attributes
-    ----------
-    model : FeedbackModel
-        The model.
     """
 
     def __init__(self, index: Any, is_sparse: bool) -> None:

@@ -4,11 +4,6 @@ A :class:`ShardedStore` has the interface of a :class:`~cmt_numba.MemoryStore`. 
 A shard is a Ray actor: a process that owns a :class:`~cmt_numba.MemoryStore`, which has its own folder if the sharded
 store has a path. Ray starts the processes, restarts dead ones and transfers arrays between them.
 
-Consistent hashing assigns keys to shards. A change is sent to the shards that own its keys. A query is sent to all
-shards, and the best results are merged. A shard records the id of each request in the transaction of the change, so a
-repeated request has no effect, even if the shard was killed before it could answer. Shards can be added and removed
-while the store is in use, and can have replicas that answer queries.
-
 A :class:`ShardedClassifier` divides its classes among actors, each of which owns a :class:`~cmt_numba.CMTClassifier`.
 
 :func:`evaluate` evaluates estimators in Ray tasks.

@@ -183,10 +183,6 @@ class ShardedClassifier(Closeable):
 
         Raises
         ------
-        NoAnswerError
-            If a shard does not answer in time.
-        ClusterError
-            If a shard has died.
         PartialChangeError
             If only some shards have learned. The keys in this error are classes. Call ``fit`` again.
         """

@@ -488,8 +488,6 @@ class ShardedStore(Closeable):
         ------
         NoAnswerError
             If a shard does not answer in time. The move is then unfinished.
-        ClusterError
-            If a shard has died or the cluster has shut down.
         RuntimeError
             If this process did not open the store.
         """
