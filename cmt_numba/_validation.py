@@ -441,11 +441,6 @@ def check_wanted(name: str, value: Any, n_stored: int) -> int:
     return check_integer(name, value, 1, max(MOST_WANTED, n_stored))
 
 
-def check_passes(name: str, value: Any, least: int) -> int:
-    """Return an argument such as ``n_passes``, a number of passes over examples."""
-    return check_integer(name, value, least, MOST_PASSES)
-
-
 def check_real(name: str, value: Any, least: float, most: float, *, above: bool = False) -> float:
     """Return a real argument between ``least`` and ``most``, excluding ``least`` if ``above`` is True."""
     if not isinstance(value, _REALS) or isinstance(value, bool):

@@ -346,7 +346,8 @@ class ContextualMemoryTree(files.Saved):
         """
         rows = self._forest.check_rows(X)
         ids = checks.check_memory_ids(ids, rows.n_rows)
-        engine.teach_rows(self._forest, rows, ids, checks.check_passes("n_passes", n_passes, 1), afresh, progress)
+        n_passes = checks.check_integer("n_passes", n_passes, 1, checks.MOST_PASSES)
+        engine.teach_rows(self._forest, rows, ids, n_passes, afresh, progress)
 
     def learn(
         self,
@@ -412,7 +413,7 @@ class ContextualMemoryTree(files.Saved):
             max(8, _LEAVES_OF_EACH * self._forest.n_trees) if n_probes is None else n_probes,
             epsilon,
             checks.check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
-            checks.check_passes("n_passes", n_passes, 1),
+            checks.check_integer("n_passes", n_passes, 1, checks.MOST_PASSES),
             self._forest.teaches,
         )
         if not callable(reward):

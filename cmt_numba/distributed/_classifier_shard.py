@@ -2,15 +2,13 @@
 
 import os
 import threading
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._forest import NONE, as_matrix
 from ..estimators import CMTClassifier, classified_examples, fixed_scales_of, means_of
-from ..persistence import FileFormatError
-from ._shard import open_when_free
+from ._shard import open_folder
 
 RANKED = 15  # number of additional classes that a shard ranks, because other shards' classes may outrank its own
 
@@ -65,9 +63,7 @@ class ClassifierShard:
         path, options = self._plan.path, self._plan.options
         if path is None:
             return CMTClassifier(**options)
-        if not self._plan.is_new and not Path(path).is_dir():
-            raise FileFormatError(path, "is missing; restore it from a copy")
-        return open_when_free(lambda: CMTClassifier.open(path, **options))
+        return open_folder(path, self._plan.is_new, lambda: CMTClassifier.open(path, **options))
 
     # Learning
 

@@ -57,12 +57,12 @@ class Shard:
             return self._opened
 
     def _open_store(self) -> MemoryStore:
-        path = self._plan.path
+        path, options = self._plan.path, self._plan.options
         if self._plan.file is not None:
-            return MemoryStore.load(self._plan.file, **self._plan.options)
-        if path is not None and not self._plan.is_new and not Path(path).is_dir():
-            raise FileFormatError(path, "is missing; restore it from a copy")
-        return open_when_free(lambda: MemoryStore(path, **self._plan.options))
+            return MemoryStore.load(self._plan.file, **options)
+        if path is None:
+            return MemoryStore(**options)
+        return open_folder(path, self._plan.is_new, lambda: MemoryStore(path, **options))
 
     # Calls from clients
 
@@ -183,8 +183,10 @@ class Requests:
         self._known[_REQUEST + request] = None
 
 
-def open_when_free(open_it: Callable[[], T]) -> T:
+def open_folder(path: str, is_new: bool, open_it: Callable[[], T]) -> T:
     """Return ``open_it()``. While a previous process still holds the lock of the folder, retry for some seconds."""
+    if not is_new and not Path(path).is_dir():
+        raise FileFormatError(path, "is missing; restore it from a copy")
     deadline = time.monotonic() + _SECONDS_TO_OPEN
     while True:
         try:
