@@ -60,8 +60,8 @@ def _one_line_errors(ctx: Any) -> Iterator[None]:
             raise
         reason = str(error)
         is_expected = isinstance(error, _EXPECTED)
-        if isinstance(error, MemoryError) and not reason:
-            reason = "not enough memory"
+        if isinstance(error, MemoryError):
+            reason = f"not enough memory: {reason}" if reason else "not enough memory"
         elif isinstance(error, OSError) and error.strerror:  # omit the error number
             reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         elif hasattr(error, "format_message"):  # a usage error, found by Typer
@@ -157,7 +157,7 @@ def fit(
         raise ValueError("--keys cannot be combined with --streaming, as it needs all texts in memory; omit one")
     if keys is not None and not reading.text:
         raise ValueError(f"--keys {keys} requires text columns; name them with --text")
-    source = open_data(data, reading.options(with_kinds=not streaming, as_text=keys is not None))
+    source = reading.open(data, with_kinds=not streaming, as_text=keys is not None)
     options = look_through(source, progress)
     show_kinds(options, Console(stderr=True))
     if reading.text and keys is None and not streaming and options.task == "multiclass":
@@ -239,8 +239,8 @@ def evaluate(
     from ._tables import show_kinds, show_table
 
     check_files(inputs=(data, reading.labels, test, test_labels), outputs=(report, json_file))
-    options = reading.options(with_kinds=not progressive)
-    source = open_data(data, options)
+    source = reading.open(data, with_kinds=not progressive)
+    options = source.options
     known = look_through(source, progress)
     show_kinds(known, Console(stderr=True))
     if reading.text and not progressive and known.task == "multiclass":
@@ -456,7 +456,6 @@ def info(
     """
     from rich.console import Console
 
-    from ..formats import open_data
     from ._streams import look_through, stream
     from ._tables import describe_data, listed_kinds, show_pairs
 
@@ -471,7 +470,7 @@ def info(
             return
         described = to_json(describe_model(model))
     else:
-        source = open_data(path, reading.options(with_kinds=True))
+        source = reading.open(path, with_kinds=True)
         options = look_through(source, progress)
         with stream(source, 1000, "reading", progress) as batches:
             data = {"format": options.format, **describe_data(batches, options.task)}

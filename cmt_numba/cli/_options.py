@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from typer import Argument, Option
 
 if TYPE_CHECKING:
-    from ..formats import ReadOptions
+    from ..formats import ReadOptions, Source
 
 Format = StrEnum("Format", "svmlight xc vw csv jsonl parquet npz")
 WarmupKind = StrEnum("WarmupKind", "tree store classifier multilabel retriever bandit text sequences")
@@ -78,7 +78,9 @@ class ReadingOptions:
     """Options for reading a data file."""
 
     data_format: FormatOption = None
-    task: Annotated[Task | None, _reading("--task", "Task (default: multilabel if a row has several labels).")] = None
+    task: Annotated[
+        Task | None, _reading("--task", "Task (default: multilabel if a row has several labels or, in svmlight, none).")
+    ] = None
     features: Annotated[
         int | None, _reading("--features", "Number of features of sparse data. Saves a pass over the file.", "N", min=1)
     ] = None
@@ -108,8 +110,19 @@ class ReadingOptions:
     ] = None
     labels: Annotated[Path | None, _reading("--labels", "File with labels of a scipy.sparse matrix.", "FILE")] = None
 
-    def options(self, *, with_kinds: bool, as_text: bool = False) -> ReadOptions:
-        """Return the options for a source: with column kinds, or with texts instead of hashed words."""
+    def open(self, data: Path, *, with_kinds: bool, as_text: bool = False) -> Source:
+        """Open a data file. Raise ValueError if options name columns, but its format has none."""
+        from ..formats import TableSource, open_data
+
+        options = self._options(with_kinds=with_kinds)
+        source = open_data(data, options)
+        for name in ("label", "text", "ignore"):
+            if getattr(self, name) is not None and not isinstance(source, TableSource):
+                raise ValueError(f"--{name} names a column, but {data} has the format {source.format}; omit it")
+        return open_data(data, replace(options, as_text=True)) if as_text else source
+
+    def _options(self, *, with_kinds: bool) -> ReadOptions:
+        """Return the options for a source: with column kinds, or with hashed words."""
         from ..formats import ReadOptions
 
         if self.kinds and self.text:
@@ -125,7 +138,6 @@ class ReadingOptions:
             text=tuple(self.text or ()),
             ignore=tuple(self.ignore or ()),
             labels_file=None if self.labels is None else str(self.labels),
-            as_text=as_text,
             kinds=tuple(self.kinds or ()) if with_kinds and not self.text else None,
         )
 

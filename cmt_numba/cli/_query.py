@@ -43,7 +43,9 @@ def _source_for(model: Model, path: Path, data: Path, data_format: str | None, *
     found = open_data(data, format=data_format).format
     if features_of(replace(model.options, format=found)) != features_of(model.options):
         raise ValueError(f"the model {path} requires {form_of(model.options)}, but {data} has the format {found}")
-    return open_data(data, replace(model.options, format=found, with_labels=with_labels, labels_file=None))
+    kinds = model.options.kinds or None  # without kinds, the features are numbers
+    options = replace(model.options, format=found, kinds=kinds, with_labels=with_labels, labels_file=None)
+    return open_data(data, options)
 
 
 def learn_more(path: Path, data: Path, data_format: str | None, batch_size: int, progress: bool | None) -> int:

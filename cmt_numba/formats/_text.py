@@ -50,12 +50,14 @@ class OpenText(NamedTuple):
 
 
 def check_file(path: Path) -> None:
-    """Raise FormatError if the file is missing, empty or a directory."""
+    """Raise FormatError if the file is missing, empty or not a regular file."""
     if not path.exists():
         raise FormatError(path, "does not exist")
     if path.is_dir():
         raise FormatError(path, "is a directory, not a file")
-    if path.is_file() and path.stat().st_size == 0:
+    if not path.is_file():
+        raise FormatError(path, "is a pipe or a device, which cannot be read twice; write the data to a file")
+    if path.stat().st_size == 0:
         raise FormatError(path, "is empty")
 
 
@@ -118,23 +120,22 @@ _END_OF_CLASSES = 2**53  # float64 represents all smaller integers exactly
 
 def whole_number(text: str) -> int | None:
     """Parse an integer such as "7" or "7.0". Return None if the text is not an integer below 2**53."""
+    if is_name(text):
+        return None
     try:
         number: float = int(text)
     except ValueError:
-        try:
-            number = float(text)
-        except ValueError:
-            return None
+        number = float(text)
     return int(number) if number % 1 == 0 and abs(number) < _END_OF_CLASSES else None
 
 
 def is_name(text: str) -> bool:
-    """Return whether a label is a name rather than a number."""
+    """Return whether a label is a name rather than a number. Python would read "1_0" as the number 10."""
     try:
         float(text)
     except ValueError:
         return True
-    return False
+    return "_" in text
 
 
 def label_list(text: str) -> list[int] | None:

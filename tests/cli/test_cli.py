@@ -323,6 +323,11 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
         assert "does not exist" in fail(words[0], tmp_path / "none.svm", *words[1:])
         assert "is a directory" in fail(words[0], tmp_path, *words[1:])
     assert not (tmp_path / "my.cmt").exists()
+    for option in ("--label", "--text", "--ignore"):
+        complaint = fail("info", folder / "train.svm", option, "a")
+        assert f"{option} names a column, but {folder / 'train.svm'} has the format svmlight" in complaint
+    os.mkfifo(tmp_path / "pipe.svm")
+    assert "write the data to a file" in fail("info", tmp_path / "pipe.svm")
     assert "NAME=VALUE" in fail("evaluate", folder / "train.svm", "--set", "colour=red")
     assert "loss must be one of" in fail("evaluate", folder / "train.svm", "--set", "loss=red")
     assert "--test cannot be combined with --progressive" in fail(
@@ -343,6 +348,9 @@ def test_complaints_about_models(folder: Path, tmp_path: Path):
     assert "is not a cmt-numba file" in fail("query", data, "-m", data)
     assert "No such file" in fail("fit", data, "-m", tmp_path / "none" / "my.cmt")
     succeed("fit", data, "-m", model)
+    (tmp_path / "words.csv").write_text("word,label\nred,1\n")
+    assert "contains 'red', which is not a number" in fail("query", tmp_path / "words.csv", "-m", model)
+    (tmp_path / "words.csv").unlink()
     assert "cannot be combined" in fail("query", data, "-m", model, "--json", "--csv")
     assert [path.name for path in tmp_path.iterdir()] == ["my.cmt"]  # nothing unfinished is left
     content = model.read_bytes()
@@ -452,6 +460,14 @@ def test_a_file_that_cannot_be_read_is_one_line(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "access", lambda *_: False)
     for words in (("info", folder / "train.svm"), ("fit", folder / "train.svm", "-m", folder / "none.cmt")):
         assert "train.svm' is not readable" in fail(*words)
+
+
+def test_a_failed_allocation_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def look_through(*_: Any) -> None:
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr("cmt_numba.cli._streams.look_through", look_through)
+    assert "not enough memory: std::bad_alloc" in fail("info", folder / "train.svm")
 
 
 @needs_jit

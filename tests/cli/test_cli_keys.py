@@ -69,7 +69,7 @@ def test_complaints_about_keys(news: Path, tmp_path: Path):
     assert "--keys words requires text columns; name them with --text" in fail(*given, "words")
     assert "--keys cannot be combined with --streaming" in fail(*given, "bm25", "--text", "title", "--streaming")
     (tmp_path / "train.svm").write_text("1 0:1\n2 1:1\n")
-    assert "as_text requires a table" in fail(
+    assert "--text names a column" in fail(
         "fit", tmp_path / "train.svm", "-m", model, "--keys", "words", "--text", "title"
     )
     assert not model.exists()

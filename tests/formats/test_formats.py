@@ -229,6 +229,8 @@ def test_vowpal_labels(tmp_path: Path):
     with pytest.raises(FormatError, match="line 3: has no label"):
         source.read()
     assert open_data(path, with_labels=False).read().y is None
+    path.write_text("1_0 |x a\n10 |x b\n")  # Python reads both as the number 10
+    assert open_data(path).read().y.tolist() == ["1_0", "10"]
     path.write_text("1,0 |x a\n|x b\n3 |x c\n")
     batch = open_data(path).read()
     assert batch.y.toarray().tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
