@@ -444,7 +444,6 @@ class CMTBandit(Policy):
         unknown = self._pending.unknown(decisions)
         if unknown:
             raise KeyError(f"ids must refer to decisions that await a reward, but {unknown[0]} does not")
-        assert self._width is not None
         rows, actions = self._pending.take(decisions)
         self._see(rows)
         self._learn(rows, actions, values)

@@ -16,10 +16,9 @@ from ._checks import padded
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_LEARN = ("contexts", "actions", "rewards")
 _ARGUMENTS: dict[tuple[str, int], tuple[str, ...]] = {
     ("act", 1): ("contexts", "actions"),
-    ("learn", 1): _LEARN,
+    ("learn", 1): ("contexts", "actions", "rewards"),
     ("reward", 1): ("ids", "rewards"),
     ("add_actions", 1): ("actions", "features"),
     ("remove_actions", 1): ("actions",),

@@ -349,10 +349,9 @@ class ArgmaxRegressor(Saved, Constrained):
 
         The log need not contain the actions.
         """
-        rows, actions = self._checked(contexts), np.asarray(actions)
+        (model, rows), actions = self._checked(contexts), np.asarray(actions)
         choices = check_choices(actions[:, None], rows.shape[0])
-        assert self._model is not None
-        regression = LogModel(self._model.regression, None)
+        regression = LogModel(model.regression, None)
         return self._scores(regression, rows, choices, self._known, ["regression"])["regression"]
 
     def probabilities(self, contexts: Any, actions: Any = None) -> np.ndarray:
@@ -380,24 +379,22 @@ class ArgmaxRegressor(Saved, Constrained):
         policy.learn(contexts, chosen, np.clip(self.expected(contexts, chosen), 0.0, 1.0))
         return policy
 
-    def _checked(self, contexts: Any) -> Any:
-        if self._model is None:
+    def _checked(self, contexts: Any) -> tuple[LogModel, Any]:
+        """Return the model, and contexts as its regression expects them."""
+        model = self._model
+        if model is None:
             raise ValueError(_NOT_FITTED)
         rows = check_log_contexts(contexts)
         if rows.shape[1] != self._width:
             raise ValueError(f"contexts must have {self._width} features like the log, got {rows.shape[1]}")
-        sparse = isinstance(self._model.regression, ActionRidges) and scipy.sparse.issparse(
-            self._model.regression.weights
-        )
-        if sparse:
-            return scipy.sparse.csr_array(rows)
-        return rows.toarray() if scipy.sparse.issparse(rows) else rows
+        if isinstance(model.regression, ActionRidges) and scipy.sparse.issparse(model.regression.weights):
+            return model, scipy.sparse.csr_array(rows)
+        return model, rows.toarray() if scipy.sparse.issparse(rows) else rows
 
     def _scored_choices(self, contexts: Any, actions: Any) -> tuple[Choices, np.ndarray]:
-        rows = self._checked(contexts)
-        assert self._model is not None
+        model, rows = self._checked(contexts)
         choices = all_of(self._known, rows.shape[0]) if actions is None else check_choices(actions, rows.shape[0])
-        scores = self._scores(self._model, rows, choices, self._known, [self.method_])[self.method_]
+        scores = self._scores(model, rows, choices, self._known, [self.method_])[self.method_]
         supported = self._supported(rows, choices)
         # A row without supported actions allows all of its actions.
         some = np.add.reduceat(supported, choices.offsets[:-1]) > 0

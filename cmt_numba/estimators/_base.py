@@ -20,14 +20,14 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from .. import _validation as checks
 from .._change import Lockable, ReadWriteLock, changes, reads, uninterrupted
-from .._forest import require
+from .._forest import require, writeable
 from .._jit import keeps_interpreter
 from ..journal import InFolder
-from ..persistence import Saved, WithFields, object_of
+from ..persistence import PickledArrays, Saved, WithFields, object_of
 from ..tree import ContextualMemoryTree
 from ._checks import check_model
 from ._durable import CHECKED, EstimatorFolder
-from ._fields import LEARNED_STATE, pickled_model, unpickled_model
+from ._fields import LEARNED_STATE
 from ._input import DTYPES
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -225,11 +225,17 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         state: Any = super().__getstate__()
         # Copy, because other threads may change the arrays before they are pickled.
         state = copy.deepcopy({name: value for name, value in state.items() if name not in {*_NOT_COPIED, "_model"}})
-        return state | ({"_model": pickled_model(self._model)} if self.__sklearn_is_fitted__() else {})
+        if self.__sklearn_is_fitted__():
+            arrays = PickledArrays()
+            fields = self._model.FIELDS.put("", self._model, arrays)
+            state["_model"] = fields, {name: array.copy() for name, array in arrays.items()}
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_model" in state:
-            state = state | {"_model": unpickled_model(self._model_class, *state["_model"])}
+            fields, arrays = state["_model"]
+            given, model = PickledArrays({name: writeable(array) for name, array in arrays.items()}), self._model_class
+            state = state | {"_model": model._of_fields(model.FIELDS.get("", fields, given, thorough=False))}
         super().__setstate__(state)
 
     _contents = changes(Saved._contents)  # only reads, but must not overlap with changes

@@ -7,7 +7,7 @@ import scipy.sparse
 
 from .. import persistence as files
 from .._feedback import LearnedSearch
-from .._forest import invariants, require, writeable
+from .._forest import invariants, require
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from .._validation import MOST_WANTED
@@ -128,19 +128,6 @@ class DistinctField:
         numbers = files.read_array(f"{name}.numbers", arrays, np.int64)
         digests = files.read_array(f"{name}.digests", arrays, np.uint8, n_axes=2)
         return DistinctVectors.of(numbers, digests)
-
-
-def pickled_model(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields and copies of the arrays of a model for a pickle."""
-    arrays = files.PickledArrays()
-    fields = model.FIELDS.put("", model, arrays)
-    return fields, {name: array.copy() for name, array in arrays.items()}
-
-
-def unpickled_model(model: Any, fields: dict[str, Any], arrays: dict[str, Any]) -> Any:
-    """Return the model of class ``model`` from the fields and the arrays in a pickle."""
-    given = files.PickledArrays({name: writeable(array) for name, array in arrays.items()})
-    return model._of_fields(model.FIELDS.get("", fields, given, thorough=False))
 
 
 class ParametersField:

@@ -117,7 +117,7 @@ def _parsed_head(head: str, options: ReadOptions) -> Any:
     label = "" if not words or words[0].startswith("'") else words[0]
     if ":" in label:
         raise ValueError(f"label {label!r} has a cost, which is not supported; remove the cost")
-    if len(numbers) > 2 or any(_is_no_number(number) for number in numbers):
+    if len(numbers) > 2 or any(is_name(number) or not isfinite(float(number)) for number in numbers):
         raise ValueError(f"{head.strip()!r} must have the format: label importance 'tag")
     if options.task == "multilabel":
         labels = label_list(label)
@@ -133,13 +133,6 @@ def _parsed_head(head: str, options: ReadOptions) -> Any:
     if number is None:
         raise ValueError(f"label {label!r} is not an integer")
     return number
-
-
-def _is_no_number(text: str) -> bool:
-    try:
-        return not isfinite(float(text))
-    except ValueError:
-        return True
 
 
 def _as_y(labels: list[Any], options: ReadOptions, n_labels: int) -> Any:

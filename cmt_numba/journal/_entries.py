@@ -120,12 +120,7 @@ def entry_contents(sequence: int, entry: Entry) -> files.Contents:
     described: dict[str, Any] = {}
     arrays: Arrays = {}
     for name, value in entry.arguments.items():
-        if type(value) in _SCALARS:
-            described[name] = ["value", value]
-        elif isinstance(value, np.ndarray) and value.dtype in _NUMBERS:
-            described[name], arrays[name] = ["array"], value
-        else:
-            described[name] = _put_argument(name, value, arrays)
+        described[name] = _put_argument(name, value, arrays)
     if entry.forgotten is not None:
         arrays[_FORGOTTEN] = entry.forgotten
     of_entry = {"sequence": sequence, "version": entry.version, "journal": entry.journal}
@@ -133,13 +128,16 @@ def entry_contents(sequence: int, entry: Entry) -> files.Contents:
 
 
 def _put_argument(name: str, value: Any, arrays: Arrays) -> list[Any]:
+    if isinstance(value, np.ndarray):
+        if value.dtype not in _NUMBERS:
+            return ["column", files.put_column(name, value, arrays)]
+        arrays[name] = value
+        return ["array"]
     if isinstance(value, Hits):
         arrays |= {f"{name}.{path}": attrgetter(path)(value) for path in _HITS}
         return ["hits"]
     if scipy.sparse.issparse(value):
         return ["sparse", files.put_sparse_matrix(name, value, arrays)]
-    if isinstance(value, np.ndarray):
-        return ["column", files.put_column(name, value, arrays)]
     return ["value", value]
 
 

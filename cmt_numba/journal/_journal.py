@@ -424,7 +424,6 @@ class Journal:
         return monotonic() >= self._refresh_due and self._refusal == READ_ONLY
 
     def _refresh_if_due(self) -> None:
-        assert self._durability.refresh_every is not None
         if self.is_refresh_due:
             with self._refreshing:
                 if self.is_refresh_due:

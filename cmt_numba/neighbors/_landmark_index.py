@@ -98,11 +98,8 @@ class LandmarkIndex(Lockable, Saved):
     def __contains__(self, row_id: object) -> bool:
         if not isinstance(row_id, int | np.integer) or isinstance(row_id, bool):
             return False
-        return bool(self._contains(np.array([row_id]))[0])
-
-    @reads
-    def _contains(self, ids: np.ndarray) -> np.ndarray:
-        return np.zeros(ids.size, np.bool_) if self._index is None else self._index.contains(ids)
+        index, ids = self._index, np.array([row_id])
+        return index is not None and bool(self._lock.read(lambda: index.contains(ids))[0])
 
     @property
     def ids(self) -> np.ndarray:

@@ -118,7 +118,10 @@ class WordModel(files.WithFields):
         """Compute the common direction: the first right singular vector of the matrix of text vectors."""
         last = min(starts.size - 1, _MOST_TEXTS)
         starts, tokens = starts[: last + 1], tokens[: starts[last]]
-        pooled = self._mean(tokens, np.diff(starts), self._weights()[tokens])
+        sizes = np.diff(starts)
+        cells = (self._weights()[tokens] / np.repeat(np.maximum(sizes, 1), sizes), tokens, starts)
+        shares = scipy.sparse.csr_array(cells, (sizes.size, len(self.vocabulary)))
+        pooled = shares.astype(np.float32) @ self.own_vectors()
         _, vectors = np.linalg.eigh(pooled.T.astype(np.float64) @ pooled)
         common = vectors[:, -1]
         self.common = (common * np.sign(common[np.argmax(np.abs(common))])).astype(np.float32)
@@ -127,12 +130,6 @@ class WordModel(files.WithFields):
         """Return each word's smooth inverse frequency."""
         counts = self.vocabulary.counts
         return (_RARE / (_RARE + counts / max(1, counts.sum()))).astype(np.float32)
-
-    def _mean(self, tokens: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        ends = np.concatenate([[0], np.cumsum(sizes)])
-        cells = (weights / np.repeat(np.maximum(sizes, 1), sizes), tokens, ends)
-        shares = scipy.sparse.csr_array(cells, (sizes.size, len(self.vocabulary)))
-        return shares.astype(np.float32) @ self.own_vectors()
 
     def own_vectors(self) -> np.ndarray:
         """Return the vector of each word: the mean of the vectors of the word itself and its n-grams."""

@@ -75,8 +75,7 @@ class Log:
             if columns["times"].size != n or np.any(np.diff(columns["times"]) < 0):
                 raise ValueError(f"times must have {n} entries, one for each row, in ascending order")
         columns["allowed"] = np.unique(actions) if self.allowed is None else self.allowed
-        for name, column in columns.items():
-            object.__setattr__(self, name, column)
+        vars(self).update(columns)
         choices = self.choices()
         rows = np.repeat(np.arange(n), np.diff(choices.offsets))
         found = np.zeros(n, np.bool_)
