@@ -72,6 +72,7 @@ class ActionKeys(WithFields):
     """
 
     FIELDS = FieldTable(actions=ArrayField(np.int64), rows=_ROWS, n_indexed=NumberField())
+    _index: Any  # of the first ``n_indexed`` keys; None until the next search
     metric = "inner_product"  # not "cosine", by which an action with the context as its key always comes first
 
     def __init__(self) -> None:
@@ -80,7 +81,11 @@ class ActionKeys(WithFields):
 
     def _set(self, actions: np.ndarray, rows: Rows) -> None:
         self._replace(actions, rows)
-        self.n_indexed = actions.size
+        self._index_first(actions.size)
+
+    def _index_first(self, n: int) -> None:
+        """Let the next search build an index of the first ``n`` keys. Later keys are scanned."""
+        self.n_indexed, self._index = n, None
 
     def _replace(self, actions: np.ndarray, rows: Rows) -> None:
         places = np.argsort(actions)
@@ -101,16 +106,6 @@ class ActionKeys(WithFields):
         return self.table.rows
 
     @property
-    def n_indexed(self) -> int:
-        """The number of keys in the index, which is built at the next search. Later keys are scanned."""
-        return self._n_indexed
-
-    @n_indexed.setter
-    def n_indexed(self, n: int) -> None:
-        self._n_indexed = n
-        self._index: Any = None
-
-    @property
     def n_features(self) -> int:
         """The number of features of keys."""
         return self.rows.n_features
@@ -124,8 +119,8 @@ class ActionKeys(WithFields):
         """Store the keys of actions that have none yet."""
         parts = [self.rows, rows] if len(self) > 0 else [rows]
         self._replace(np.concatenate([self.actions, actions]), joined_rows(parts, rows.n_features, rows.sparse))
-        if len(self) - self._n_indexed > self._n_indexed // _SHARE_OF_INDEX:
-            self.n_indexed = len(self)
+        if len(self) - self.n_indexed > self.n_indexed // _SHARE_OF_INDEX:
+            self._index_first(len(self))
 
     def forget(self, actions: np.ndarray) -> None:
         """Remove the keys of actions."""
@@ -151,7 +146,7 @@ class ActionKeys(WithFields):
             return _best(Q @ self.vectors(among).T, among, k)
         if not self.rows.sparse:
             return _best(Q @ self._matrix[:-1].T, self.actions, k)
-        hits, n = np.full((Q.shape[0], k), NONE, np.int64), self._n_indexed
+        hits, n = np.full((Q.shape[0], k), NONE, np.int64), self.n_indexed
         scores = np.full(hits.shape, -np.inf, np.float32)
         self._rank(Q, hits[:, : min(k, n)], scores[:, : min(k, n)])
         missed = np.flatnonzero((hits == NONE).all(axis=1))
@@ -167,10 +162,10 @@ class ActionKeys(WithFields):
     def _rank(self, Q: Any, hits: np.ndarray, scores: np.ndarray) -> None:
         """Write the indexed keys that are most similar to each row, and their scores."""
         if self._index is None:
-            keys = self.rows.take(np.arange(self._n_indexed))
+            keys = self.rows.take(np.arange(self.n_indexed))
             digest = Digest(keys.offsets, keys.indices, keys.values, np.empty((0, 0), np.uint16))
             postings = list_by_feature(digest, np.ones(keys.values.size, np.bool_), keys.n_features)
-            self._index = postings, digest, label_bounds(postings, np.zeros(self._n_indexed, np.float32))
+            self._index = postings, digest, label_bounds(postings, np.zeros(self.n_indexed, np.float32))
         rows = Rows(Q.data, Q.indices, Q.indptr.astype(np.int64, copy=False), self.n_features, True)
         counts, shape = np.empty((2, rows.n_rows), np.int64), hits.shape
         answers = LabelAnswers(np.full(shape, NONE, np.int64), np.empty(shape, np.float32), *counts)
@@ -197,7 +192,7 @@ class ActionKeys(WithFields):
         require(np.unique(actions).size == actions.size, "every action must have at most one key")
         require(n_indexed <= actions.size, "the index of keys must hold stored keys")
         keys._set(actions, rows)
-        keys.n_indexed = n_indexed
+        keys._index_first(n_indexed)
         return keys
 
 
@@ -231,11 +226,8 @@ class ContextMemory(WithFields):
         self.tree, self.most = tree, most
         self._waiting: list[tuple[Rows, np.ndarray]] = []
         self._n_waiting = 0
-        self._set(np.empty(0, np.int64), np.empty(0, np.int64))
-
-    def _set(self, ids: np.ndarray, actions: np.ndarray) -> None:
-        """Set the ids of memories, in ascending order, and their actions. Evicted memories may be included."""
-        self._columns = GrowingColumns(ids, actions)
+        # ids of memories, in ascending order, and their actions; evicted memories may be included
+        self._columns = GrowingColumns(np.empty(0, np.int64), np.empty(0, np.int64))
 
     @property
     def _ids(self) -> np.ndarray:
@@ -301,7 +293,7 @@ class ContextMemory(WithFields):
         self._keep(~gone)
 
     def _keep(self, kept: np.ndarray) -> None:
-        self._set(self._ids[kept], self.actions[kept])
+        self._columns = GrowingColumns(self._ids[kept], self.actions[kept])
 
     def _packed(self) -> Any:
         self.settle()
@@ -320,7 +312,7 @@ class ContextMemory(WithFields):
         ascending = bool(np.all(ids >= 0)) and bool(np.all(ids[1:] > ids[:-1]))
         require(ascending, "the ids of rewarded contexts must be non-negative and in ascending order")
         require(np.all(np.isin(memory.tree.ids, ids)), "rewarded contexts must have an action for each memory")
-        memory._set(ids, actions)
+        memory._columns = GrowingColumns(ids, actions)
         return memory
 
 

@@ -53,6 +53,8 @@ class Folder(FolderFiles):
     - ``base``: the number of the snapshot.
     """
 
+    database: EntryDatabase
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -70,7 +72,6 @@ class Folder(FolderFiles):
             bring_to_disk(self.path.parent)
         self._check_whose_it_is()
         self._acknowledged = Acknowledged(self.path / _MARK, timeout=timeout)
-        self.database: EntryDatabase | None = None
         try:
             if os.name == "posix":  # Windows does not rename a folder with open files
                 self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -132,7 +133,6 @@ class Folder(FolderFiles):
 
     def create(self, save: Save, pack: Callable[[], bytes]) -> None:
         """Create the first snapshot by ``save``, which syncs it to disk, and its entry by ``pack``."""
-        assert self.database is not None
         self._acknowledged.begin(secrets.token_hex(16))
         self._check_that_it_is_no_link(0)
         save(self.snapshot_path(0))
@@ -145,7 +145,6 @@ class Folder(FolderFiles):
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
         """Yield the number and the bytes of each entry. The first entry describes the snapshot."""
-        assert self.database is not None
         last = self.base
         with closing(self.database.entries()) as entries:
             for last, entry in entries:
@@ -184,7 +183,6 @@ class Folder(FolderFiles):
 
     def sync(self, sequence: int) -> None:
         """Sync all changes to disk. ``sequence`` is the number of the last change."""
-        assert self.database is not None
         self.database.sync()
         if self._acknowledged.sequence < sequence:
             self._acknowledged.set(sequence)
@@ -194,7 +192,6 @@ class Folder(FolderFiles):
 
         If this fails, the journal keeps all its committed changes.
         """
-        assert self.database is not None
         self.database.restart(sequence, entry)
         if self._acknowledged.sequence < sequence:
             self._acknowledged.set(sequence)
@@ -223,7 +220,7 @@ class Folder(FolderFiles):
             return
         self._is_closed = True
         try:
-            if self.database is not None:
+            if hasattr(self, "database"):  # it could be opened
                 self.database.close()
         finally:
             self._acknowledged.close()

@@ -14,7 +14,6 @@ _MOST_CHARACTERS = 1 << 22  # per kernel call; a longer text is hashed alone
 
 # Words include combining marks and emoji, which ``\w`` does not match.
 _OTHERS = re.compile("[^\\w\u0300-\u036f\u0900-\u109f\u2600-\u27bf\U0001f000-\U0001faff\n]+")
-_NEWLINES = re.compile("\n")
 
 
 class HashedTexts(NamedTuple):
@@ -114,7 +113,7 @@ def join(parts: list[HashedTexts]) -> HashedTexts:
 
 
 def _features_of_some(texts: list[str]) -> HashedTexts:
-    joined = "\n".join(texts if len(texts) == 1 else [_NEWLINES.sub(" ", text) for text in texts]).lower()
+    joined = "\n".join(texts if len(texts) == 1 else [text.replace("\n", " ") for text in texts]).lower()
     codes = np.array(np.frombuffer(_OTHERS.sub(" ", joined).encode("utf-32-le"), np.uint32))
     newlines = np.flatnonzero(codes == _NEWLINE)
     codes[newlines] = SPACE
