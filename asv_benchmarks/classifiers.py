@@ -190,7 +190,7 @@ def of_labels(data: LabelledSet, name: str, title: str, python: str) -> Iterator
 
 
 def ours(data: LabelledSet) -> Iterator[Outcome]:
-    """Measure ``CMTClassifier``, a matrix product with all of its scorers, and an untrained variant."""
+    """Measure ``CMTClassifier``, and a matrix product with all of its scorers."""
     _compile(data)
     outcome, classifier = measured(
         "CMTClassifier",
@@ -205,13 +205,6 @@ def ours(data: LabelledSet) -> Iterator[Outcome]:
         data,
         lambda: product_of_all(classifier),
         lambda answer: answer(data.queries),
-    )[0]
-    yield measured(
-        "CMTClassifier, unsupervised",
-        data,
-        lambda: CMTClassifier(n_router_passes=0, n_head_passes=0, random_state=0).fit(data.X, data.y),
-        lambda learner: learner.predict(data.queries),
-        lambda learner: float(learner.count_candidates(data.queries).mean()) / learner.classes_.size,
     )[0]
 
 

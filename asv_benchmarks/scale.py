@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks.keys import FORMS, Matrix, draw_words, noisy, reworded, rows_of_words
+from benchmarks.keys import noisy
 from shared.vectors import low_rank
 from tabulate import tabulate
 from topics import shards
@@ -52,40 +52,26 @@ def fit_logarithm(sizes: list[int], values: list[float]) -> Line:
     return Line(float(start), float(slope))
 
 
-class Source:
+class Source(NamedTuple):
     """An endless source of reproducible keys."""
 
-    def __init__(self, form: str, n_features: int) -> None:
-        self.form = form
-        self._n_features = n_features
+    n_features: int
 
-    def _draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        if self.form == "dense":
-            return rng.standard_normal((n, self._n_features), dtype=np.float32)
-        return draw_words(rng, n)
+    def block(self, *seed: int, n: int = _BLOCK) -> np.ndarray:
+        """Return the keys of a seed."""
+        return np.random.default_rng(seed).standard_normal((n, self.n_features), dtype=np.float32)
 
-    def _block(self, i: int) -> np.ndarray:
-        return self._draw(np.random.default_rng([0, i]), _BLOCK)
+    def keys(self, n: int) -> Iterator[np.ndarray]:
+        """Yield the first ``n`` keys in blocks."""
+        for first in range(0, n, _BLOCK):
+            yield self.block(0, first // _BLOCK)[: n - first]
 
-    def _rows(self, block: np.ndarray) -> Matrix:
-        return block if self.form == "dense" else rows_of_words(block)
-
-    def keys(self, first: int, stop: int) -> Iterator[Matrix]:
-        """Yield the keys ``first .. stop`` in blocks."""
-        for i in range(first // _BLOCK, -(-stop // _BLOCK)):
-            yield self._rows(self._block(i)[max(0, first - i * _BLOCK) : stop - i * _BLOCK])
-
-    def others(self, i: int, n: int) -> Matrix:
-        """Return the ``i``-th block of ``n`` keys that :meth:`keys` does not yield."""
-        return self._rows(self._draw(np.random.default_rng([2, i]), n))
-
-    def queries(self, n_keys: int, n_queries: int) -> Matrix:
+    def queries(self, n_keys: int, n_queries: int) -> np.ndarray:
         """Return noisy copies of some of the first keys."""
         rng = np.random.default_rng([1, n_keys])
         answers = np.sort(rng.integers(n_keys, size=n_queries))
-        asked = [self._block(i)[answers[answers // _BLOCK == i] % _BLOCK] for i in np.unique(answers // _BLOCK)]
-        rows = rng.permutation(np.concatenate(asked))
-        return self._rows(noisy(rows, rng, 0.4) if self.form == "dense" else reworded(rows, rng, 0.3))
+        asked = [self.block(0, i)[answers[answers // _BLOCK == i] % _BLOCK] for i in np.unique(answers // _BLOCK)]
+        return noisy(rng.permutation(np.concatenate(asked)), rng, 0.4)
 
 
 class Size(NamedTuple):
@@ -104,7 +90,7 @@ def grow(source: Source, n: int, options: argparse.Namespace) -> tuple[float, Co
     """Return a tree of ``n`` memories, and the microseconds per insert."""
     tree = ContextualMemoryTree(options.trees, sure_margin=options.sure_margin, n_threads=1, random_state=0)
     taken = 0.0
-    for block in source.keys(0, n):
+    for block in source.keys(n):
         taken += timed(tree.insert, block, clock=time.perf_counter)[1]
     return 1e6 * taken / n, tree
 
@@ -122,10 +108,9 @@ def measure(source: Source, sizes: list[int], options: argparse.Namespace) -> li
             inserts[n].append(taken)
             print(f"{n:,} inserted: {taken:.2f} us per memory", flush=True)
 
-    if not options.as_inserted:
-        for n, tree in trees.items():
-            _, seconds = timed(tree.compact, clock=time.perf_counter)
-            print(f"{n:,} compacted: {1e6 * seconds / n:.2f} us per memory")
+    for n, tree in trees.items():
+        _, seconds = timed(tree.compact, clock=time.perf_counter)
+        print(f"{n:,} compacted: {1e6 * seconds / n:.2f} us per memory")
     queries = {n: source.queries(n, options.queries) for n in sizes}
     facts = {n: describe(trees[n]) for n in sizes}
     next_inserts: dict[int, list[float]] = {n: [] for n in sizes}
@@ -137,7 +122,7 @@ def measure(source: Source, sizes: list[int], options: argparse.Namespace) -> li
     for repeat in range(options.query_repeats):
         for n, tree in trees.items():
             n_next = min(_MOST_NEXT, max(1, n // 20))
-            block = source.others(repeat, n_next)
+            block = source.block(2, repeat, n=n_next)
             _, seconds = timed(tree.insert, block, clock=time.perf_counter)
             next_inserts[n].append(1e6 * seconds / n_next)
     for tree in trees.values():
@@ -167,9 +152,8 @@ def growth_table(sizes: list[int], values: list[float], fit: Line) -> str:
 
 
 @commands.add(
-    argument("--form", choices=FORMS, default="dense"),
     argument("--sizes", type=float, nargs="+", default=[1e4, 3e4, 1e5, 3e5, 1e6]),
-    argument("--features", type=int, default=64, help="features of dense keys"),
+    argument("--features", type=int, default=64),
     argument("--trees", type=int, default=1),
     argument(
         "--sure-margin",
@@ -180,18 +164,17 @@ def growth_table(sizes: list[int], values: list[float], fit: Line) -> str:
     argument("--repeats", type=int, default=3, help="trees grown per size; the median is printed"),
     argument("--queries", type=int, default=4000),
     argument("--query-repeats", type=int, default=7, help="batches of queries per tree; the median is printed"),
-    argument("--as-inserted", action="store_true", help="do not compact the trees before the queries"),
 )
 def growth(options: argparse.Namespace) -> None:
     """Measure how the costs of an insert and of a query grow with the number of memories.
 
-    Dense keys are random; texts are words of a vocabulary. Queries are noisy copies of keys, in one batch. Keys are
-    generated and inserted in blocks, so only the tree holds all of them. Each size has a tree of its own. The trees are
-    compacted and kept in memory, and queried in turns. Dense keys of 64 features take 0.4 GB per million. Uses one
-    thread. ``docs/measurements/scale.md`` estimates from such measurements what a billion memories would need.
+    Keys are random, and queries are noisy copies of keys, in one batch. Keys are generated and inserted in blocks, so
+    only the tree holds all of them. Each size has a tree of its own. The trees are compacted and kept in memory, and
+    queried in turns. Keys of 64 features take 0.4 GB per million. Uses one thread. ``docs/measurements/scale.md``
+    estimates from such measurements what a billion memories would need.
     """
     sizes = sorted(int(size) for size in options.sizes)
-    source = Source(options.form, options.features)
+    source = Source(options.features)
     found = measure(source, sizes, options)
     table = [[f"{size.n:,}", size.key_bytes, size.other_bytes, size.depth] for size in found]
     print(tabulate(table, ["memories", "key bytes/memory", "other bytes/memory", "depth"], floatfmt=".1f"))

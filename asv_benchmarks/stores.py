@@ -9,13 +9,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from shared.products import best_by_product
+from shared.products import best_by_product, best_columns
 from shared.reward_tasks import Task, tasks_of
 from shared.store_times import Measured, measured, of_other_version, of_store
 from shared.texts import packages
@@ -327,7 +326,7 @@ def threads(options: argparse.Namespace) -> None:
     argument("--other", type=Path, metavar="FOLDER", help="sources of another version, whose store is measured, too"),
 )
 def rivals(options: argparse.Namespace) -> None:
-    """Compare the time to reach a recall with a NumPy product, faiss, hnswlib, ScaNN and SVS, on one thread.
+    """Compare the time to reach a recall with a NumPy product, faiss, hnswlib and ScaNN, on one thread.
 
     Times are interpolated between settings of a library to the same recall, for a batch of 1,000 rows and for single
     rows. The ratio after each time is that of the store's time to it.
@@ -431,47 +430,6 @@ def filters(options: argparse.Namespace) -> None:
     print(tabulate(rows, ["candidates", "search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
 
 
-@commands.add(
-    argument("--n", type=int, default=20_000, help="clustered vectors"),
-    argument("--features", type=int, default=512),
-    argument("--queries", nargs="+", type=int, default=[300, 1000, 4000], help="queries with rewards before the times"),
-)
-def rewards(options: argparse.Namespace) -> None:
-    """Time queries and rewards of one row, for a store that has learned from rewards.
-
-    A query resembles two memories, and the rewards of its five results say which of them it wants. Times are
-    microseconds of CPU time as for ``filters``. "static" is a store without rewards.
-    """
-    rng, stored = np.random.default_rng(1), clustered(options.n, options.features).stored
-    taught, static, rows = MemoryStore(random_state=0), MemoryStore(random_state=0), list[list[Any]]()
-    taught.add(range(options.n), stored)
-    static.add(range(options.n), stored)
-
-    def learn(n: int, k: int = 5) -> None:
-        for _ in range(n):
-            wanted, other = rng.integers(0, options.n // 10, 1), rng.integers(0, options.n, 1)
-            asked = unit(stored[wanted] + 0.7 * stored[other])
-            shown = taught.query(asked, k).keys
-            taught.feedback(asked, shown, (shown == wanted[:, None]).astype(float))
-
-    for before, n in pairwise([0, *options.queries]):
-        learn(n - before)
-        asked = unit(stored[rng.integers(0, options.n // 10, 50)] + 0.7 * stored[rng.integers(0, options.n, 50)])
-        shown = [taught.query(row[None], 1).keys for row in asked]
-
-        def reward(asked: np.ndarray, shown: list[Any]) -> None:
-            for row, key in zip(asked, shown, strict=True):
-                taught.feedback(row[None], key, np.ones((1, 1)))
-
-        searches = {
-            "static": partial(one_by_one, partial(static.query, k=K), asked),
-            "taught": partial(one_by_one, partial(taught.query, k=K), asked),
-            "feedback": partial(reward, asked, shown),
-        }
-        rows.append([n, *quartiles(searches, len(asked)).values()])
-    print(tabulate(rows, ["queries with rewards", "static query", "query", "feedback"], floatfmt=".0f"))
-
-
 @commands.add(DATA, argument("--k", type=int, default=3), argument("--seeds", type=int, nargs="+", default=[0, 1]))
 def eviction(options: argparse.Namespace) -> None:
     """Compare policies of eviction: a store has room for 30 % of the memories, and the others arrive during a stream.
@@ -540,10 +498,7 @@ def quartiles(works: Mapping[str, Callable[[], Any]], n: int) -> dict[str, float
 
 def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: Any) -> Any:
     """Return the positions of the best of the chosen rows for each query, by a product with a copy of these rows."""
-    scores = asked @ stored[chosen].T
-    best = np.argpartition(-scores, K - 1, axis=1)[:, :K]
-    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
-    positions = np.take_along_axis(best, order, axis=1)
+    positions = best_columns(asked @ stored[chosen].T, K)
     return positions if isinstance(chosen, slice) else chosen[positions]
 
 

@@ -22,7 +22,8 @@ import numpy as np
 from shared.labelled_sets import MOST_QUERIES, read_lines
 from shared.products import best_by_product
 from shared.texts import TEXT_SETS, TOKEN, Texts, bible, packages
-from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer, TfidfVectorizer
+from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline, make_union
@@ -71,17 +72,6 @@ def _with_classifier(keys: Any) -> Callable[[Any], np.ndarray]:
     return classifier.predict
 
 
-def _with_retriever(keys: Any) -> Callable[[Any], np.ndarray]:
-    retriever = CMTRetriever(random_state=0).fit(keys, [[i] for i in range(keys.shape[0])])
-    return lambda queries: retriever.kneighbors(queries, 1, return_distance=False)[:, 0]
-
-
-def _with_tree(keys: Any) -> Callable[[Any], np.ndarray]:
-    tree = ContextualMemoryTree(n_trees=8, n_threads=1, random_state=0)
-    tree.insert(keys)
-    return lambda queries: tree.query(queries).ids[:, 0]
-
-
 def _with_product(keys: Any) -> Callable[[Any], np.ndarray]:
     return lambda queries: best_by_product(queries, keys, 1)[:, 0]
 
@@ -89,14 +79,12 @@ def _with_product(keys: Any) -> Callable[[Any], np.ndarray]:
 ENGINES: dict[str, Callable[[Any], Callable[[Any], np.ndarray]]] = {
     "sparse product": _with_product,
     "CMTClassifier": _with_classifier,
-    "8 trees": _with_tree,
-    "CMTRetriever": _with_retriever,
 }
 
 
-def by_keys(texts: Texts, engine: str, **options: Any) -> Result:
+def by_keys(texts: Texts, engine: str) -> Result:
     """Search with one of the engines that store keys."""
-    vectorizer = BM25Vectorizer(**options)
+    vectorizer = BM25Vectorizer()
     keys, vectorise = timed(lambda: vectorizer.fit_transform(texts.stored))
     queries, vectors = timed(lambda: vectorizer.transform(texts.queries))
     ENGINES[engine](keys[:N_WARMING])(queries[:2])  # compile
@@ -115,10 +103,9 @@ def _result(texts: Texts, found: np.ndarray, vectorise: float, insert: float, ve
     DATA,
     argument("--sets", nargs="+", choices=TEXT_SETS, default=list(TEXT_SETS)[:3]),
     argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES)),
-    argument("--norm", choices=["append", "l2"], default="append"),
 )
 def search(options: argparse.Namespace) -> None:
-    """Compare searches of texts that are stored once each: trees and classifier on BM25 keys, and the library bm25s.
+    """Compare searches of texts that are stored once each: a classifier on BM25 keys, and the library bm25s.
 
     The texts are those of ``shared/texts.py``.
 
@@ -132,7 +119,7 @@ def search(options: argparse.Namespace) -> None:
         if find_spec("bm25s") is not None:
             rows = {f"bm25s, {backend}": by_bm25s(texts, backend) for backend in ("numpy", "numba")}
         for engine in options.engines:
-            rows[engine] = by_keys(texts, engine, norm=options.norm)
+            rows[engine] = by_keys(texts, engine)
         print(f"\n{name}\n")
         headers = ["engine", "error", "vectorise, s", "store, s", "vectorise, us/query", "answer, us/query"]
         print(tabulate([[engine, *row] for engine, row in rows.items()], headers, "github", floatfmt=".4g"), flush=True)
@@ -155,14 +142,6 @@ def read_pairs(path: Path, keys: str, queries: str) -> tuple[list[str], list[str
     return [version[keys] for version in versions], [versions[i][queries] for i in asked], np.array(asked)
 
 
-def make_vectorizer(hashed: bool) -> Any:
-    """Return a vectorizer that turns texts into sparse tf-idf rows."""
-    if not hashed:
-        return TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
-    words = HashingVectorizer(n_features=2**20, alternate_sign=False, norm=None, dtype=np.float32)
-    return make_pipeline(words, TfidfTransformer(sublinear_tf=True))
-
-
 def self_consistency(tree: ContextualMemoryTree, X: Any) -> float:
     """Return the fraction of keys that find themselves, or a key equal to them, in one leaf of each tree."""
     hits = tree.query(X)
@@ -175,7 +154,6 @@ def self_consistency(tree: ContextualMemoryTree, X: Any) -> float:
     argument("path", type=Path, help="file of JSON lines"),
     argument("--keys", required=True, help="version of the texts to store"),
     argument("--queries", required=True, help="version of the texts to query with"),
-    argument("--hashed", action="store_true", help="hash words into 2**20 features"),
     argument("--trees", type=int, nargs="+", default=[1, 4, 8, 16], help="numbers of trees to try"),
     argument("--repeats", type=int, default=3, help="number of interleaved runs; medians are printed"),
     argument("--seed", type=int, default=0),
@@ -191,10 +169,10 @@ def trees(options: argparse.Namespace) -> None:
     The published measurements use the 31,102 verses of the Bible in the King James and the American Standard Version,
     both in the public domain (for example from github.com/scrollmapper/bible_databases).
 
-    Keys are tf-idf words; with ``--hashed`` the words are hashed into 2**20 features. Needs scikit-learn and tabulate.
+    Keys are tf-idf words. Needs scikit-learn and tabulate.
     """
     texts, questions, answers = read_pairs(options.path, options.keys, options.queries)
-    vectorizer = make_vectorizer(options.hashed)
+    vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
     X = vectorizer.fit_transform(texts)
     queries = vectorizer.transform(questions)
     before_trees = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -208,7 +186,7 @@ def trees(options: argparse.Namespace) -> None:
     vectorizing: list[float] = []
     inserting: dict[int, list[float]] = {n_trees: [] for n_trees in options.trees}
     for _ in range(options.repeats):
-        vectorizing.append(seconds_of(lambda: make_vectorizer(options.hashed).fit_transform(texts)))
+        vectorizing.append(seconds_of(lambda: clone(vectorizer).fit_transform(texts)))
         for n_trees, times in inserting.items():
             times.append(seconds_of(lambda n_trees=n_trees: grown(n_trees)))
     vectorizer_seconds = statistics.median(vectorizing)
@@ -451,13 +429,13 @@ def out_of_scope(classifier: Any, data: Taught) -> float:
     return float(roc_auc_score(np.repeat([1, 0], [len(part) for part in sure]), np.concatenate(sure)))
 
 
-def live_error(learner: Callable[[], Any], data: Taught, n_later: int) -> list[float]:
-    """Return the errors on classes that are added later text by text, and those of one fit on all classes.
+def live_error(learner: Callable[[], Any], data: Taught) -> list[float]:
+    """Return the errors when a fifth of the classes is added text by text, and those of one fit on all classes.
 
     The first two errors are on the later classes, the others on the earlier ones.
     """
     classes = np.random.default_rng(1).permutation(np.unique(data.labels))
-    later, known = data.of_classes(classes[:n_later]), data.of_classes(classes[n_later:])
+    later, known = (data.of_classes(some) for some in np.split(classes, [classes.size // 5]))
     live, refit = learner().fit(known.texts, known.labels), learner().fit(data.texts, data.labels)
     for text, label in zip(later.texts, later.labels, strict=True):
         live.partial_fit([text], [label])
@@ -471,7 +449,6 @@ def live_error(learner: Callable[[], Any], data: Taught, n_later: int) -> list[f
     argument("--seeds", type=int, default=3),
     argument("--encoder", choices=["use"]),
     argument("--alone", action="store_true", help="leave out the other libraries"),
-    argument("--later", type=int, help="number of classes to add later; default: a fifth"),
 )
 def classifier(options: argparse.Namespace) -> None:
     """Compare ``TextClassifier`` with linear models and ``FastTextClassifier``, on words and with characters.
@@ -492,7 +469,6 @@ def classifier(options: argparse.Namespace) -> None:
         learners |= encoder_rivals(options.encoder)
     for folder in options.folders:
         data, rows, further = taught(folder), [], []
-        n_later = options.later or np.unique(data.labels).size // 5
         for name, learner in learners.items():
             learner().fit(data.texts[:N_WARMING], data.labels[:N_WARMING]).predict(data.queries[:1])  # compile
             row: list[Any] = [name]
@@ -511,7 +487,7 @@ def classifier(options: argparse.Namespace) -> None:
         names = ["", "shots", "calibration error", "out of scope", "file, MB", "learn one, us", "longest, ms"]
         print("\n", tabulate(further, names, "github", floatfmt=".3f"), sep="", flush=True)
         few = data.shots(int(options.shots[0]), 0)
-        live = [[name, *live_error(learner, few, n_later)] for name, learner in ours.items()]
+        live = [[name, *live_error(learner, few)] for name, learner in ours.items()]
         names = ["", "later, live", "later, all at once", "others, live", "others, all at once"]
         print("\n", tabulate(live, names, "github", floatfmt=".3f"), sep="", flush=True)
 
@@ -577,7 +553,7 @@ def live(options: argparse.Namespace) -> None:
                 few = data.of_classes(classes).shots(shots, draw)
                 results[0].append(doubled(learner, few))
                 results[1].append(corrected(learner, few, options.corrections))
-                results[2].append(live_error(learner, few, np.unique(few.labels).size // 5))
+                results[2].append(live_error(learner, few))
             for table, found in zip(rows, results, strict=True):
                 table.append([folder.name, shots, *np.mean(found, axis=0)])
     headers = (

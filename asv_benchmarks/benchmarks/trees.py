@@ -11,7 +11,7 @@ from cmt_numba import ContextualMemoryTree
 from .keys import FORMS, Matrix, exact_neighbours, make_data
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
-"""Numbers of memories. A million sparse keys take a minute to insert, too long for here: see ``scale.py growth``."""
+"""Numbers of memories. A million sparse keys take a minute to insert, which is too long here."""
 
 DIALLED = 100_000
 """Number of memories of the trees in which everything but the size varies."""

@@ -65,7 +65,7 @@ class Commands:
             doc = function.__doc__ or ""
             parser = subcommands.add_parser(
                 name,
-                help=doc.splitlines()[0],
+                help=doc.splitlines()[0].replace("%", "%%"),
                 description=inspect.cleandoc(doc),
                 formatter_class=argparse.RawDescriptionHelpFormatter,
             )

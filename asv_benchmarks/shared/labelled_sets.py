@@ -23,6 +23,7 @@ Splits use fixed seeds.
 import gzip
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,12 +186,11 @@ def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
 
 
 SETS: dict[str, Callable[[Path], LabelledSet]] = {
-    "bible, 1 shot, ASV": lambda folder: bible(folder, 1, "ASV"),
-    "bible, 1 shot, BBE": lambda folder: bible(folder, 1, "BBE"),
-    "bible, 3 shots, ASV": lambda folder: bible(folder, 3, "ASV"),
-    "bible, 3 shots, BBE": lambda folder: bible(folder, 3, "BBE"),
-    "bible, 4 shots, ASV": lambda folder: bible(folder, 4, "ASV"),
-    "bible, 4 shots, BBE": lambda folder: bible(folder, 4, "BBE"),
+    **{
+        f"bible, {shots}, {asked}": partial(bible, n_shots=int(shots[0]), asked=asked)
+        for shots in ("1 shot", "3 shots", "4 shots")
+        for asked in ("ASV", "BBE")
+    },
     "wikipara1k, 1 shot": lambda folder: texts_with_labels(folder, "wikipara1k", 1),
     "wikipara1k, 3 shots": lambda folder: texts_with_labels(folder, "wikipara1k", 3),
     "wikipara1k, 20 shots": lambda folder: texts_with_labels(folder, "wikipara1k", 20),
@@ -202,10 +202,5 @@ SETS: dict[str, Callable[[Path], LabelledSet]] = {
     "coil100, 4 views": lambda folder: coil(folder, 4),
     "coil100, 18 views": lambda folder: coil(folder, 18),
     "synthetic, 100 shots": lambda folder: synthetic(),
-    "curve, 100 classes": lambda folder: synthetic(100, 10),
-    "curve, 300 classes": lambda folder: synthetic(300, 10),
-    "curve, 1,000 classes": lambda folder: synthetic(1000, 10),
-    "curve, 3,000 classes": lambda folder: synthetic(3000, 10),
-    "curve, 10,000 classes": lambda folder: synthetic(10_000, 10),
-    "curve, 30,000 classes": lambda folder: synthetic(30_000, 10),
+    **{f"curve, {n:,} classes": lambda folder, n=n: synthetic(n, 10) for n in (100, 300, 1000, 3000, 10_000, 30_000)},
 }

@@ -14,16 +14,19 @@ from .labelled_sets import RANKS
 PRODUCTS_AT_ONCE = 1 << 24
 
 
+def best_columns(scores: Any, k: int) -> np.ndarray:
+    """Return the columns of the ``k`` largest scores of each row, best first."""
+    scores = scores.toarray() if scipy.sparse.issparse(scores) else scores
+    best = scores.argmax(axis=1)[:, None] if k == 1 else np.argpartition(-scores, k - 1, axis=1)[:, :k]
+    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(best, order, axis=1)
+
+
 def best_by_product(queries: Any, keys: Any, k: int, block: int = 250) -> np.ndarray:
     """Return the positions of the ``k`` keys with the largest products for each query, best first."""
-    by_feature, found = (keys.T.tocsr() if scipy.sparse.issparse(keys) else keys.T), []
-    for first in range(0, queries.shape[0], block):
-        scores = queries[first : first + block] @ by_feature
-        scores = scores.toarray() if scipy.sparse.issparse(scores) else scores
-        best = scores.argmax(axis=1)[:, None] if k == 1 else np.argpartition(-scores, k, axis=1)[:, :k]
-        order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
-        found.append(np.take_along_axis(best, order, axis=1))
-    return np.concatenate(found)
+    by_feature = keys.T.tocsr() if scipy.sparse.issparse(keys) else keys.T
+    starts = range(0, queries.shape[0], block)
+    return np.concatenate([best_columns(queries[first : first + block] @ by_feature, k) for first in starts])
 
 
 def product_of_all(learner: Any) -> Callable[[Any], np.ndarray]:
@@ -40,9 +43,7 @@ def product_of_all(learner: Any) -> Callable[[Any], np.ndarray]:
         for first in range(0, queries.shape[0], length):
             scores = queries[first : first + length] @ weights
             scores = (scores.toarray() if scipy.sparse.issparse(scores) else scores) + biases
-            highest = scores.argmax(axis=1)[:, None] if k == 1 else np.argpartition(-scores, k - 1, axis=1)[:, :k]
-            order = np.argsort(-np.take_along_axis(scores, highest, 1), axis=1, kind="stable")
-            found[first : first + length] = np.take_along_axis(highest, order, 1)
+            found[first : first + length] = best_columns(scores, k)
         model = learner._model
         return model.column_of_label[found] if several else model.classes[model.class_of_label[found[:, 0]]]
 

@@ -14,8 +14,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.preprocessing import normalize
 
-from cmt_numba import CMTRetriever, ContextualMemoryTree, MemoryStore
-from cmt_numba.bandits import CMTBandit
+from cmt_numba import MemoryStore
 
 
 def _unit(X: Any) -> np.ndarray:
@@ -33,10 +32,6 @@ class Static:
     def start(self, keys: Any) -> None:
         """Store memories."""
         self.keys = _unit(keys)
-        self.begin()
-
-    def begin(self) -> None:
-        """Prepare to learn."""
 
     def insert(self, keys: Any) -> None:
         """Store more memories."""
@@ -65,31 +60,12 @@ class Rocchio(Static):
                 self.keys[memory] = moved / max(np.linalg.norm(moved), 1e-6)
 
 
-class PastQueries(Static):
-    """Rewarded queries are further keys of their memory."""
-
-    def begin(self) -> None:
-        """Prepare to learn."""
-        self.past, self.owners = np.zeros((0, self.keys.shape[1]), np.float32), np.zeros(0, np.int64)
-
-    def scores(self, Q: np.ndarray) -> np.ndarray:
-        """Return the score of each memory for each query."""
-        scores = np.ascontiguousarray((Q @ self.keys.T).T)
-        np.maximum.at(scores, self.owners, (Q @ self.past.T).T)
-        return scores.T
-
-    def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of returned memories."""
-        row, place = np.nonzero(rewards > 0.5)
-        self.past = np.vstack([self.past, _unit(Q)[row]])
-        self.owners = np.append(self.owners, ids[row, place])
-
-
 class ValuePerMemory(Static):
     """Similarity plus a value for each memory, an average of its rewards, for the 50 most similar memories."""
 
-    def begin(self) -> None:
-        """Prepare to learn."""
+    def start(self, keys: Any) -> None:
+        """Store memories."""
+        super().start(keys)
         self.values = np.full(len(self.keys), 0.5)
 
     def insert(self, keys: Any) -> None:
@@ -168,88 +144,16 @@ class Store:
         self.store.feedback(Q, ids, rewards)
 
 
-class Retriever:
-    """A ``CMTRetriever`` that searches by key."""
-
-    def start(self, keys: Any) -> None:
-        """Store memories."""
-        self.retriever, self.n = CMTRetriever("key", random_state=0), 0
-        self.insert(keys)
-
-    def insert(self, keys: Any) -> None:
-        """Store more memories."""
-        self.retriever.partial_fit(keys, list(range(self.n, self.n + keys.shape[0])))
-        self.n += keys.shape[0]
-
-    def query(self, Q: Any, k: int) -> np.ndarray:
-        """Return the ids of the best memories."""
-        return self.retriever.query(Q, k).ids
-
-    def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of returned memories."""
-        self.retriever.feedback(Q, ids, rewards)
-
-
-class Tree:
-    """A ``ContextualMemoryTree`` that learns by ``update``."""
-
-    def start(self, keys: Any) -> None:
-        """Store memories."""
-        self.tree = ContextualMemoryTree(4, random_state=0)
-        self.insert(keys)
-
-    def insert(self, keys: Any) -> None:
-        """Store more memories."""
-        self.tree.insert(keys)
-
-    def query(self, Q: Any, k: int) -> np.ndarray:
-        """Return the ids of the best memories."""
-        self.hits = self.tree.query(Q, k, n_probes=32)
-        return self.hits.ids
-
-    def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of returned memories."""
-        self.tree.update(Q, self.hits, rewards)
-
-
-class Bandit:
-    """A ``CMTBandit`` without exploration, whose actions have keys."""
-
-    def start(self, keys: Any) -> None:
-        """Store memories."""
-        self.bandit, self.n = CMTBandit(epsilon=0.0, random_state=0), 0
-        self.insert(keys)
-
-    def insert(self, keys: Any) -> None:
-        """Store more memories."""
-        self.bandit.add_actions(np.arange(self.n, self.n + keys.shape[0]), keys)
-        self.n += keys.shape[0]
-
-    def query(self, Q: Any, k: int) -> np.ndarray:
-        """Return the ids of the best memories."""
-        ids = np.full((Q.shape[0], k), -1)
-        ids[:, 0] = self.bandit.act(Q).actions
-        return ids
-
-    def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of returned memories."""
-        self.bandit.learn(Q, ids[:, 0], rewards[:, 0])
-
-
 _MEMORY_TREE = "--memory_tree 4096 --max_number_of_labels 100000 --learn_at_leaf --leaf_example_multiplier 8"
 LEARNERS: dict[str, Callable[[], Any]] = {
     "static": Static,
     "MemoryStore": Store,
-    "CMTRetriever": Retriever,
-    "tree.update": Tree,
-    "CMTBandit": Bandit,
     "Rocchio": Rocchio,
-    "past queries": PastQueries,
     "value per memory": ValuePerMemory,
     "VW --emt": partial(Vowpal, "--emt"),
     "VW --memory_tree": partial(Vowpal, _MEMORY_TREE),
 }
 """Functions that make a learner, by name."""
 
-ONE_AT_A_TIME = {"CMTBandit", "VW --emt", "VW --memory_tree"}
+ONE_AT_A_TIME = {"VW --emt", "VW --memory_tree"}
 """Learners that return one memory."""

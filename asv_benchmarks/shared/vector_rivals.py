@@ -30,8 +30,6 @@ def rivals_of(X: np.ndarray) -> Iterator[Rival]:
         yield Rival("hnswlib", seconds, _of_graph(graph))
     if find_spec("scann"):
         yield Rival("ScaNN", *_of_scann(X))
-    if find_spec("svs"):
-        yield Rival("SVS", *_of_svs(X))
 
 
 def _of_faiss(X: np.ndarray, kind: str, factors: tuple[int, ...]) -> tuple[float, Iterator[tuple[str, Search]]]:
@@ -75,19 +73,5 @@ def _of_scann(X: np.ndarray) -> tuple[float, Iterator[tuple[str, Search]]]:
                     return index.search_batched(some, **how)[0]
 
                 yield f"{n_leaves} leaves, {n_more}", search
-
-    return seconds, searches()
-
-
-def _of_svs(X: np.ndarray) -> tuple[float, Iterator[tuple[str, Search]]]:
-    import svs  # type: ignore[import-not-found]
-
-    how = svs.VamanaBuildParameters(graph_max_degree=32, window_size=64, alpha=0.95)
-    index, seconds = timed(lambda: svs.Vamana.build(how, X, svs.DistanceType.MIP, num_threads=1))
-
-    def searches() -> Iterator[tuple[str, Search]]:
-        for size in (10, 15, 20, 30, 40, 60, 80, 120, 200, 400):
-            index.search_window_size = size
-            yield f"window {size}", lambda some: index.search(some, K)[0]
 
     return seconds, searches()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -24,7 +24,7 @@ from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier
-from cmt_numba.text import BM25Vectorizer, FastTextClassifier, SubwordVectors
+from cmt_numba.text import FastTextClassifier, SubwordVectors
 
 commands = Commands(__doc__)
 
@@ -105,26 +105,20 @@ def by_fasttext(texts: LabelledTexts, interpreter: str, **options: Any) -> Resul
     return Result(float((found != texts.answers).mean()), done["learned"], 1e6 * done["asked"] / len(texts.queries))
 
 
-def engines(
-    arguments: argparse.Namespace, vectors: SubwordVectors | None
-) -> dict[str, Callable[[LabelledTexts], Result]]:
+def engines(arguments: argparse.Namespace) -> dict[str, Callable[[LabelledTexts], Result]]:
     """Return the engines to compare."""
     twice = lambda make: lambda texts: measured(texts, make(), make())  # noqa: E731
-    given = {"epoch": arguments.epochs, "lr": arguments.rate, "wordNgrams": 2, "dim": 100, "bucket": 2_000_000}
+    given = {"epoch": 25, "lr": 0.5, "wordNgrams": 2, "dim": 100, "bucket": 2_000_000}
     given |= {"minn": 3 if arguments.max_n else 0, "maxn": arguments.max_n}
     found: dict[str, Callable[[LabelledTexts], Result]] = {}
     found["FastTextClassifier"] = twice(partial(FastTextClassifier, random_state=0))
     if arguments.fasttext:
         found["fastText"] = partial(by_fasttext, interpreter=arguments.fasttext, loss="softmax", **given)
-    classifier = partial(CMTClassifier, random_state=0)
-    found["linear, tf-idf"] = twice(lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True), LinearSVC()))
-    found["CMTClassifier, BM25"] = twice(lambda: make_pipeline(BM25Vectorizer(norm="l2"), classifier()))
+    words = partial(TfidfVectorizer, sublinear_tf=True)
+    found["linear, tf-idf"] = twice(lambda: make_pipeline(words(), LinearSVC()))
     found["CMTClassifier, tf-idf"] = twice(
-        lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True, dtype=np.float32), classifier())
+        lambda: make_pipeline(words(dtype=np.float32), CMTClassifier(random_state=0))
     )
-    found["CMTClassifier, learned"] = twice(lambda: make_pipeline(FastTextClassifier(random_state=0), classifier()))
-    if vectors is not None:
-        found["FastTextClassifier, vectors"] = twice(partial(FastTextClassifier, vectors=vectors, random_state=0))
     return found
 
 
@@ -132,31 +126,23 @@ def engines(
     DATA,
     argument("--sets", nargs="+", choices=SETS, default=list(SETS)),
     argument("--engines", help="run only engines whose names contain this"),
-    argument("--epochs", type=int, default=25, help="epochs of fastText"),
-    argument("--rate", type=float, default=0.5, help="learning rate of fastText"),
     argument("--max-n", type=int, default=5, help="longest character n-gram of fastText"),
-    argument("--corpus", type=Path),
     argument("--fasttext", metavar="PYTHON"),
 )
 def classes(options: argparse.Namespace) -> None:
-    """Compare classifiers of texts: learned keys, words as keys, the library fastText, and a linear model.
+    """Compare classifiers of texts: ``FastTextClassifier``, words as keys, the library fastText, and a linear model.
 
     Expects the sets of texts of ``shared/labelled_sets.py``, and
     ``sentclass/{mr,subj,cr,mpqa,sst1,sst2,trec}.jsonl.gz`` with a line ``{"text": ..., "label": ..., "split": ...}``
     for each sentence. Sets without splits are shuffled, and a tenth of each is used for queries.
 
     Prints the error, seconds to learn, and microseconds per query in one batch for each engine: CPU time on one thread.
-    Kernels are compiled before timing. With ``--corpus``, a text file, word vectors are first learned from its lines
-    and used as initial values. ``--fasttext`` names an interpreter that has fastText, which is then included.
+    Kernels are compiled before timing. ``--fasttext`` names an interpreter that has fastText, which is then included.
     """
-    vectors = None
-    if options.corpus is not None:
-        with options.corpus.open(encoding="utf-8") as file:
-            vectors = SubwordVectors(random_state=0).fit(file)
     for name in options.sets:
         texts = SETS[name](options.data)
         rows = []
-        for engine, measure in engines(options, vectors).items():
+        for engine, measure in engines(options).items():
             if options.engines is None or re.search(options.engines, engine):
                 rows.append([engine, *measure(texts)])
         print(f"\n{name}\n")
@@ -181,19 +167,6 @@ def corpus(folder: Path, name: str, n_words: int | None) -> list[str]:
         ends = np.cumsum([text.count(" ") + 1 for text in texts])
         texts = texts[: int(np.searchsorted(ends, n_words)) + 1]
     return texts
-
-
-class Learned(Protocol):
-    """Word vectors that can be compared."""
-
-    def __contains__(self, word: str) -> bool:
-        """Return whether a word has been learned."""
-
-    def word_vectors(self, words: list[str]) -> np.ndarray:
-        """Return the vectors of words."""
-
-    def analogies(self, a: str, b: str, c: str, k: int, *, method: str) -> list[tuple[str, float]]:
-        """Return the words that relate to ``c`` as ``b`` relates to ``a``."""
 
 
 class ByFastText(NamedTuple):
@@ -231,7 +204,7 @@ def vectors_by_fasttext(
     return ByFastText(done["vectors"], set(done["learned"]), right), (done["seconds"], done["processor"])
 
 
-def likeness(vectors: Learned, pairs: list[dict[str, Any]]) -> list[Any]:
+def likeness(vectors: SubwordVectors | ByFastText, pairs: list[dict[str, Any]]) -> list[Any]:
     """Return correlations over all pairs, over known words, and over unseen words, each with the number of pairs."""
     words = [[pair[side].lower() for pair in pairs] for side in ("w1", "w2")]
     left, right = (vectors.word_vectors(side) for side in words)
@@ -246,7 +219,7 @@ def likeness(vectors: Learned, pairs: list[dict[str, Any]]) -> list[Any]:
     return found
 
 
-def analogies(vectors: Learned, questions: list[dict[str, Any]]) -> list[list[Any]]:
+def analogies(vectors: Any, questions: list[dict[str, Any]]) -> list[list[Any]]:
     """Return the number of questions of each kind, and the accuracy by sums and by products."""
     rows = []
     for kind in sorted({line["kind"] for line in questions}):
@@ -259,7 +232,7 @@ def analogies(vectors: Learned, questions: list[dict[str, Any]]) -> list[list[An
     return rows
 
 
-def show(name: str, vectors: Learned, seconds: tuple[float, float], n_words: int, pairs: Any, questions: Any) -> None:
+def show(name: str, vectors: Any, seconds: tuple[float, float], n_words: int, pairs: Any, questions: Any) -> None:
     """Print the tables of one engine."""
     by_clock, of_processor = (n_words / each for each in seconds)
     print(f"\n{name}: {by_clock:,.0f} words/s by wall time, {of_processor:,.0f} words/s of CPU time\n")
@@ -278,7 +251,6 @@ def show(name: str, vectors: Learned, seconds: tuple[float, float], n_words: int
     argument("--threads", type=int, default=1),
     argument("--analogies", type=int, default=1000, help="number of questions, drawn at random"),
     argument("--fasttext", metavar="PYTHON"),
-    argument("--save", type=Path, help="write the vectors to this file"),
 )
 def words(options: argparse.Namespace) -> None:
     """Compare word vectors with human judgements of similarity, and on analogies.
@@ -301,8 +273,6 @@ def words(options: argparse.Namespace) -> None:
     started, start = perf_counter(), process_time()
     vectors = SubwordVectors(n_epochs=options.epochs, n_jobs=options.threads, random_state=0).fit(texts)
     seconds = perf_counter() - started, process_time() - start
-    if options.save:
-        vectors.save(options.save)
     pairs = [pair for pair in read_lines(options.data / "wordsim/wordsim.jsonl.gz") if pair["set"] in WORD_PAIRS]
     questions = read_lines(options.data / "wordsim/questions_words.jsonl.gz")
     questions = [line for line in questions if all(line[name].lower() in vectors for name in "abcd")]

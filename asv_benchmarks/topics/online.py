@@ -36,9 +36,6 @@ LEARNERS: dict[str, Callable[[], Any]] = {
     "ours": lambda: CMTClassifier(random_state=0),
     "logistic": lambda: SGDClassifier(loss="log_loss", random_state=0),
     "perceptron": lambda: Perceptron(random_state=0),
-    "passive-aggressive": lambda: SGDClassifier(
-        loss="hinge", penalty=None, learning_rate="pa1", eta0=1.0, random_state=0
-    ),
 }
 
 
@@ -95,7 +92,6 @@ def cost_table(results: dict[str, ProgressiveResult]) -> str:
     argument("--sets", nargs="+", default=["synthetic, 100 shots", "wikipara1k, 3 shots"], choices=SETS),
     argument("--learners", nargs="+", default=list(LEARNERS), choices=LEARNERS),
     argument("--most-rows", type=int),
-    argument("--json", type=Path, help="write all results to this file"),
 )
 def progressive(options: argparse.Namespace) -> None:
     """Compare online learning of ``CMTClassifier`` and linear one-against-all models, on one thread.
@@ -107,19 +103,14 @@ def progressive(options: argparse.Namespace) -> None:
     Prints, for several numbers of examples, the entropy reduction over the constant predictor in bits, over all
     examples so far and over those since the previous row. Then prints the error by the number of earlier examples of
     the class, and the microseconds per example to predict and to learn. The one-against-all models are scikit-learn's
-    ``SGDClassifier`` with logistic loss, ``Perceptron``, and ``SGDClassifier`` with passive-aggressive steps. Needs
-    tabulate.
+    ``SGDClassifier`` with logistic loss, and ``Perceptron``. Needs tabulate.
     """
-    everything = {}
     for name in options.sets:
         data = SETS[name](options.data)
         order = np.random.default_rng(0).permutation(data.y.size)
         X, y = data.X[order], data.y[order]
         results = {learner: progressive_result(X, y, learner, options.most_rows) for learner in options.learners}
         print(f"{name}\n\n{curve_table(results)}\n\n{shots_table(results)}\n\n{cost_table(results)}\n", flush=True)
-        everything[name] = {learner: result.as_dict() for learner, result in results.items()}
-    if options.json is not None:
-        options.json.write_text(json.dumps(everything))
 
 
 BATCHES = (100, 1000)
@@ -385,17 +376,14 @@ def calibration(options: argparse.Namespace) -> None:
     print(tabulate(lines, header, floatfmt=("", ".4f", ".3f", ".3f", ".3f", ".2f", ".2f"), tablefmt="github"))
 
 
-def of_version(folder: str | None, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the measurements of single rows, from a process with the package in a folder, or with the rivals."""
-    names = [*(["--rivals"] if folder is None else []), "--calls", *options.calls, "--stalls", str(options.stalls)]
-    with tempfile.TemporaryDirectory() as temporary:
-        environment = {**os.environ, "PYTHONPATH": folder or str(ROOT)}
-        if folder not in (None, str(ROOT)):
-            environment["NUMBA_CACHE_DIR"] = temporary
-        script = ROOT / "asv_benchmarks/classifiers.py"
-        command = [sys.executable, str(script), "rows", "--worker", "--data", str(options.data), *names]
-        command += ["--n", str(options.n), "--seconds", str(options.seconds)]
-        run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
+def in_a_process(options: argparse.Namespace, *, rivals: bool) -> dict[str, Any]:
+    """Return the measurements of single rows, from a process of the package or of its rivals."""
+    script = ROOT / "asv_benchmarks/classifiers.py"
+    command = [sys.executable, str(script), "rows", "--worker", "--data", str(options.data), "--calls", *options.calls]
+    command += ["--stalls", str(options.stalls), "--n", str(options.n), "--seconds", str(options.seconds)]
+    command += ["--rivals"] if rivals else []
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
     return found
 
@@ -417,7 +405,6 @@ def figures_of_rows(options: argparse.Namespace) -> dict[str, Any]:
 
 @commands.add(
     DATA,
-    argument("--before", help="checkout of another version of the package"),
     argument("--calls", nargs="+", default=list(single_rows.OURS), choices=single_rows.OURS),
     argument("--n", type=int, default=3000, help="maximum number of calls"),
     argument("--seconds", type=float, default=3.0, help="maximum time per call and setting, in seconds"),
@@ -428,7 +415,7 @@ def figures_of_rows(options: argparse.Namespace) -> dict[str, Any]:
 def rows(options: argparse.Namespace) -> None:
     """Measure calls with a single row: alone, next to three threads that are busy in Python, and learning row by row.
 
-    Each version of the package, and the rivals, run in a process of their own. Expects ``clinc150`` in the folder of
+    The package and its rivals run in a process each. Expects ``clinc150`` in the folder of
     ``shared/labelled_sets.py``. Prints microseconds of CPU time per call, medians and 99th percentiles of the wall time
     alone and next to busy threads, and the quantiles of learning rows one by one in milliseconds. Rivals that are not
     installed are skipped. Needs tabulate.
@@ -436,9 +423,8 @@ def rows(options: argparse.Namespace) -> None:
     if options.worker:
         print(json.dumps(figures_of_rows(options)))
         return
-    versions = {"before": options.before} if options.before else {}
-    versions |= {"after": str(ROOT), "rival": None}
-    found = {version: of_version(folder, options) for version, folder in versions.items()}
+    versions = ("ours", "rival")
+    found = {version: in_a_process(options, rivals=version == "rival") for version in versions}
     costs, waits, learned = [], [], []
     for name in options.calls:
         costs.append([name, *(found[version].get(name, {}).get("cpu") for version in versions)])
@@ -449,12 +435,10 @@ def rows(options: argparse.Namespace) -> None:
                 figures = [of_call[key] for key in ("alone 50", "busy 50", "alone 99", "busy 99")]
                 waits.append([name, version, *figures[:2], figures[1] / figures[0], *figures[2:]])
     for form in ("sparse", "dense") if options.stalls > 0 else ():
-        for version in [version for version in versions if version != "rival"]:
-            of_row = found[version][form]
-            learned.append([form, version, *(of_row[key] for key in ("50", "99", "100", "mean"))])
-            learned[-1].append(of_row["mean"] / of_row["50"])
+        of_row = found["ours"][form]
+        learned.append([form, *(of_row[key] for key in ("50", "99", "100", "mean")), of_row["mean"] / of_row["50"]])
     print(tabulate(costs, ["CPU time, us", *versions, "rival"], "github", floatfmt=".0f"), "\n")
     head = ["wall time, us", "version", "median alone", "busy", "ratio", "99 % alone", "busy"]
     print(tabulate(waits, head, "github", floatfmt=("", "", ".0f", ".0f", ".1f", ".0f", ".0f")), "\n")
-    head = ["ms/row learned", "version", "median", "99 %", "maximum", "mean", "mean / median"]
+    head = ["ms/row learned", "median", "99 %", "maximum", "mean", "mean / median"]
     print(tabulate(learned, head, "github", floatfmt=".2f"))
