@@ -141,16 +141,6 @@ def test_equal_costs_are_ranked_exactly(rng: np.random.Generator):
         np.testing.assert_array_equal(found.distances, lengths)
 
 
-def test_costs_that_are_learned_later_count(rng: np.random.Generator):
-    stored = ["abab", "cdcd", "efef"]
-    distance = EditDistance(LETTERS, n_rounds=3, random_state=0)
-    memory = SequenceMemory(distance, **EXHAUSTIVE)
-    memory.insert(stored)
-    before = memory.query(["abaf"]).distances[0, 0]
-    distance.fit(stored, ["abaf", "cdcb"], [0, 1])
-    assert memory.query(["abaf"]).distances[0, 0] != before
-
-
 def test_an_interrupted_insertion(way: str):
     memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
     memory.insert(["aaa", "bbb"])

@@ -1,5 +1,6 @@
 """Edit distances, learned costs, and exact searches by trees."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,17 @@ def test_plain_edit_distances():
     assert EditDistance("ab", substitution=5.0).pairwise(["a"], ["b"])[0, 0] == 2.0  # a deletion and an insertion
     one_way = EditDistance("ab", insertion=0.25, deletion=0.75, symmetric=False)
     assert one_way.pairwise(["a", "aab"], ["aab", "a"]).tolist() == [[0.5, 0.0], [0.0, 1.5]]
+
+
+def test_symbols_of_many_kinds_are_saved(tmp_path: Path):
+    symbols = [("c", 1), ("c", (2, None)), 3, 4.5, "é", True, None]
+    EditDistance(symbols).save(tmp_path / "distance")
+    loaded = EditDistance.load(tmp_path / "distance")
+    assert loaded.symbols_ == tuple(symbols)
+    assert loaded.pairwise([[("c", 1), 3]], [[3]]).tolist() == [[1.0]]
+    with pytest.raises(TypeError, match="symbols must be strings, numbers"):
+        EditDistance([frozenset("a")]).save(tmp_path / "another")
+    assert not (tmp_path / "another").exists()
 
 
 def test_fewer_sequences_than_wanted():
@@ -160,6 +172,7 @@ def test_a_memory_follows_costs_that_are_learned_later(rng: np.random.Generator)
     distance = EditDistance(LETTERS, transposition=1.0, n_rounds=3, learning_rate=1.0, random_state=0)
     memory = SequenceMemory(distance, random_state=0)
     memory.insert(words)
+    memory.query(words[:1])  # which prepares a search with the costs of before
     distance.fit(words, [word[1:] for word in words], np.arange(len(words)))
     found = memory.query(["abcd", "dbca"], 3)
     for word, ids, lengths in zip(["abcd", "dbca"], found.ids, found.distances, strict=True):
@@ -248,14 +261,18 @@ def test_searches_look_at_few_points_and_at_fewer_with_a_tolerance(rng: np.rando
     assert (near.distances * 0.5 <= found.distances + 1e-6).all()
 
 
-def test_a_tree_keeps_its_costs_until_it_is_rebuilt():
-    distance = EditDistance(LETTERS)
+def test_a_tree_and_its_file_keep_the_costs_until_the_tree_is_rebuilt(tmp_path: Path):
+    distance = EditDistance(LETTERS, n_rounds=1, random_state=0).fit(["aaaa", "ab"], ["aaab"], [0])
+    distance.costs_ = np.where(np.eye(5, dtype=bool), 0.0, 1.0).astype(np.float32)
     tree = VPTree(distance, random_state=0)
     tree.insert(["aaaa", "ab", "cc"])
-    distance.costs_ = np.where(np.eye(5, dtype=bool), 0.0, 0.5).astype(np.float32)
-    assert tree.query(["aa"]).distances.tolist() == [[1.0]]
-    tree.rebuild()
-    assert tree.query(["aa"]).distances.tolist() == [[0.5]]
+    distance.costs_ = distance.costs_ / 2
+    tree.save(tmp_path / "tree")
+    for each in (tree, VPTree.load(tmp_path / "tree")):
+        assert each.metric.errors_ == distance.errors_
+        assert each.query(["aa"]).distances.tolist() == [[1.0]]
+        each.rebuild()
+        assert each.query(["aa"]).distances.tolist() == [[0.5]]
 
 
 def test_an_interrupted_insertion(rng: np.random.Generator):
@@ -294,6 +311,9 @@ def test_an_interrupted_insertion(rng: np.random.Generator):
         ({"transposition": 0.0}, ValueError, "transposition must be"),
         ({"normalized": 1}, TypeError, "normalized must be"),
         ({"learning_rate": 0.0}, ValueError, "learning_rate must be"),
+        ({"gap_opening": 0.0}, ValueError, "gap_opening must be"),
+        ({"local": -1.0, "symmetric": False}, ValueError, "local must be"),
+        ({"local": 1.0}, ValueError, "local requires symmetric=False"),
     ],
 )
 def test_options_that_cannot_be_used(options: dict[str, Any], error: Any, message: str):
@@ -331,8 +351,13 @@ def test_examples_that_cannot_be_used():
         with pytest.raises(ValueError, match=message):
             distance.fit(*arguments)
         assert distance._costs is costs
+    for symbols in (("ab", "cd"), [[(1, 2)], [(3,)]]):
+        with pytest.raises(ValueError, match="symbols must be finite numbers"):
+            EditDistance(featured=True).fit(symbols, symbols[:1], [0])
     with pytest.raises(ValueError, match="too long to align"):
         distance.align("a" * 20_000, "b" * 20_000)
+    with pytest.raises(ValueError, match="too long to align"):
+        EditDistance(LETTERS, gap_opening=1.0).align("a" * 10_000, "b" * 10_000)
 
 
 def test_costs_that_are_set():
@@ -396,6 +421,7 @@ def test_invalid_trees_and_queries():
         ({"metric": EditDistance(LETTERS, symmetric=False)}, "metric must be symmetric"),
         ({"leaf_size": 0}, "leaf_size must be"),
         ({"tau": 1.0}, "tau must be below 1"),
+        ({"tolerance": -0.1}, "tolerance must be"),
     ]:
         with pytest.raises(ValueError, match=message):
             VPTree(**options)
