@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from cmt_numba.bandits import EpsilonGreedy, LinUCB, evaluation
+from cmt_numba.bandits import EpsilonGreedy, LinUCB
 from cmt_numba.bandits._checks import generator_of
 from cmt_numba.bandits.evaluation import (
     Log,
@@ -504,14 +504,6 @@ def test_other_bad_input(world: World, tmp_path: Path):
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             call()
-
-
-def test_a_policy_of_the_package_is_evaluated(world: World):
-    policy = LinUCB(K, random_state=0).learn(world.X, world.actions, world.rewards)
-    found = evaluate(policy, world.log(), expected=estimate_rewards(world.log()))
-    truth = world.mean[world.rows, policy.act(world.X).actions].mean()
-    assert found.estimates["dr"].value == pytest.approx(truth, abs=0.15)
-    assert set(evaluation.__all__) <= set(dir(evaluation))
 
 
 def test_a_log_of_one_row_has_estimates_without_intervals():

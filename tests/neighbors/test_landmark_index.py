@@ -146,9 +146,6 @@ def test_changes_in_any_order(data: st.DataObject):
     check(index, rows[ids], ids, grouped(rng, 4, 3), 3)
 
 
-# Files
-
-
 # Votes
 
 

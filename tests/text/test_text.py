@@ -13,8 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from plain_bm25 import bm25
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks, get_tags
 
 from cmt_numba.text import BM25Vectorizer, FastTextClassifier, SubwordVectors, TextClassifier
@@ -153,12 +151,6 @@ def test_terms_are_those_of_scikit_learn(options):
 def test_names_of_columns():
     assert BM25Vectorizer(norm="append").fit(["b a"]).get_feature_names_out().tolist() == ["a", "b", "norm"]
     assert BM25Vectorizer(norm="l2", n_features=2).fit(["b a"]).get_feature_names_out().tolist() == ["hash0", "hash1"]
-
-
-def test_in_a_pipeline_documents_are_stored_and_queries_asked():
-    pipeline = make_pipeline(BM25Vectorizer(), KNeighborsClassifier(1, metric="cosine"))
-    pipeline.fit(DOCUMENTS, list("abcde"))
-    assert pipeline.predict(["the small light", "ever and ever no one"]).tolist() == ["c", "e"]
 
 
 def test_fitting_again_forgets():
