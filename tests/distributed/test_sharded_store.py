@@ -40,6 +40,23 @@ def sharded(without_processes: None, one: MemoryStore) -> Iterator[ShardedStore]
         yield store
 
 
+def is_one_of_the_last(payload: dict[str, Any]) -> bool:
+    return bool(payload["n"] >= N - 5)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [None, {"odd": True, "n": {"lt": 500}}, ["k5", "k77", "k9999"], is_one_of_the_last],
+    ids=["all", "dict", "keys", "function"],
+)
+def test_all_shards_together_answer_as_one_store(one: MemoryStore, sharded: ShardedStore, where: Any):
+    expected, found = (store.query(vectors(70, 1), 8, where, target_recall=1.0) for store in (one, sharded))
+    np.testing.assert_array_equal(found.keys, expected.keys)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5, atol=1e-6)
+    assert found.payloads == expected.payloads
+    assert found.missing_shards == ()
+
+
 def test_prepared_filters_find_what_one_store_finds(one: MemoryStore, sharded: ShardedStore):
     Q = vectors(20, 3)
     for given in ({"where": {"n": {"lt": 300}}}, {"keys": ["k5", "k77", "k9999"]}):
