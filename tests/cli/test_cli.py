@@ -130,27 +130,13 @@ def test_learn_describe_ask(folder: Path, tmp_path: Path):
     places, scores = estimator.top_classes(queries, 3)
     assert [answer["labels"] for answer in answers] == estimator.classes_[places].tolist()
     assert np.allclose([answer["scores"] for answer in answers], scores)
+    with pytest.raises(ValueError, match="k must be"):
+        estimator.top_classes(queries, 0)
     output = tmp_path / "answers.csv"
     assert succeed("query", folder / "test.svm", "-m", model, "-k", 2, "--csv", "-o", output) == ""
     table = list(csv.DictReader(io.StringIO(output.read_text())))
     assert [int(line["label"]) for line in table if line["rank"] == "1"] == predicted
     assert len(table) == 100
-
-
-@needs_jit
-def test_top_classes_are_those_predicted():
-    X, y = texts()
-    names = np.array([f"class {label}" for label in y])
-    estimator = CMTClassifier(random_state=0).fit(X, names)
-    queries, _ = texts(30, seed=1)
-    places, scores = estimator.top_classes(queries, 20)
-    assert places.shape == scores.shape == (30, 20)
-    assert np.array_equal(estimator.classes_[places[:, 0]], estimator.predict(queries))
-    assert np.all(np.diff(scores[:, :3], axis=1) <= 0)
-    assert np.array_equal(places == -1, np.isneginf(scores))
-    assert np.all(places[:, -1] == -1)  # there are only 12 classes
-    with pytest.raises(ValueError, match="k must be"):
-        estimator.top_classes(queries, 0)
 
 
 @needs_jit

@@ -2,10 +2,15 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ROOT, load_script, needs_jit
+
+from cmt_numba.neighbors import LandmarkIndex
+from cmt_numba.sequences import SequenceMemory
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +98,178 @@ def test_search_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         search.main()
         found = [line.split()[1].split("-")[0] for line in capsys.readouterr().out.splitlines()]
         assert found == ["mail" if "mail" in more else "maps"] * 5
+
+
+def test_requests_are_answered_better_and_better(capsys: pytest.CaptureFixture[str]):
+    load_script("examples/bandits/answer_requests.py").main(["--rounds", "400"])
+    shown = capsys.readouterr().out
+    rewards = [float(value) for value in re.findall(r"mean reward ([\d.]+)", shown)]
+    assert rewards[-1] > max(0.6, rewards[0])
+    assert re.search(r"random: estimated from the log 0\.[12]", shown)
+
+
+def test_other_routers_and_scorers_are_compared():
+    figures = load_script("examples/own_router.py").compare(60)
+    assert list(figures) == ["paper", "random routers", "Manhattan scorer"]
+    assert all(0.0 < figure <= 1.0 for row in figures.values() for figure in row)
+
+
+def test_post_offices_are_found(tmp_path: Path, rng: np.random.Generator):
+    post_offices = load_script("examples/post_offices.py")
+    points = post_offices.on_sphere(np.array([[0.0, 0.0], [0.0, 180.0], [90.0, 7.0], [0.0, -179.0]]))
+    np.testing.assert_allclose(points[:3], [[1, 0, 0], [-1, 0, 0], [0, 0, 1]], atol=1e-12)
+    lengths = post_offices.kilometres(np.linalg.norm(points - points[1], axis=1))
+    np.testing.assert_allclose(lengths, np.pi * 6371.0 * np.array([1.0, 0.0, 0.5, 1.0 / 180.0]))  # over the date line
+
+    places = np.column_stack([rng.uniform(25, 49, 300), rng.uniform(-125, -67, 300)])
+    offices = post_offices.Offices([str(i) for i in range(300)], places)
+    post_offices.TARGETS = (0.95, 1.0)
+    found = {row[0]: row[1:] for row in post_offices.evaluate(offices, places[:20] + 0.1, 1)}
+    recalls = [row[0] for row in found.values()]
+    assert recalls == [1.0] * 6
+    assert found["VPTree"][2] < 300
+
+    pytest.importorskip("matplotlib").use("Agg")
+    index = LandmarkIndex("euclidean", random_state=0)
+    index.insert(post_offices.on_sphere(places))
+    post_offices.plot(offices, index, places[0], tmp_path / "map.png")
+    assert (tmp_path / "map.png").stat().st_size > 10_000
+
+
+@pytest.fixture(scope="module")
+def melodies():
+    return load_script("examples/melodies.py")
+
+
+def test_songs_are_read(melodies):
+    assert melodies.signature("Eb") == {"B": -1, "E": -1, "A": -1}
+    assert melodies.signature("Am") == melodies.signature("C") == melodies.signature("none") == {}
+    assert melodies.signature("D") == melodies.signature("Bm") == melodies.signature("E dor") == {"F": 1, "C": 1}
+    music = "F2 ^GG | G,/2 z4 =f' c3/2-c/ | B-|B4"
+    assert melodies.notes_of(music, "G", 9) == ([66, 68, 68, 55, 89, 72, 71], [2.0, 1.0, 1.0, 0.5, 1.0, 2.0, 5.0])
+    assert melodies.notes_of(music, "G", 3) == ([66, 68, 68], [2.0, 1.0, 1.0])
+    text = "\nX:1\nT: One\nM: 4/4\nK: F\n" + "BcB|" * 10 + "\n\nX:2\nT: Two\nK: C\nABC\n"
+    (song,) = melodies.songs_of(text)
+    assert song.title == "One"
+    assert song.pitches.tolist() == [70, 72, 70] * 10
+
+
+@needs_jit
+def test_songs_are_found(melodies, tmp_path: Path, rng: np.random.Generator):
+    songs = [
+        melodies.Song(str(i), 60 + np.cumsum(rng.integers(-4, 5, 30)), rng.choice([0.5, 1.0, 2.0], 30))
+        for i in range(60)
+    ]
+    distance = melodies.learned(songs, 40, rng, n_rounds=3)
+    query = melodies.sung(songs[7], rng)
+    assert distance.nearest(melodies.encoded([query]), melodies.encoded(songs))[0].tolist() == [[7]]
+    pytest.importorskip("matplotlib").use("Agg")
+    melodies.plot(query, songs[7], distance, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
+    rows = melodies.evaluate(songs, 30, 20, n_rounds=3)
+    assert [row[:2] for row in rows[5:]] == [("learned", tolerance) for tolerance in melodies.TOLERANCES]
+    assert rows[5][2] < 0.3
+
+
+@pytest.fixture(scope="module")
+def spelling():
+    return load_script("examples/spelling.py")
+
+
+def test_lists_of_misspellings_are_read(spelling):
+    lines = ["recieve->receive", "fo->of, for, to", "Teh->the", "mañana->manana", "", "abotu->about\n"]
+    assert spelling.misspellings(lines) == [("recieve", "receive"), ("teh", "the"), ("abotu", "about")]
+
+
+def test_words_are_corrected(spelling, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    words = sorted({"".join(rng.choice(list("abcdefgh"), 7)) for _ in range(60)})
+    pairs = []
+    for word in words * 2:
+        at = rng.integers(6)
+        pairs.append((word[:at] + word[at + 1] + word[at] + word[at + 2 :], word))
+    distance = spelling.learned_distance(pairs, words, 80, 3)
+    memory = spelling.memory_of(words, distance)
+    found = spelling.guesses(memory, words, [wrong for wrong, _ in pairs], 3)
+    assert np.mean([row[0] == right for row, (_, right) in zip(found, pairs, strict=True)]) > 0.95
+    for right in (words[0], "hamlet"):
+        spelling.correct(memory, words, right[::-1] + "zz", right)
+    memory.save(tmp_path / "memory")
+    for one in (memory, SequenceMemory.load(tmp_path / "memory")):
+        found = spelling.guesses(one, words, [words[0][::-1] + "zz", "telmahzz", "halmet"], 1)
+        assert found == [[words[0]], ["hamlet"], ["hamlet"]]
+    first, among_five = spelling.evaluate(pairs, 20, 60, 2)
+    assert 0.5 < first <= among_five <= 1.0
+
+
+def test_a_missing_package_is_one_line(spelling, monkeypatch: pytest.MonkeyPatch):
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(spelling, "files", missing)
+    with pytest.raises(SystemExit, match=r"^spelling.py needs the package codespell: pip install"):
+        spelling.listed_misspellings()
+
+
+FIELDS = ("name", "street", "year")
+
+
+@pytest.fixture(scope="module")
+def records():
+    return load_script("examples/records.py")
+
+
+@pytest.fixture
+def record_files(tmp_path: Path, rng: np.random.Generator) -> list[Path]:
+    """Tables of 120 and 80 records, whose first 80 match though each has a letter too much, and what matches."""
+    letters = list("abcdefgh")
+    words = ["".join(rng.choice(letters, 6)) for _ in range(240)]
+    rows = [(f"a{i}", words[2 * i], words[2 * i + 1], 1900.0 + i % 50) for i in range(120)]
+    others = []
+    for i, (_, name, street, year) in enumerate(rows[:80]):
+        at = int(rng.integers(6))
+        others.append((f"b{i}", f"{name[:at]}x{name[at:]}", "" if i % 5 == 0 else street, int(year)))
+    paths = [tmp_path / f"{name}.csv" for name in ("first", "second", "matches")]
+    matches = [(f"a{i}", f"b{i}", 1) for i in range(80)] + [("a90", "b1", 0)]
+    for path, head, lines in zip(paths, (FIELDS, FIELDS, ("b", "label")), (rows, others, matches), strict=True):
+        path.write_text("\n".join(",".join(map(str, line)) for line in [("id", *head), *lines]), encoding="utf-8")
+    return paths
+
+
+def test_records_are_read(records, record_files: list[Path]):
+    read = records.tables_of(record_files[:2], record_files[2:])
+    assert read.fields == FIELDS
+    assert (len(read.tables[0]), len(read.tables[1]), read.n_matches, read.same) == (120, 80, 80, False)
+    assert read.tables[0][3, 2] == read.tables[1][3, 2] == "1903"
+    assert read.matching(np.array([[3, 3], [3, 4], [90, 1]])).tolist() == [True, False, False]
+    known, asked = records.divided(read, 0.25, 0)
+    assert known.n_matches + asked.n_matches == 80  # no entity is in both
+    assert len(known.tables[0]) + len(asked.tables[0]) == 120
+    assert np.unique(np.concatenate(known.entities)).size == 30
+    assert records.plain("Café  Noir, 12.0") == "caf noir, 12"
+    same = records.joined([["a", "b", "c", "d"]], [[["x"]] * 4], ("name",), [("a", "b"), ("b", "c")])
+    assert (same.same, same.n_matches) == (True, 3)
+
+
+def test_records_are_matched(records, record_files: list[Path], capsys: pytest.CaptureFixture[str]):
+    read = records.tables_of(record_files[:2], record_files[2:])
+    rows = list(records.compare(read, ("year",), share=0.3, k=3, seed=0))
+    name, n_pairs, found, precision, recall, f1, *_ = rows[0]
+    assert (name, found) == ("memory, learned distances", 1.0)
+    assert n_pairs <= 3 * 90
+    assert min(precision, recall, f1) > 0.9
+    assert f1 == pytest.approx(2.0 / (1.0 / precision + 1.0 / recall))
+    records.show(read, 0.3, 3, 0, 2)
+    assert capsys.readouterr().out.count("likely the same") == 2
+
+
+def test_duplicates_are_candidates_once(records, record_files: list[Path]):
+    read = records.tables_of(record_files[:2], record_files[2:])
+    names = [[f"{side}{i}" for i in range(len(table))] for side, table in zip("ab", read.tables, strict=True)]
+    matches = [(f"a{i}", f"b{i}") for i in range(80)]
+    both = np.concatenate(read.tables).tolist()
+    one = records.joined([names[0] + names[1]], [both], FIELDS, matches)
+    pairs = records.Matcher(2).candidates(one)
+    assert (pairs[:, 0] < pairs[:, 1]).all()
+    assert np.unique(pairs, axis=0).shape == pairs.shape
+    assert one.matching(pairs).sum() == one.n_matches == 80

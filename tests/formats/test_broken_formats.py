@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from conftest import CORPUS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from readers import EXAMPLES, read_text
 
 from cmt_numba.formats import FORMATS, FormatError, open_data
 
@@ -204,3 +206,12 @@ def test_any_text_is_read_or_refused(tmp_path: Path, suffix: str, content: bytes
         return
     assert batch.X.shape[0] == batch.y.shape[0] > 0
     assert np.isfinite(batch.X.data if scipy.sparse.issparse(batch.X) else batch.X).all()
+
+
+def test_seeds_of_fuzzing_are_read(tmp_path: Path):
+    assert [read_text(tmp_path / "file", example) > 0 for example in EXAMPLES] == [True] * len(EXAMPLES)
+
+
+def test_files_that_once_broke_readers_are_refused(tmp_path: Path):
+    for path in sorted((CORPUS / "formats").glob("*")):
+        assert read_text(tmp_path / "file", path.read_bytes()) >= -1

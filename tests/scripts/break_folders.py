@@ -218,7 +218,7 @@ def upkeep(trial: Trial) -> None:
     countdown = Countdown(int(trial.random.integers(20)), fail_to_write, writes=True)
     try:
         with countdown:
-            trial.kind.upkeep[names[int(trial.random.integers(len(names)))]](trial.thing)
+            getattr(trial.thing, names[int(trial.random.integers(len(names)))])()
     except FAILURES:
         trial.close()
         trial.open()

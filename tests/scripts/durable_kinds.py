@@ -385,11 +385,16 @@ class Kind:
     new_twin: Callable[..., Any]
     opened: Callable[..., Any]
     changes: dict[str, Change]  # the first one is made first
-    upkeep: dict[str, Callable[[Any], Any]]
     invalid: dict[str, Callable[[Any], Any]]
     ask: Callable[[Any], Any]
     state: Callable[[Any], State]
     variants: tuple[dict[str, Any], ...]
+    upkeep: tuple[str, ...] = ("checkpoint",)  # names of methods
+
+
+def variants_of(*variants: dict[str, Any], **options: Any) -> tuple[dict[str, Any], ...]:
+    """Return sets of options with a seed and with other options that all share."""
+    return tuple({"random_state": 7, **options, **variant} for variant in variants)
 
 
 def kind_of_estimator(cls: Any, labels: Labels, changes: dict[str, Change], *variants: dict[str, Any]) -> Kind:
@@ -406,7 +411,6 @@ def kind_of_estimator(cls: Any, labels: Labels, changes: dict[str, Change], *var
             "set_params": set_params_and_learn(labels),
             **changes,
         },
-        upkeep={"checkpoint": lambda estimator: estimator.checkpoint()},
         invalid={
             "width": lambda estimator: estimator.partial_fit(np.ones((3, WIDTH + 1)), y),
             "NaN": lambda estimator: estimator.partial_fit(np.full((3, WIDTH), np.nan), y),
@@ -415,7 +419,7 @@ def kind_of_estimator(cls: Any, labels: Labels, changes: dict[str, Change], *var
         },
         ask=lambda estimator: getattr(estimator, "predict_proba", estimator.kneighbors)(PROBES),
         state=state_of_estimator,
-        variants=tuple({"random_state": 7, **variant} for variant in variants),
+        variants=variants_of(*variants),
     )
 
 
@@ -434,7 +438,6 @@ def kind_of_policy(cls: Any, *variants: dict[str, Any]) -> Kind:
             "add actions": add_actions,
             "remove actions": remove_actions,
         },
-        upkeep={"checkpoint": lambda policy: policy.checkpoint()},
         invalid={
             "width": lambda policy: policy.act(np.ones((2, WIDTH + 1))),
             "NaN": lambda policy: policy.act(np.full((2, WIDTH), np.nan)),
@@ -443,7 +446,7 @@ def kind_of_policy(cls: Any, *variants: dict[str, Any]) -> Kind:
         },
         ask=lambda policy: policy.probabilities(PROBES),
         state=state_of_policy,
-        variants=tuple({"random_state": 7, **variant} for variant in variants),
+        variants=variants_of(*variants),
     )
 
 
@@ -463,7 +466,7 @@ KINDS = {
             "compact": compact,
             "note": note,
         },
-        upkeep={"snapshot": lambda tree: tree.snapshot(), "sync": lambda tree: tree.sync()},
+        upkeep=("snapshot", "sync"),
         invalid={
             "width": lambda tree: tree.insert(np.ones((2, WIDTH + 1))),
             "NaN": lambda tree: tree.insert(np.full((2, WIDTH), np.nan)),
@@ -472,14 +475,14 @@ KINDS = {
         },
         ask=lambda tree: tree.query(PROBES, 2),
         state=state_of_tree,
-        variants=tuple(
-            {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 7, "n_threads": 1, **variant}
-            for variant in (
-                {},
-                {"max_memories": 30, "eviction": "oldest"},
-                {"max_memories": 30, "eviction": "random"},
-                {"max_memories": 30, "eviction": "least_recently_returned"},
-            )
+        variants=variants_of(
+            {},
+            {"max_memories": 30, "eviction": "oldest"},
+            {"max_memories": 30, "eviction": "random"},
+            {"max_memories": 30, "eviction": "least_recently_returned"},
+            n_trees=2,
+            leaf_multiplier=1.0,
+            n_threads=1,
         ),
     ),
     "classifier": kind_of_estimator(
@@ -515,7 +518,6 @@ KINDS = {
             "remove_classes": remove_a_class,
             "calibrate": calibrate_texts,
         },
-        upkeep={"checkpoint": lambda classifier: classifier.checkpoint()},
         invalid={
             "lengths": lambda classifier: classifier.partial_fit(["rain"], ["a", "b"]),
             "texts": lambda classifier: classifier.partial_fit([3], ["a"]),
@@ -524,7 +526,7 @@ KINDS = {
         },
         ask=lambda classifier: classifier.predict(QUESTIONS),
         state=state_of_texts,
-        variants=({"random_state": 7},),
+        variants=variants_of({}),
     ),
     "store": Kind(
         new_twin=MemoryStore,
@@ -543,7 +545,7 @@ KINDS = {
             "feedback of texts": reward_texts,
             "query of texts": query_texts,
         },
-        upkeep={"sync": lambda store: store.sync()},
+        upkeep=("sync",),
         invalid={
             "width": lambda store: store.add(["x", "y"], np.ones((2, WIDTH + 1))),
             "NaN": lambda store: store.add(["x", "y"], np.full((2, WIDTH), np.nan)),
@@ -552,15 +554,13 @@ KINDS = {
         },
         ask=lambda store: store.query(PROBES, 2),
         state=state_of_store,
-        variants=tuple(
-            {"random_state": 7, "n_threads": 1, **variant}
-            for variant in (
-                {"metric": "cosine"},
-                {"metric": "inner_product"},
-                {"metric": "euclidean"},
-                {"metric": "euclidean", "max_items": 30, "eviction": "oldest"},
-                {"metric": "inner_product", "max_items": 30},
-            )
+        variants=variants_of(
+            {"metric": "cosine"},
+            {"metric": "inner_product"},
+            {"metric": "euclidean"},
+            {"metric": "euclidean", "max_items": 30, "eviction": "oldest"},
+            {"metric": "inner_product", "max_items": 30},
+            n_threads=1,
         ),
     ),
 }
