@@ -27,10 +27,8 @@ from shared.vectors import (
     features,
     file_of,
     graph_of,
-    low_rank,
+    made_sets,
     recall,
-    scattered,
-    summaries,
     unit,
 )
 from tabulate import tabulate
@@ -331,15 +329,9 @@ def rivals(options: argparse.Namespace) -> None:
     Times are interpolated between settings of a library to the same recall, for a batch of 1,000 rows and for single
     rows. The ratio after each time is that of the store's time to it.
     """
-    n, d = options.n, options.features
-    sets = {
-        "clusters": lambda: clustered(n, d),
-        "low rank": lambda: low_rank(n, d),
-        "scattered": lambda: scattered(n, 32),
-        "pictures": lambda: features(options.data, "flickr8k"),
-        "texts": lambda: summaries(options.data, n, d),
-        "given": lambda: given(options.vectors, n),
-    }
+    n = options.n
+    sets = made_sets(n, options.features, options.data)
+    sets |= {"pictures": lambda: features(options.data, "flickr8k"), "given": lambda: given(options.vectors, n)}
     headers = ["", "built in s", *(f"{what} {goal}" for goal in GOALS for what in ("batch", "single row"))]
     for name in options.sets:
         data = sets[name]()

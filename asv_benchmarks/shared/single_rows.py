@@ -27,7 +27,6 @@ class Rows(NamedTuple):
     y: np.ndarray
     sparse: Any
     dense: np.ndarray
-    vectorizer: Any
 
     def stored(self) -> np.ndarray:
         """Return 5,000 distinct dense rows near those of the texts."""
@@ -57,10 +56,9 @@ def intents(folder: Path) -> Rows:
     y = np.searchsorted(labels, [line["label"] for line in lines])
     order = few_of_each(y, 1000)
     texts = [lines[i]["text"] for i in order]
-    vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
-    X = vectorizer.fit_transform(texts)
+    X = TfidfVectorizer(sublinear_tf=True, dtype=np.float32).fit_transform(texts)
     dense = normalize(TruncatedSVD(N_FEATURES, random_state=0).fit_transform(X)).astype(np.float32)
-    return Rows(texts, y[order], X, dense, vectorizer)
+    return Rows(texts, y[order], X, dense)
 
 
 def fitted(rows: Rows, form: str) -> Any:
@@ -88,24 +86,14 @@ def classify_texts(rows: Rows) -> Call:
     return lambda i: classifier.predict([rows.texts[i % len(rows.texts)]])
 
 
-def predict_texts(make_vectorizer: Callable[[Rows], Any]) -> Callable[[Rows], Call]:
-    """Return a maker of functions that turn a text into a row and predict its class."""
-
-    def make(rows: Rows) -> Call:
-        from cmt_numba import CMTClassifier
-
-        vectorizer = make_vectorizer(rows)
-        classifier = CMTClassifier(random_state=0).fit(vectorizer.transform(rows.texts), rows.y)
-        return lambda i: classifier.predict(vectorizer.transform([rows.texts[i % len(rows.texts)]]))
-
-    return make
-
-
-def bm25_vectorizer(rows: Rows) -> Any:
-    """Return a ``BM25Vectorizer`` fitted to the texts."""
+def classify_bm25_keys(rows: Rows) -> Call:
+    """Return a function that turns texts into BM25 keys and predicts their classes."""
+    from cmt_numba import CMTClassifier
     from cmt_numba.text import BM25Vectorizer
 
-    return BM25Vectorizer().fit(rows.texts)
+    vectorizer = BM25Vectorizer().fit(rows.texts)
+    classifier = CMTClassifier(random_state=0).fit(vectorizer.transform(rows.texts), rows.y)
+    return lambda i: classifier.predict(vectorizer.transform([rows.texts[i % len(rows.texts)]]))
 
 
 def learn(form: str) -> Callable[[Rows], Call]:
@@ -183,8 +171,7 @@ def store(call: str) -> Callable[[Rows], Call]:
 
 OURS: dict[str, Callable[[Rows], Call]] = {
     "text in, class out": classify_texts,
-    "text in, class out (BM25)": predict_texts(bm25_vectorizer),
-    "text in, class out (tf-idf of scikit-learn)": predict_texts(lambda rows: rows.vectorizer),
+    "text in, class out (BM25)": classify_bm25_keys,
     "predict, sparse": predict("sparse"),
     "predict, dense": predict("dense"),
     "partial_fit, sparse": learn("sparse"),
@@ -197,11 +184,6 @@ OURS: dict[str, Callable[[Rows], Call]] = {
     "store.query": store("query"),
     "store.upsert": store("upsert"),
 }
-
-
-def vectorize(rows: Rows) -> Call:
-    """Return a function that turns a text into a row by scikit-learn's tf-idf."""
-    return lambda i: rows.vectorizer.transform([rows.texts[i % len(rows.texts)]])
 
 
 def by_product(form: str) -> Callable[[Rows], Call]:
@@ -287,7 +269,6 @@ def by_hnswlib(call: str) -> Callable[[Rows], Call]:
 RIVALS: dict[str, tuple[str, Callable[[Rows], Call]]] = {
     "text in, class out": ("bm25s", by_bm25s),
     "text in, class out (BM25)": ("bm25s", by_bm25s),
-    "text in, class out (tf-idf of scikit-learn)": ("tf-idf alone", vectorize),
     "predict, sparse": ("product", by_product("sparse")),
     "predict, dense": ("product", by_product("dense")),
     "partial_fit, sparse": ("vw --oaa", by_vowpal("sparse")),

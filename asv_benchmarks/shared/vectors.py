@@ -1,5 +1,6 @@
 """Data and rivals for the comparisons of ``MemoryStore``."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,6 +74,16 @@ def features(folder: Path, name: str) -> Vectors:
     rows = rows[rows.any(axis=1)]
     asked = np.arange(0, len(rows), 10)
     return Vectors(np.delete(rows, asked, axis=0), rows[asked][:N_ASKED])
+
+
+def made_sets(n: int, n_features: int, folder: Path) -> dict[str, Callable[[], Vectors]]:
+    """Return functions that make sets of vectors, by name."""
+    return {
+        "clusters": lambda: clustered(n, n_features),
+        "low rank": lambda: low_rank(n, n_features),
+        "scattered": lambda: scattered(n, 32),
+        "texts": lambda: summaries(folder, n, n_features),
+    }
 
 
 def recall(found: Any, true: Any) -> float:

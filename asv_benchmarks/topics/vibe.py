@@ -12,7 +12,7 @@ import argparse
 from typing import Any
 
 import numpy as np
-from shared.vectors import Vectors, clustered, graph_of, low_rank, recall, scattered, summaries
+from shared.vectors import graph_of, made_sets, recall
 from tabulate import tabulate
 
 from cmt_numba import MemoryStore
@@ -65,16 +65,10 @@ def singles(options: argparse.Namespace) -> None:
 
     Needs tabulate; hnswlib is optional.
     """
-    n, k = options.n, options.k
-    sets = {
-        "clusters": lambda: clustered(n, 256),
-        "low rank": lambda: low_rank(n, 256),
-        "scattered": lambda: scattered(n, 32),
-        "texts": lambda: summaries(options.data, n, 256),
-    }
+    k, sets = options.k, made_sets(options.n, 256, options.data)
     rows: list[list[Any]] = []
     for name in options.sets:
-        data: Vectors = sets[name]()
+        data = sets[name]()
         asked = data.asked[:500]
         true = np.argpartition(asked @ data.stored.T, -k, axis=1)[:, -k:]
 

@@ -2,11 +2,10 @@
 
 import asyncio
 import sys
-from dataclasses import dataclass
-from datetime import datetime
+from collections import namedtuple
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,51 +13,19 @@ from conftest import ROOT, needs_jit
 
 from cmt_numba import MemoryStore
 
-
-class GetOp(NamedTuple):
-    namespace: tuple[str, ...]
-    key: str
-
-
-class PutOp(NamedTuple):
-    namespace: tuple[str, ...]
-    key: str
-    value: dict[str, Any] | None
-    index: Any = None
-
-
-class SearchOp(NamedTuple):
-    namespace_prefix: tuple[str, ...]
-    filter: dict[str, Any] | None = None
-    limit: int = 10
-    offset: int = 0
-    query: str | None = None
-
-
-class ListNamespacesOp(NamedTuple):
-    match_conditions: Any = None
-    max_depth: int | None = None
-    limit: int = 100
-    offset: int = 0
-
-
-class MatchCondition(NamedTuple):
-    match_type: str
-    path: tuple[str, ...]
-
-
-@dataclass
-class Item:
-    namespace: tuple[str, ...]
-    key: str
-    value: dict[str, Any]
-    created_at: datetime
-    updated_at: datetime
-
-
-@dataclass
-class SearchItem(Item):
-    score: float | None = None
+GetOp = namedtuple("GetOp", ["namespace", "key"])
+PutOp = namedtuple("PutOp", ["namespace", "key", "value", "index"], defaults=[None])
+SearchOp = namedtuple(
+    "SearchOp", ["namespace_prefix", "filter", "limit", "offset", "query"], defaults=[None, 10, 0, None]
+)
+ListNamespacesOp = namedtuple(
+    "ListNamespacesOp", ["match_conditions", "max_depth", "limit", "offset"], defaults=[None, None, 100, 0]
+)
+MatchCondition = namedtuple("MatchCondition", ["match_type", "path"])
+Item = namedtuple("Item", ["namespace", "key", "value", "created_at", "updated_at"])
+SearchItem = namedtuple(
+    "SearchItem", ["namespace", "key", "value", "created_at", "updated_at", "score"], defaults=[None]
+)
 
 
 def encode(texts: list[str]) -> np.ndarray:
