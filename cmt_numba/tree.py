@@ -405,13 +405,13 @@ class ContextualMemoryTree(files.Saved):
             The mean reward of each row's first memory in the last pass, measured before the update. A row without
             memories counts as 0.
         """
-        rows = self._forest.check_rows(X)
+        rows, default = self._forest.check_rows(X), max(8, _LEAVES_OF_EACH * self._forest.n_trees)
         how = engine.Supervision(
             reward,
             None if own_ids is None else checks.check_memory_ids(own_ids, rows.n_rows),
             checks.check_integer("k", k, 1, checks.MOST_WANTED - 1),  # plus one, because a row may find itself
-            max(8, _LEAVES_OF_EACH * self._forest.n_trees) if n_probes is None else n_probes,
-            epsilon,
+            checks.check_integer("n_probes", default if n_probes is None else n_probes, 1),
+            checks.check_real("epsilon", epsilon, 0.0, 1.0),
             checks.check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
             checks.check_integer("n_passes", n_passes, 1, checks.MOST_PASSES),
             self._forest.teaches,

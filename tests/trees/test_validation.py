@@ -241,6 +241,9 @@ BAD_CALLS: list[tuple[Callable[[ContextualMemoryTree], Any], type[Exception], st
     (lambda tree: tree.query(TWO_ROWS, epsilon=0.1, among=[1]), ValueError, "epsilon must be 0 if among is given"),
     (lambda tree: learn(tree, own_ids=[1]), ValueError, "ids must have one entry for each"),
     (lambda tree: learn(tree, n_passes=0), ValueError, "n_passes must be between"),
+    (lambda tree: learn(tree, k=0), ValueError, "k must be between"),
+    (lambda tree: learn(tree, n_probes=0), ValueError, "n_probes must be"),
+    (lambda tree: learn(tree, epsilon=2.0), ValueError, "epsilon must be between"),
     (lambda tree: learn(tree, key_learning_rate=-0.1), ValueError, "key_learning_rate must be"),
     (lambda tree: tree.learn(TWO_ROWS, np.ones((2, 1))), TypeError, "reward must be a function"),
     (lambda tree: update(tree, key_learning_rate=1.5), ValueError, "key_learning_rate must be"),
@@ -264,19 +267,17 @@ def test_bad_calls(tree: ContextualMemoryTree, call: Callable[[Any], Any], error
 
 
 @pytest.mark.parametrize(
-    ("reward", "options", "message"),
+    ("reward", "message"),
     [
-        (lambda rows, ids: np.full(ids.shape, 2.0), {}, "rewards must be between 0 and 1"),
-        (lambda rows, ids: np.zeros((1, 1, 1)), {}, "rewards must have shape"),
-        (lambda rows, ids: np.ones(ids.shape), {"epsilon": 2.0}, "epsilon must be between"),
-        (lambda rows, ids: np.ones(ids.shape), {"k": 0}, "k must be between"),
+        (lambda rows, ids: np.full(ids.shape, 2.0), "rewards must be between 0 and 1"),
+        (lambda rows, ids: np.zeros((1, 1, 1)), "rewards must have shape"),
     ],
 )
-def test_learn_refuses_these_after_it_has_drawn_random_numbers(reward: Any, options: dict[str, Any], message: str):
+def test_learn_refuses_rewards_after_it_has_drawn_random_numbers(reward: Any, message: str):
     tree = grown_tree(sparse=False)
     before = tree.query(TWO_ROWS, k=60).scores
     with pytest.raises(ValueError, match=message):
-        tree.learn(TWO_ROWS, reward, **options)
+        tree.learn(TWO_ROWS, reward)
     np.testing.assert_array_equal(tree.query(TWO_ROWS, k=60).scores, before)
 
 
