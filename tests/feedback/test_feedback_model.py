@@ -182,7 +182,7 @@ def test_forgotten_memories_are_not_found_by_their_moved_keys(rng):
     shown = memory.candidates(queries)[1][:, :3]
     memory.learn(queries, shown, np.where(shown % 3 == 0, 0.0, rng.integers(0, 2, shown.shape)))
     model = memory.model
-    for gone in ([3, 98, 50], [99], [97, 0, 1, 2]):
+    for gone in (model.ids[-1:], [3, 98, 50], [99], [97, 0, 1, 2]):
         model.forget(np.array(gone))
         found = model.map(queries, 5).moved
         restored = FeedbackModel.of_arrays(WIDTH, False, model.arrays())
