@@ -236,13 +236,8 @@ def test_evaluate_in_batches(folder: Path, tmp_path: Path):
     assert (tmp_path / "a.html").exists()
     held_out = json.loads(succeed("evaluate", folder / "train.svm", *options, "--holdout", 0.25))
     assert held_out["result"]["n_test"] == 60
-    assert [one["name"] for one in held_out["result"]["rivals"]] == [
-        "estimator",
-        "majority",
-        "exact",
-        "means",
-        "linear",
-    ]
+    names = [one["name"] for one in held_out["result"]["rivals"]]
+    assert names == ["estimator", "majority", "exact", "means", "linear"]
     shown = succeed("evaluate", folder / "train.svm", "--seeds", 1, "--without", "linear", "--without", "exact")
     assert "By number of leaves searched" in shown
     assert "nearest class mean" in shown

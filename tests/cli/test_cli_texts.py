@@ -70,14 +70,8 @@ def test_texts_are_evaluated_with_a_text_classifier(tmp_path: Path):
         printed = succeed("evaluate", data, "--text", "text", "--seeds", 1, *test, "--json", tmp_path / "result.json")
         result = json.loads((tmp_path / "result.json").read_text())["result"]
         assert result["metrics"]["error"][0] == 0.0
-        assert {rival["name"] for rival in result["rivals"]} == {
-            "estimator",
-            "majority",
-            "exact",
-            "means",
-            "linear",
-            "bm25",
-        }
+        names = {rival["name"] for rival in result["rivals"]}
+        assert names == {"estimator", "majority", "exact", "means", "linear", "bm25"}
         assert "nearest example" in printed
     assert "--probes cannot be combined with --text" in fail("evaluate", data, "--text", "text", "--probes", 2)
 

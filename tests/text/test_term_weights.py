@@ -113,16 +113,14 @@ def test_bad_arguments_change_nothing(rng: np.random.Generator):
     vectorizer = BM25Vectorizer()
     keys = vectorizer.fit_transform(documents)
     ids, rewards = np.zeros((4, 2), np.int64), np.zeros((4, 2))
-    with pytest.raises(ValueError, match="keys must have"):
-        vectorizer.learn_weights(queries, keys[:, :-1], ids, rewards)
-    with pytest.raises(ValueError, match=r"ids must be integers of shape \(4, k\)"):
-        vectorizer.learn_weights(queries, keys, ids[:3], rewards)
-    with pytest.raises(ValueError, match="ids must be integers"):
-        vectorizer.learn_weights(queries, keys, ids.astype(float), rewards)
-    with pytest.raises(ValueError, match="ids must be between -1 and 29"):
-        vectorizer.learn_weights(queries, keys, ids + 30, rewards)
-    with pytest.raises(ValueError, match="rewards must have shape"):
-        vectorizer.learn_weights(queries, keys, ids, rewards[:, :1])
-    with pytest.raises(ValueError, match=r"rewards must be between 0 and 1"):
-        vectorizer.learn_weights(queries, keys, ids, rewards + 2)
+    for arguments, message in (
+        ((keys[:, :-1], ids, rewards), "keys must have"),
+        ((keys, ids[:3], rewards), r"ids must be integers of shape \(4, k\)"),
+        ((keys, ids.astype(float), rewards), "ids must be integers"),
+        ((keys, ids + 30, rewards), "ids must be between -1 and 29"),
+        ((keys, ids, rewards[:, :1]), "rewards must have shape"),
+        ((keys, ids, rewards + 2), "rewards must be between 0 and 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            vectorizer.learn_weights(queries, *arguments)
     assert vectorizer.term_weights_ is None
