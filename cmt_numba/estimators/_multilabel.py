@@ -11,13 +11,13 @@ from .._change import reads
 from .._forest import NONE, Rows
 from .._heads import exact_scores_of_all
 from .._jit import keeps_interpreter
-from .._validation import Checked, Flag, Integer, Jobs, Optional, Real, check_rows, check_wanted
+from .._validation import Checked, Flag, Integer, Jobs, Optional, Real, check_entries, check_rows, check_wanted
 from ..journal import journaled
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, queries_model
 from ._calibration import F1, LOGITS_PER_MARGIN, check_threshold
 from ._fields import fields_of_estimator
-from ._indicators import first_labels, further_labels, label_sets, labels_of
+from ._indicators import first_labels, further_labels, label_sets, labels_of, lists_of_names
 from ._input import check_sample_weight
 from ._multilabel_model import LabelledRows, MultilabelModel
 from ._neighbors import lengths_unless_unit
@@ -216,6 +216,21 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             return model.pair[np.isin(np.arange(rows.n_rows), row).astype(np.int64)]
         shape = rows.n_rows, model.n_columns
         return label_sets(row, column, shape, names=model.names, sparse=model.is_output_sparse)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the fraction of rows for which exactly the labels in ``y`` are predicted.
+
+        ``y`` has the format of the ``Y`` of :meth:`fit`.
+        """
+        from sklearn.metrics import accuracy_score  # slow to import
+
+        predicted = self.predict(X)
+        lists = lists_of_names(y, expected=True) if isinstance(predicted, list) else None
+        if lists is None:
+            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        check_entries("y", len(lists), len(predicted))
+        are_right = [set(names) == set(found) for names, found in zip(lists, predicted, strict=True)]
+        return float(np.average(are_right, weights=sample_weight))
 
     @queries_model
     def decision_function(self, X: Any) -> np.ndarray:

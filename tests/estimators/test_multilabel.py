@@ -423,6 +423,21 @@ def test_labels_of_other_types():
         assert found == [tuple(names[row > 0].tolist()) for row in expected]
 
 
+def test_names_are_scored_like_a_matrix():
+    X, Y = topics(20)
+    Y[1] = 0
+    names, weights = np.array([f"label {i:02}" for i in range(12)]), np.arange(20.0)
+    rows = [names[row > 0].tolist() for row in Y]
+    learned = CMTMultilabelClassifier(**FEW).fit(X, rows)
+    expected = CMTMultilabelClassifier(**FEW).fit(X, Y).score(X, Y, weights)
+    assert expected > 0.0
+    assert learned.score(X, rows, weights) == pytest.approx(expected)
+    assert learned.score(X, learned.predict(X)) == 1.0
+    assert learned.score(X, [{"unknown"}] * 20) == 0.0
+    with pytest.raises(ValueError, match="y must have one entry for each of the 20 rows"):
+        learned.score(X, rows[:5])
+
+
 @pytest.mark.parametrize(
     ("Y", "error", "message"),
     [
