@@ -32,9 +32,7 @@ from shared.vectors import (
     unit,
 )
 from tabulate import tabulate
-from topics import hybrid as hybrid_searches
-from topics import rewards as rewards_of_streams
-from topics import vibe
+from topics import hybrid, rewards, vibe
 
 from cmt_numba import MemoryStore
 from cmt_numba.text import BM25Vectorizer
@@ -195,24 +193,6 @@ def changes(options: argparse.Namespace) -> None:
         compare_single_changes(options.n, options.features)
     if "sparse" in options.parts:
         compare_sparse(options.data, options.packages)
-
-
-@commands.add(
-    DATA,
-    argument("--sets", nargs="+", choices=hybrid_searches.COLLECTIONS, default=list(hybrid_searches.COLLECTIONS)),
-    argument("--vectors", type=Path, help="folder that keeps the vectors of texts for later runs"),
-)
-def hybrid(options: argparse.Namespace) -> None:
-    """Compare searches by words, by vectors and by both: nDCG and recall at 10, and the time of single queries.
-
-    The texts are verses of the King James Version with queries from another translation, package summaries with noisy
-    queries, both as in ``shared/texts.py``, and paragraphs (``wikipara1k`` in ``shared/labelled_sets.py``) with first
-    sentences of other paragraphs of the same articles. The first 500 queries earn rewards for five results, the others
-    are measured. Vectors are those of the encoder "use", whose time is not counted. Times are the median of
-    microseconds of CPU time on one thread. Needs the extra ``use`` and tabulate; chromadb, bm25s and faiss are
-    optional.
-    """
-    hybrid_searches.compare(options.data, options.sets, options.vectors)
 
 
 N_THREADS = 1, 2, 8, 32
@@ -494,7 +474,8 @@ def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: Any) -> Any:
     return positions if isinstance(chosen, slice) else chosen[positions]
 
 
-commands.include(rewards_of_streams.commands)
+commands.include(hybrid.commands)
+commands.include(rewards.commands)
 commands.include(vibe.commands)
 main = commands.main
 

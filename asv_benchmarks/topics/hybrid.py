@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
+
+# isort: split
+import argparse
 import re
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -9,13 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from shared.commands import timed
 from shared.labelled_sets import read_lines
 from shared.texts import TOKEN, Texts, bible, packages
 from tabulate import tabulate
 
 from cmt_numba import MemoryStore
 from cmt_numba.text._encoders import Encoder
+
+commands = Commands(__doc__)
 
 N_QUERIES, N_REWARDED, N_SHOWN, N_TOGETHER, K, DEPTH = 1000, 500, 5, 25, 10, 50
 DISCOUNTS = 1.0 / np.log2(np.arange(2, K + 2))
@@ -148,11 +153,24 @@ def searches(data: Collection, X: np.ndarray, Q: np.ndarray) -> Iterator[tuple[s
         yield "chroma, vectors", by_chroma
 
 
-def compare(folder: Path, names: list[str], kept: Path | None) -> None:
-    """Print nDCG, recall and time of each search."""
-    for name in names:
-        data = COLLECTIONS[name](folder)
-        X, Q = vectors_of(name, data, kept)
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS)),
+    argument("--vectors", type=Path, help="folder that keeps the vectors of texts for later runs"),
+)
+def hybrid(options: argparse.Namespace) -> None:
+    """Compare searches by words, by vectors and by both: nDCG and recall at 10, and the time of single queries.
+
+    The texts are verses of the King James Version with queries from another translation, package summaries with noisy
+    queries, both as in ``shared/texts.py``, and paragraphs (``wikipara1k`` in ``shared/labelled_sets.py``) with first
+    sentences of other paragraphs of the same articles. The first 500 queries earn rewards for five results, the others
+    are measured. Vectors are those of the encoder "use", whose time is not counted. Times are the median of
+    microseconds of CPU time on one thread. Needs the extra ``use`` and tabulate; chromadb, bm25s and faiss are
+    optional.
+    """
+    for name in options.sets:
+        data = COLLECTIONS[name](options.data)
+        X, Q = vectors_of(name, data, options.vectors)
         n, rows = len(data.queries), []
         for search, answer in searches(data, X, Q):
             found = np.concatenate([answer(first, min(first + 100, n)) for first in range(N_REWARDED, n, 100)])
