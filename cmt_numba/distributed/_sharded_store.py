@@ -580,6 +580,10 @@ class ShardedStore(Closeable):
         shards = read_list(folder)
         if shards is None or not shards.complete:
             raise FileFormatError(folder, "does not contain a completely saved sharded store")
+        for name in shards.topology.names:
+            if not (folder / f"{name}.cmt").is_file():
+                reason = f"lacks the file {name}.cmt; pass the path to ShardedStore unless save wrote the folder"
+                raise FileFormatError(folder, reason)
         options = {"target_recall": checks.check_real("target_recall", target_recall, 0.0, 1.0, above=True)}
         store, name_of_cluster = cls.__new__(cls), uuid4().hex
 

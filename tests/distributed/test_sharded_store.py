@@ -15,6 +15,7 @@ from cmt_numba import MemoryStore
 from cmt_numba.distributed import ClusterError, ShardedStore
 from cmt_numba.distributed._topology import Topology
 from cmt_numba.journal import AlreadyOpenError, JournalError
+from cmt_numba.persistence import FileFormatError
 
 N = 10_000
 
@@ -270,6 +271,8 @@ def test_changes_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         store.query(X)
     with pytest.raises(ValueError, match="n_shards must be 2"):
         ShardedStore(3, path)
+    with pytest.raises(FileFormatError, match=r"lacks the file shard-000.cmt; pass the path to ShardedStore"):
+        ShardedStore.load(path)
     for again in (ShardedStore(path=path), ShardedStore.load(tmp_path / "saved")):
         with again:
             assert len(again) == 220
