@@ -5,6 +5,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from typing import Any
 
 
@@ -55,7 +56,12 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"cmt-numba: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
 def _run(interruptible: bool) -> None:
+    warnings.showwarning = _show_warning
     try:
         import rich
         import typer

@@ -1,6 +1,9 @@
 """Text classifiers on the command line, probabilities, rejection, explanations, updates, and the reading of tables."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +116,9 @@ def test_texts_of_a_store_are_searched(tmp_path: Path):
     assert "No such file" in fail("search", tmp_path / "none", "router")
     for where in ("{", "[1]"):
         assert "--where must be" in fail("search", folder, "router", "--where", where)
+    command = [sys.executable, "-m", "cmt_numba", "search", str(folder), "router", "--where", '{"yaer": 2020}']
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert re.fullmatch(r"cmt-numba: warning: no payload has the field 'yaer'; .*\n", shown)
 
 
 KIND_OF = {
