@@ -1,13 +1,15 @@
 """Trees in folders lose no acknowledged change, whenever their process is killed."""
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from journals import OPTIONS, Opened, change, crashed, same, snapshots_in
 
-from cmt_numba import ContextualMemoryTree
+from cmt_numba import ContextualMemoryTree, DurableTree
 from cmt_numba.journal import _folder
 from cmt_numba.journal._database import EntryDatabase
 
@@ -52,3 +54,15 @@ def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.M
         assert not list(path.glob(".*"))
         change(again, "dense", again.sequence, 1)
         again.close()
+
+
+def test_a_checkpoint_of_the_database_can_be_cut_short(tmp_path: Path):
+    with DurableTree(tmp_path / "tree", snapshot_seconds=1e9) as tree:
+        for row in np.eye(50, dtype=np.float32):
+            tree.insert(row[None])
+        shutil.copytree(tree.path, tmp_path / "cut")
+    first_page = (tmp_path / "tree" / "journal.sqlite").read_bytes()[:4096]
+    with open(tmp_path / "cut" / "journal.sqlite", "r+b") as database:
+        database.write(first_page)  # names more pages than the file has
+    with DurableTree(tmp_path / "cut") as tree:
+        assert len(tree) == 50
