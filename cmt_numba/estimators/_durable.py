@@ -72,6 +72,7 @@ class EstimatorFolder(ObjectForm):
         self._after: dict[str, int] | None = None  # the fingerprint after the change
         self._checked: object = None  # the parameters checked last
         self._parameters = ""  # as JSON
+        self._stored = self.owner.get_params(deep=False)  # the parameters in the folder when it was read last
 
     # Changes
 
@@ -135,18 +136,34 @@ class EstimatorFolder(ObjectForm):
 
     # Files
 
+    def twin(self) -> Any:
+        """Return an estimator in memory that shares the state and the lock, with the parameters in the folder."""
+        twin = super().twin()
+        vars(twin).update(self._stored)
+        return twin
+
     def use(self, made: Any) -> None:
-        """Replace the estimator with one read from the folder or, if it is open, only the learned attributes."""
+        """Replace the estimator with one read from the folder or, if it is open, only the learned attributes.
+
+        The estimator of a reader also takes over the parameters that the writer has changed, except the given options.
+        """
+        stored = made.get_params(deep=False)
         if self.is_open:
-            self.lock.change(partial(self.lock.step, partial(self._take_over, made)))
+            changed = {}
+            if not self.journal.is_writable:
+                changed = {name: value for name, value in stored.items() if value != self._stored[name]}
+            followed = {name: value for name, value in changed.items() if name not in self.options}
+            self.lock.change(partial(self.lock.step, partial(self._take_over, made, followed)))
         else:
             self._set_options(made)
             self.put(made)
+        self._stored = stored
         self._calibration = _value_of(getattr(vars(self.owner).get("_model"), "calibration", None))
 
-    def _take_over(self, made: Any) -> None:
+    def _take_over(self, made: Any, parameters: dict[str, Any]) -> None:
         kept = {name: value for name, value in vars(self.owner).items() if name not in LEARNED_STATE}
-        self.owner.__dict__ = kept | {name: value for name, value in vars(made).items() if name in LEARNED_STATE}
+        learned = {name: value for name, value in vars(made).items() if name in LEARNED_STATE}
+        self.owner.__dict__ = kept | parameters | learned
 
     def _set_options(self, estimator: Any) -> None:
         """Apply the given parameters, or raise ValueError if one contradicts the stored estimator."""

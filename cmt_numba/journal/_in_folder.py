@@ -127,6 +127,8 @@ class InFolder(Closeable):
         read_only : bool, default False
             Whether to open an existing object for queries only and write nothing, for example on a full or read-only
             disk. This or another process may change it meanwhile; :meth:`refresh` makes the changes visible.
+            Parameters that the writer of an estimator has changed apply with its next change, except those in
+            ``options``.
         refresh_every : float, optional
             With ``read_only``, the maximum age in seconds: a query refreshes an older object first. By default, only
             :meth:`refresh` does.

@@ -203,3 +203,16 @@ def test_values_that_cannot_be_saved_are_refused(tmp_path: Path):
         retriever.set_values([3], [{"any": ["thing", None]}])
     with CMTRetriever.open(tmp_path / "folder") as again:
         assert again.predict(X).tolist() == ["a", "b", "c", {"any": ["thing", None]}]
+
+
+def test_a_reader_takes_over_parameters_that_the_writer_changes(tmp_path: Path):
+    with CMTClassifier.open(tmp_path / "folder", random_state=0) as writer:
+        writer.partial_fit(X, Y)
+        reader = CMTClassifier.open(tmp_path / "folder", read_only=True, n_neighbors=2)
+        reader.set_params(n_probes=3)
+        writer.set_params(method="neighbors", n_neighbors=1).partial_fit(X, Y)
+        assert reader.refresh()
+        assert (reader.method, reader.n_neighbors, reader.n_probes) == ("neighbors", 2, 3)
+        writer.set_params(method="head").partial_fit(X, Y).checkpoint()
+        assert reader.refresh()
+        assert (reader.method, reader.n_neighbors, reader.n_probes) == ("head", 2, 3)
