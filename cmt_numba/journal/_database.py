@@ -66,7 +66,7 @@ class SharedConnection(sqlite3.Connection):
     def __del__(self) -> None:
         # Python 3.13 warns of connections that are open. Only the connection itself can prevent that, because in a
         # reference cycle it may be finalised before its owner.
-        with suppress(sqlite3.ProgrammingError):  # a connection that could not be opened
+        with suppress(AttributeError, sqlite3.ProgrammingError):  # a connection that could not be opened
             self.close()
 
 

@@ -47,3 +47,9 @@ def test_a_connection_in_a_reference_cycle_closes_itself():
         del owners
         gc.collect()
     assert not warned
+
+
+def test_a_connection_whose_creation_was_interrupted_can_be_deleted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SharedConnection.__new__(SharedConnection).__del__()
