@@ -322,11 +322,8 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_sha
     ids, similarities, keys = candidates
     m, width = ids.shape[1], queries.shape[1]
     forms, terms, room = new_forms(width), new_terms(learned.map.shape[0]), new_code_room(codes.signs.shape[1])
-    rows, mapped, parts = (
-        empty(m, np.int64),
-        empty(learned.map.shape[0], np.float32),
-        empty((m, states.N_PARTS), np.float64),
-    )
+    rows, parts = empty(m, np.int64), empty((m, states.N_PARTS), np.float64)
+    mapped = empty(learned.map.shape[0], np.float32)
     pulls, expected = empty(m, np.float64), empty(m, np.float64)
     target, step = empty(states.N_REGRESSED, np.float64), empty(states.N_REGRESSED, np.float64)
     lower = empty((states.N_REGRESSED, states.N_REGRESSED), np.float64)

@@ -119,15 +119,19 @@ def is_blank(path: Path) -> bool:
     check_files(path)
     if not check_regular(path) or path.stat().st_size == 0:
         return True
-    with translated_errors(path), closing(_connected(path, _reading_mode(path))) as connection:
+    with translated_errors(path), closing(_connected(path, _mode_of_reader(_has_log(path)))) as connection:
         EntryDatabase(path, connection).check_kind()
     return False
 
 
-def _reading_mode(path: Path) -> str:
-    """Return how to read a database: with its log, without which an interrupted checkpoint looks damaged, or alone."""
+def _has_log(path: Path) -> bool:
+    """Return whether a database has a log. Read without it, a database whose checkpoint was cut short looks damaged."""
     log = Path(f"{path}-wal")
-    return "mode=ro" if check_regular(log) and log.stat().st_size > 0 else "immutable=1"
+    return check_regular(log) and log.stat().st_size > 0
+
+
+def _mode_of_reader(has_log: bool) -> str:
+    return "mode=ro" if has_log else "immutable=1"
 
 
 def check_files(path: Path) -> None:
@@ -349,10 +353,9 @@ def read_at_one_moment(path: Path, read: Callable[[EntryDatabase], T]) -> T:
     no files. With a log, it reads both. If it must create files for that, but cannot, it reads a copy.
     """
     for _ in range(_MOST_ATTEMPTS):
-        before, mode = _stamp(path), _reading_mode(path)
-        has_log = mode == "mode=ro"
+        before, has_log = _stamp(path), _has_log(path)
         try:
-            with translated_errors(path), closing(_connected(path, mode)) as found:
+            with translated_errors(path), closing(_connected(path, _mode_of_reader(has_log))) as found:
                 found.execute("BEGIN")
                 answer = read(EntryDatabase(path, found))
         except (OSError, FileFormatError, AlreadyOpenError):
