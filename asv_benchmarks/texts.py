@@ -430,7 +430,7 @@ def out_of_scope(classifier: Any, data: Taught) -> float:
 
 
 def live_error(learner: Callable[[], Any], data: Taught) -> list[float]:
-    """Return the errors when a fifth of the classes is added text by text, and those of one fit on all classes.
+    """Return the errors after adding a fifth of the classes text by text, and after one fit on all classes.
 
     The first two errors are on the later classes, the others on the earlier ones.
     """

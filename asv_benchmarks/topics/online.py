@@ -377,7 +377,7 @@ def calibration(options: argparse.Namespace) -> None:
 
 
 def in_a_process(options: argparse.Namespace, *, rivals: bool) -> dict[str, Any]:
-    """Return the measurements of single rows, from a process of the package or of its rivals."""
+    """Measure single rows in a process of its own, with the package or with its rivals."""
     script = ROOT / "asv_benchmarks/classifiers.py"
     command = [sys.executable, str(script), "rows", "--worker", "--data", str(options.data), "--calls", *options.calls]
     command += ["--stalls", str(options.stalls), "--n", str(options.n), "--seconds", str(options.seconds)]

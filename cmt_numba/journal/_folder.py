@@ -220,7 +220,7 @@ class Folder(FolderFiles):
             return
         self._is_closed = True
         try:
-            if hasattr(self, "database"):  # it could be opened
+            if hasattr(self, "database"):  # opening it may have failed
                 self.database.close()
         finally:
             self._acknowledged.close()

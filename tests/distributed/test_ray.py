@@ -298,7 +298,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
                 assert {key for key in found.keys[0].tolist() if key is not None} == {
                     i for i in range(19) if owners[i] == 1
                 }
-            assert len(store._client.actors._peers["shard-000"][0].pending) == 3  # and no more are stored
+            assert len(store._client.actors._peers["shard-000"][0].pending) == 3  # the limit of pending calls
             with pytest.raises(NoAnswerError, match="shard-000"):
                 len(store)
             store._client.actors._peers["shard-000"][0].pending.clear()  # makes room for a change

@@ -408,7 +408,7 @@ class Majority(ClassifierMixin, BaseEstimator):
 
 
 class NoLabels(BaseEstimator):
-    """Says that no row has a label."""
+    """Predicts no labels."""
 
     def fit(self, X: Any, Y: Any) -> Any:
         self.width_ = Y.shape[1]

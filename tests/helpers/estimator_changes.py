@@ -20,7 +20,7 @@ FEW: dict[str, Any] = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2, "
 
 
 class Kind(NamedTuple):
-    """A kind of estimator, rows with their labels or values, and changes of an estimator of the first 100 rows."""
+    """A kind of estimator, rows with labels or values, and changes of an estimator fitted to the first 100 rows."""
 
     estimator: Any  # not fitted
     rows: Any
@@ -28,7 +28,7 @@ class Kind(NamedTuple):
     changes: dict[str, Change]
 
     def fitted(self) -> Any:
-        """Return an estimator of the first 100 rows. A retriever has also learned from rewards."""
+        """Return the estimator, fitted to the first 100 rows. A retriever also learns from rewards."""
         estimator = copy.deepcopy(self.estimator).fit(self.rows[:100], self.labels[:100])
         if isinstance(estimator, CMTRetriever):
             estimator.feedback(self.rows[190:], np.arange(10), np.ones(10))

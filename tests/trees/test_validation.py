@@ -249,7 +249,7 @@ BAD_CALLS: list[tuple[Callable[[ContextualMemoryTree], Any], type[Exception], st
     (lambda tree: update(tree, key_learning_rate=1.5), ValueError, "key_learning_rate must be"),
     (lambda tree: update(tree, key_learning_rate=np.nan), ValueError, "key_learning_rate must be"),
 ]
-"""Calls that a tree of 60 memories refuses, whether or not it is in a folder."""
+"""Calls that a tree of 60 memories refuses, in memory and in a folder."""
 
 
 def learn(tree: ContextualMemoryTree, **options: Any) -> None:
