@@ -122,7 +122,7 @@ class ReadingOptions:
         return open_data(data, replace(options, as_text=True)) if as_text else source
 
     def _options(self, *, with_kinds: bool) -> ReadOptions:
-        """Return the options for a source. ``with_kinds`` detects the kinds of columns instead of hashing all words."""
+        """Return the options for a source. Without ``with_kinds``, tables become arrays of numbers and hashed words."""
         from ..formats import ReadOptions
 
         if self.kinds and self.text:
