@@ -16,7 +16,7 @@ import scipy.sparse
 
 from .. import persistence as files
 from .._forest import Hits, arrays_of, no_hits, put_together
-from .._validation import check_hits, check_matrix
+from .._validation import as_rows, check_hits, check_matrix
 
 CURRENT = 1  # default version of operations in new entries
 Arguments = dict[str, Any]
@@ -87,7 +87,7 @@ def plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _as_entry_value(name: str, value: Any) -> Any:
     if name == "X":
-        return check_matrix(value)
+        return check_matrix(as_rows(value))
     if isinstance(value, Hits):
         hits = check_hits(value, next(iter(np.shape(value.ids)), 0), None)
         parts = {path: attrgetter(path)(hits) for path in _HITS}

@@ -184,6 +184,22 @@ def test_a_single_row(form: Callable[[Any], Any]):
     assert found.query(X[1]).ids.tolist() == [[1]]
 
 
+@pytest.mark.parametrize("form", [np.array, list, scipy.sparse.csr_array])
+def test_a_single_row_of_a_tree_in_a_folder(form: Callable[[Any], Any], tmp_path: Path):
+    tree, stored = ContextualMemoryTree(random_state=0), DurableTree(tmp_path / "tree", random_state=0)
+    row, other = form([1.0, 2.0, 0.0, 0.0]), form([0.0, 1.0, 1.0, 0.0])
+    for each in (tree, stored):
+        each.insert(row)
+        each.insert(other)
+        each.update(row, each.query(row), [1.0])
+        each.teach(row, [0])
+        each.replace([1], row)
+        assert len(each) == 2
+    stored.close()
+    with DurableTree(tmp_path / "tree") as again:
+        assert same(again, tree)
+
+
 BAD_IDS: dict[str, tuple[Any, type[Exception], str]] = {
     "unknown": ([0, 60], KeyError, "ids must refer to stored memories, but no memory has id 60"),
     "negative": (-1, KeyError, "ids must refer to stored memories, but no memory has id -1"),
