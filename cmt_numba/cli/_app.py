@@ -120,15 +120,16 @@ def fit(
     streaming: Annotated[bool, option("--streaming", "Train in batches, for a file larger than memory.")] = False,
     batch_size: given.BatchRows = 10_000,
     holdout: Annotated[
-        float,
+        float | None,
         option(
             "--holdout",
-            "Fraction of rows on which to test a preliminary model. The saved model learns all rows. 0 skips the test.",
+            "Fraction of rows on which to test a preliminary model (default: 0.1). The saved model learns all rows. "
+            "0 skips the test.",
             "SHARE",
             min=0.0,
             max=0.5,
         ),
-    ] = 0.1,
+    ] = None,
     progress: given.Progress = None,
 ) -> None:
     """Train a model on a data file and save it.
@@ -155,6 +156,8 @@ def fit(
     file_to_write(model)
     if keys is not None and streaming:
         raise ValueError("--keys cannot be combined with --streaming, as it needs all texts in memory; omit one")
+    if holdout and streaming:
+        raise ValueError("--holdout cannot be combined with --streaming, which tests no model; omit one of them")
     if keys is not None and not reading.text:
         raise ValueError(f"--keys {keys} requires text columns; name them with --text")
     source = reading.open(data, with_kinds=not streaming, as_text=keys is not None)
@@ -173,8 +176,9 @@ def fit(
     else:
         rows = read_all(source, progress)
         learn_rows = partial(learn, training, options, keys)
-        if holdout > 0:
-            quality = held_out_pairs(learn_rows, rows, holdout, training.seed)
+        share = 0.1 if holdout is None else holdout
+        if share > 0:
+            quality = held_out_pairs(learn_rows, rows, share, training.seed)
         made = learn_rows(rows, progress=sys.stderr.isatty() if progress is None else progress)
     save_model(model, made)
     classes = [("classes", int(made.estimator.classes_.size))]

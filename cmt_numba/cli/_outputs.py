@@ -8,6 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TextIO
@@ -51,12 +52,23 @@ def _status(path: Path) -> os.stat_result | None:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[TextIO]:
-    """Yield a file for writing, or the standard output if the path is ``-``."""
+    """Yield a file for writing, or the standard output if the path is ``-``.
+
+    The new file replaces an existing one when the block succeeds.
+    """
+    from ..persistence import replacing
+
+    target = Path(os.path.realpath(path))
     if path == _STANDARD_OUTPUT:
         yield sys.stdout
-        return
-    with path.open("w", encoding="utf-8", newline="") as file:
-        yield file
+    elif (target.exists() and not target.is_file()) or not os.access(target.parent, os.W_OK):
+        with path.open("w", encoding="utf-8", newline="") as file:  # for example a device
+            yield file
+    else:
+        with replacing(target) as unfinished:
+            file = TextIOWrapper(unfinished, encoding="utf-8", newline="")
+            yield file
+            file.detach()
 
 
 def printable(value: object) -> str:

@@ -184,8 +184,9 @@ class TableSource(Source):
 
     def _feature_columns(self, names: list[str], label: str) -> tuple[str, ...]:
         options = self.options
-        for name in (*options.text, *options.ignore, *(options.columns or ())):
-            if name not in names and (name not in options.ignore):
+        ignored = options.ignore if options.columns is None else ()  # files to predict may lack ignored columns
+        for name in (*options.text, *ignored, *(options.columns or ())):
+            if name not in names:
                 raise FormatError(self.path, f"has no column {name!r}, but {_listed(names)}")
         chosen = options.text or options.columns
         if chosen is not None:

@@ -317,6 +317,9 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     assert "--ray cannot be combined with --progressive" in fail(
         "evaluate", folder / "train.svm", "--progressive", "--ray", "local"
     )
+    assert "--holdout cannot be combined with --streaming" in fail(
+        "fit", folder / "train.svm", "-m", tmp_path / "my.cmt", "--streaming", "--holdout", 0.2
+    )
     assert "--test-labels requires --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
     assert "choose the task multilabel" in fail("info", folder / "several.xc", "--task", "multiclass")
     assert run("--traceback", "info", broken).exception.__class__.__name__ == "FormatError"

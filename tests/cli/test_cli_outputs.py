@@ -93,6 +93,19 @@ def test_two_outputs_that_are_one_file_are_refused(folder: Path, tmp_path: Path)
 
 
 @needs_jit
+def test_an_output_remains_if_the_input_is_damaged(folder: Path, model: Path, tmp_path: Path):
+    output, data = tmp_path / "labels.txt", tmp_path / "bad.csv"
+    data.write_text((folder / "t.csv").read_text(encoding="utf-8") + "red,a,more\n", encoding="utf-8")
+    output.write_text("of yesterday")
+    for command in ("predict", "query"):
+        fail(command, data, "--model", model, "--batch-size", 10, "--output", output)
+        assert {path.name: path.read_text() for path in tmp_path.glob("*.txt")} == {"labels.txt": "of yesterday"}
+    succeed("predict", folder / "t.csv", "--model", model, "--output", output)
+    assert len(output.read_text().splitlines()) == 80
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.csv", "labels.txt"]
+
+
+@needs_jit
 def test_a_standard_output_that_is_the_input_is_refused(folder: Path, model: Path, tmp_path: Path):
     data = tmp_path / "t.csv"
     data.write_bytes((folder / "t.csv").read_bytes())

@@ -64,6 +64,7 @@ BROKEN = [
     (CSV, "x,label\n1,2\n3,4,5\n", {}, "is not a valid table: .*line 3"),
     (CSV, "x,y\n1,2\n", {}, "has no column 'label' for the labels, but 'x', 'y'"),
     (CSV, "x,label\n1,2\n", {"text": ("words",)}, "has no column 'words'"),
+    (CSV, "x,label\n1,2\n", {"ignore": ("id",)}, "has no column 'id', but 'x', 'label'"),
     (CSV, "x,label\n1,2\n", {"text": ("label",)}, "column 'label' contains the labels"),
     (CSV, "x,label\n1,2\n", {"text": ("x", "x")}, "must be distinct, got 'x', 'x'"),
     (CSV, "label\n2\n", {}, "has no feature columns"),
