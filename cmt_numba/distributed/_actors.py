@@ -49,6 +49,7 @@ class SentCalls(NamedTuple):
     deadline: float
     kind: tuple[Any, ...]  # calls of the same kind need the same compiled kernels
     errors: dict[str, Exception]  # errors[shard]: the error for a shard without an actor
+    deaths: dict[str, ClusterError]  # deaths[shard]: the last death of an actor of the shard
 
 
 class Replies(NamedTuple):
@@ -156,7 +157,7 @@ class Actors:
             if len(peers[name]) > 1:
                 turn = next(self._turns) % len(peers[name])  # rotate among actors with equally many pending calls
                 peers[name] = sorted(peers[name][turn:] + peers[name][:turn], key=Peer.n_pending)
-        sent, left = SentCalls(method, calls, peers, {}, [], now + seconds, kind, errors), list(peers)
+        sent, left = SentCalls(method, calls, peers, {}, [], now + seconds, kind, errors, {}), list(peers)
         for until in (now, now + seconds):  # call shards with room first: a busy shard must not delay the others
             left = [name for name in left if not self._send(sent, name, until)]
         sent.full.extend(left)
@@ -220,8 +221,10 @@ class Actors:
         except module.exceptions.RayTaskError as error:
             found.errors[name] = error.cause if isinstance(error.cause, Exception) else error
         except module.exceptions.RayActorError as error:
-            if not sent.peers[name] and all(name != other for other, _ in sent.refs.values()):
-                found.errors[name] = ClusterError(f"{name} has died and cannot be restarted: {error}")
+            sent.deaths[name] = ClusterError(f"{name} has died and cannot be restarted: {error}")
+        is_last = not sent.peers[name] and all(name != other for other, _ in sent.refs.values())
+        if is_last and name not in found.values and name not in found.errors and name in sent.deaths:
+            found.errors[name] = sent.deaths[name]  # a replica that has answered is stale
         if name in found.values or name in found.errors:
             for other in [other for other in sent.refs if sent.refs[other][0] == name]:
                 del sent.refs[other]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from local_ray import use_local_ray
+from local_ray import ACTORS, use_local_ray
 from stores import BAD_CALLS, filled, vectors
 
 from cmt_numba import MemoryStore
@@ -159,6 +159,20 @@ def test_a_copy_finds_entirely_new_shards():
         copies[1]._client.topology = nowhere._replace(version=store._client.topology.version)
         with pytest.raises(ClusterError, match="shard-009 has no actor"):  # and there are no later shards
             copies[1].query(vectors(1), 1)
+
+
+def test_a_dead_shard_with_a_stale_replica_is_lost():
+    with ShardedStore(1, n_replicas=1) as store:
+        store.add(range(10), vectors(10))
+        shard, replica = (peer.handle.name for peer in store._client.actors._peers["shard-000"])
+        ACTORS[replica].wait()
+        del ACTORS[shard]
+        assert [len(store) for _ in range(4)] == [10] * 4
+        ACTORS[replica]._is_ready.clear()
+        for _ in range(4):  # the shard and the replica take turns
+            for call in (len, list, lambda store: 3 in store, lambda store: store.query(vectors(1))):
+                with pytest.raises(ClusterError, match="shard-000 has died"):
+                    call(store)
 
 
 WORDS = ["red", "green", "blue", "apple", "pear", "car", "house", "door", "window", "E17"]

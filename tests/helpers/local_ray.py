@@ -97,6 +97,7 @@ LOCAL_RAY: Any = SimpleNamespace(
     exceptions=SimpleNamespace(RayError=RayError, RayActorError=RayActorError, RayTaskError=RayTaskError),
     get=Ref.value,
     get_actor=_get_actor,
+    get_runtime_context=lambda: SimpleNamespace(was_current_actor_reconstructed=False),
     init=lambda *_, **__: None,
     is_initialized=lambda: True,
     kill=lambda handle, no_restart: ACTORS.pop(handle.name, None),
