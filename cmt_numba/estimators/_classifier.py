@@ -391,7 +391,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             to an unknown class.
         reject_label : object, optional
             Value to return for rejected rows. It must not be a class, and its type must be compatible with
-            ``classes_``. By default -1 for numeric classes and "" for strings.
+            ``classes_``. By default -1 for numbers and booleans, which become integers, and "" for strings.
 
         Returns
         -------
@@ -408,10 +408,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     def _predict_or_reject(self, X: Any, lowest: float, reject_label: Any) -> np.ndarray:
         proba = self.predict_proba(X)
-        if reject_label is None and self.classes_.dtype.kind in "iufUO":
-            reject_label = -1 if self.classes_.dtype.kind in "iuf" else ""
-        if reject_label is None:
-            raise ValueError(f"reject_label must be given for classes of type {self.classes_.dtype}")
         answers = with_reject_label(self.classes_, reject_label)
         return answers[np.where(proba.max(axis=1) < lowest, answers.size - 1, proba.argmax(axis=1))]
 

@@ -212,7 +212,15 @@ def place_classes(
 
 
 def with_reject_label(classes: np.ndarray, reject_label: Any) -> np.ndarray:
-    """Return classes followed by the label of rejected rows, which must not be a class."""
+    """Return classes followed by the label of rejected rows, which must not be a class.
+
+    If ``reject_label`` is None, it is -1 for numbers and booleans, and "" for strings.
+    """
+    if reject_label is None:
+        kind = classes.dtype.kind
+        if kind not in "biufUO":
+            raise ValueError(f"reject_label must be given for classes of type {classes.dtype}")
+        reject_label = "" if kind in "UO" else -1
     known, rejected = in_one_type("reject_label", classes, label_array("reject_label", [reject_label]))
     if np.isin(rejected, known).any():
         raise ValueError(f"reject_label must not be a class, but {reject_label!r} is a class")

@@ -299,15 +299,14 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             Reject texts if the probability that their best class is correct is below this value. The probability allows
             for texts of no known class, even if only one class is known.
         reject_label : object, optional
-            The label of rejected texts, which must not be a class. By default "" if classes are strings, otherwise -1.
+            The label of rejected texts, which must not be a class, and whose type must be compatible with ``classes_``.
+            By default -1 for numbers and booleans, which become integers, and "" for strings.
         """
         model = self._fitted()
         if reject_below is None:
             answers: np.ndarray = model.classes[self._best(texts, 1)[0][:, 0]]
             return answers
         lowest = checks.check_real("reject_below", reject_below, 0.0, 1.0)
-        if reject_label is None:
-            reject_label = "" if model.classes.dtype.kind in "UO" else -1
         named = with_reject_label(model.classes, reject_label)
         best, chances = self._best(texts, 1)
         return named[np.where(chances[:, 0] < lowest, named.size - 1, best[:, 0])]

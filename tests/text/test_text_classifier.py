@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
+from cmt_numba import CMTClassifier
 from cmt_numba.persistence import _objects as persistence_objects
 from cmt_numba.text import TextClassifier
 from cmt_numba.text import _text_classifier as text_classifier
@@ -435,6 +436,16 @@ def test_sample_weights_count_like_repeated_texts():
     np.testing.assert_array_equal(
         pickle.loads(pickle.dumps(classifier)).predict_proba(asked), classifier.predict_proba(asked)
     )
+
+
+def test_rejected_booleans_are_like_those_of_the_other_classifier():
+    texts, X = ["red apple", "blue sky"] * 10, np.tile(np.eye(2, 3), (10, 1))
+    for learner, rows in ((TextClassifier(random_state=0), texts), (CMTClassifier(random_state=0), X)):
+        learner.fit(rows, [True, False] * 10)
+        assert learner.predict(rows[:2], reject_below=1.0).tolist() == [-1, -1]
+        learner.fit(rows, np.array(["2026-01-01", "2026-01-02"] * 10, "M8[D]"))
+        with pytest.raises(ValueError, match="reject_label must be given"):
+            learner.predict(rows[:2], reject_below=1.0)
 
 
 def test_texts_unlike_all_few_texts_are_rejected(tmp_path):
