@@ -30,10 +30,8 @@ def check_model(estimator: Any, *, thorough: bool) -> None:
 def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> None:
     forest, head, scales = index.forest, index.head, index.scales
     if scales is not None:
-        arrays = (scales.means, scales.squares, scales.center, scales.inverse)
-        are_sound = all(part.size == d and invariants.all_finite(part) for part in arrays)
-        require(are_sound and not head.parameters.sparse, "each feature of dense rows must have one scale")
-        require(scales.n_rows > 0.0 and np.isfinite(scales.n_rows), "scales must be of rows")
+        are_valid = scales.are_valid(d) and not head.parameters.sparse
+        require(are_valid, "each feature of dense rows must have a scale that rows can have")
     n_memories = 0 if index.scores_all else n_labels
     require(index.tree.n_memories == n_memories, "either all labels must have a memory or none")
     width = d + index.is_standardized

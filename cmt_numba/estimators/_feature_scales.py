@@ -24,6 +24,11 @@ _VALUES_AT_ONCE = 1 << 16  # values in a block of rows, which stays in the cache
 _GROWTH = 1.25  # growth of the number of rows after which measured scales are used
 _OF_FEATURES = kind_of(np.float64, "features")
 _CONSTANT = 1e-6  # features whose deviation is below this fraction of their mean have only rounding errors
+_LARGEST = 1e39  # exceeds all means and deviations of float32 features
+_LARGEST_INVERSE = 1e170  # exceeds the inverse of all deviations whose square is a positive float64
+_MOST_ROWS = 1e100  # exceeds all total weights of rows
+_LARGEST_WEIGHT = 1e30  # scores of larger weights would overflow float32
+_LARGEST_SUM = 1e15  # squares of larger sums of examples would overflow float32
 
 
 class FeatureScales(NamedTuple):
@@ -47,6 +52,18 @@ class FeatureScales(NamedTuple):
         """The value of the appended feature, which is as large as the others together."""
         return float(np.sqrt(self.means.size))
 
+    def are_valid(self, n_features: int) -> bool:
+        """Return whether there is a scale for each feature, which more rows cannot make infinite."""
+        if not 0.0 < self.n_rows <= _MOST_ROWS:
+            return False
+        most_squares = self.n_rows * _LARGEST**2
+        bounds = ((-_LARGEST, _LARGEST), (0.0, most_squares), (-_LARGEST, _LARGEST), (0.0, _LARGEST_INVERSE))
+        parts = (self.means, self.squares, self.center, self.inverse)
+        return all(
+            part.size == n_features and bool(np.all((part >= least) & (part <= most)))
+            for part, (least, most) in zip(parts, bounds, strict=True)
+        )
+
     def inverse_measured(self) -> np.ndarray:
         """Return the inverse of each measured deviation."""
         deviations = np.sqrt(self.squares / self.n_rows)
@@ -67,8 +84,10 @@ def fixed_scales(scales: Any, n_features: int) -> FeatureScales:
         raise TypeError(f"scales must be an array of numbers: {error}") from error
     if given.shape != (2, n_features):
         raise ValueError(f"scales must have the shape (2, {n_features}), got {given.shape}")
-    if not np.isfinite(given).all() or (given[1] < 0.0).any():
-        raise ValueError("scales must be finite, with standard deviations that are not negative")
+    if not (np.abs(given) <= _LARGEST).all() or (given[1] < 0.0).any():
+        raise ValueError(
+            f"scales must be finite and at most {_LARGEST:g}, with standard deviations that are not negative"
+        )
     center, deviations = given
     fixed = FeatureScales(1.0, center, deviations**2, center, deviations, _FIXED, True)
     return fixed._replace(inverse=fixed.inverse_measured())
@@ -136,16 +155,19 @@ def standardize(scales: FeatureScales, rows: Rows, lengths: np.ndarray) -> Rows:
 def move_scorers(head: Head, old: FeatureScales, new: FeatureScales) -> None:
     """Change the scorers of a dense head from rows of ``old`` scales to rows of ``new`` scales, in place.
 
-    The differences between the scores of a row keep their signs. The sums of examples change as their examples do, up
-    to the lengths of these.
+    The differences between the scores of a row keep their signs, unless a weight would become too large for float32.
+    The sums of examples change as their examples do, up to the lengths of these.
     """
     weights, sums = dense_parts(head)
     shift = new.center - old.center
     per_unit = weights[:, :-1] * old.inverse
-    weights[:, -1] += per_unit @ shift / old.constant
-    weights[:, :-1] = per_unit * np.divide(1.0, new.inverse, out=np.zeros_like(shift), where=new.inverse > 0.0)
+    moved = per_unit * np.divide(1.0, new.inverse, out=np.zeros_like(shift), where=new.inverse > 0.0)
+    intercepts = weights[:, -1] + per_unit @ shift / old.constant
+    weights[:, :-1] = np.clip(moved, -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+    weights[:, -1] = np.clip(intercepts, -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
     if head.parameters.loss != HeadLoss.MIRA:
         return  # only MIRA keeps sums of examples
     deviations = np.divide(1.0, old.inverse, out=np.zeros_like(shift), where=old.inverse > 0.0)
-    sums[:, :-1] = (sums[:, :-1] * deviations - sums[:, -1:] * (shift / old.constant)) * new.inverse
+    moved = (sums[:, :-1] * deviations - sums[:, -1:] * (shift / old.constant)) * new.inverse
+    sums[:, :-1] = np.clip(moved, -_LARGEST_SUM, _LARGEST_SUM)
     head.nodes[SQUARE_OF_SUM][0, : len(sums)] = np.einsum("ij,ij->i", sums, sums)

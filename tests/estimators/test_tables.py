@@ -181,6 +181,19 @@ def test_answers_for_rows_that_are_not_standardised_are_those_for_standardised_r
     np.testing.assert_array_equal(classifier.predict(huge), classifier.decision_function(huge).argmax(axis=1))
 
 
+@pytest.mark.parametrize("estimator", [CMTClassifier, CMTMultilabelClassifier])
+def test_features_that_become_huge_keep_the_model_valid(estimator: Any):
+    y = np.arange(60) % 3
+    X = np.eye(3, 4)[y] + 0.1 * np.random.default_rng(0).normal(size=(60, 4))
+    labels = y if estimator is CMTClassifier else np.eye(3, dtype=int)[y]
+    learner = estimator(random_state=0, store_examples=False).fit(1e-30 * X, labels)
+    assert standardized(learner)
+    for rows in np.split(np.arange(60), 4):
+        learner.partial_fit(1e30 * X[rows], labels[rows])
+        learner.check_invariants()
+    assert np.mean(learner.predict(1e30 * X) != labels) < 0.1
+
+
 def test_given_scales_stay_as_they_are(tmp_path: Path):
     X, y = load_wine(return_X_y=True)
     scales = np.stack([X.mean(axis=0), X.std(axis=0)])
@@ -191,7 +204,13 @@ def test_given_scales_stay_as_they_are(tmp_path: Path):
     reopened = CMTClassifier.open(crashed(tmp_path / "folder"))
     used = reopened._model.index.scales
     np.testing.assert_allclose([used.center, 1.0 / used.inverse], scales)
-    wrong = {"shape": scales[:1], "not negative": -scales, "finite": scales * np.nan, "numbers": "a"}
+    wrong = {
+        "shape": scales[:1],
+        "not negative": -scales,
+        "finite": scales * np.nan,
+        "numbers": "a",
+        "1e.39": scales * 1e300,
+    }
     for reason, value in wrong.items():
         with pytest.raises((TypeError, ValueError), match=f"scales must .*{reason}"):
             CMTClassifier().fit(X, y, scales=value)

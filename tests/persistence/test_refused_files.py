@@ -209,6 +209,12 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("model.index.head.common.labels", lambda labels: put(0, labels[1])(labels), "is listed more than once"),
         ("model.index.head.common.places", put(0, 999), "contains a label that is not common"),
     ],
+    "pair classifier": [
+        ("model.index.scales.means", put(0, 1e300), "must have a scale that rows can have"),
+        ("model.index.scales.squares", put(0, -1.0), "must have a scale that rows can have"),
+        ("model.index.scales.center", put(0, np.nan), "must have a scale that rows can have"),
+        ("model.index.scales.inverse", put(0, 1e300), "must have a scale that rows can have"),
+    ],
     "retriever by value": [
         ("model.by_value.map.weights", put((0, 0), np.nan), "a weight of the expectation is not finite"),
         ("model.by_value.map.features", put(0, 10**6), "has a feature that does not exist"),
