@@ -30,6 +30,7 @@ folder are not followed. A new folder and its files are accessible only to their
 
 A folder has one writer. The lock of ``acknowledged`` keeps other writers out until the folder is closed or the process
 ends. A forked child does not keep it. The folder may be renamed while it is open, but then no snapshots are taken.
+If the journal is deleted or replaced, changes raise :class:`JournalError`.
 
 SQLite's write-ahead log makes each change atomic, so a killed process loses no acknowledged change. With
 ``sync_every`` above 1, commits do not wait for the disk (``synchronous=NORMAL``), and the log is synced once per

@@ -80,6 +80,7 @@ class Folder(FolderFiles):
                 os.close(open_file(self.journal_path, os.O_WRONLY | os.O_CREAT))
                 bring_to_disk(self.path)
             self.database = EntryDatabase.of_writer(self.journal_path, tables, waits=waits)
+            self._inode = os.stat(self.journal_path).st_ino
             first = self.database.first_entry()
             self.is_new, self.base = first is None, first or 0
             if self.is_new:
@@ -158,6 +159,19 @@ class Folder(FolderFiles):
         if path.exists() and not self._is_ours(path):
             message = f"{path} exists but does not belong to this tree; move it elsewhere"
             raise FileExistsError(errno.EEXIST, message)
+
+    def check_presence(self) -> None:
+        """Raise FileNotFoundError if the journal has been deleted or replaced. The folder may have been renamed."""
+        if self._descriptor is None:  # Windows does not delete open files
+            return
+        try:
+            if os.stat(_JOURNAL, dir_fd=self._descriptor).st_ino == self._inode:
+                return
+        except OSError as error:
+            if error.errno != errno.ENOENT:  # for example a folder that may no longer be searched
+                return
+        message = f"{self.journal_path} has been deleted or replaced; save the object to a file"
+        raise FileNotFoundError(errno.ENOENT, message)
 
     def _check_place(self) -> None:
         """Raise FileNotFoundError if the folder has been moved. Another folder may have its path."""

@@ -280,6 +280,7 @@ class Journal:
         started, database, form = perf_counter(), self.folder.database, self._form
         if self.is_behind:
             self._catch_up()
+        self._write(self.folder.check_presence)
         if counts:
             form.enter_notes()
         before, mark = (self.sequence, self._n_unsynced, self._journal, self._is_too_large), form.mark()
@@ -439,6 +440,8 @@ class Journal:
         with self._writing:
             self.check_changeable()
             self._catch_up()
+            if self._n_unsynced > 0:
+                self._write(self.folder.check_presence)
             self._form.enter_notes()
             try:
                 self._write(self._sync)

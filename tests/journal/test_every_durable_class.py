@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -118,6 +119,27 @@ def test_a_renamed_folder_keeps_its_changes(kind: Kind, tmp_path: Path):
     for name, thing in (("old", one), ("model", two)):
         with kind.open(tmp_path / name) as again:
             assert count(again) == count(thing)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows does not delete open files")
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["deleted", "replaced"])
+@every_kind
+def test_a_deleted_folder_refuses_changes(kind: Kind, is_replaced: bool, tmp_path: Path):
+    folder = tmp_path / "model"
+    thing = opened(kind, folder, 2, sync_every=100)
+    n_before = count(thing)
+    shutil.copytree(folder, tmp_path / "copy")
+    shutil.rmtree(folder)
+    if is_replaced:
+        (tmp_path / "copy").rename(folder)
+    for call in (lambda: kind.change(thing, 2), journal_of(thing).sync):
+        with pytest.raises(JournalError, match="has been deleted or replaced; save the object"):
+            call()
+    assert count(thing) == n_before
+    assert not journal_of(thing).is_behind
+    thing.save(tmp_path / "saved")
+    with pytest.raises(JournalError, match="has been deleted"):  # some changes are not on disk
+        thing.close()
 
 
 @every_kind
