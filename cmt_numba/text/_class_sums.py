@@ -52,7 +52,7 @@ class ClassSums(files.WithFields):
         weighed = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
         weights = weighed.weights * np.repeat(importance, np.diff(hashed.starts))
         made = cls.of_weights(hashed, weights, labels, n_labels)
-        made._learn(texts, later, kernels.MarginSettings(0.0, 0.0, 0.0), removes=True)
+        made.take_out(texts, later)
         now = np.delete(np.arange(labels.size), later)
         n_epochs = 2 if n_labels > _MANY_LABELS else int(np.clip(_STEPS // max(1, now.size), *_EPOCHS))
         fall = _RATE / max(1, now.size * n_epochs)
@@ -114,6 +114,19 @@ class ClassSums(files.WithFields):
         totals = kernels.LabelTotals(*(np.pad(array, (0, more)) for array in self.totals)) if more else self.totals
         counts = totals.counts + np.bincount(labels, minlength=n_labels)
         self.totals, self.weights = kernels.LabelTotals(totals.squares, counts), weights
+
+    def undo_add(self, hashed: HashedTexts, counts: np.ndarray, n_weights: int) -> None:
+        """Undo :meth:`add` for texts of weight 0, where ``counts`` and ``n_weights`` are those before."""
+        lists = self.postings
+        for column in hashed.columns.tolist():  # a list ends with its latest labels
+            while (n := lists.sizes[column]) > 0 and lists.labels[lists.starts[column] + n - 1] >= counts.size:
+                lists.sizes[column] -= 1
+        self.totals = kernels.LabelTotals(self.totals.squares[: counts.size], counts)
+        self.weights = GrowingColumns(self.stored[:n_weights])
+
+    def take_out(self, texts: LabelledTexts, positions: np.ndarray) -> None:
+        """Give the texts at ``positions`` weight 0 in the sums. Corrections learned from them remain."""
+        self._learn(texts, positions, kernels.MarginSettings(0.0, 0.0, 0.0), removes=True)
 
     def _grow(self) -> None:
         old = self.postings

@@ -121,6 +121,21 @@ class StoredTexts(files.WithFields):
         self._list_copies(hashed, len(self) - n)
         self.next_slot += n
 
+    def mark(self) -> tuple[Any, ...]:
+        """Return what :meth:`undo_append` needs."""
+        return self._rows, self._starts, self._features, self._encoded, self.next_slot
+
+    def undo_append(self, new: NewTexts, mark: tuple[Any, ...]) -> None:
+        """Undo :meth:`append`, also if it has failed. ``mark`` is the return value of :meth:`mark` before it."""
+        self._rows, self._starts, self._features, self._encoded, self.next_slot = mark
+        n = len(self._rows)
+        del self.texts[n:], self.ids[n:]
+        for one in new.ids:
+            self.slot_of.pop(one, None)
+        for key in _keys(new.hashed):
+            if kept := [position for position in self._positions.pop(key, ()) if position < n]:
+                self._positions[key] = kept
+
     def positions_of(self, ids: Any) -> np.ndarray:
         listed = check_ids(ids)
         for one in listed:

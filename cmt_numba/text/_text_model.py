@@ -186,15 +186,22 @@ class TextModel(files.WithFields):
         return made
 
     def learn_further(self, new: NewTexts, y: np.ndarray) -> None:
-        """Learn additional texts. Classes may be new."""
-        stored, n = self.stored, y.size
+        """Learn additional texts. Classes may be new. If this fails, the texts leave traces as after ``remove``."""
+        stored, n, n_old = self.stored, y.size, len(self.stored)
         slots = np.arange(stored.next_slot, stored.next_slot + n)
         if self.dense is not None:
             self.dense.partial_fit(new.encoded, y, sample_weight=new.importance, example_ids=slots)
-        before = self.names, self.vectors, self.weights, self.sums.weights, self.sums.totals
+        before = self.names, self.vectors, self.weights, self.n_since
+        counts, n_weights, mark = self.sums.totals.counts, len(self.sums.weights), stored.mark()
 
         def undo() -> None:
-            names, self.vectors, self.weights, self.sums.weights, self.sums.totals = before
+            if self.n_since > before[-1]:
+                self.sums.take_out(self._labelled(), np.arange(n_old, n_old + n))
+            if self.frequencies.n_texts > n_old:
+                self.frequencies.add(new.hashed, -1)
+            self.sums.undo_add(new.hashed, counts, n_weights)
+            stored.undo_append(new, mark)
+            names, self.vectors, self.weights, self.n_since = before
             self._name(names)
             if self.dense is not None:
                 self.dense.remove(slots)
@@ -208,13 +215,13 @@ class TextModel(files.WithFields):
             labels = self.order[np.searchsorted(self.classes, y)]
             self.sums.add(new.hashed, labels, self.names.size)
             stored.append(new, labels)
+            self.frequencies.add(new.hashed)
+            self.n_since += n
+            self._learn_last(n)
+            self._put_first(new, labels)
         except BaseException:
             uninterrupted(undo)
             raise
-        self.frequencies.add(new.hashed)
-        self.n_since += n
-        self._learn_last(n)
-        self._put_first(new, labels)
 
     def _learn_last(self, n: int) -> None:
         """Learn the last ``n`` texts.

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import sklearn
+from failures import failing
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -436,6 +437,30 @@ def test_sample_weights_count_like_repeated_texts():
     np.testing.assert_array_equal(
         pickle.loads(pickle.dumps(classifier)).predict_proba(asked), classifier.predict_proba(asked)
     )
+
+
+@pytest.mark.parametrize("words", [LATER, WORDS["music"]], ids=["new class", "known class"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "_class_sums.ClassSums.add",
+        "_stored_texts.StoredTexts._list_copies",
+        "_hashing.DocumentFrequencies.add",
+        "_text_model.TextModel._learn_last",
+        "_text_model.TextModel._put_first",
+    ],
+)
+def test_a_failed_partial_fit_leaves_no_text(part, words, classifier, tmp_path):
+    asked, more = sentences(LATER + WORDS["food"], 9, 3), sentences(words, 2, 4)
+    expected, label = classifier.predict_proba(asked), "sport" if words is LATER else "music"
+    for after in (False, True):
+        with failing(f"text.{part}", call=1, after=after):
+            classifier.partial_fit(more, [label] * 2, ids=["one", "two"])
+        classifier.save(tmp_path / "saved")
+        for each in (classifier, TextClassifier.load(tmp_path / "saved")):
+            np.testing.assert_allclose(each.predict_proba(asked), expected, atol=0.1)  # corrections remain
+    classifier.partial_fit(more, [label] * 2, ids=["one", "two"])
+    assert classifier.predict(more).tolist() == [label] * 2
 
 
 def test_rejected_booleans_are_like_those_of_the_other_classifier():
