@@ -94,11 +94,11 @@ def error_of_row(queries, m, coded, share, most):
 
 
 @inner
-def _transpose(loaded, d, i, first):
+def _transpose(codes, at, loaded, d, i, first):
     """Transpose the codes of 16 vectors, which become members ``first`` to ``first + 15`` of the ``i``-th tile."""
-    at, to = 0, i * bytes_of_tile(d) + first * FEATURES
+    to = i * bytes_of_tile(d) + first * FEATURES
     for _ in range(-(-d // BLOCK_BYTES)):  # a block may also read codes of the next vectors, which are ignored
-        transpose_block(loaded.some, at, d, loaded.codes, to)
+        transpose_block(codes, at, d, loaded.codes, to)
         at, to = at + BLOCK_BYTES, to + BLOCK_BYTES * TILE
 
 
@@ -123,8 +123,28 @@ def load_tile(arrays, loaded, i):
             loaded.numbers[of + TILE + member] = lifted * members.lifts[place]
             error, lift = max(error, members.errors[place]), max(lift, members.lifts[place])
         if row == BLOCK_MEMBERS - 1:
-            _transpose(loaded, d, i, member - row)
+            _transpose(loaded.some, 0, loaded, d, i, member - row)
     _set_most(loaded, error, lift)
+
+
+@inner_called
+def load_stored_tile(arrays, loaded, i, tile):
+    """Load a tile as it is stored, like :func:`load_tile`, but without the largest numbers of members."""
+    state = by_reference(arrays)
+    members, d, of, begin = state.members, state.members.codes.shape[1], i * 2 * TILE, tile * TILE
+    if (begin + TILE) * d + BLOCK_BYTES > members.codes.size:  # a block might end after the last code
+        for member in range(TILE):
+            loaded.places[i * TILE + member] = begin + member
+        load_tile(arrays, loaded, i)
+        return
+    for first in range(0, TILE, BLOCK_MEMBERS):
+        _transpose(members.codes, (begin + first) * d, loaded, d, i, first)
+    lifted = np.float32(0.0) if state.totals[METRIC] == INNER_PRODUCT else -_ONE
+    for member in range(TILE):
+        place = begin + member
+        added = lifted * members.lifts[place]
+        loaded.numbers[of + member] = members.scales[place]
+        loaded.numbers[of + TILE + member] = added if members.slots[place] != NONE else -np.float32(np.inf)
 
 
 @inner
@@ -148,5 +168,5 @@ def load_centers(arrays, loaded):
             loaded.numbers[of], loaded.numbers[of + TILE] = scale, clusters.added[j] - half
             error, lift = max(error, own), max(lift, half)
         if member == BLOCK_MEMBERS - 1:
-            _transpose(loaded, width, j // TILE, j % TILE - member)
+            _transpose(loaded.some, 0, loaded, width, j // TILE, j % TILE - member)
     _set_most(loaded, error, lift)

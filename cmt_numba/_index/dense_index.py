@@ -13,7 +13,8 @@ from . import changes
 from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
 from .few_vectors import compare_few
 from .invariants import check_state
-from .search import ListEffort, Mask, RowRange, SlotChoice, compare_slots, count_allowed, find_gaps, search_rows
+from .sample_search import find_nearest
+from .search import Mask, RowRange, SlotChoice, compare_slots, count_allowed, find_gaps, search_rows
 from .state import (
     COSINE,
     EUCLIDEAN,
@@ -42,8 +43,6 @@ _ROWS_OF_A_PRODUCT, _PRODUCTS_AT_ONCE = 8, 1 << 18  # the least rows of a matrix
 _PRODUCTS_OF_A_THREAD = 1 << 24  # fewer take less time than the start of a thread
 _MICROSECONDS = 100.0  # estimated time of a search per row
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
-_EVERYWHERE = np.full(24, 1e30, np.float32)
-_SURE = 3.5  # standard errors of estimates if a search must be nearly exact
 
 
 def _products(Q: np.ndarray, vectors: np.ndarray | None) -> np.ndarray:
@@ -225,7 +224,7 @@ class DenseIndex:
         rng = np.random.default_rng([self.random_state, self._gaps.n_measured])
         slots = rng.integers(n, size=n_samples)
         X = self._vectors_in(slots)
-        self._gaps.add(self._gaps_of(X, self._state.vectors.ids[slots], slots))
+        self._gaps.add(self._gaps_of(X, slots, slots))
 
     def calibrate(self, Q: np.ndarray, ids: np.ndarray) -> None:
         """Measure the effort on given queries instead of stored vectors, until the next change.
@@ -233,21 +232,20 @@ class DenseIndex:
         The vector with the id ``ids[i]``, which may be -1, does not count as a result of query ``i``.
         """
         if len(self) > _FEW:
-            self._gaps = Gaps(self._gaps_of(Q, ids, np.full(len(Q), NONE)), 0, self.n_features)
+            self._gaps = Gaps(self._gaps_of(Q, self._slots_of(ids), np.full(len(Q), NONE)), 0, self.n_features)
 
-    def _gaps_of(self, X: np.ndarray, own_ids: np.ndarray, own_slots: np.ndarray) -> np.ndarray:
-        """Return samples for :class:`Gaps`. Row ``i`` of ``X`` is the vector in slot ``own_slots[i]``, or NONE."""
-        n, k = len(X), min(N_NEAREST + 1, len(self))
-        ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
-        effort = held(ListEffort(_EVERYWHERE, _SURE, 1.0))
-        search_rows(self._held, X, RowRange(0, n, True), effort, _ALL, scores, ids)
-        own = ids == own_ids[:, None]
-        own[~own.any(axis=1), -1] = True
-        others = self._slots_of(ids[~own]).reshape(n, k - 1)
-        gaps = np.full((n, N_NEAREST + 1), np.nan, np.float32)
-        found, apart = np.empty(others.shape, np.float32), np.empty(n, np.float32)
-        find_gaps(self._held, own_slots, X, others, found, apart)
-        gaps[:, : k - 1], gaps[:, -1] = found, apart
+    def _gaps_of(self, X: np.ndarray, ignored: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Return samples for :class:`Gaps`.
+
+        The vector in slot ``ignored[i]`` does not count as a result of row ``i``. The row is the vector in slot
+        ``own[i]``. Both may be NONE.
+        """
+        n, k = len(X), min(N_NEAREST, len(self) - 1)
+        nearest, gaps = np.empty((n, k), np.int64), np.full((n, N_NEAREST + 1), np.nan, np.float32)
+        find_nearest(self._held, X, ignored, nearest)
+        found, apart = np.empty((n, k), np.float32), np.empty(n, np.float32)
+        find_gaps(self._held, own, X, nearest, found, apart)
+        gaps[:, :k], gaps[:, -1] = found, apart
         return gaps
 
     def allow(self, ids: np.ndarray) -> Allowed:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._jit import held
+from .sample_search import find_quantiles
 from .search import ListEffort
 
 N_SAMPLES = 256
@@ -64,33 +65,26 @@ class Gaps:
 
     def _measure(self, targets: Iterable[float]) -> None:
         """Compute the efforts for some targets."""
-        self._ordered = [np.sort(self.samples[:, : 1 << i], axis=None) for i in range(N_NEAREST.bit_length())]
-        self._efforts = {target: self._effort(target) for target in targets}
+        targets = sorted(targets)
+        shares = np.array([1.0 - (1.0 - target) * 0.8 for target in targets])
+        gaps, apart = np.empty((len(targets), N_NEAREST.bit_length())), np.empty(1)
+        find_quantiles(self.samples, shares, _USUAL, gaps, apart)
+        self._efforts = {
+            target: self._effort(target, of_target, float(apart[0]))
+            for target, of_target in zip(targets, gaps, strict=True)
+        }
 
     def effort(self, target_recall: float) -> Any:
         """Return a ``ListEffort``, held for kernels."""
         if target_recall not in self._efforts:
-            self._efforts[target_recall] = self._effort(target_recall)
+            self._measure([*self._efforts, target_recall])
         return self._efforts[target_recall]
 
-    def _effort(self, target_recall: float) -> Any:
+    def _effort(self, target_recall: float, measured: np.ndarray, apart: float) -> Any:
         n = N_NEAREST.bit_length()
-        share = 1.0 - (1.0 - target_recall) * 0.8
         gaps = np.zeros(_POWERS)
-        gaps[:n] = [_quantile(some, share) for some in self._ordered]
-        gaps[:n] = np.maximum.accumulate(gaps[:n])
+        gaps[:n] = measured
         gaps[:_FEWEST] = gaps[_FEWEST]
         gaps[n:] = gaps[n - 1] + (gaps[n - 1] - gaps[n - 3]) / 2 * np.arange(1, _POWERS - n + 1)
-        apart = float(np.quantile(self.samples[:, -1], _USUAL)) if len(self.samples) else 1.0
         epsilon = float(np.interp(target_recall, _TARGETS, _EPSILONS)) * self._factor
         return held(ListEffort(gaps.astype(np.float32), epsilon, max(apart, 1e-12)))
-
-
-def _quantile(ordered: np.ndarray, share: float) -> float:
-    """Return a quantile of ascending numbers without the NaN at their end; 1e30 if there are no others."""
-    n = int(ordered.searchsorted(np.inf, "right"))
-    if n == 0:
-        return 1e30
-    below, part = divmod(share * (n - 1), 1.0)
-    first, second = ordered[int(below)], ordered[min(int(below) + 1, n - 1)]
-    return float(first + part * (second - first))
