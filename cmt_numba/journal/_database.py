@@ -35,6 +35,7 @@ _ENVIRONMENT_ERRORS = {
     sqlite3.SQLITE_IOERR: errno.EIO,
     sqlite3.SQLITE_NOMEM: errno.ENOMEM,
     sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_READONLY: errno.EACCES,
 }
 
 SchemaRow = tuple[object, ...]
@@ -101,8 +102,8 @@ def translated_errors(path: Path) -> Iterator[None]:
             raise AlreadyOpenError(f"{path} is in use by another program; close it there first") from None
         if code in _ENVIRONMENT_ERRORS:
             message = f"{path} cannot be read or written: {error}"
-            if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN):
-                message += "; free disk space, or open the folder with read_only=True"
+            if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                message += "; free disk space, allow access to the files, or open the folder with read_only=True"
             raise OSError(_ENVIRONMENT_ERRORS[code], message) from error
         if code == sqlite3.SQLITE_NOTADB:
             raise FileFormatError(
