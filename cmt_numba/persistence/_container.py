@@ -202,6 +202,9 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
             yield file, status.st_size
         except _DamagedError as error:
             raise FileFormatError(path, str(error)) from error
+        except OSError as error:
+            error.filename = error.filename or os.fspath(path)  # errors of reads do not name the file
+            raise
 
 
 def is_empty_space(file: BinaryIO, size: int, large: int = _LARGE) -> bool:

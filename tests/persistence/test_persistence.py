@@ -1,6 +1,7 @@
 """Saving and loading: equal objects, refused values, and files after crashes."""
 
 import copy
+import errno
 import json
 import os
 import pickle
@@ -287,6 +288,16 @@ def test_a_failed_save_leaves_the_old_file(things: dict[str, Any], tmp_path: Pat
         things["sparse"].save(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_disk_that_cannot_be_read_is_named(things: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    things["dense"].save(tmp_path / "file")
+    monkeypatch.setattr("cmt_numba.persistence._container._read_array", fail)
+    with pytest.raises(OSError, match=r"Input/output error: .*file"):
+        ContextualMemoryTree.load(tmp_path / "file")
 
 
 @needs_jit
