@@ -42,6 +42,7 @@ _FEW_VALUES = 1 << 17  # the coding of a query takes longer than the comparison 
 _ROWS_OF_A_PRODUCT, _PRODUCTS_AT_ONCE = 8, 1 << 18  # the least rows of a matrix product, and its most elements
 _PRODUCTS_OF_A_THREAD = 1 << 24  # fewer take less time than the start of a thread
 _MICROSECONDS = 100.0  # estimated time of a search per row
+_GOLDEN = 0x9E3779B97F4A7C15  # the fraction of the golden ratio times 2**64
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 
 
@@ -51,6 +52,15 @@ def _products(Q: np.ndarray, vectors: np.ndarray | None) -> np.ndarray:
         return np.empty((0, 0), np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(Q @ vectors.T)
+
+
+def _spread_slots(first: int, n: int, n_slots: int) -> np.ndarray:
+    """Return ``n`` slots spread evenly over all, from the ``first`` number of a Weyl sequence on.
+
+    A random generator takes as long to create as the search for a few samples.
+    """
+    numbers = np.arange(n, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(first * _GOLDEN % (1 << 64))
+    return ((numbers >> np.uint64(32)) * np.uint64(n_slots) >> np.uint64(32)).astype(np.int64)
 
 
 class Allowed:
@@ -221,8 +231,7 @@ class DenseIndex:
         if n_samples < N_AT_ONCE:
             return
         self._n_due = 0
-        rng = np.random.default_rng([self.random_state, self._gaps.n_measured])
-        slots = rng.integers(n, size=n_samples)
+        slots = _spread_slots(self.random_state + self._gaps.n_measured, n_samples, n)
         X = self._vectors_in(slots)
         self._gaps.add(self._gaps_of(X, slots, slots))
 

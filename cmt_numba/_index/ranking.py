@@ -82,9 +82,9 @@ def low_bar(values, n, k, highest):
     n_parts = min(n, np.int64(TILE) * -(-2 * k // TILE))
     highest[:n_parts] = -np.float32(np.inf)
     for at in range(0, n, n_parts):
-        for i in range(min(n_parts, n - at)):
-            value = values[at + i]
-            highest[i] = value if value > highest[i] else highest[i]
+        some = values[at : min(at + n_parts, n)]  # without ``at + i``, LLVM uses vector instructions
+        for i in range(some.size):
+            highest[i] = some[i] if some[i] > highest[i] else highest[i]
     bar = LEAST
     for i in range(n_parts):
         n_above = np.int32(0)

@@ -30,14 +30,15 @@ from .ranking import LEAST, low_bar
 from .state import N_TILES
 
 _LENGTH = np.float32(1.0)  # of queries of inner products; it does not affect their ranking
+_PADDED = 64  # number of scores that LLVM compares in one iteration
 _MOST_ROWS = 64  # number of rows that share loaded tiles
-_MOST_TILES = 126  # number of tiles whose scores are compared with a bar together, a multiple of TILES
+_MOST_TILES = 252  # number of tiles whose scores are compared with a bar together, a multiple of TILES
 
 
 class SampleScores(NamedTuple):
     """Scratch space for the scores of a block of rows."""
 
-    values: np.ndarray  # float32 (rows, 126 * 32): scores of the current tiles
+    values: np.ndarray  # float32 (rows, 252 * 32): scores of the current tiles
     highest: np.ndarray  # float32, for the first bar
     together: np.ndarray  # int64 (8,): rows that are compared with a tile together
     scores: np.ndarray  # float32 (8 * 32,): scores of a tile for these rows
@@ -105,8 +106,10 @@ def _n_above(values, n, value):
 def _keep_best(kept, slots, n, best, found):
     """Sort the best of the first ``n`` kept members, best first, and return their number."""
     best[:] = -np.float32(np.inf)
+    n_padded = min(-(-n // _PADDED) * _PADDED, kept.size)
+    kept[n:n_padded] = -np.float32(np.inf)
     for i in range(n):
-        rank = _n_above(kept, n, kept[i])
+        rank = _n_above(kept, n_padded, kept[i])
         while rank < best.size and best[rank] == kept[i]:
             rank += 1
         if rank < best.size:
