@@ -29,6 +29,7 @@ N_AT_ONCE = 16
 _FEWEST = 2  # the effort for fewer than 2**2 vectors is that for 2**2, because that for one vector is uncertain
 _USUAL = 0.9  # fraction of samples that are not far from the nearest center
 _POWERS = 24  # gaps for 1, 2, 4, ... vectors
+_FURTHER = np.arange(1, _POWERS - N_NEAREST.bit_length() + 1) / 2  # for more vectors, gaps grow as for the last ones
 _CORRELATED = 8.0  # with few features, errors of estimates depend on each other
 
 
@@ -51,7 +52,7 @@ class Gaps:
     def __init__(self, samples: np.ndarray, n_measured: int, n_features: int) -> None:
         self.samples, self.n_measured = samples, n_measured
         self._factor = 1.0 + _CORRELATED / n_features
-        self._measure((0.95, 0.99))
+        self._efforts = self._measure((0.95, 0.99))
 
     def add(self, gaps: np.ndarray) -> None:
         """Add samples, and compute the efforts again."""
@@ -61,30 +62,27 @@ class Gaps:
             self.samples = np.concatenate([self.samples, gaps])[:N_SAMPLES]
         else:
             self.samples[places] = gaps
-        self._measure(self._efforts)
+        self._efforts = self._measure(self._efforts)
 
-    def _measure(self, targets: Iterable[float]) -> None:
-        """Compute the efforts for some targets."""
-        targets = sorted(targets)
+    def _measure(self, targets: Iterable[float]) -> dict[float, Any]:
+        """Return the efforts for some targets."""
+        targets, n = sorted(targets), N_NEAREST.bit_length()
         shares = np.array([1.0 - (1.0 - target) * 0.8 for target in targets])
-        gaps, apart = np.empty((len(targets), N_NEAREST.bit_length())), np.empty(1)
-        find_quantiles(self.samples, shares, _USUAL, gaps, apart)
-        self._efforts = {
-            target: self._effort(target, of_target, float(apart[0]))
-            for target, of_target in zip(targets, gaps, strict=True)
+        measured, apart = np.empty((len(targets), n)), np.empty(1)
+        find_quantiles(self.samples, shares, _USUAL, measured, apart)
+        gaps = np.empty((len(targets), _POWERS), np.float32)
+        gaps[:, :n] = measured
+        gaps[:, :_FEWEST] = measured[:, _FEWEST, None]
+        gaps[:, n:] = measured[:, -1:] + (measured[:, -1:] - measured[:, -3, None]) * _FURTHER
+        epsilons = np.interp(targets, _TARGETS, _EPSILONS) * self._factor
+        return {
+            target: held(ListEffort(of_target, float(epsilon), max(float(apart[0]), 1e-12)))
+            for target, of_target, epsilon in zip(targets, gaps, epsilons, strict=True)
         }
 
     def effort(self, target_recall: float) -> Any:
         """Return a ``ListEffort``, held for kernels."""
-        if target_recall not in self._efforts:
-            self._measure([*self._efforts, target_recall])
-        return self._efforts[target_recall]
-
-    def _effort(self, target_recall: float, measured: np.ndarray, apart: float) -> Any:
-        n = N_NEAREST.bit_length()
-        gaps = np.zeros(_POWERS)
-        gaps[:n] = measured
-        gaps[:_FEWEST] = gaps[_FEWEST]
-        gaps[n:] = gaps[n - 1] + (gaps[n - 1] - gaps[n - 3]) / 2 * np.arange(1, _POWERS - n + 1)
-        epsilon = float(np.interp(target_recall, _TARGETS, _EPSILONS)) * self._factor
-        return held(ListEffort(gaps.astype(np.float32), epsilon, max(apart, 1e-12)))
+        efforts = self._efforts
+        if target_recall not in efforts:
+            efforts = self._efforts = efforts | self._measure([target_recall])
+        return efforts[target_recall]  # another thread may have replaced them

@@ -226,6 +226,19 @@ def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, m
     assert (found >= 0).all()
 
 
+def test_a_search_has_its_effort_although_another_thread_has_replaced_all(monkeypatch):
+    gaps = index.DenseIndex(20)._gaps
+    measure = gaps._measure
+
+    def measure_while_another_thread_does(targets):
+        efforts = measure(targets)
+        gaps._efforts = {}
+        return efforts
+
+    monkeypatch.setattr(gaps, "_measure", measure_while_another_thread_does)
+    assert gaps.effort(0.7) is not None
+
+
 @needs_jit
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_search_returns_as_many_as_wanted(metric: str):
