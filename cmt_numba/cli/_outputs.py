@@ -61,8 +61,8 @@ def open_output(path: Path) -> Iterator[TextIO]:
     target = Path(os.path.realpath(path))
     if path == _STANDARD_OUTPUT:
         yield sys.stdout
-    elif (target.exists() and not target.is_file()) or not os.access(target.parent, os.W_OK):
-        with path.open("w", encoding="utf-8", newline="") as file:  # for example a device
+    elif (path.exists() and not path.is_file()) or not os.access(target.parent, os.W_OK):
+        with path.open("w", encoding="utf-8", newline="") as file:  # for example a device or a named pipe
             yield file
     else:
         with replacing(target) as unfinished:

@@ -106,6 +106,13 @@ def test_an_output_remains_if_the_input_is_damaged(folder: Path, model: Path, tm
 
 
 @needs_jit
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="there is no /dev/stdout")
+def test_outputs_may_be_pipes(folder: Path, model: Path):
+    command = [sys.executable, "-m", "cmt_numba", "predict", folder / "t.csv", "-m", model, "-o", "/dev/stdout"]
+    assert len(subprocess.run(command, capture_output=True, check=True).stdout.splitlines()) == 80
+
+
+@needs_jit
 def test_a_standard_output_that_is_the_input_is_refused(folder: Path, model: Path, tmp_path: Path):
     data = tmp_path / "t.csv"
     data.write_bytes((folder / "t.csv").read_bytes())
