@@ -9,7 +9,7 @@ from .._jit import TILE, by_reference, empty, inner, inner_allocating, inner_cal
 from .byte_tiles import BLOCK_BYTES, BLOCK_MEMBERS, FEATURES, LARGEST_OF_ROWS, OFFSET, transpose_block
 from .codes import SHORTEST, copy_values, dot32, encode_bytes, largest_of, round_to_codes, sum_of
 from .lists import ROUNDING
-from .state import INNER_PRODUCT, METRIC, N_LISTS
+from .state import INNER_PRODUCT, METRIC, N_TILES
 
 TILES = 6
 """Number of tiles that are loaded together. Most lists have no more."""
@@ -109,7 +109,7 @@ def load_tile(arrays, loaded, i):
     The number to add for a free place is minus infinity. The first tile begins the largest numbers of members anew.
     """
     state = by_reference(arrays)
-    members, d, of = state.members, state.members.codes.shape[1], i * 2 * TILE
+    lists, d, of = state.lists, state.lists.codes.shape[1], i * 2 * TILE
     if i == 0:
         loaded.most[:] = np.float32(0.0)
     error, lift = loaded.most[0], loaded.most[2]
@@ -117,11 +117,11 @@ def load_tile(arrays, loaded, i):
     for member in range(TILE):
         place, row = loaded.places[i * TILE + member], member % BLOCK_MEMBERS
         loaded.numbers[of + member], loaded.numbers[of + TILE + member] = np.float32(0.0), -np.float32(np.inf)
-        if place != NONE and members.slots[place] != NONE:
-            copy_values(members.codes[place], loaded.some[row * d : (row + 1) * d])
-            loaded.numbers[of + member] = members.scales[place]
-            loaded.numbers[of + TILE + member] = lifted * members.lifts[place]
-            error, lift = max(error, members.errors[place]), max(lift, members.lifts[place])
+        if place != NONE and lists.slots[place] != NONE:
+            copy_values(lists.codes[place], loaded.some[row * d : (row + 1) * d])
+            loaded.numbers[of + member] = lists.scales[place]
+            loaded.numbers[of + TILE + member] = lifted * lists.lifts[place]
+            error, lift = max(error, lists.errors[place]), max(lift, lists.lifts[place])
         if row == BLOCK_MEMBERS - 1:
             _transpose(loaded.some, 0, loaded, d, i, member - row)
     _set_most(loaded, error, lift)
@@ -131,20 +131,20 @@ def load_tile(arrays, loaded, i):
 def load_stored_tile(arrays, loaded, i, tile):
     """Load a tile as it is stored, like :func:`load_tile`, but without the largest numbers of members."""
     state = by_reference(arrays)
-    members, d, of, begin = state.members, state.members.codes.shape[1], i * 2 * TILE, tile * TILE
-    if (begin + TILE) * d + BLOCK_BYTES > members.codes.size:  # a block might end after the last code
+    lists, d, of, begin = state.lists, state.lists.codes.shape[1], i * 2 * TILE, tile * TILE
+    if (begin + TILE) * d + BLOCK_BYTES > lists.codes.size:  # a block might end after the last code
         for member in range(TILE):
             loaded.places[i * TILE + member] = begin + member
         load_tile(arrays, loaded, i)
         return
     for first in range(0, TILE, BLOCK_MEMBERS):
-        _transpose(members.codes, (begin + first) * d, loaded, d, i, first)
+        _transpose(lists.codes, (begin + first) * d, loaded, d, i, first)
     lifted = np.float32(0.0) if state.totals[METRIC] == INNER_PRODUCT else -_ONE
     for member in range(TILE):
         place = begin + member
-        added = lifted * members.lifts[place]
-        loaded.numbers[of + member] = members.scales[place]
-        loaded.numbers[of + TILE + member] = added if members.slots[place] != NONE else -np.float32(np.inf)
+        added = lifted * lists.lifts[place]
+        loaded.numbers[of + member] = lists.scales[place]
+        loaded.numbers[of + TILE + member] = added if lists.slots[place] != NONE else -np.float32(np.inf)
 
 
 @inner
@@ -154,19 +154,19 @@ def _set_most(loaded, error, lift):
 
 @inner_called
 def load_centers(arrays, loaded):
-    """Load 8-bit codes of the centers of all lists, whose scores are their nearness without that of the row."""
+    """Load 8-bit codes of the centers in all tiles of groups. Scores are their nearness without that of the row."""
     state = by_reference(arrays)
-    clusters, n, width = state.clusters, state.totals[N_LISTS], state.clusters.centers.shape[1]
+    groups, width = state.groups, state.lists.centers.shape[1]
     error, lift = np.float32(0.0), np.float32(0.0)
-    for j in range(-(-n // TILE) * TILE):
-        of, member = j // TILE * 2 * TILE + j % TILE, j % BLOCK_MEMBERS
+    for place in range(groups.counts[N_TILES] * TILE):
+        of, member = place // TILE * 2 * TILE + place % TILE, place % BLOCK_MEMBERS
         loaded.numbers[of], loaded.numbers[of + TILE] = np.float32(0.0), -np.float32(np.inf)
-        if j < n:
-            center = clusters.centers[j]
+        if groups.slots[place] != NONE:
+            center = state.lists.centers[groups.slots[place]]
             scale, own = encode_bytes(center, loaded.some[member * width : (member + 1) * width])
             half = _HALF * dot32(center, center)
-            loaded.numbers[of], loaded.numbers[of + TILE] = scale, clusters.added[j] - half
+            loaded.numbers[of], loaded.numbers[of + TILE] = scale, groups.lifts[place] - half
             error, lift = max(error, own), max(lift, half)
         if member == BLOCK_MEMBERS - 1:
-            _transpose(loaded.some, 0, loaded, width, j // TILE, j % TILE - member)
+            _transpose(loaded.some, 0, loaded, width, place // TILE, place % TILE - member)
     _set_most(loaded, error, lift)

@@ -3,9 +3,9 @@
 import numpy as np
 
 from .._forest import NONE, enter_place, erase_id, find_place, find_slot, hash_number, sort_best_first
-from .._jit import by_reference, by_value, inner, kernel, release
+from .._jit import TILE, by_reference, by_value, inner, kernel, release
 from .codes import copy_values, dot64
-from .lists import enter, free_place, new_work, refresh, set_center, vector_of
+from .lists import clear_place, enter, leave, new_work, refresh, take_place, vector_of, write_route
 from .state import (
     LEAST_SIZE,
     LIST_SIZE,
@@ -18,6 +18,7 @@ from .state import (
     NEXT_LIST,
     SPARE_LISTS,
     SPARE_TILES,
+    SPARE_TILES_OF_GROUPS,
 )
 
 _CHANGES_PER_REFRESH = LIST_SIZE // 2
@@ -26,22 +27,24 @@ _CHANGES_PER_REFRESH = LIST_SIZE // 2
 @inner
 def _has_room(state):
     """Return whether there is room for the change of a vector."""
-    totals = state.totals
-    n_lists = totals[N_LISTS] + SPARE_LISTS
+    lists, groups = state.lists, state.groups
+    n_lists = lists.counts[N_LISTS] + SPARE_LISTS
     return (
-        n_lists <= state.clusters.sizes.size
-        and n_lists <= state.routes.factors.size
-        and totals[N_TILES] + SPARE_TILES <= state.members.nexts.size
+        n_lists <= lists.sizes.size
+        and n_lists <= groups.places.size
+        and lists.counts[N_TILES] + SPARE_TILES <= lists.nexts.size
+        and groups.counts[N_LISTS] + SPARE_LISTS <= groups.sizes.size
+        and groups.counts[N_TILES] + SPARE_TILES_OF_GROUPS <= groups.nexts.size
     )
 
 
 @inner
 def _refresh_next(state, work):
     """Refresh the next list in turn."""
-    totals = state.totals
-    totals[N_CHANGES] = 0
-    j = totals[NEXT_LIST] % totals[N_LISTS]
-    totals[NEXT_LIST] = j + 1
+    counts = state.lists.counts
+    state.totals[N_CHANGES] = 0
+    j = counts[NEXT_LIST] % counts[N_LISTS]
+    counts[NEXT_LIST] = j + 1
     refresh(by_value(state), j, work)
 
 
@@ -57,30 +60,31 @@ def _count_change(state, work):
 def _enter_and_keep_small(state, slot, work):
     """Add the vector in a slot to a list. If the list splits, refresh lists nearby, whose members may move to it."""
     j = enter(state, slot, work)
-    if state.clusters.sizes[j] > 2 * LIST_SIZE:
+    if state.lists.sizes[j] > 2 * LIST_SIZE:
         refresh(by_value(state), j, work)
         sort_best_first(work.scores, work.around)
         for i in range(work.nearby.size):
             work.nearby[i] = work.around[i]
         for i in range(work.nearby.size):
-            if NONE < work.nearby[i] < state.totals[N_LISTS]:
+            if NONE < work.nearby[i] < state.lists.counts[N_LISTS]:
                 refresh(by_value(state), work.nearby[i], work)
 
 
 @inner
 def _leave(state, slot, work):
     """Remove the vector in a slot from its list."""
-    place = np.int64(state.vectors.places[slot])
-    state.numbers[MASS] -= np.float64(state.members.lifts[place])
-    if np.isinf(state.members.errors[place]):
+    lists = state.lists
+    place = np.int64(lists.places[slot])
+    state.numbers[MASS] -= np.float64(lists.lifts[place])
+    if np.isinf(lists.errors[place]):
         state.totals[N_FAR] -= 1
-    return free_place(state, place)
+    return leave(state, place)
 
 
 @inner
 def _keep_large(state, j, work):
     """Dissolve a list that has become small."""
-    if state.clusters.sizes[j] < LEAST_SIZE and state.totals[N_LISTS] > 1:
+    if state.lists.sizes[j] < LEAST_SIZE and state.lists.counts[N_LISTS] > 1:
         refresh(by_value(state), j, work)
 
 
@@ -92,7 +96,7 @@ def insert_vectors(arrays, X, ids, first):
     """
     state = by_reference(arrays)
     vectors, totals = state.vectors, state.totals
-    work = new_work(vectors.more.shape[1], state.signs.shape[1], state.routes.factors.size)
+    work = new_work(state)
     i = np.int64(first)
     while i < ids.size and _has_room(state):
         slot = totals[N_VECTORS]
@@ -115,7 +119,7 @@ def remove_ids(arrays, ids, first):
     """
     state = by_reference(arrays)
     vectors, totals = state.vectors, state.totals
-    work = new_work(vectors.more.shape[1], state.signs.shape[1], state.routes.factors.size)
+    work = new_work(state)
     i = np.int64(first)
     while i < ids.size and _has_room(state):
         slot, last = find_slot(vectors, ids[i]), totals[N_VECTORS] - 1
@@ -127,9 +131,7 @@ def remove_ids(arrays, ids, first):
             vectors.slot_table[cell] = slot
             vectors.ids[slot] = moved
             copy_values(vector_of(vectors, last).values, vector_of(vectors, slot).values)
-            place = vectors.places[last]
-            vectors.places[slot] = place
-            state.members.slots[place] = slot
+            take_place(state.lists, np.int64(state.lists.places[last]), slot)
         totals[N_VECTORS] = last
         _keep_large(state, j, work)
         _count_change(state, work)
@@ -142,7 +144,7 @@ def remove_ids(arrays, ids, first):
 def replace_slots(arrays, slots, X, first):
     """Replace the vectors in ``slots[first:]``; return the number of slots done, or fewer if an array is full."""
     state = by_reference(arrays)
-    work = new_work(state.vectors.more.shape[1], state.signs.shape[1], state.routes.factors.size)
+    work = new_work(state)
     i = np.int64(first)
     while i < slots.size and _has_room(state):
         slot = slots[i]
@@ -160,7 +162,7 @@ def replace_slots(arrays, slots, X, first):
 def refresh_lists(arrays, n):
     """Refresh the next ``n`` lists in turn; return the number done, fewer if an array is full."""
     state = by_reference(arrays)
-    work = new_work(state.vectors.more.shape[1], state.signs.shape[1], state.routes.factors.size)
+    work = new_work(state)
     i = np.int64(0)
     while i < n and _has_room(state):
         _refresh_next(state, work)
@@ -206,13 +208,15 @@ def measure_cosines(arrays, Q, slots, cosines):
 
 @kernel
 def derive(arrays):
-    """Compute what follows from checked arrays: the hash table of ids, and the routes to lists."""
+    """Compute what follows from checked arrays: the hash table of ids, and what groups know of lists."""
     state = by_reference(arrays)
-    vectors, clusters = state.vectors, state.clusters
-    work = new_work(vectors.more.shape[1], state.signs.shape[1], state.routes.factors.size)
+    vectors, groups = state.vectors, state.groups
+    work = new_work(state)
     for slot in range(state.totals[N_VECTORS]):
         enter_place(vectors.slot_table, slot, hash_number(vectors.ids[slot], vectors.slot_table.size))
-    for j in range(state.totals[N_LISTS]):
-        copy_values(clusters.centers[j], work.center)
-        set_center(state, j, work.center, work.rest)
+    for place in range(groups.counts[N_TILES] * TILE):
+        if groups.slots[place] == NONE:
+            clear_place(groups, place)
+        else:
+            write_route(state, place, work.rest)
     release(work)

@@ -77,7 +77,7 @@ class Allowed:
         if self._mask is None:
             mask = Mask(
                 np.empty(-(-int(state.totals[N_VECTORS]) // 64), np.uint64),
-                np.empty(int(state.totals[N_LISTS]), np.int64),
+                np.empty(int(state.lists.counts[N_LISTS]), np.int64),
             )
             count_allowed(state, self.slots, mask)
             self._mask = mask
@@ -96,7 +96,7 @@ class DenseIndex:
         self.next_id, self.version = 0, 0
         self._state = new_state(n_features, METRICS[metric], random_state)
         self._held = held(self._state)
-        self._gaps = Gaps(np.empty((0, N_NEAREST + 1), np.float32), 0, n_features)
+        self._gaps = Gaps(np.empty((0, N_NEAREST + 2), np.float32), 0, n_features)
         self._n_due = 0  # changes since the last sample
 
     def _set_state(self, state: DenseState) -> None:
@@ -131,12 +131,12 @@ class DenseIndex:
     @property
     def n_lists(self) -> int:
         """The number of lists that have vectors."""
-        return int(np.count_nonzero(self._state.clusters.sizes[: self._state.totals[N_LISTS]]))
+        return int(np.count_nonzero(self._state.lists.sizes[: self._state.lists.counts[N_LISTS]]))
 
     def list_means(self) -> np.ndarray:
         """Return the mean of the vectors in each list, float32, shape (n_lists, n_features)."""
-        n, members = len(self), self._state.members
-        list_of = members.list_of[self._state.vectors.places[:n] // TILE]
+        n, lists = len(self), self._state.lists
+        list_of = lists.list_of[lists.places[:n] // TILE]
         _, numbers, counts = np.unique(list_of, return_inverse=True, return_counts=True)
         sums = np.zeros((counts.size, self.n_features))
         np.add.at(sums, numbers, used_vectors(self._state))
@@ -217,7 +217,7 @@ class DenseIndex:
     def reroute(self, n: int) -> None:
         """Refresh the lists of about ``n`` vectors: move their centers, and vectors to the nearest list."""
         self.version += 1
-        left = -(-n * int(self._state.totals[N_LISTS]) // max(len(self), 1))
+        left = -(-n * int(self._state.lists.counts[N_LISTS]) // max(len(self), 1))
         while (left := left - changes.refresh_lists(self._held, left)) > 0:
             self._make_room()
 
@@ -250,11 +250,11 @@ class DenseIndex:
         ``own[i]``. Both may be NONE.
         """
         n, k = len(X), min(N_NEAREST, len(self) - 1)
-        nearest, gaps = np.empty((n, k), np.int64), np.full((n, N_NEAREST + 1), np.nan, np.float32)
+        nearest, gaps = np.empty((n, k), np.int64), np.full((n, N_NEAREST + 2), np.nan, np.float32)
         find_nearest(self._held, X, ignored, nearest)
-        found, apart = np.empty((n, k), np.float32), np.empty(n, np.float32)
-        find_gaps(self._held, own, X, nearest, found, apart)
-        gaps[:, :k], gaps[:, -1] = found, apart
+        found, apart, n_groups = np.empty((n, k), np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
+        find_gaps(self._held, own, X, nearest, found, n_groups, apart)
+        gaps[:, :k], gaps[:, -2], gaps[:, -1] = found, n_groups, apart
         return gaps
 
     def allow(self, ids: np.ndarray) -> Allowed:
@@ -310,7 +310,7 @@ class DenseIndex:
 
         else:
             effort = self._gaps.effort(target_recall)
-            together = n_rows > _FEW_ROWS + int(self._state.totals[N_LISTS]) // _LISTS_PER_ROW
+            together = n_rows > _FEW_ROWS + int(self._state.lists.counts[N_LISTS]) // _LISTS_PER_ROW
 
             def answer(first: int, stop: int) -> None:
                 search_rows(self._held, Q, RowRange(first, stop, together), effort, mask, scores, ids)
@@ -362,8 +362,8 @@ class DenseIndex:
         require(index._state.totals[METRIC] == METRICS[index.metric], "the metrics must agree")
         gaps = arrays["gaps"]
         require(
-            gaps.dtype == np.float32 and gaps.ndim == 2 and gaps.shape[1] == N_NEAREST + 1 and len(gaps) <= N_SAMPLES,
-            f"gaps must be float32 with {N_NEAREST + 1} columns",
+            gaps.dtype == np.float32 and gaps.ndim == 2 and gaps.shape[1] == N_NEAREST + 2 and len(gaps) <= N_SAMPLES,
+            f"gaps must be float32 with {N_NEAREST + 2} columns",
         )
         index.next_id, index._n_due = facts["next_id"], facts["n_due"]
         index._gaps = Gaps(gaps.copy(), facts["n_measured"], index.n_features)

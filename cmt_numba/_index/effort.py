@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from .._jit import held
+from .lists import NEAR_GROUPS
 from .sample_search import find_quantiles
 from .search import ListEffort
 
@@ -28,6 +30,7 @@ N_AT_ONCE = 16
 
 _FEWEST = 2  # the effort for fewer than 2**2 vectors is that for 2**2, because that for one vector is uncertain
 _USUAL = 0.9  # fraction of samples that are not far from the nearest center
+_MISSED_BY_GROUPS = 0.2  # part of the missed vectors whose groups are not compared
 _POWERS = 24  # gaps for 1, 2, 4, ... vectors
 _FURTHER = np.arange(1, _POWERS - N_NEAREST.bit_length() + 1) / 2  # for more vectors, gaps grow as for the last ones
 _CORRELATED = 8.0  # with few features, errors of estimates depend on each other
@@ -40,9 +43,9 @@ class Gaps:
 
     Parameters
     ----------
-    samples : ndarray of float32, shape (n_samples, 65)
-        The gaps, nearest vectors first, NaN if there are fewer, and the squared distance of the sample from the nearest
-        center. The oldest sample is replaced first.
+    samples : ndarray of float32, shape (n_samples, 66)
+        The gaps, nearest vectors first, NaN if there are fewer; the number of groups whose lists have these vectors;
+        and the squared distance of the sample from the nearest center. The oldest sample is replaced first.
     n_measured : int
         Number of samples measured so far, including replaced ones.
     n_features : int
@@ -75,9 +78,14 @@ class Gaps:
         gaps[:, :_FEWEST] = measured[:, _FEWEST, None]
         gaps[:, n:] = measured[:, -1:] + (measured[:, -1:] - measured[:, -3, None]) * _FURTHER
         epsilons = np.interp(targets, _TARGETS, _EPSILONS) * self._factor
+        n_groups = np.full(len(targets), NEAR_GROUPS)
+        if (self.samples[:, -2] > NEAR_GROUPS).any():
+            shares = 1.0 - _MISSED_BY_GROUPS * (1.0 - np.array(targets))
+            n_groups = np.maximum(np.ceil(np.quantile(self.samples[:, -2], shares)), NEAR_GROUPS)
+        least = max(float(apart[0]), 1e-12)
         return {
-            target: held(ListEffort(of_target, float(epsilon), max(float(apart[0]), 1e-12)))
-            for target, of_target, epsilon in zip(targets, gaps, epsilons, strict=True)
+            target: held(ListEffort(of_target, float(epsilon), int(n), least))
+            for target, of_target, epsilon, n in zip(targets, gaps, epsilons, n_groups, strict=True)
         }
 
     def effort(self, target_recall: float) -> Any:

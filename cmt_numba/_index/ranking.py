@@ -174,17 +174,17 @@ def keep_member(state, x, queries, m, ranking, slot, value, error, scores, ids):
 @inner
 def _compare(state, x, queries, m, ranking, place, scores, ids):
     """Compare the 8-bit code of a member, and keep the member if it may be among the best."""
-    members = state.members
-    length, lift = queries.lengths[m], members.lifts[place]
+    lists = state.lists
+    length, lift = queries.lengths[m], lists.lifts[place]
     less = _HALF * length * length
-    value = queries.scales[m] * members.scales[place] * dot_codes(queries.shorts[m], members.codes[place])
-    error = length * members.errors[place] + queries.errors[m] * np.sqrt(_TWO * lift)
+    value = queries.scales[m] * lists.scales[place] * dot_codes(queries.shorts[m], lists.codes[place])
+    error = length * lists.errors[place] + queries.errors[m] * np.sqrt(_TWO * lift)
     error = ranking.shares[m] * error + ROUNDING * (less + lift)
     if not error < np.inf:  # NaN if an infinite error is multiplied by 0
         error = np.float32(np.inf)
     value -= less + lift if state.totals[METRIC] != INNER_PRODUCT else less
     if value + error >= ranking.bars[m]:
-        keep_member(state, x, queries, m, ranking, members.slots[place], value, error, scores, ids)
+        keep_member(state, x, queries, m, ranking, lists.slots[place], value, error, scores, ids)
 
 
 @inner_called
@@ -198,8 +198,8 @@ def _compare_waiting(arrays, x, queries, m, ranking, scores, ids):
 
 
 @inner
-def prefetch_code(members, place):
-    codes = members.codes[place]
+def prefetch_code(lists, place):
+    codes = lists.codes[place]
     for f in range(0, codes.size, _BYTES_IN_A_LINE):
         prefetch(codes, f)
 
@@ -212,7 +212,7 @@ def let_wait(state, x, queries, m, ranking, place, upper, scores, ids):
     n = ranking.n_waiting[m]
     ranking.waiting[m, n], ranking.their_uppers[m, n] = place, upper
     ranking.n_waiting[m] = n + 1
-    prefetch_code(state.members, place)
+    prefetch_code(state.lists, place)
 
 
 @inner

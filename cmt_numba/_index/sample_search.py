@@ -146,7 +146,8 @@ def _keep_near(members, own, m, block):
 def find_nearest(arrays, Q, own, slots):
     """Write the slots of the vectors nearest to each row, except slot ``own[row]``, best first, padded with NONE."""
     state = by_reference(arrays)
-    k, width, n_tiles = slots.shape[1], state.members.codes.shape[1], state.totals[N_TILES]
+    lists, k = state.lists, slots.shape[1]
+    width, n_tiles = lists.codes.shape[1], lists.counts[N_TILES]
     most = max(1, min(Q.shape[0], _MOST_ROWS))
     queries, coded = new_queries(most, Q.shape[1], state.signs.shape[1]), new_row_codes(most, width)
     loaded, block = new_tiles(width, TILES), _new_scores(most, k)
@@ -165,7 +166,7 @@ def find_nearest(arrays, Q, own, slots):
                     load_stored_tile(by_value(state), loaded, t, tile + t)
                 _score_loaded(loaded, n, coded, n_rows, block, (tile - begin) * TILE)
             for m in range(n_rows):
-                _keep_near(state.members.slots[begin * TILE : stop * TILE], own[first + m], m, block)
+                _keep_near(lists.slots[begin * TILE : stop * TILE], own[first + m], m, block)
         for m in range(n_rows):
             n = _keep_best(block.kept[m], block.slots[m], block.n_kept[m], block.best, block.found)
             copy_values(block.found[:n], slots[first + m])

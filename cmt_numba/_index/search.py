@@ -42,9 +42,9 @@ from .codes import (
     score_codes,
     share_of_errors,
 )
-from .lists import ROUNDING, estimate_near, new_queries
+from .lists import NEAR_GROUPS, ROUNDING, Scan, estimate_near, new_queries, new_scan
 from .ranking import LEAST, begin_row, finish_row, keep_member, let_wait, low_bar, new_ranking, prefetch_code
-from .state import INNER_PRODUCT, MASS, METRIC, N_LISTS, N_VECTORS
+from .state import INNER_PRODUCT, MASS, METRIC, N_LISTS, N_TILES, N_VECTORS
 
 _MOST_ROWS = 1024  # number of rows in a block
 _STEPS = 64  # number of steps of nearness by which lists are sorted
@@ -72,6 +72,7 @@ class ListEffort(NamedTuple):
 
     gaps: np.ndarray  # float32: the gap for the 2**i best vectors
     epsilon: float  # number of standard errors of estimates
+    n_groups: int  # number of groups whose lists are compared with a single row
     apart: float  # squared distance from the nearest center beyond which a query is far from all lists
 
 
@@ -90,18 +91,20 @@ class SlotChoice(NamedTuple):
 
 
 class ListReach(NamedTuple):
-    """Lists that rows reach."""
+    """Lists that rows reach. Lists are named by their places in groups."""
 
-    near: np.ndarray  # float32 (rows, room for routes): upper bounds of the nearness of all lists
+    near: np.ndarray  # float32 (rows, places): upper bounds of the nearness of lists
+    scan: Scan
     chosen: np.ndarray  # int64 (lists,): lists that the current row reaches, in any order
     values: np.ndarray  # float32 (lists,): their nearness
     stops: np.ndarray  # int64 (64,): scratch space for sorting
 
 
 @inner_allocating
-def _new_reach(n_rows, n_lists, n_routes):
+def _new_reach(n_rows, n_lists, n_groups, n_tiles):
     return ListReach(
-        empty((n_rows, n_routes), np.float32),
+        empty((n_rows, n_tiles * TILE), np.float32),
+        new_scan(n_groups, n_tiles),
         empty(n_lists, np.int64),
         empty(n_lists, np.float32),
         empty(_STEPS, np.int64),
@@ -116,35 +119,34 @@ def _is_allowed(mask, slot):
 @inner
 def _scan_tile(state, x, queries, m, ranking, upper, tile, base, error, mask, scores, ids):
     """Estimate the scores of a tile's members; those that may be among the best wait for their 8-bit codes."""
-    members = state.members
     at = tile * TILE
-    marks = score_codes(members, tile, queries, m, base, error, ranking.bars[m], upper, 0)
+    marks = score_codes(state.lists, tile, queries, m, base, error, ranking.bars[m], upper, 0)
     while marks != 0:
         i = first_of(marks)
         marks &= marks - 1
         place = at + i
         if upper[i] < ranking.bars[m]:
             continue
-        if mask.words.size > 0 and not _is_allowed(mask, members.slots[place]):
+        if mask.words.size > 0 and not _is_allowed(mask, state.lists.slots[place]):
             continue
         let_wait(state, x, queries, m, ranking, place, upper[i], scores, ids)
 
 
 @inner
-def _prefetch_tile(members, tile, words):
+def _prefetch_tile(lists, tile, words):
     if tile != NONE:
         for i in range(tile * TILE * words, (tile + 1) * TILE * words, _WORDS_IN_A_LINE):
-            prefetch(members.bits, i)
+            prefetch(lists.bits, i)
         for i in range(tile * TILE, (tile + 1) * TILE, _FLOATS_IN_A_LINE):
-            prefetch(members.factors, i)
-            prefetch(members.added, i)
+            prefetch(lists.factors, i)
+            prefetch(lists.added, i)
 
 
 @inner
-def _prefetch_codes(members, tile):
+def _prefetch_codes(lists, tile):
     if tile != NONE:
         for place in range(tile * TILE, (tile + 1) * TILE):
-            prefetch_code(members, place)
+            prefetch_code(lists, place)
 
 
 @inner
@@ -159,20 +161,21 @@ def _gap_for(gaps, k):
 
 
 @inner
-def _nearness(state, queries, m, j):
-    """Return how near a list is to a row."""
-    clusters = state.clusters
-    return np.float32(-0.5) * distance32(clusters.centers[j], queries.rotated[m]) + clusters.added[j]
+def _nearness(state, queries, m, place):
+    """Return how near the list in a place is to a row."""
+    groups, centers = state.groups, state.lists.centers
+    apart = distance32(centers[groups.slots[place]], queries.rotated[m])
+    return np.float32(-0.5) * apart + groups.lifts[place]
 
 
 @inner
-def _apart(state, j, nearness):
+def _apart(state, place, nearness):
     """Return the squared distance between a row and the center of a list."""
-    return _TWO * (state.clusters.added[j] - nearness)
+    return _TWO * (state.groups.lifts[place] - nearness)
 
 
 @inner
-def _within_gap(state, queries, m, near, slack, reach, best, gap):
+def _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap):
     """Write the lists within a gap of the nearest one, in any order; return their number.
 
     ``near`` has upper bounds, and less ``2 * slack``, lower bounds of the nearness, which is computed where they do not
@@ -182,18 +185,19 @@ def _within_gap(state, queries, m, near, slack, reach, best, gap):
     gap += ROUNDING * _apart(state, best, most)
     n = np.int64(0)
     near[best] = np.float32(np.inf)  # its estimate may be too low
-    for at in range(0, state.totals[N_LISTS], TILE):
+    for i in range(n_tiles):
+        at = reach.scan.tiles[i] * TILE
         marks = marks_of(near, at, most - gap)
         while marks != 0:
-            j = at + first_of(marks)
+            place = at + first_of(marks)
             marks &= marks - 1
-            value = near[j]
+            value = near[place]
             if value > most or value - _TWO * slack < most - gap:
-                value = _nearness(state, queries, m, j)
+                value = _nearness(state, queries, m, place)
                 most = max(most, value)
             else:
                 value -= slack
-            reach.chosen[n], reach.values[n] = j, value
+            reach.chosen[n], reach.values[n] = place, value
             n += 1
     left = np.int64(0)
     for i in range(n):
@@ -224,79 +228,80 @@ def _score_tile(tiles, t, width, coded, block):
 @inner
 def _compare_centers(state, queries, coded, centers, share, block, reach, first, n):
     """Write upper bounds of the nearness of all lists for up to eight rows, and their errors."""
-    width = state.clusters.centers.shape[1]
+    width = state.lists.centers.shape[1]
     for r in range(ROWS):
         m = first + min(r, n - 1)
         block.together[r], block.bars[r] = m, np.float32(np.inf)
         length = queries.lengths[m]
         block.errors[r] = error_of_row(queries, m, coded, share, centers.most)
         block.bases[r] = block.errors[r] - _HALF * length * length
-    for tile in range(-(-state.totals[N_LISTS] // TILE)):
-        _score_tile(centers, tile, width, coded, block)
+    for t in range(state.groups.counts[N_TILES]):
+        _score_tile(centers, t, width, coded, block)
         for r in range(n):
             for i in range(TILE):
-                reach.near[r, tile * TILE + i] = block.scores[r * TILE + i] + block.bases[r]
+                reach.near[r, t * TILE + i] = block.scores[r * TILE + i] + block.bases[r]
 
 
 @inner
-def _nearest_of(near, n_lists):
-    """Return the list with the highest bound."""
-    best, value = np.int64(0), -np.float32(np.inf)
-    for at in range(0, n_lists, TILE):
+def _nearest_of(near, tiles, n_tiles):
+    """Return the place with the highest bound."""
+    best, value = np.int64(NONE), -np.float32(np.inf)
+    for i in range(n_tiles):
+        at = tiles[i] * TILE
         marks = marks_of(near, at, value)
         while marks != 0:
-            i = at + first_of(marks)
+            place = at + first_of(marks)
             marks &= marks - 1
-            if near[i] > value:
-                best, value = np.int64(i), near[i]
+            if near[place] > value or best == NONE:
+                best, value = place, near[place]
     return best
 
 
 @inner
-def _n_candidates(reach, n, counts):
+def _n_candidates(state, reach, n, counts):
     total = np.int64(0)
     for i in range(n):
-        total += counts[reach.chosen[i]]
+        total += counts[state.groups.slots[reach.chosen[i]]]
     return total
 
 
 @inner_called
-def _reach_lists(arrays, queries, m, best, near, slack, reach, effort, mask, k):
+def _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, mask, k):
     """Write the lists that a row reaches, in any order; return their number.
 
     The lists have at least ``k`` members. With a mask, lists without allowed members are left out. If few members of
     the nearest lists are allowed, the best ``k`` of them are as far away as the best ``k / share`` members, and the gap
-    is that of so many. It is wider if all lists with allowed members are far away. ``best`` is the list with the
+    is that of so many. It is wider if all lists with allowed members are far away. ``best`` is the place with the
     highest bound in ``near``; see :func:`_within_gap`.
     """
     state = by_reference(arrays)
-    clusters, n_lists = state.clusters, state.totals[N_LISTS]
-    is_masked, best_near, n_possible = mask.words.size > 0, near[best], n_lists
+    groups, sizes = state.groups, state.lists.sizes
+    is_masked, best_near, n_possible = mask.words.size > 0, near[best], state.lists.counts[N_LISTS]
     if is_masked:
         best_near, n_possible = -np.float32(np.inf), np.int64(0)
-        for j in range(n_lists):
-            if mask.counts[j] == 0:
-                near[j] = -np.float32(np.inf)
-                continue
-            n_possible += 1
-            if near[j] > best_near:
-                best, best_near = np.int64(j), near[j]
+        for i in range(n_tiles):
+            for place in range(reach.scan.tiles[i] * TILE, (reach.scan.tiles[i] + 1) * TILE):
+                j = groups.slots[place]
+                if j == NONE or mask.counts[j] == 0:
+                    near[place] = -np.float32(np.inf)
+                    continue
+                n_possible += 1
+                if near[place] > best_near:
+                    best, best_near = np.int64(place), near[place]
         if n_possible == 0:
             return np.int64(0)
     farther = max(_apart(state, best, _nearness(state, queries, m, best)) - np.float32(effort.apart), np.float32(0.0))
     farther *= _FARTHER
     gap = _gap_for(effort.gaps, np.float32(k)) + farther
-    n = _within_gap(state, queries, m, near, slack, reach, best, gap)
+    n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
     if is_masked:
-        n_members = np.int64(0)
-        for i in range(n):
-            n_members += clusters.sizes[reach.chosen[i]]
-        wanted = np.float32(k) * np.float32(n_members) / np.float32(_n_candidates(reach, n, mask.counts))
+        n_members = _n_candidates(state, reach, n, sizes)
+        wanted = np.float32(k) * np.float32(n_members) / np.float32(_n_candidates(state, reach, n, mask.counts))
         gap = _gap_for(effort.gaps, wanted) + farther
-        n = _within_gap(state, queries, m, near, slack, reach, best, gap)
-    while n < n_possible and _n_candidates(reach, n, mask.counts if is_masked else clusters.sizes) < k:
+        n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
+    while n < n_possible and _n_candidates(state, reach, n, mask.counts if is_masked else sizes) < k:
         gap = _WIDER * gap + _LEAST_GAP
-        n = _within_gap(state, queries, m, near, slack, reach, best, gap)
+        n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
     return n
 
 
@@ -360,7 +365,7 @@ def _sort_lists(arrays, reach, n, block):
         stops[i] = total - stops[i]
     for i in range(n):
         step = np.int64((most - reach.values[i]) * factor)
-        block.lists[stops[step]] = reach.chosen[i]
+        block.lists[stops[step]] = state.groups.slots[reach.chosen[i]]
         block.apart[stops[step]] = _apart(state, reach.chosen[i], reach.values[i])
         stops[step] += 1
 
@@ -383,16 +388,15 @@ def _group_by_list(block, n):
 @inner
 def _search_lists(state, x, n, queries, ranking, block, epsilon, mask, scores, ids):
     """Search the ``n`` lists that a single row reaches, nearest first."""
-    clusters, members = state.clusters, state.members
-    width = queries.rotated.shape[1]
+    lists, width = state.lists, queries.rotated.shape[1]
     words = width // BITS_OF_A_WORD
     for i in range(n):
-        tile, apart = clusters.heads[block.lists[i]], block.apart[i]
+        tile, apart = lists.heads[block.lists[i]], block.apart[i]
         base, error = (ROUNDING - _HALF) * apart, error_of(apart, queries.steps[0], width, np.float32(epsilon))
         while tile != NONE:
-            after = members.nexts[tile]
-            coming = after if after != NONE or i + 1 == n else clusters.heads[block.lists[i + 1]]
-            _prefetch_tile(members, coming, words)
+            after = lists.nexts[tile]
+            coming = after if after != NONE or i + 1 == n else lists.heads[block.lists[i + 1]]
+            _prefetch_tile(lists, coming, words)
             _scan_tile(state, x, queries, 0, ranking, block.scores, tile, base, error, mask, scores, ids)
             tile = after
 
@@ -412,7 +416,7 @@ def _take_marked(state, Q, first, queries, loaded, t, ranking, block, r, mask, s
     while marks != 0:
         i = first_of(marks)
         marks &= marks - 1
-        slot, value = state.members.slots[loaded.places[t * TILE + i]], block.scores[at + i]
+        slot, value = state.lists.slots[loaded.places[t * TILE + i]], block.scores[at + i]
         if value < block.bars[r] or (mask.words.size > 0 and not _is_allowed(mask, slot)):
             continue
         row, value = first + m, value + block.bases[r]
@@ -459,7 +463,7 @@ def _set_first_bars(loaded, n_tiles, width, coded, ranking, block):
 @inner
 def _compare_loaded(state, Q, first, queries, coded, loaded, n_tiles, ranking, block, begin, stop, mask, scores, ids):
     """Compare loaded tiles with the rows in ``block.by_list[begin:stop]``."""
-    width = state.members.codes.shape[1]
+    width = state.lists.codes.shape[1]
     for group in range(begin, stop, ROWS):
         _choose_rows(queries, coded, loaded.most, ranking, block, group, stop)
         if mask.words.size == 0 and ranking.floors.shape[1] >= _LEAST_K:
@@ -475,20 +479,20 @@ def _compare_loaded(state, Q, first, queries, coded, loaded, n_tiles, ranking, b
 @inner
 def _search_together(state, Q, first, queries, coded, loaded, ranking, block, mask, scores, ids):
     """Search the lists that the rows of a block reach. The rows of a list share its codes."""
-    members, heads, stops, stop = state.members, state.clusters.heads, block.stops, np.int64(0)
+    lists, stops, stop = state.lists, block.stops, np.int64(0)
     for j in range(stops.size - 1):
         begin, stop, following = stop, stops[j], j + 1
         if begin == stop:
             continue
         while following < stops.size - 1 and stops[following] == stop:
             following += 1
-        tile = heads[j]
+        tile = lists.heads[j]
         while tile != NONE:
             n = np.int64(0)
             while tile != NONE and n < TILES:
-                after = members.nexts[tile]
-                coming = after if after != NONE or following == stops.size - 1 else heads[following]
-                _prefetch_codes(members, coming)
+                after = lists.nexts[tile]
+                coming = after if after != NONE or following == stops.size - 1 else lists.heads[following]
+                _prefetch_codes(lists, coming)
                 for i in range(TILE):
                     loaded.places[n * TILE + i] = tile * TILE + i
                 load_tile(by_value(state), loaded, n)
@@ -508,8 +512,8 @@ def _compare_together(state, Q, first, n_rows, slots, queries, coded, loaded, ra
             for i in range(TILE):
                 place = np.int64(NONE)
                 if at + i < slots.size:
-                    place = np.int64(state.vectors.places[slots[at + i]])
-                    prefetch_code(state.members, place)
+                    place = np.int64(state.lists.places[slots[at + i]])
+                    prefetch_code(state.lists, place)
                 loaded.places[n_tiles * TILE + i] = place
             n_tiles += 1
         for t in range(n_tiles):
@@ -536,18 +540,23 @@ def search_rows(arrays, Q, rows, effort, mask, scores, ids):
     """Write the best vectors for a range of rows."""
     state, effort = by_reference(arrays), by_reference(effort)
     first, stop, together = rows
-    n_lists, k, width = state.totals[N_LISTS], ids.shape[1], state.signs.shape[1]
+    groups, n_lists = state.groups, state.lists.counts[N_LISTS]
+    n_tiles, k, width = groups.counts[N_TILES], ids.shape[1], state.signs.shape[1]
     at_once = ROWS if together else 1
     most = _rows_of_block(stop - first, k, together)
     queries = new_queries(most, Q.shape[1], width)
     n_codes = queries.shorts.shape[1]
     coded, loaded, share = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), share_of_errors(n_codes)
-    rotated, centers = new_row_codes(most, width), new_tiles(width, -(-n_lists // TILE) if together else 0)
+    rotated, centers = new_row_codes(most, width), new_tiles(width, n_tiles if together else 0)
     by_center = coded if n_codes == width else rotated
     if together:
         load_centers(by_value(state), centers)
     ranking = new_ranking(most, k)
-    reach = _new_reach(at_once, n_lists, state.routes.factors.size)
+    reach = _new_reach(at_once, n_lists, groups.sizes.size, n_tiles)
+    for i in range(n_tiles):
+        reach.scan.tiles[i] = i
+    is_limited = mask.words.size == 0 and k <= NEAR_GROUPS
+    n_groups = np.int64(effort.n_groups) if is_limited else groups.counts[N_LISTS]
     n_reached = max(min(_REACHED_AT_ONCE, most * n_lists), at_once * n_lists)
     block = _new_block(n_lists, n_reached)
     while first < stop:
@@ -569,18 +578,19 @@ def search_rows(arrays, Q, rows, effort, mask, scores, ids):
             for r in range(n):
                 near, at, slack = reach.near[r], n_rows + r, block.errors[r]
                 if together:
-                    best = _nearest_of(near, n_lists)
+                    best = _nearest_of(near, reach.scan.tiles, n_tiles)
                 else:
-                    best, slack = estimate_near(state, queries, at, _ONE, _SURE, near), np.float32(np.inf)
+                    best, n_tiles = estimate_near(state, queries, at, _ONE, _SURE, n_groups, reach.scan, near)
+                    slack = np.float32(np.inf)
                 reached = _reach_lists(
-                    by_value(state), queries, at, best, near, slack, reach, by_value(effort), mask, k
+                    by_value(state), queries, at, best, near, n_tiles, slack, reach, by_value(effort), mask, k
                 )
                 if not together:
                     _sort_lists(by_value(state), reach, reached, block)
                     total = reached
                     continue
                 for i in range(reached):
-                    block.lists[total], block.rows[total] = reach.chosen[i], at
+                    block.lists[total], block.rows[total] = groups.slots[reach.chosen[i]], at
                     total += 1
             n_rows += n
         if together:
@@ -617,7 +627,7 @@ def compare_slots(arrays, Q, rows, choice, mask, scores, ids):
                 continue
             code_query(state, Q[row], queries, m, _query_length(state))
             for i in range(slots.size):
-                place, upper = np.int64(state.vectors.places[slots[i]]), np.float32(np.inf)
+                place, upper = np.int64(state.lists.places[slots[i]]), np.float32(np.inf)
                 let_wait(state, Q[row], queries, m, ranking, place, upper, scores[row], ids[row])
         if together:
             _compare_together(state, Q, first, n_rows, slots, queries, coded, loaded, ranking, block, mask, scores, ids)
@@ -629,26 +639,29 @@ def compare_slots(arrays, Q, rows, choice, mask, scores, ids):
 
 
 @kernel
-def find_gaps(arrays, own, Q, slots, gaps, apart):
+def find_gaps(arrays, own, Q, slots, gaps, n_groups, apart):
     """Write the gap at which a search for row ``i`` reaches the list of ``slots[i, j]``, or 0 where this is NONE.
 
-    Also writes the squared distance of each row from the nearest center. Row ``i`` is the vector in slot ``own[i]``, if
-    this is not NONE. The center of its list is computed without it, because other queries have no part in a center.
+    Also writes the number of groups to compare, and the squared distance of each row from the nearest center. Row ``i``
+    is the vector in slot ``own[i]``, if this is not NONE. The center of its list is computed without it, because other
+    queries have no part in a center.
     """
     state = by_reference(arrays)
+    lists, groups = state.lists, state.groups
     queries = new_queries(1, Q.shape[1], state.signs.shape[1])
-    reach = _new_reach(1, state.totals[N_LISTS], state.routes.factors.size)
-    near = reach.near[0]
+    reach = _new_reach(1, lists.counts[N_LISTS], groups.sizes.size, groups.counts[N_TILES])
+    near, scan = reach.near[0], reach.scan
     for row in range(Q.shape[0]):
         code_query(state, Q[row], queries, 0, _query_length(state))
-        best = estimate_near(state, queries, 0, _ONE, _SURE, near)
+        best, n_tiles = estimate_near(state, queries, 0, _ONE, _SURE, groups.counts[N_LISTS], scan, near)
         of_own, less = np.int64(NONE), np.float32(0.0)
         if own[row] != NONE:
-            of_own = np.int64(state.members.list_of[state.vectors.places[own[row]] // TILE])
-            value, n_others = _nearness(state, queries, 0, of_own), state.clusters.sizes[of_own] - 1
+            j = lists.list_of[lists.places[own[row]] // TILE]
+            of_own, n_others = np.int64(groups.places[j]), lists.sizes[j] - 1
+            value = _nearness(state, queries, 0, of_own)
             less = _HALF * _apart(state, of_own, value) * np.float32(((n_others + 1) / max(n_others, 1)) ** 2 - 1.0)
-        n = _within_gap(state, queries, 0, near, np.float32(np.inf), reach, best, less)
-        most = -np.float32(np.inf)
+        n = _within_gap(state, queries, 0, near, n_tiles, np.float32(np.inf), reach, best, less)
+        most, farthest = -np.float32(np.inf), np.float32(0.0)
         for i in range(n):
             value = reach.values[i] - (less if reach.chosen[i] == of_own else np.float32(0.0))
             if value > most:
@@ -656,10 +669,13 @@ def find_gaps(arrays, own, Q, slots, gaps, apart):
         for i in range(slots.shape[1]):
             gaps[row, i] = np.float32(0.0)
             if slots[row, i] != NONE:
-                j = np.int64(state.members.list_of[state.vectors.places[slots[row, i]] // TILE])
-                value = _nearness(state, queries, 0, j) - (less if j == of_own else np.float32(0.0))
+                place = np.int64(groups.places[lists.list_of[lists.places[slots[row, i]] // TILE]])
+                value = _nearness(state, queries, 0, place) - (less if place == of_own else np.float32(0.0))
                 gaps[row, i] = max(np.float32(0.0), most - value)
-        apart[row] = _apart(state, best, most)
+                farthest = max(farthest, scan.apart[groups.list_of[place // TILE]])
+        apart[row], n_groups[row] = _apart(state, best, most), 0
+        for g in range(groups.counts[N_LISTS]):
+            n_groups[row] += scan.apart[g] <= farthest
     release((queries, reach))
 
 
@@ -672,4 +688,4 @@ def count_allowed(arrays, slots, mask):
     for i in range(slots.size):
         slot = slots[i]
         mask.words[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
-        mask.counts[state.members.list_of[state.vectors.places[slot] // TILE]] += 1
+        mask.counts[state.lists.list_of[state.lists.places[slot] // TILE]] += 1

@@ -9,7 +9,7 @@ from conftest import needs_jit
 from cmt_numba import _index as index
 from cmt_numba._index import changes, dense_index
 from cmt_numba._index.search import ListEffort
-from cmt_numba._index.state import N_FAR
+from cmt_numba._index.state import LIST_SIZE, N_FAR, N_LISTS
 from cmt_numba._jit import held
 
 METRICS = ("cosine", "inner_product", "euclidean")
@@ -144,6 +144,36 @@ def test_lists_grow_and_shrink(metric, monkeypatch):
         assert dense.recall(clustered(50, 20, 77), 10, 0.95) > 0.85
 
 
+@needs_jit
+@pytest.mark.parametrize("metric", METRICS)
+def test_groups_of_lists_grow_and_shrink(metric):
+    dense, X = index.DenseIndex(8, metric=metric), clustered(40_000, 8)
+    ids = dense.insert(X[:30_000])
+    dense.check_invariants()
+    assert dense._state.groups.counts[N_LISTS] > 1
+    assert dense.recall(clustered(50, 8, 77), 10, 0.95) > 0.9
+    twin = dense.copy()
+    for it in (dense, twin):
+        it.insert(X[30_000:])
+        it.replace(ids[:5000], 3.0 - X[35_000:])
+        it.check_invariants()
+    for name, array in dense.arrays()[0].items():
+        np.testing.assert_array_equal(array, twin.arrays()[0][name])
+    for part in np.array_split(np.random.default_rng(0).permutation(dense.ids)[:39_000], 10):
+        dense.remove(part)
+        dense.check_invariants()
+    assert dense._state.groups.counts[N_LISTS] == 1
+
+
+@needs_jit
+def test_lists_with_equal_centers_are_divided_into_groups():
+    dense = index.DenseIndex(3, metric="euclidean")
+    dense.insert(np.zeros((30_000, 3), np.float32))
+    dense.check_invariants()
+    assert dense._state.groups.counts[N_LISTS] > 1
+    assert dense._state.groups.sizes.max() <= 2 * LIST_SIZE
+
+
 def test_equal_vectors_are_divided_too(monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
     dense = index.DenseIndex(8, metric="euclidean")
@@ -220,8 +250,8 @@ def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, m
     monkeypatch.setattr(dense_index, "_FEW", 100)
     dense = index.DenseIndex(20)
     allowed = dense.allow(dense.insert(clustered(400, 20))[::2])
-    dense._state.routes.added[:] -= 0.5
-    monkeypatch.setattr(dense._gaps, "effort", lambda _: held(ListEffort(np.zeros(24, np.float32), 1.9, 1e9)))
+    dense._state.groups.added[:] -= 0.5
+    monkeypatch.setattr(dense._gaps, "effort", lambda _: held(ListEffort(np.zeros(24, np.float32), 1.9, 1, 1e9)))
     found, _ = dense.search(clustered(n_rows, 20, 1), 3, among=allowed)
     assert (found >= 0).all()
 
@@ -308,10 +338,13 @@ def long_positive_vectors(rng, d):
 )
 def test_vectors_of_unusual_distributions_are_found(metric, drawn, d, least):
     X = drawn(np.random.default_rng(1), d).astype(np.float32)
-    dense = index.DenseIndex(d, metric)
-    for first in range(0, 4000, 250):
-        dense.insert(X[first : first + 250])
-    assert dense.recall(X[4000:], 10, 0.95) > least
+    recalls = []
+    for random_state in range(4):
+        dense = index.DenseIndex(d, metric, random_state)
+        for first in range(0, 4000, 250):
+            dense.insert(X[first : first + 250])
+        recalls.append(dense.recall(X[4000:], 10, 0.95))
+    assert np.mean(recalls) > least
 
 
 HARD: dict[str, Callable[[np.ndarray], np.ndarray]] = {

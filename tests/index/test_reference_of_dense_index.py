@@ -43,34 +43,34 @@ def test_codes_describe_members(metric: str, d: int):
     dense, state, units = grown(metric, d)
     Y, words = reference.rotated(units, state.signs), state.signs.shape[1] // 64
     np.testing.assert_allclose(np.linalg.norm(Y, axis=1), np.linalg.norm(units, axis=1))
-    assert state.totals[N_LISTS] > 1
-    bits = state.members.bits.reshape(-1, words, 32)
+    assert state.lists.counts[N_LISTS] > 1
+    bits = state.lists.bits.reshape(-1, words, 32)
     for slot in range(len(dense)):
-        place = state.vectors.places[slot]
+        place = state.lists.places[slot]
         tile, lane = divmod(int(place), 32)
-        center, lift = state.clusters.centers[state.members.list_of[tile]], 0.5 * units[slot] @ units[slot]
+        center, lift = state.lists.centers[state.lists.list_of[tile]], 0.5 * units[slot] @ units[slot]
         signs, factor, added = reference.one_bit_code(Y[slot], center, lift if metric == "inner_product" else 0.0)
         stored = np.unpackbits(np.ascontiguousarray(bits[tile, :, lane]).view(np.uint8), bitorder="little")
         clear = np.abs(Y[slot] - center) > 1e-5
         np.testing.assert_array_equal(stored[clear].astype(bool), signs[clear])
         if clear.all():
-            np.testing.assert_allclose(state.members.factors[place], factor, rtol=1e-3)
-            np.testing.assert_allclose(state.members.added[place], added, atol=1e-3)
-        decoded = state.members.scales[place] * state.members.codes[place].astype(np.float64)
+            np.testing.assert_allclose(state.lists.factors[place], factor, rtol=1e-3)
+            np.testing.assert_allclose(state.lists.added[place], added, atol=1e-3)
+        decoded = state.lists.scales[place] * state.lists.codes[place].astype(np.float64)
         coded = Y[slot] if d >= 64 else units[slot]
-        assert np.linalg.norm(decoded - coded) <= state.members.errors[place] + 1e-6
-        np.testing.assert_allclose(state.members.lifts[place], lift, rtol=1e-4, atol=1e-6)
+        assert np.linalg.norm(decoded - coded) <= state.lists.errors[place] + 1e-6
+        np.testing.assert_allclose(state.lists.lifts[place], lift, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_lists_have_their_limits_and_most_members_are_in_the_nearest_one(metric: str):
     _, state, units = grown(metric, 20)
-    n_lists = int(state.totals[N_LISTS])
-    assert state.clusters.sizes[:n_lists].max() <= 2 * LIST_SIZE
-    assert state.totals[N_TILES] <= N // 32 + 4 * n_lists
-    centers = state.clusters.centers[:n_lists].astype(np.float64)
+    n_lists = int(state.lists.counts[N_LISTS])
+    assert state.lists.sizes[:n_lists].max() <= 2 * LIST_SIZE
+    assert state.lists.counts[N_TILES] <= N // 32 + 4 * n_lists
+    centers = state.lists.centers[:n_lists].astype(np.float64)
     near = reference.rotated(units, state.signs) @ centers.T - 0.5 * (centers**2).sum(axis=1)
-    own = state.members.list_of[state.vectors.places[: len(units)] // 32]
+    own = state.lists.list_of[state.lists.places[: len(units)] // 32]
     assert (near.argmax(axis=1) == own).mean() > 0.7
 
 
@@ -81,22 +81,25 @@ def test_lists_have_their_limits_and_most_members_are_in_the_nearest_one(metric:
 def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, d: int, together: bool):
     dense, state, units = grown(metric, d)
     Q = np.random.default_rng(1).standard_normal((6, d)).astype(np.float32)
-    queries, n_lists, k = prepared(dense, Q), int(state.totals[N_LISTS]), 4
+    queries, n_lists, k = prepared(dense, Q), int(state.lists.counts[N_LISTS]), 4
     if metric == "inner_product":  # queries get the usual length of vectors
         queries *= np.sqrt((units**2).sum(axis=1).mean()) / np.linalg.norm(queries, axis=1)[:, None]
     rotated = reference.rotated(queries, state.signs)
-    own = state.members.list_of[state.vectors.places[: len(units)] // 32]
+    own = state.lists.list_of[state.lists.places[: len(units)] // 32]
+    lifts_of_lists = state.groups.lifts[state.groups.places[:n_lists]]
     lifts = 0.5 * (units**2).sum(axis=1) if metric != "inner_product" else np.zeros(len(units))
     shares = []
     for gap in (0.01, 0.3, 1e30):
         ids, scores = np.empty((6, k), np.int64), np.empty((6, k))
-        effort = held(search.ListEffort(np.full(24, gap, np.float32), 20.0, 1e9))  # no bound is missed, no row is far
+        effort = held(
+            search.ListEffort(np.full(24, gap, np.float32), 20.0, 1, 1e9)
+        )  # no bound is missed, no row is far
         every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
         for rows in [slice(0, 6)] if together else [slice(i, i + 1) for i in range(6)]:
             span = search.RowRange(0, len(Q[rows]), together)
             search.search_rows(dense._held, Q[rows], span, effort, every, scores[rows], ids[rows])
         for i, q in enumerate(rotated):
-            lists = reference.within_gap(q, state.clusters.centers[:n_lists], state.clusters.added[:n_lists], gap)
+            lists = reference.within_gap(q, state.lists.centers[:n_lists], lifts_of_lists, gap)
             slots = np.flatnonzero(np.isin(own, lists))
             best = slots[np.argsort(-(units[slots] @ queries[i] - lifts[slots]), kind="stable")[:k]]
             shares.append(np.isin(state.vectors.ids[best], ids[i]).mean())
@@ -149,3 +152,34 @@ def test_quantiles_of_gaps_are_those_of_numpy(n: int, share_missing: float):
             expected[:, power] = np.quantile(some, shares)
     np.testing.assert_allclose(gaps, np.maximum.accumulate(expected, axis=1), rtol=1e-6)
     np.testing.assert_allclose(apart, np.quantile(samples[:, -1], 0.9) if n > 0 else 1.0, rtol=1e-6)
+
+
+@needs_jit
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_single_row_finds_the_best_of_the_lists_in_few_groups(metric: str):
+    rng, n, k = np.random.default_rng(0), 40_000, 30
+    dense = index.DenseIndex(20, metric=metric, random_state=4)
+    X = 3.0 * rng.standard_normal((6, 20))[rng.integers(6, size=n)] + rng.standard_normal((n, 20))
+    dense.insert(X.astype(np.float32))
+    lists, groups = dense._state.lists, dense._state.groups
+    n_lists, n_groups = (int(it.counts[N_LISTS]) for it in (lists, groups))
+    assert n_groups > 2
+    group_of = groups.list_of[groups.places[:n_lists] // 32][lists.list_of[lists.places[:n] // 32]]
+    Q = dense.vectors(dense.ids[:40])
+    queries = prepared(dense, Q)
+    if metric == "inner_product":  # queries get the usual length of vectors
+        mean = (prepared(dense, dense.vectors(dense.ids)) ** 2).sum(axis=1).mean()
+        queries *= np.sqrt(mean) / np.linalg.norm(queries, axis=1)[:, None]
+    apart = np.linalg.norm(reference.rotated(queries, dense._state.signs)[:, None] - groups.centers[:n_groups], axis=2)
+    every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
+    best, _ = dense.search(Q, n, target_recall=1.0)
+    needed = dense._gaps_of(Q, np.arange(40), np.arange(40))[:, -2]
+    for i in range(40):
+        for wanted in (1, 2, int(needed[i])):
+            ids, scores = np.empty((1, k), np.int64), np.empty((1, k))
+            effort = held(search.ListEffort(np.full(24, 1e30, np.float32), 20.0, wanted, 1e9))
+            search.search_rows(dense._held, Q[i : i + 1], search.RowRange(0, 1, False), effort, every, scores, ids)
+            reached = np.isin(group_of, np.argsort(apart[i])[:wanted])
+            np.testing.assert_array_equal(ids[0], best[i][np.isin(best[i], dense.ids[reached])][:k])
+        np.testing.assert_array_equal(ids[0], best[i, :k])
+    assert needed.min() < n_groups
