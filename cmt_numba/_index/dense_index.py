@@ -180,7 +180,8 @@ class DenseIndex:
         self.version += 1
         n_done = 0
         try:
-            self._make_room(n)
+            if before + n > self._state.vectors.ids.size:
+                self._make_room(n)
             while (n_done := changes.insert_vectors(self._held, X, ids, n_done)) < n:
                 self._make_room(n - n_done)
         except BaseException:

@@ -61,6 +61,7 @@ _AROUND = 16  # number of lists that a refresh compares with members
 _NEARBY = 3  # number of lists to refresh after a split
 _ROUNDS = 5  # iterations of 2-means
 _SMALLEST_SIDE = 4  # a side of a split gets at least this fraction (1 / 4) of the members
+_PRECISE = np.float32(0.01)  # squared error of a code, relative to the squared distance from the center of its list
 _HALF, _ONE = np.float32(0.5), np.float32(1.0)
 _COMPACT = np.float32(0.25)  # part of the squared length of a center that is the lift of its list
 NEAR_GROUPS = 32
@@ -527,6 +528,21 @@ def _collect(lists, j, slots):
 
 
 @inner
+def _read_member(state, slot, queries, y):
+    """Write the rotated vector in a slot. If its 8-bit code is precise enough for its list, the vector is not read."""
+    lists = state.lists
+    place = np.int64(lists.places[slot])
+    codes, scale, error = lists.codes[place], lists.scales[place], lists.errors[place]
+    if codes.size == y.size:
+        for i in range(y.size):
+            y[i] = scale * np.float32(codes[i])
+        if error * error < _PRECISE * distance32(lists.centers[lists.list_of[place // TILE]], y):
+            return
+    prepare(state, vector_of(state.vectors, slot).values, queries.prepared)
+    rotate(state.signs, queries.prepared, y)
+
+
+@inner
 def _mean_of_side(work, n, side, center):
     """Write the weighted mean of the members on one side."""
     total = np.float32(0.0)
@@ -651,8 +667,7 @@ def refresh(arrays, j, work):
     lists = state.lists
     n = _collect(lists, j, work.slots)
     for i in range(n):
-        prepare(state, vector_of(state.vectors, work.slots[i]).values, work.queries.prepared)
-        rotate(state.signs, work.queries.prepared, work.rotated[i])
+        _read_member(state, work.slots[i], work.queries, work.rotated[i])
         work.weights[i] = _ONE
     new = _mean_or_halves(lists, n, work)
     if new != NONE:
