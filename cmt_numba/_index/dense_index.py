@@ -54,15 +54,6 @@ def _products(Q: np.ndarray, vectors: np.ndarray | None) -> np.ndarray:
         return np.asarray(Q @ vectors.T)
 
 
-def _spread_slots(first: int, n: int, n_slots: int) -> np.ndarray:
-    """Return ``n`` slots spread evenly over all, from the ``first`` number of a Weyl sequence on.
-
-    A random generator takes as long to create as the search for a few samples.
-    """
-    numbers = np.arange(n, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(first * _GOLDEN % (1 << 64))
-    return ((numbers >> np.uint64(32)) * np.uint64(n_slots) >> np.uint64(32)).astype(np.int64)
-
-
 class Allowed:
     """The result of :meth:`DenseIndex.allow`: the vectors that a search may return, until the index changes."""
 
@@ -97,7 +88,7 @@ class DenseIndex:
         self._state = new_state(n_features, METRICS[metric], random_state)
         self._held = held(self._state)
         self._gaps = Gaps(np.empty((0, N_NEAREST + 2), np.float32), 0, n_features)
-        self._n_due = 0  # changes since the last sample
+        self._n_due, self._n_lists_measured = 0, 1  # changes since the last sample, and the lists then
 
     def _set_state(self, state: DenseState) -> None:
         self._state, self._held = state, held(state)
@@ -223,16 +214,22 @@ class DenseIndex:
             self._make_room()
 
     def _measure(self, n_changes: int) -> None:
-        """Measure the effort of searches on random stored vectors, in proportion to the number of changes."""
+        """Measure the effort of searches on random stored vectors, in proportion to changes of vectors or of lists.
+
+        If lists of equal size split at the same time, efforts change faster than the number of vectors.
+        """
         n = len(self)
         if n <= _FEW:
             return
         self._n_due += n_changes
-        n_samples = min(self._n_due * N_MEASURED // n, N_SAMPLES)
+        n_lists = int(self._state.lists.counts[N_LISTS])
+        changed = max(self._n_due / n, abs(n_lists - self._n_lists_measured) / n_lists)
+        n_samples = min(int(N_MEASURED * changed), N_SAMPLES)
         if n_samples < N_AT_ONCE:
             return
-        self._n_due = 0
-        slots = _spread_slots(self.random_state + self._gaps.n_measured, n_samples, n)
+        self._n_due, self._n_lists_measured = 0, n_lists
+        rng = np.random.default_rng([self.random_state, self._gaps.n_measured])
+        slots = rng.integers(n, size=n_samples)
         X = self._vectors_in(slots)
         self._gaps.add(self._gaps_of(X, slots, slots))
 
@@ -338,6 +335,7 @@ class DenseIndex:
             "random_state": self.random_state,
             "next_id": self.next_id,
             "n_due": self._n_due,
+            "n_lists_measured": self._n_lists_measured,
             "n_measured": self._gaps.n_measured,
         }
         return arrays, facts
@@ -350,7 +348,7 @@ class DenseIndex:
         copied.
         """
         require(facts.get("metric") in METRICS, "the metric must be known")
-        for name in ("n_features", "random_state", "next_id", "n_due", "n_measured"):
+        for name in ("n_features", "random_state", "next_id", "n_due", "n_lists_measured", "n_measured"):
             is_valid = isinstance(facts.get(name), int) and 0 <= facts[name] < 1 << 62
             require(is_valid, f"{name} must be a non-negative integer")
         require(facts["n_features"] > 0, "n_features must be positive")
@@ -367,6 +365,7 @@ class DenseIndex:
             f"gaps must be float32 with {N_NEAREST + 2} columns",
         )
         index.next_id, index._n_due = facts["next_id"], facts["n_due"]
+        index._n_lists_measured = facts["n_lists_measured"]
         index._gaps = Gaps(gaps.copy(), facts["n_measured"], index.n_features)
         return index
 

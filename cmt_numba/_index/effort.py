@@ -25,7 +25,7 @@ N_NEAREST = 64
 _TARGETS, _EPSILONS = [0.5, 0.95, 0.99, 0.999], [1.0, 1.6, 1.9, 2.5]
 """Standard errors of estimates that searches allow for, by target recall."""
 
-N_AT_ONCE = 16
+N_AT_ONCE = 64
 """Number of samples that are measured together."""
 
 _FEWEST = 2  # the effort for fewer than 2**2 vectors is that for 2**2, because that for one vector is uncertain

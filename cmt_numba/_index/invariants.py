@@ -49,6 +49,8 @@ def check_state(state: DenseState, next_id: int) -> None:
     is_taken = lists.slots[:n_places] != NONE
     for numbers in (lists.factors, lists.scales, lists.lifts, lists.added):
         require(bool(np.isfinite(numbers[:n_places][is_taken]).all()), "numbers of members must be finite")
+    lifts = groups.lifts[groups.places[: lists.counts[N_LISTS]]]
+    require(bool(np.isfinite(lifts).all()), "lifts of lists must be finite")
     errors = lists.errors[:n_places][is_taken]
     require(bool((errors >= 0.0).all()), "errors of codes must not be negative")
     require(np.count_nonzero(np.isinf(errors)) == totals[N_FAR], "vectors without codes must be counted")

@@ -51,6 +51,7 @@ from .state import (
     N_LISTS,
     N_REFRESHES,
     N_TILES,
+    N_VECTORS,
     NEXT_LIST,
 )
 
@@ -63,7 +64,6 @@ _ROUNDS = 5  # iterations of 2-means
 _SMALLEST_SIDE = 4  # a side of a split gets at least this fraction (1 / 4) of the members
 _PRECISE = np.float32(0.01)  # squared error of a code, relative to the squared distance from the center of its list
 _HALF, _ONE = np.float32(0.5), np.float32(1.0)
-_COMPACT = np.float32(0.25)  # part of the squared length of a center that is the lift of its list
 NEAR_GROUPS = 32
 """Number of groups among whose lists a change finds the nearest ones."""
 
@@ -339,26 +339,36 @@ def _drop_list(lists, j):
 
 
 @inner
-def _set_lift(state, j):
-    """Compute what inner products add to the nearness of list ``j``, as if all vectors were equally long."""
-    lists, groups = state.lists, state.groups
-    if state.totals[METRIC] == INNER_PRODUCT and lists.sizes[j] > 0:
-        groups.lifts[groups.places[j]] = lists.masses[j] / np.float32(lists.sizes[j])
+def write_route(state, place, rest):
+    """Write the code of the list in a place of a group."""
+    groups = state.groups
+    center = state.lists.centers[groups.slots[place]]
+    _write_signs(groups, groups.list_of[place // TILE], place, center, np.float32(0.0), rest)
 
 
 @inner
-def write_route(state, place, rest):
-    """Write the code and the lift of the list in a place of a group.
+def _set_lift(state, j):
+    """Compute what is added to the nearness of a list in searches.
 
     The longer the mean of unit vectors is, the less they are scattered. Of two lists whose centers are equally far from
-    a query, the members of the less scattered one are nearer to it.
+    a query, the members of the less scattered one are nearer to it. For inner products, the nearness is as if all
+    vectors were equally long. There, a single long member of a short list must not outweigh all other lists.
     """
-    groups = state.groups
-    j = np.int64(groups.slots[place])
-    center = state.lists.centers[j]
-    _write_signs(groups, groups.list_of[place // TILE], place, center, np.float32(0.0), rest)
-    groups.lifts[place] = _COMPACT * dot32(center, center) if state.totals[METRIC] == COSINE else np.float32(0.0)
-    _set_lift(state, j)
+    lists, groups, metric, lift = state.lists, state.groups, state.totals[METRIC], np.float32(0.0)
+    half = _HALF * dot32(lists.centers[j], lists.centers[j])
+    if metric == COSINE:
+        lift = _HALF * half
+    elif metric == INNER_PRODUCT and lists.sizes[j] > 0:
+        usual = np.float32(state.numbers[MASS] / np.float64(state.totals[N_VECTORS]))
+        lift = min(lists.masses[j] / np.float32(lists.sizes[j]), half + usual)
+    groups.lifts[groups.places[j]] = lift
+
+
+@inner
+def _change_lift(state, j):
+    """Compute the lift of a list whose members have changed."""
+    if state.totals[METRIC] == INNER_PRODUCT:
+        _set_lift(state, j)
 
 
 @inner
@@ -392,6 +402,7 @@ def _set_center(state, j, center, rest):
         place = _new_place(groups, group)
         take_place(groups, place, j)
     write_route(state, place, rest)
+    _set_lift(state, j)
 
 
 @inner_called
@@ -427,6 +438,7 @@ def _refresh_group(arrays, g, work):
             _free_place(groups, place)
             place = _new_place(groups, group)
             take_place(groups, place, j)
+            _set_lift(state, np.int64(j))
         write_route(state, place, work.rest)
     if is_dissolved and groups.sizes[g] == 0:
         _drop_list(groups, g)
@@ -483,7 +495,7 @@ def enter(state, slot, work):
     lists.masses[j] += lists.lifts[place]
     state.numbers[MASS] += np.float64(lists.lifts[place])
     _write_signs(lists, j, place, queries.rotated[0], _lift_of_scores(state, place), work.rest)
-    _set_lift(state, j)
+    _change_lift(state, j)
     return j
 
 
@@ -493,7 +505,7 @@ def leave(state, place):
     lift = state.lists.lifts[place]
     j = _free_place(state.lists, place)
     state.lists.masses[j] -= lift
-    _set_lift(state, j)
+    _change_lift(state, j)
     return j
 
 
@@ -506,7 +518,7 @@ def _move(state, slot, target, rotated, rest):
     _copy_place(lists, source, place)
     lists.masses[target] += lists.lifts[place]
     _write_signs(lists, target, place, rotated, _lift_of_scores(state, place), rest)
-    _set_lift(state, target)
+    _change_lift(state, target)
     # the slot has moved, so the old place is removed without it
     leave(state, source)
 

@@ -217,7 +217,7 @@ _DTYPES = {
 }
 """The dtype of each array of lists in a file."""
 
-_OF_GROUPS = ("centers", "sizes", "heads", "slots", "nexts", "list_of", "counts")
+_OF_GROUPS = ("centers", "sizes", "heads", "lifts", "slots", "nexts", "list_of", "counts")
 """The arrays of groups in a file. The others follow from them and from the lists."""
 
 _SAVED = {name: ("lists", name) for name in _DTYPES} | {f"group_{name}": ("groups", name) for name in _OF_GROUPS}
