@@ -42,7 +42,6 @@ _FEW_VALUES = 1 << 17  # the coding of a query takes longer than the comparison 
 _ROWS_OF_A_PRODUCT, _PRODUCTS_AT_ONCE = 8, 1 << 18  # the least rows of a matrix product, and its most elements
 _PRODUCTS_OF_A_THREAD = 1 << 24  # fewer take less time than the start of a thread
 _MICROSECONDS = 100.0  # estimated time of a search per row
-_GOLDEN = 0x9E3779B97F4A7C15  # the fraction of the golden ratio times 2**64
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 
 

@@ -145,6 +145,16 @@ def test_lists_grow_and_shrink(metric, monkeypatch):
 
 
 @needs_jit
+def test_the_effort_follows_lists_that_split_at_the_same_time():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 64))[rng.integers(100, size=16_400)] + 0.3 * rng.standard_normal((16_400, 64))
+    dense = index.DenseIndex(64)
+    for part in np.array_split(X[:16_000].astype(np.float32), 32):
+        dense.insert(part)
+    assert dense.recall(X[16_000:].astype(np.float32), 10, 0.95) > 0.87
+
+
+@needs_jit
 @pytest.mark.parametrize("metric", METRICS)
 def test_groups_of_lists_grow_and_shrink(metric):
     dense, X = index.DenseIndex(8, metric=metric), clustered(40_000, 8)
