@@ -10,7 +10,7 @@ from .._change import share_rows
 from .._forest import NONE, require
 from .._jit import TILE, held, keeping_interpreter
 from . import changes
-from .effort import N_AT_ONCE, N_MEASURED, N_NEAREST, N_SAMPLES, Gaps
+from .effort import N_AT_ONCE, N_MEASURED, N_MEASURED_OF_LISTS, N_NEAREST, N_SAMPLES, Gaps
 from .few_vectors import compare_few
 from .invariants import check_state
 from .sample_search import find_nearest
@@ -213,17 +213,17 @@ class DenseIndex:
             self._make_room()
 
     def _measure(self, n_changes: int) -> None:
-        """Measure the effort of searches on random stored vectors, in proportion to changes of vectors or of lists.
+        """Measure the effort of searches on random stored vectors, in proportion to the number of changes.
 
-        If lists of equal size split at the same time, efforts change faster than the number of vectors.
+        It is measured more often if lists of equal size split at the same time.
         """
         n = len(self)
         if n <= _FEW:
             return
         self._n_due += n_changes
         n_lists = int(self._state.lists.counts[N_LISTS])
-        changed = max(self._n_due / n, abs(n_lists - self._n_lists_measured) / n_lists)
-        n_samples = min(int(N_MEASURED * changed), N_SAMPLES)
+        changed, lists_changed = self._n_due / n, abs(n_lists - self._n_lists_measured) / n_lists
+        n_samples = min(int(N_MEASURED * changed + N_MEASURED_OF_LISTS * max(lists_changed - changed, 0.0)), N_SAMPLES)
         if n_samples < N_AT_ONCE:
             return
         self._n_due, self._n_lists_measured = 0, n_lists

@@ -15,7 +15,7 @@ from .search import ListEffort
 N_SAMPLES = 256
 """Number of stored vectors on which the effort is measured."""
 
-N_MEASURED = 512
+N_MEASURED = 256
 """Number of samples measured while as many vectors change as there are."""
 
 N_NEAREST = 64
@@ -24,7 +24,10 @@ N_NEAREST = 64
 _TARGETS, _EPSILONS = [0.5, 0.95, 0.99, 0.999], [1.0, 1.6, 1.9, 2.5]
 """Standard errors of estimates that searches allow for, by target recall."""
 
-N_AT_ONCE = 64
+N_MEASURED_OF_LISTS = 1024
+"""Number of samples measured besides while the number of lists doubles and that of vectors does not change."""
+
+N_AT_ONCE = 32
 """Number of samples that are measured together."""
 
 _FEWEST = 2  # the effort for fewer than 2**2 vectors is that for 2**2, because that for one vector is uncertain
