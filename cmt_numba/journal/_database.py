@@ -91,6 +91,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
+def _may_be_written(path: Path) -> bool:
+    """Return whether the system allows changes of a database, its log and their folder."""
+    return all(os.access(file, os.W_OK) for file in (path.parent, *path.parent.glob(f"{path.name}*")))
+
+
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into errors that name the file."""
@@ -100,7 +105,8 @@ def translated_errors(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # the primary error code
         if code in _IN_USE:
             raise AlreadyOpenError(f"{path} is in use by another program; close it there first") from None
-        if code in _ENVIRONMENT_ERRORS:
+        is_forged = code == sqlite3.SQLITE_READONLY and _may_be_written(path)
+        if code in _ENVIRONMENT_ERRORS and not is_forged:
             message = f"{path} cannot be read or written: {error}"
             if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 message += "; free disk space, allow access to the files, or open the folder with read_only=True"

@@ -255,6 +255,7 @@ def test_sqlite_fails_when_a_folder_is_opened(code: int, statement: str, folder:
             return super().execute(sql, *arguments)
 
     monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options | {"factory": Failing}))
+    monkeypatch.setattr("cmt_numba.journal._database._may_be_written", lambda _: False)
     with pytest.raises(OSError, match="cannot be read or written: database or disk is full") as raised:
         DurableTree(path)
     assert raised.value.errno == {13: errno.ENOSPC, 10: errno.EIO}.get(code, errno.EACCES)
