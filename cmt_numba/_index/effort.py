@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from .._jit import held
 from .lists import NEAR_GROUPS
-from .sample_search import find_quantiles
 from .search import ListEffort
 
 N_SAMPLES = 256
@@ -34,7 +34,6 @@ _FEWEST = 2  # the effort for fewer than 2**2 vectors is that for 2**2, because 
 _USUAL = 0.9  # fraction of samples that are not far from the nearest center
 _MISSED_BY_GROUPS = 0.2  # part of the missed vectors whose groups are not compared
 _POWERS = 24  # gaps for 1, 2, 4, ... vectors
-_FURTHER = np.arange(1, _POWERS - N_NEAREST.bit_length() + 1) / 2  # for more vectors, gaps grow as for the last ones
 _CORRELATED = 8.0  # with few features, errors of estimates depend on each other
 
 
@@ -71,24 +70,20 @@ class Gaps:
 
     def _measure(self, targets: Iterable[float]) -> dict[float, Any]:
         """Return the efforts for some targets."""
-        targets, n = sorted(targets), N_NEAREST.bit_length()
-        shares = np.array([1.0 - (1.0 - target) * 0.8 for target in targets])
-        measured, apart = np.empty((len(targets), n)), np.empty(1)
-        find_quantiles(self.samples, shares, _USUAL, measured, apart)
-        gaps = np.empty((len(targets), _POWERS), np.float32)
-        gaps[:, :n] = measured
-        gaps[:, :_FEWEST] = measured[:, _FEWEST, None]
-        gaps[:, n:] = measured[:, -1:] + (measured[:, -1:] - measured[:, -3, None]) * _FURTHER
-        epsilons = np.interp(targets, _TARGETS, _EPSILONS) * self._factor
-        n_groups = np.full(len(targets), NEAR_GROUPS)
-        if (self.samples[:, -2] > NEAR_GROUPS).any():
-            shares = 1.0 - _MISSED_BY_GROUPS * (1.0 - np.array(targets))
-            n_groups = np.maximum(np.ceil(np.quantile(self.samples[:, -2], shares)), NEAR_GROUPS)
-        least = max(float(apart[0]), 1e-12)
-        return {
-            target: held(ListEffort(of_target, float(epsilon), int(n), least))
-            for target, of_target, epsilon, n in zip(targets, gaps, epsilons, n_groups, strict=True)
-        }
+        gaps = [np.sort(self.samples[:, : 1 << power], axis=None) for power in range(N_NEAREST.bit_length())]
+        n_groups, apart = np.sort(self.samples[:, -2:], axis=0).T
+        return {target: self._effort(target, gaps, n_groups, apart) for target in targets}
+
+    def _effort(self, target_recall: float, measured: list[np.ndarray], n_groups: np.ndarray, apart: np.ndarray) -> Any:
+        """Return a ``ListEffort``, held for kernels. Measured numbers are ascending, gaps those for powers of two."""
+        n, missed = len(measured), 1.0 - target_recall
+        gaps = np.zeros(_POWERS, np.float32)
+        gaps[:n] = np.maximum.accumulate([_quantile(some, 1.0 - 0.8 * missed) for some in measured])
+        gaps[:_FEWEST] = gaps[_FEWEST]
+        gaps[n:] = gaps[n - 1] + (gaps[n - 1] - gaps[n - 3]) / 2 * np.arange(1, _POWERS - n + 1)
+        epsilon = float(np.interp(target_recall, _TARGETS, _EPSILONS)) * self._factor
+        most = math.ceil(min(_quantile(n_groups, 1.0 - _MISSED_BY_GROUPS * missed), 1e9))
+        return held(ListEffort(gaps, epsilon, max(most, NEAR_GROUPS), max(_quantile(apart, _USUAL), 1e-12)))
 
     def effort(self, target_recall: float) -> Any:
         """Return a ``ListEffort``, held for kernels."""
@@ -96,3 +91,13 @@ class Gaps:
         if target_recall not in efforts:
             efforts = self._efforts = efforts | self._measure([target_recall])
         return efforts[target_recall]  # another thread may have replaced them
+
+
+def _quantile(ordered: np.ndarray, share: float) -> float:
+    """Return a quantile of ascending numbers without the NaN at their end; 1e30 if there are no others."""
+    n = int(ordered.searchsorted(np.inf, "right"))
+    if n == 0:
+        return 1e30
+    below, part = divmod(share * (n - 1), 1.0)
+    first, second = ordered[int(below)], ordered[min(int(below) + 1, n - 1)]
+    return float(first + part * (second - first))

@@ -11,7 +11,7 @@ from reference import _dense_index as reference
 from cmt_numba import _index as index
 from cmt_numba._index import search
 from cmt_numba._index.dense_index import held
-from cmt_numba._index.sample_search import find_nearest, find_quantiles
+from cmt_numba._index.sample_search import find_nearest
 from cmt_numba._index.state import LIST_SIZE, N_LISTS, N_TILES
 
 METRICS = ("cosine", "inner_product", "euclidean")
@@ -136,24 +136,6 @@ def test_samples_find_their_nearest_vectors(metric: str, d: int, n_vectors: int)
         assert slot not in slots
         ordered = np.sort(row)[::-1]
         np.testing.assert_allclose(row[slots], ordered[:k], atol=0.05 * (ordered[0] - ordered[-2]))
-
-
-@pytest.mark.parametrize("n", [0, 1, 10, 256])
-@pytest.mark.parametrize("share_missing", [0.0, 0.3])
-def test_quantiles_of_gaps_are_those_of_numpy(n: int, share_missing: float):
-    rng, shares = np.random.default_rng(n), np.array([0.6, 0.96, 0.9992])
-    samples = np.maximum(rng.standard_normal((n, 65)) + 0.02 * np.arange(65), 0.0).astype(np.float32)
-    samples[:, :-1][rng.random((n, 64)) < share_missing] = np.nan
-    gaps, apart = np.empty((3, 7)), np.empty(1)
-    find_quantiles(samples, shares, 0.9, gaps, apart)
-    expected = np.full((3, 7), 1e30)
-    for power in range(7):
-        some = samples[:, : 1 << power]
-        some = some[~np.isnan(some)].astype(np.float64)
-        if some.size > 0:
-            expected[:, power] = np.quantile(some, shares)
-    np.testing.assert_allclose(gaps, np.maximum.accumulate(expected, axis=1), rtol=1e-6)
-    np.testing.assert_allclose(apart, np.quantile(samples[:, -1], 0.9) if n > 0 else 1.0, rtol=1e-6)
 
 
 @needs_jit
