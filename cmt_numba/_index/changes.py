@@ -148,10 +148,9 @@ def replace_slots(arrays, slots, X, first):
     i = np.int64(first)
     while i < slots.size and _has_room(state):
         slot = slots[i]
-        j = _leave(state, slot, work)
+        _keep_large(state, _leave(state, slot, work), work)  # before refreshed lists may get other numbers
         copy_values(X[i], vector_of(state.vectors, slot).values)
         _enter_and_keep_small(state, slot, work)
-        _keep_large(state, j, work)
         _count_change(state, work)
         i += 1
     release(work)

@@ -184,6 +184,21 @@ def test_lists_with_equal_centers_are_divided_into_groups():
     assert dense._state.groups.sizes.max() <= 2 * LIST_SIZE
 
 
+@needs_jit
+@pytest.mark.parametrize("seed", [174, 399])
+def test_a_replaced_vector_may_leave_a_list_that_gets_another_number(seed: int):
+    rng = np.random.default_rng(seed)
+
+    def clusters(n):
+        centers = 3 * rng.standard_normal((20, 8))
+        return (centers[rng.integers(20, size=n)] + 0.01 * rng.standard_normal((n, 8))).astype(np.float32)
+
+    dense = index.DenseIndex(8, "euclidean")
+    ids = dense.insert(clusters(3000))
+    dense.replace(rng.permutation(ids)[:2000], clusters(2000))
+    dense.check_invariants()
+
+
 def test_equal_vectors_are_divided_too(monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
     dense = index.DenseIndex(8, metric="euclidean")
