@@ -8,6 +8,7 @@ from .state import (
     COSINE,
     EUCLIDEAN,
     FREE_TILE,
+    LIST_SIZE,
     METRIC,
     N_CHANGES,
     N_FAR,
@@ -125,3 +126,4 @@ def _check_chains(lists: Lists, slots: np.ndarray) -> None:
     require(bool((taken == (np.arange(TILE) < counts[:, None]))[tiles].all()), "free places must come last in a tile")
     sizes = np.bincount(list_of[tiles], counts[tiles], n_lists)
     require(np.array_equal(sizes, lists.sizes[:n_lists]), "sizes must count members")
+    require(sizes.max() <= 2 * LIST_SIZE + 1, "a list must not have more members than can be divided")

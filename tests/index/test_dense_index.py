@@ -7,7 +7,8 @@ import pytest
 from conftest import needs_jit
 
 from cmt_numba import _index as index
-from cmt_numba._index import changes, dense_index
+from cmt_numba._forest import InvariantError
+from cmt_numba._index import changes, dense_index, invariants
 from cmt_numba._index.search import ListEffort
 from cmt_numba._index.state import LIST_SIZE, N_FAR, N_LISTS
 from cmt_numba._jit import held
@@ -106,6 +107,14 @@ def test_an_index_is_restored_from_arrays(tmp_path, mode):
     for twin in (restored, copied):
         for a, b in zip(dense.search(vectors(9, 4, 3), 6), twin.search(vectors(9, 4, 3), 6), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_lists_that_are_too_long_to_be_divided_are_refused(monkeypatch):
+    dense = index.DenseIndex(4)
+    dense.insert(vectors(100, 4))
+    monkeypatch.setattr(invariants, "LIST_SIZE", 49)
+    with pytest.raises(InvariantError, match="more members than can be divided"):
+        index.DenseIndex.of_arrays(*dense.arrays())
 
 
 def test_saved_arrays_have_no_arbitrary_values():
