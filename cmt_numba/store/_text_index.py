@@ -131,6 +131,8 @@ class TextIndex(WithFields):
     def remove(self, ids: np.ndarray) -> None:
         """Remove the texts of distinct ids. Ids without a text are ignored."""
         ids = ids[self.contains(ids)]
+        if ids.size == 0:
+            return
         slots = self._slots[ids]
         self._count(self._words(slots).indices, -1, self._stored.lengths[slots])
         self._stored.ids[slots], self._slots[ids] = NONE, NONE
