@@ -18,14 +18,14 @@ N_SAMPLES = 256
 N_MEASURED = 256
 """Number of samples measured while as many vectors change as there are."""
 
+N_MEASURED_OF_LISTS = 1024
+"""Number of additional samples while the number of lists doubles but that of vectors stays the same."""
+
 N_NEAREST = 64
 """Number of nearest vectors of each sample."""
 
 _TARGETS, _EPSILONS = [0.5, 0.95, 0.99, 0.999], [1.0, 1.6, 1.9, 2.5]
 """Standard errors of estimates that searches allow for, by target recall."""
-
-N_MEASURED_OF_LISTS = 1024
-"""Number of samples measured besides while the number of lists doubles and that of vectors does not change."""
 
 N_AT_ONCE = 32
 """Number of samples that are measured together."""

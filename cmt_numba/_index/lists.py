@@ -273,7 +273,7 @@ def take_place(lists, place, slot):
 
 @inner
 def _write_signs(lists, j, place, rotated, lift, rest):
-    """Write the 1-bit code of a member of list ``j``, to whose scores ``lift`` is added."""
+    """Write the 1-bit code of a member of list ``j``. Its scores include ``lift``."""
     at = place // TILE * TILE * (rest.size // BITS_OF_A_WORD) + place % TILE
     factor, added = encode_signs(rotated, lists.centers[j], rest, lists.bits, at)
     lists.factors[place], lists.added[place] = factor, added + lift

@@ -156,12 +156,12 @@ def _with_lists(lists: Lists) -> Lists:
     """Return lists with room for those that a change of one vector needs."""
     if lists.counts[N_LISTS] + SPARE_LISTS <= lists.sizes.size:
         return lists
-    size = 2 * lists.sizes.size
+    size = max(int(lists.counts[N_LISTS]) + SPARE_LISTS, 2 * lists.sizes.size)
     return lists._replace(**{name: resized(getattr(lists, name), size, fill=0) for name in _OF_LISTS})
 
 
 def _sizes(lists: Lists, n_tiles: int) -> dict[str, int]:
-    """Return the lengths of the arrays of places and tiles."""
+    """Return the length of each array that has entries for places or tiles."""
     sizes = {"bits": n_tiles * lists.centers.shape[1] // BITS_OF_A_WORD * TILE}
     return sizes | dict.fromkeys(_OF_PLACES, n_tiles * TILE) | dict.fromkeys(_OF_TILES, n_tiles)
 
@@ -225,7 +225,7 @@ _SAVED = {name: ("lists", name) for name in _DTYPES} | {f"group_{name}": ("group
 
 
 def _used(lists: Lists, name: str) -> np.ndarray:
-    """Return an array of lists without spare room."""
+    """Return the part of an array that is in use."""
     array: np.ndarray = getattr(lists, name)
     if name in _OF_LISTS:
         return array[: lists.counts[N_LISTS]]
