@@ -1,4 +1,4 @@
-"""Subcommands with options, and timing. Import this module before any library that reads the number of threads."""
+"""Subcommands, timing and tables. Import this module before any library that reads the number of threads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
 import argparse
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from tabulate import tabulate
 
 Command = Callable[[argparse.Namespace], None]
 Argument = tuple[tuple[str, ...], dict[str, Any]]
@@ -83,3 +86,20 @@ def timed(
     start = clock()
     value = work(*arguments, **named)
     return value, clock() - start
+
+
+def fastest(work: Callable[..., Any], *arguments: Any, n_runs: int = 3, n_rows: int = 1) -> tuple[Any, float]:
+    """Return the result of a call, and its microseconds of CPU time per row: the minimum of several runs."""
+    runs = [timed(work, *arguments) for _ in range(n_runs)]
+    return runs[0][0], 1e6 * min(seconds for _, seconds in runs) / n_rows
+
+
+def mean_over(seeds: Iterable[Any], measure: Callable[[Any], Sequence[float]]) -> list[float]:
+    """Return the mean of each measurement over seeds, draws or other repetitions."""
+    return list(np.mean([measure(seed) for seed in seeds], axis=0))
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", digits: str = ".3f") -> None:
+    """Print a table in the format of the pages in ``docs/measurements``."""
+    title = f"\n{title}\n\n" if title else ""
+    print(f"{title}{tabulate(list(rows), headers, 'github', floatfmt=digits)}", flush=True)
