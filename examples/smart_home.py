@@ -119,7 +119,8 @@ BY_DEVICE = {"HassGetState", "HassSetPosition", "HassTurnOff", "HassTurnOn"}  # 
 N_NATURAL = 8
 """Maximum number of sentences that are made from each natural template."""
 
-NO_INTENT = "something else"
+NO_INTENT, UNWANTED = "something else", "do nothing"
+
 SURE = 0.5
 """Answers that were less probable than this were wrong more often than right on held-out natural templates."""
 
@@ -208,26 +209,58 @@ def intent_name(intent: str, block: dict[str, Any]) -> str:
 
 
 def read_requests(seed: int = 0) -> list[Request]:
-    """Return a request for each template of each language, in random order."""
+    """Return a request for each template of each language, and negations of them, in random order."""
     rng = random.Random(seed)
-    languages = {code: Language(code, rng) for code in NAMES}
-    requests = [request for language in languages.values() for request in language.requests()]
-    for code, intent, template in natural_templates():
-        texts = {languages[code].sentence(template) for _ in range(N_NATURAL)}
-        requests += [Request(text, intent, template) for text in sorted(texts)]
+    natural, negations = list(natural_templates()), Negations()
+    requests = []
+    for code in NAMES:
+        language = Language(code, rng)
+        asked = list(language.requests())
+        for intent, template in (line[1:] for line in natural if line[0] == code):
+            texts = {language.sentence(template) for _ in range(N_NATURAL)}
+            asked += [Request(text, intent, template) for text in sorted(texts)]
+        requests += asked
+        requests += negations.of(code, asked, rng)
     rng.shuffle(requests)
     return requests
+
+
+class Negations:
+    """Rules that turn a request into one that says not to do it."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, list[tuple[re.Pattern[str], list[str]]]] = {code: [] for code in NAMES}
+        for line in read_lines("smart_home_negations.txt"):
+            code, _, rule = line.partition(": ")
+            pattern, _, sentences = rule.partition(" => ")
+            self._rules[code].append((re.compile(pattern, re.IGNORECASE), sentences.split("; ")))
+
+    def of(self, code: str, requests: list[Request], rng: random.Random) -> Iterator[Request]:
+        """Yield negations of the requests to which a rule applies, each with a template of its own."""
+        for request in requests:
+            rules = [rule for rule in self._rules[code] if rule[0].search(request.text)]
+            if rules:
+                pattern, sentences = rng.choice(rules)
+                text = pattern.sub(rng.choice(sentences), request.text)
+                yield Request(text, UNWANTED, f"not: {request.template}")
 
 
 def natural_templates() -> Iterator[tuple[str, str, str]]:
     """Yield language, intent and template of the natural requests."""
     intent = ""
-    for line in (Path(__file__).parent / "smart_home_sentences.txt").read_text(encoding="utf-8").splitlines():
+    for line in read_lines("smart_home_sentences.txt"):
         if line.startswith("["):
             intent = line[1:-1]
-        elif line and not line.startswith("#"):
+        else:
             code, _, templates = line.partition(": ")
             yield from ((code, intent, template.strip()) for template in templates.split(";"))
+
+
+def read_lines(name: str) -> Iterator[str]:
+    """Yield the lines of a file in this folder except comments."""
+    for line in (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            yield line
 
 
 def split_by_template(requests: list[Request]) -> tuple[list[Request], list[Request]]:
@@ -303,7 +336,7 @@ def show_answer(classifier: TextClassifier, text: str) -> None:
 def is_sure(classifier: TextClassifier, text: str) -> bool:
     """Return whether a request has a probable intent."""
     intents, probabilities = classifier.top_classes([text], k=1)
-    return bool(probabilities[0, 0] >= SURE and classifier.classes_[intents[0, 0]] != NO_INTENT)
+    return bool(probabilities[0, 0] >= SURE and classifier.classes_[intents[0, 0]] not in (NO_INTENT, UNWANTED))
 
 
 def show_learning(classifier: TextClassifier) -> None:
