@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 
 from .labelled_sets import read_lines
+from .vectors import components
 
 N_HELD, N_STREAM = 1500, 4000
 
@@ -52,7 +52,7 @@ def vectors(texts: list[str], form: str) -> Any:
     rows = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b", dtype=np.float32).fit_transform(texts)
     if form == "sparse":
         return rows.tocsr()
-    return normalize(TruncatedSVD(128, random_state=0).fit_transform(rows)).astype(np.float32)
+    return components(rows, 128)
 
 
 def clicks(

@@ -1,8 +1,8 @@
-"""Searches by words and vectors: ``MemoryStore`` with texts, chroma, and bm25s with faiss."""
+"""Searches by words and vectors: ``MemoryStore`` with texts, and bm25s with faiss."""
 
 from __future__ import annotations
 
-from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
+from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
 
 # isort: split
 import argparse
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from shared.labelled_sets import read_lines
 from shared.texts import TOKEN, Texts, bible, packages
-from tabulate import tabulate
 
 from cmt_numba import MemoryStore
 from cmt_numba.text._encoders import Encoder
@@ -136,21 +135,6 @@ def searches(data: Collection, X: np.ndarray, Q: np.ndarray) -> Iterator[tuple[s
             return fuse_ranks([vectors.search(Q[first:stop], DEPTH)[1], np.asarray(ranked)])
 
         yield "bm25s and faiss, reciprocal ranks", by_both
-    if find_spec("chromadb"):
-        import chromadb
-
-        client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-        chroma = client.create_collection(f"texts-{len(X)}", configuration={"hnsw": {"space": "cosine"}})
-        for start in range(0, len(X), 5000):
-            rows = slice(start, start + 5000)
-            ids = [str(i) for i in range(len(X))[rows]]
-            chroma.add(ids, embeddings=X[rows], documents=data.texts[rows])
-
-        def by_chroma(first: int, stop: int) -> np.ndarray:
-            found = chroma.query(query_embeddings=Q[first:stop], n_results=K, include=["distances"])["ids"]
-            return np.array(found).astype(int)
-
-        yield "chroma, vectors", by_chroma
 
 
 @commands.add(
@@ -165,8 +149,7 @@ def hybrid(options: argparse.Namespace) -> None:
     queries, both as in ``shared/texts.py``, and paragraphs (``wikipara1k`` in ``shared/labelled_sets.py``) with first
     sentences of other paragraphs of the same articles. The first 500 queries earn rewards for five results, the others
     are measured. Vectors are those of the encoder "use", whose time is not counted. Times are the median of
-    microseconds of CPU time on one thread. Needs the extra ``use`` and tabulate; chromadb, bm25s and faiss are
-    optional.
+    microseconds of CPU time on one thread. Needs the extra ``use``; bm25s and faiss are optional.
     """
     for name in options.sets:
         data = COLLECTIONS[name](options.data)
@@ -176,5 +159,11 @@ def hybrid(options: argparse.Namespace) -> None:
             found = np.concatenate([answer(first, min(first + 100, n)) for first in range(N_REWARDED, n, 100)])
             times = [timed(lambda i=i: answer(i, i + 1))[1] for i in range(N_REWARDED, min(n, N_REWARDED + 200))]  # type: ignore[misc]  # noqa: B023
             rows.append([search, *quality(found, data.relevant[N_REWARDED:]), 1e6 * float(np.median(times))])
-        print(f"\n{name}: {len(X)} texts, {n - N_REWARDED} queries\n")
-        print(tabulate(rows, ["search", f"nDCG@{K}", f"recall@{K}", "us/query"], "github", floatfmt=".3f"), flush=True)
+        headers = ["search", f"nDCG@{K}", f"recall@{K}", "us/query"]
+        print_table(headers, rows, f"{name}: {len(X)} texts, {n - N_REWARDED} queries")
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Compare memories that learn from rewards which memory to return."""
 
-from shared.commands import Commands, argument, timed  # before libraries that read the number of threads
+from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
 
 # isort: split
 import argparse
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from shared.reward_learners import LEARNERS, ONE_AT_A_TIME
 from shared.reward_tasks import Asked, Task, tasks_of
-from tabulate import tabulate
+
+from cmt_numba import MemoryStore
 
 BATCH = 10
 WINDOW = 300  # number of queries over which rewards are averaged
@@ -77,7 +78,7 @@ def stream(options: argparse.Namespace) -> None:
     results, the reward of queries for memories that arrived after the stream, and of held-out queries after those have
     arrived; the largest loss against static search in any fifth of the stream; the number of queries after which the
     reward is 0.05 above that of static search; and the milliseconds of CPU time of a query with its rewards, in batches
-    of 10. Needs tabulate and, for its learners, vowpalwabbit.
+    of 10. Some learners need vowpalwabbit.
     """
     for name, make in tasks_of(options.data).items():
         if options.tasks and not any(word in name for word in options.tasks):
@@ -85,11 +86,7 @@ def stream(options: argparse.Namespace) -> None:
         tasks = [make(seed) for seed in options.seeds]
         for k in options.k:
             for noise in options.noise:
-                print(f"\n{name}, k = {k}, noise {noise:g}", flush=True)
-                print(tabulate(_compared(tasks, k, noise, options), HEADERS, "github", floatfmt=_FORMATS), flush=True)
-
-
-_FORMATS = ("", ".3f", ".3f", ".3f", ".3f", ".3f", ".0f", ".2f")
+                print_table(HEADERS, _compared(tasks, k, noise, options), f"{name}, k = {k}, noise {noise:g}")
 
 
 def _compared(tasks: list[Task], k: int, noise: float, options: argparse.Namespace) -> list[list[Any]]:
@@ -106,3 +103,45 @@ def _compared(tasks: list[Task], k: int, noise: float, options: argparse.Namespa
         milliseconds = np.mean([one.milliseconds for one in outcomes])
         table.append([name, *np.mean([one.figures for one in outcomes], axis=0), loss, np.mean(lead), milliseconds])
     return table
+
+
+@commands.add(DATA, argument("--k", type=int, default=3), argument("--seeds", type=int, nargs="+", default=[0, 1]))
+def eviction(options: argparse.Namespace) -> None:
+    """Compare policies of eviction: a store has room for 30 % of the memories, and the others arrive during a stream.
+
+    Tasks are those of ``stream``. The table has the mean expected reward of the first result in the last quarter.
+    """
+    rows = []
+    for name, make in tasks_of(options.data).items():
+        policies = {
+            policy: np.mean([last_rewards(make(seed), policy, options.k, seed) for seed in options.seeds])
+            for policy in ("least_useful", "least_recently_returned", "oldest")
+        }
+        rows.append([name, *policies.values()])
+    print_table(["task", *policies], rows)
+
+
+def last_rewards(task: Task, policy: str, k: int, seed: int, n_at_a_time: int = 20) -> float:
+    """Return the mean expected reward of the first result in the last quarter of a stream."""
+    rng, n, n_rows = np.random.default_rng(seed), task.keys.shape[0], task.stream.wanted.size
+    order, room = rng.permutation(n), int(0.3 * n)
+    store = MemoryStore(max_items=room, eviction=policy, random_state=0)
+    store.add(order[:room].tolist(), task.keys[order[:room]])
+    expected = []
+    for start in range(0, n_rows, n_at_a_time):
+        rows = slice(start, start + n_at_a_time)
+        shares = np.array([start, min(start + n_at_a_time, n_rows)]) / n_rows
+        if (new := order[slice(*(room + shares * (n - room)).astype(int))]).size:
+            store.add(new.tolist(), task.keys[new])
+        shown = store.query(task.stream.rows[rows], k).keys
+        ids = np.where(shown == None, -1, shown).astype(np.int64)  # noqa: E711
+        chances = task.expected(task.stream.wanted[rows], ids, is_late=2 * start >= n_rows)
+        store.feedback(task.stream.rows[rows], shown, (rng.random(ids.shape) < chances).astype(float))
+        expected.append(chances[:, 0].mean())
+    return float(np.mean(expected[-len(expected) // 4 :]))
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()
