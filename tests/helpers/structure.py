@@ -9,6 +9,7 @@ hold. The same command resolves conflicts in the list:
 
 import ast
 import builtins
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -204,6 +205,26 @@ def long_modules() -> Iterator[tuple[str, str]]:
             yield room_of(path), f"{name_of(path)} has more than {MAX_LINES} lines"
 
 
+def functions_without_types() -> Iterator[tuple[str, str]]:
+    """Yield functions without annotations that Numba does not compile, except in modules that extend Numba."""
+
+    def without(node: ast.AST) -> Iterator[ast.FunctionDef]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef):
+                arguments = [*child.args.posonlyargs, *child.args.args, *child.args.kwonlyargs]
+                typed = [argument for argument in arguments if argument.annotation or argument.arg in ("self", "cls")]
+                if child.decorator_list and not typed and child.returns is None:
+                    continue  # compiled, and so are the functions within
+                if child.returns is None or len(typed) < len(arguments):
+                    yield child
+            yield from without(child)
+
+    for path in MODULES:
+        if not re.search(r"^from (llvmlite|numba)\b", path.read_text(encoding="utf-8"), re.M):
+            for node in without(parsed(path)):
+                yield room_of(path), f"{name_of(path)} has no types for {node.name}"
+
+
 RULES = (
     imports_past_doors,
     class_names_in_use_twice,
@@ -212,6 +233,7 @@ RULES = (
     methods_for_subclasses,
     circles_of_imports,
     long_modules,
+    functions_without_types,
 )
 
 
