@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cmt_numba.bandits import EpsilonGreedy
+from cmt_numba.bandits.evaluation import Log, evaluate
 from cmt_numba.evaluation import BatchResult, Confusion, ProgressiveResult, Rival, TreeProfile
-from cmt_numba.report import write_report
+from cmt_numba.report import write_bandit_report, write_report
 from cmt_numba.report._figures import frontier
 
 pytest.importorskip("matplotlib")
@@ -246,3 +248,12 @@ def test_browser_shows_it(tmp_path: Path):
     blue = np.all(np.abs(picture - np.array([0x0B, 0x6E, 0x99]) / 255) < 0.02, axis=2)
     assert np.count_nonzero(blue[:600]) > 150  # the curve
     assert np.count_nonzero(blue[600:]) > 3000  # the bars
+
+
+def test_a_report_of_several_policies_names_the_choice(tmp_path: Path):
+    log = Log(np.arange(40) % 2, np.ones(40), propensities=np.full(40, 0.5))
+    result = evaluate({"a": EpsilonGreedy(2, epsilon=1.0), "b": EpsilonGreedy(2)}, log)
+    with pytest.raises(TypeError, match=r"contains several: pass result\['a'\]"):
+        write_bandit_report(tmp_path / "report.html", result)
+    assert not (tmp_path / "report.html").exists()
+    write_bandit_report(tmp_path / "report.html", result["a"])
