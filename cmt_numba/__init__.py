@@ -8,7 +8,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from ._forest import Exploration, Explored, Hits, InvariantError, Leaves, ShownHits
     from ._warmup import warmup
-    from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, tune
+    from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
     from .journal import DurableTree
     from .persistence import FileFormatError
     from .store import MemoryStore
@@ -24,7 +24,6 @@ __all__ = [
     "InvariantError",
     "MemoryStore",
     "__version__",
-    "tune",
     "warmup",
 ]
 
@@ -33,7 +32,7 @@ __all__ = [
 _NAMES = {
     "_forest": ("Exploration", "Explored", "Hits", "InvariantError", "Leaves", "ShownHits"),
     "_warmup": ("warmup",),
-    "estimators": ("CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever", "tune"),
+    "estimators": ("CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever"),
     "journal": ("DurableTree",),
     "persistence": ("FileFormatError",),
     "store": ("MemoryStore",),

@@ -1,4 +1,4 @@
-"""Learning from rewards in passes, the rewards themselves, and the choice of options."""
+"""Learning from rewards in passes, and the rewards themselves."""
 
 from typing import Any
 
@@ -9,9 +9,8 @@ from conftest import FORMS, needs_jit
 from failures import failing
 from internals import state_of
 from sklearn.metrics import f1_score
-from sklearn.neighbors import KNeighborsClassifier
 
-from cmt_numba import CMTClassifier, ContextualMemoryTree, tune
+from cmt_numba import ContextualMemoryTree
 from cmt_numba._forest.hits import joined, no_hits, rewarded_memories, rewarded_pairs, without_own
 from cmt_numba.rewards import LabelEquality, LabelF1, ValueCosine
 
@@ -149,36 +148,6 @@ def test_own_memories_are_left_out():
     left = without_own(hits, np.array([6, 5, -1]), 2)
     np.testing.assert_array_equal(left.ids, [[5, 7], [6, -1], [5, 6]])
     np.testing.assert_array_equal(left.scores, [[3, 1], [2, -np.inf], [3, 2]])
-
-
-# Tuning
-
-
-def test_the_best_options_are_found(rng: np.random.Generator):
-    X, labels = noisy_views(rng, 100)
-    found = tune(
-        CMTClassifier(2, n_head_passes=2, random_state=0), X, labels, {"n_head_passes": [0, 2]}, random_state=0
-    )
-    assert found.params == found.scores[0][0]
-    assert [score for _, score in found.scores] == sorted((score for _, score in found.scores), reverse=True)
-    assert {params["n_head_passes"] for params, _ in found.scores} == {0, 2}
-    assert found.best.get_params()["n_head_passes"] == found.params["n_head_passes"]
-    assert len(found.best.examples_.label_of) >= 100
-
-
-def test_one_example_of_each_class_of_several_is_held_out():
-    X, y = np.arange(12.0).reshape(6, 2) + 1, np.array(["a", "a", "b", "b", "b", "c"])
-    kept = []
-
-    class Watching(KNeighborsClassifier):
-        def fit(self, X: Any, y: Any) -> Any:
-            kept.append(sorted(y))
-            return super().fit(X, y)
-
-    tune(Watching(1), X, y, {"n_neighbors": [1]}, random_state=0)
-    assert kept == [["a", "b", "b", "c"], sorted(y)]
-    with pytest.raises(ValueError, match="y must contain a class with at least two examples"):
-        tune(CMTClassifier(), X[4:], y[4:])
 
 
 def test_routers_learn_the_path_to_the_best_memory():
