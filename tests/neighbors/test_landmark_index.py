@@ -8,6 +8,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.datasets import make_moons
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -53,6 +54,14 @@ def check(index: LandmarkIndex, stored: np.ndarray, ids: np.ndarray, asked: np.n
     np.testing.assert_allclose(
         np.take_along_axis(values, places, axis=1), found.values[:, :n_found], rtol=1e-4, atol=1e-4
     )
+
+
+def test_tables_are_classified_by_distances():
+    """Angles say little about places in a plane."""
+    X, y = make_moons(600, noise=0.25, random_state=0)
+    classifiers = (LandmarkClassifier(random_state=0), KNeighborsClassifier())
+    errors = [1.0 - one.fit(X[:400], y[:400]).score(X[400:], y[400:]) for one in classifiers]
+    assert errors[0] <= errors[1] + 0.01
 
 
 @pytest.mark.parametrize("metric", SIMILARITIES)
