@@ -10,7 +10,7 @@ FLOORS = (
     ("_feedback",),
     ("_heads",),
     ("_sparse_index", "_validation"),
-    ("metrics", "rewards", "persistence"),
+    ("metrics", "rewards", "persistence", "_encoder"),
     ("_engine",),
     ("tree",),
     ("journal",),

@@ -514,6 +514,7 @@ class CMTBandit(Policy):
         return super()._fingerprint() | waiting | {"turn": self._turn, "learned": learned}
 
     def _correct(self, decision: Chosen, actions: np.ndarray) -> None:
+        assert decision.ids is not None
         self._pending.correct(decision.ids, actions)
 
     def _packed(self) -> Any:

@@ -177,7 +177,7 @@ class LabelScan:
                 self._path, f"column {self._label!r} mixes {mixed}: write all labels as text or as numbers"
             )
         named = named if options.named_labels is None else options.named_labels
-        names = ()
+        names: tuple[str, ...] = ()
         if named and task == "multilabel":
             names = tuple(dict.fromkeys([*options.label_names, *sorted(self._labels)]))
         return replace(options, task=task, named_labels=named, label_names=names)
@@ -327,9 +327,9 @@ class TableSource(Source):
     def _labels(self, column: Any, options: ReadOptions, first_row: int, n_labels: int) -> Any:
         labels = list(column)
         if options.task == "multilabel" and options.named_labels:
-            numbers = {name: i for i, name in enumerate(options.label_names)}
-            lists = [[numbers[name] for name in _named_labels(cell)] for cell in labels]
-            return indicator(lists, len(numbers))
+            places = {name: i for i, name in enumerate(options.label_names)}
+            lists = [[places[name] for name in _named_labels(cell)] for cell in labels]
+            return indicator(lists, len(places))
         if options.task == "multilabel":
             return indicator([self._label_list(one, row) for row, one in enumerate(labels, first_row)], n_labels)
         for row, label in enumerate(labels, first_row):

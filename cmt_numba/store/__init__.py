@@ -52,7 +52,7 @@ from ._checks import (
     check_values,
 )
 from ._contents import check_fields, check_new_texts
-from ._encoding import check_encoder, encode_texts, read_queries
+from ._encoding import encode_stored, read_queries, refuse_texts
 from ._filters import PreparedFilter, check_filter
 from ._memory_store import MemoryStore
 from ._results import Item, Items, Result, Results

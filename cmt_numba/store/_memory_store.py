@@ -10,6 +10,7 @@ import numba
 import numpy as np
 
 from .._change import Closeable
+from .._encoder import load_encoder
 from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE
 from .._jit import keeps_interpreter
@@ -17,7 +18,7 @@ from .._validation import check_integer, check_real, check_wanted
 from ..journal import Durability
 from . import _checks as checks
 from ._contents import StoreContents, check_fields
-from ._encoding import check_encoder, encode_texts, read_queries
+from ._encoding import encode_stored, read_queries, refuse_texts
 from ._filters import FilterCache, PreparedFilter, check_filter, warn_if_mistaken
 from ._hybrid_search import search
 from ._results import Item, Items, Results, read_payload
@@ -58,10 +59,10 @@ class MemoryStore(Closeable):
         Number of threads that share a batch.
     random_state : int or numpy.random.SeedSequence, optional
         Seed of a new store.
-    encoder : object, optional
+    encoder : "use", callable or object with ``encode``, optional
         Computes the vectors of texts: a function that takes a list of texts and returns an array of shape (n,
-        n_features), or an object with the method ``encode``, or ``encode_document`` and ``encode_query``. Texts are
-        then sufficient. It is not saved with the store.
+        n_features), or an object with the method ``encode``, or ``encode_document`` and ``encode_query``. "use" is the
+        Universal Sentence Encoder (the extra ``use``). Texts are then sufficient. It is not saved with the store.
     sync_every, snapshot_bytes, snapshot_seconds, refresh_every, timeout : optional
         When to wait for the disk, when a snapshot replaces the journal, when a read-only store follows its writer, and
         how long to wait for another writer; see :meth:`~cmt_numba.CMTClassifier.open`.
@@ -103,7 +104,7 @@ class MemoryStore(Closeable):
         if n_threads is not None:
             n_threads = check_integer("n_threads", n_threads, 1)
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        encoder = check_encoder(encoder)
+        encoder = load_encoder(encoder)
         self._begin(StoreContents(path, given, durability), target_recall, n_threads, encoder)
 
     def _begin(
@@ -129,7 +130,8 @@ class MemoryStore(Closeable):
             the memories have only texts.
         payloads : list, length n, optional
             JSON values, with None for no payload. NumPy numbers and arrays become Python numbers and lists. Dates and
-            times become ISO 8601 text, also in filters. For a single key, a dict may be given without a list.
+            times become ISO 8601 text, also in filters, and times with a UTC offset become UTC. For a single key, a
+            dict may be given without a list.
         texts : list of str, length n, optional
             Texts with at least one word. With vectors, None stands for no text.
 
@@ -152,10 +154,11 @@ class MemoryStore(Closeable):
 
     def _encoded(self, X: Any, texts: Any) -> tuple[Any, Any]:
         """Return the vectors and the texts of memories. The encoder computes vectors if only texts are given."""
+        refuse_texts(X)
         if self._encoder is None or X is not None or texts is None:
             return X, texts
         texts = checks.check_texts(texts)
-        return encode_texts(self._encoder, "encode_document", texts, self.n_features), texts
+        return encode_stored(self._encoder, "encode_document", texts, self.n_features), texts
 
     @keeps_interpreter
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
@@ -478,7 +481,7 @@ class MemoryStore(Closeable):
         """
         store = cls.__new__(cls)
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        encoder = check_encoder(encoder)
+        encoder = load_encoder(encoder)
         store._begin(StoreContents.of_file(path, mmap=mmap), target_recall, encoder=encoder)
         return store
 

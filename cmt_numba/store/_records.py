@@ -378,6 +378,15 @@ class Records:
         found: Any = self._database.execute(f"SELECT {kind} FROM records WHERE {kind} IS NOT NULL LIMIT 1")
         return found[0][0] if found else None
 
+    def ends_of_field(self, path: str) -> list[Any]:
+        """Return a field of the first and of the last payload that has it."""
+        value = f"json_extract(payload, {path})"
+        found: list[Any] = []
+        for order in ("ASC", "DESC"):
+            statement = f"SELECT {value} FROM records WHERE {value} IS NOT NULL ORDER BY id {order} LIMIT 1"
+            found += self._database.execute(statement)
+        return [one for (one,) in found]
+
     def names_of_fields(self) -> list[str]:
         """Return the names of the fields of some payloads."""
         some = f"SELECT payload FROM records WHERE json_type(payload) = 'object' LIMIT {_FEW}"

@@ -9,7 +9,10 @@ indexes on them otherwise. Names that cannot be quoted are refused.
 import json
 import math
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ._checks import as_plain
 
@@ -27,6 +30,7 @@ class ComparedField(NamedTuple):
     path: str
     is_list: bool  # whether elements of a list are compared
     value: Any  # a value it is compared with; None if values are both texts and numbers
+    is_time: bool = False  # whether the value was given as a time
 
 
 class Condition(NamedTuple):
@@ -72,7 +76,7 @@ def _filter(where: Any, depth: int) -> Condition:
     if depth == 0:
         raise ValueError(f"where must be nested at most {_DEEPEST} levels deep")
     if not where:
-        raise ValueError("where must not be empty; omit where to search all memories")
+        raise ValueError("where must contain at least one condition, got {}")
     return _joined(" AND ", [_item(field, wanted, depth) for field, wanted in where.items()])
 
 
@@ -112,7 +116,9 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
     if name not in _OPERATORS:
         raise ValueError(f"unknown operator {operator!r:.50} in where: use one of {', '.join(sorted(_OPERATORS))}")
     if name in _RANGES:
-        return _in_range(path, _RANGES[name], value)._replace(fields=(ComparedField(path, False, value),))
+        bound = as_plain(value)
+        fields = (ComparedField(path, False, bound, isinstance(value, datetime | np.datetime64)),)
+        return _in_range(path, _RANGES[name], bound)._replace(fields=fields)
     simple: dict[str, Callable[[str, Any], Condition]] = {
         "eq": _equal,
         "ne": lambda path, value: _negated(_equal(path, value)),
@@ -126,9 +132,8 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
         return condition
     values = list(value) if name == "in" else [value]
     are_alike = len({isinstance(one, str) for one in values}) == 1 and None not in values
-    return condition._replace(
-        fields=(ComparedField(path, name == "contains", as_plain(values[0]) if are_alike else None),)
-    )
+    shown, is_time = as_plain(values[0]) if are_alike else None, isinstance(values[:1][0], datetime | np.datetime64)
+    return condition._replace(fields=(ComparedField(path, name == "contains", shown, is_time),))
 
 
 def _equal(path: str, value: Any) -> Condition:

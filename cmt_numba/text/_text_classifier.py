@@ -13,12 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _validation as checks
 from .._change import Lockable, changes, reads
+from .._encoder import check_encoder
 from .._jit import keeps_interpreter
 from ..estimators import check_targets, check_unmixed, in_one_type, positions_of, with_reject_label
 from ..journal import InFolder
 from ..persistence import FieldTable, OptionalField, OptionsField, PartField, pack_contents, unpack_contents
 from ._base import SavableText, check_texts
-from ._encoders import Encoder, check_encoder
+from ._encoders import Encoder
 from ._hashing import features_of, words_of
 from ._labelled import log_softmax
 from ._stored_texts import MOST_IMPORTANT, StoredTexts, check_ids

