@@ -389,6 +389,8 @@ class LabelIndex(files.WithFields):
         scales, digest = self.scales, self.head.digest
         if scales is None or not scales.is_used:
             return scorers
+        if scorers.biases is not None:
+            return None  # a bias is added to the score of a row of unit length
         if self._unprepared is None or self._unprepared[0] is not digest:
             is_worth = n_rows >= _ROWS_WORTH_A_LAYOUT or (self._layout is not None and self._layout[0] is digest)
             if not is_worth:
