@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import inner, kernel
-from ._skipgram import add_row, dot
 
 N_KINDS = 3  # kinds of features: words, character n-grams and word pairs, in this order
 N_COLUMNS = 2**17  # columns of each kind
@@ -153,17 +152,3 @@ def weigh_texts(hashed, order, weighing, starts, columns, weights):
         weigh_text(hashed, text, weighing, weights[n : n + size])
         n += size
         starts[i + 1] = n
-
-
-@kernel
-def score_classes(texts, vectors, hidden, scores):
-    """Compute the score of each class for each text, independently of the other texts.
-
-    The texts' columns are rows of the input vectors. Writes ``scores`` and, as scratch space, ``hidden`` (float32).
-    """
-    for i in range(scores.shape[0]):
-        hidden[:] = np.float32(0.0)
-        for at in range(texts.starts[i], texts.starts[i + 1]):
-            add_row(vectors.inputs, np.int64(texts.columns[at]), hidden, texts.weights[at])
-        for c in range(scores.shape[1]):
-            scores[i, c] = dot(vectors.outputs, c, hidden)

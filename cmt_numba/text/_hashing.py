@@ -52,6 +52,9 @@ class DocumentFrequencies(files.WithFields):
         counts = np.bincount(hashed.columns, minlength=N_KINDS * N_COLUMNS).astype(np.int32)
         return cls(counts, hashed.starts.size - 1)
 
+    def copy(self) -> "DocumentFrequencies":
+        return DocumentFrequencies(self.counts.copy(), self.n_texts)
+
     def add(self, hashed: HashedTexts, times: int = 1) -> None:
         """Add texts to the counts, or subtract them if ``times`` is -1."""
         np.add.at(self.counts, hashed.columns, np.int32(times))
@@ -83,12 +86,6 @@ class LabelledTexts(NamedTuple):
     labels: np.ndarray  # int64 (n_texts,)
     n_labels: int
     importance: np.ndarray  # float32 (n_texts,), weight of each text in learning
-    n_old: int = 0  # the first texts, which were there when all texts were last learned
-
-    @property
-    def n_old_labels(self) -> int:
-        """The number of labels of the old texts. Labels are numbered in order of arrival."""
-        return int(self.labels[: self.n_old].max(initial=-1)) + 1
 
 
 def features_of(texts: list[str]) -> HashedTexts:

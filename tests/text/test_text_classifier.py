@@ -16,7 +16,6 @@ from cmt_numba import CMTClassifier
 from cmt_numba.persistence import _objects as persistence_objects
 from cmt_numba.text import TextClassifier
 from cmt_numba.text import _text_classifier as text_classifier
-from cmt_numba.text._hashing import features_of
 
 WORDS = {
     "weather": ["rain", "wind", "sun", "cloud", "storm", "snow", "cold", "warm", "umbrella", "forecast"],
@@ -344,48 +343,17 @@ def test_texts_that_come_singly_are_as_good_as_one_fit():
     weights = live._model.weights
     for n, text, label in zip(range(201, 501), texts[200:], labels[200:], strict=True):
         assert live.partial_fit([text], [label]).predict([text])[0] == label  # also when all texts are learned again
-        assert live._model.n_since <= 0.25 * n
-        assert (live._model.weights is weights) == (n < 313)  # the first retraining with 1.5 times as many texts
+        assert live._model.n_since <= 0.1 * n
+        assert (live._model.weights is weights) == (n < 300)  # 1.5 times as many texts
     fitted = TextClassifier(random_state=0).fit(texts, labels)
     errors = [np.mean(one.predict(asked) != right) for one in (live, fitted)]
-    assert errors[0] <= errors[1] + 0.03
-
-
-def test_new_texts_leave_the_vectors_of_known_classes_as_they_are():
-    texts, labels = shared_words(10, 200, 0)
-    classifier = TextClassifier(random_state=0).fit(texts[:180], labels[:180])
-    before = classifier._model.vectors.copy().vectors
-    classifier.partial_fit(texts[180:], labels[180:]).partial_fit(texts[:2], [10, 10])
-    after = classifier._model.vectors.vectors
-    np.testing.assert_array_equal(after.inputs, before.inputs)
-    np.testing.assert_array_equal(after.outputs[:10], before.outputs)
-    assert np.any(after.outputs[10] != 0.0)
+    assert errors[0] <= errors[1] + 0.01
 
 
 def test_the_same_text_may_change_its_class(classifier):
     text = sentences(WORDS["food"], 1, 3)
     for label in ("music", "food", "new", "music"):
         assert classifier.partial_fit(text, [label]).predict(text).tolist() == [label]
-
-
-def test_the_best_class_leads_as_after_one_fit_when_classes_are_added():
-    texts, labels = shared_words(12, 420, 0)
-    old, later = np.flatnonzero(labels < 10), np.flatnonzero(labels >= 10)[:20]
-    every = np.concatenate([old[:225], later])
-    live, fitted = (
-        TextClassifier(random_state=0).fit([texts[i] for i in some], labels[some]) for some in (old[:200], every)
-    )
-    weights = live._model.current_weights()
-    for i in old[200:225]:  # not enough to learn all texts again
-        live.partial_fit([texts[i]], labels[i : i + 1])
-    np.testing.assert_array_equal(live._model.current_weights(), weights)  # texts of known classes
-    for i in later:
-        live.partial_fit([texts[i]], labels[i : i + 1])
-    faded = live._model.current_weights()
-    assert faded[1] / faded[0] < 0.8 * weights[1] / weights[0]
-    asked = features_of([texts[i] for i in old[225:]])
-    leads = [np.diff(np.sort(one._model.logits(asked, None))[:, -2:]).mean() for one in (live, fitted)]
-    assert leads[0] == pytest.approx(leads[1], rel=0.1)
 
 
 def test_texts_are_relabelled_in_one_step(classifier, tmp_path):
@@ -446,8 +414,8 @@ def test_sample_weights_count_like_repeated_texts():
         "_class_sums.ClassSums.add",
         "_stored_texts.StoredTexts._list_copies",
         "_hashing.DocumentFrequencies.add",
-        "_text_model.TextModel._learn_last",
-        "_text_model.TextModel._put_first",
+        "_class_sums.ClassSums.refresh",
+        "_text_model.TextModel._train_last",
     ],
 )
 def test_a_failed_partial_fit_leaves_no_text(part, words, classifier, tmp_path):
@@ -589,8 +557,7 @@ def assert_sums_are_exact(classifier):
     for key, value in found.items():
         assert value == pytest.approx(expected.get(key, 0.0), abs=1e-4)
     squares = np.bincount(labels, sums.astype(np.float64) ** 2, model.names.size)
-    np.testing.assert_allclose(model.sums.totals.squares, squares, rtol=1e-3)
-    np.testing.assert_array_equal(model.sums.totals.counts, np.bincount(model.stored.labels))
+    np.testing.assert_allclose(model.sums.squares, squares, rtol=1e-3)
 
 
 def test_sums_are_those_of_the_stored_texts_after_every_change():
@@ -609,7 +576,7 @@ def test_many_classes_are_learned_from_one_text_each():
     words = [f"{first}{second}" for first in "bcdfghjklmnpqrstvwxz" for second in ("amo", "elu", "iro", "ony", "una")]
     texts = [f"{one} {other}" for i, one in enumerate(words) for other in words[i + 1 : i + 7]]
     classifier = TextClassifier(random_state=0).fit(texts, np.arange(len(texts)))
-    assert classifier.classes_.size > 500  # the limit for learned vectors
+    assert classifier.classes_.size > 500  # then frequent n-grams are ignored
     assert np.mean(classifier.predict(texts) == np.arange(len(texts))) > 0.95
     classifier.partial_fit(["zebra crossing"], [len(texts)])
     assert classifier.predict(["crossing zebras"]).tolist() == [len(texts)]
