@@ -8,7 +8,7 @@ from .._forest import lower_bound
 from .._jit import empty, inner, inner_called, kernel, release
 from ._hash_kernels import weigh_text
 
-N_COMPETITORS = 4  # maximum number of wrong classes that a text holds off
+N_COMPETITORS = 8  # maximum number of wrong classes that a text holds off
 _TINY = np.float32(1e-6)
 _NEGLIGIBLE = np.float32(1e-3)  # smaller changes of dual variables are skipped
 _NONE = -1
@@ -26,7 +26,7 @@ class FeatureLists(NamedTuple):
     end: np.ndarray  # int64 (1,), start of the unused entries
 
 
-class Duals(NamedTuple):
+class DualVariables(NamedTuple):
     """The dual variables of the stored texts.
 
     The corrections of a class are its texts minus the texts that it competes for, each times its dual variable.
@@ -34,6 +34,7 @@ class Duals(NamedTuple):
 
     competitors: np.ndarray  # int32 (n_texts, N_COMPETITORS), wrong labels
     weights: np.ndarray  # float32 (n_texts, N_COMPETITORS), dual variable of each competitor, 0 for none
+    limits: np.ndarray  # float32 (n_texts,), when last trained: the score above which a wrong class is to be held off
 
 
 class Lessons(NamedTuple):
@@ -122,6 +123,25 @@ def score_labels(postings, squares, texts, scores):
     release(inverses)
 
 
+@kernel
+def score_texts(postings, squares, hashed, stored, lessons, label, members, row, scores):
+    """Write the score of a label (float32) for each of the stored texts in the order, with their weights in the sums.
+
+    ``members`` are texts of the label (int64), and ``row`` is scratch space of zeros for each feature (float32).
+    """
+    inverse = _inverse(squares[label])
+    for i in range(members.size):
+        for at in range(hashed.starts[members[i]], hashed.starts[members[i] + 1]):
+            entry = _find(postings, np.int64(hashed.columns[at]), label)
+            if entry >= 0:
+                row[hashed.columns[at]] = inverse * postings.sums[entry] + postings.corrections[entry]
+    for i in range(lessons.order.size):
+        text, score = lessons.order[i], np.float32(0.0)
+        for at in range(hashed.starts[text], hashed.starts[text + 1]):
+            score += stored[at] * row[hashed.columns[at]]
+        scores[i] = score / max(_TINY, lessons.importance[text])
+
+
 @inner
 def _find_all(postings, hashed, text, label, found, offset):
     """Write the position of the entry of a label for each feature of a text, or -1, to ``found[offset:]``."""
@@ -165,6 +185,18 @@ def _refresh(postings, squares, hashed, stored, duals, text, label, importance, 
 
 
 @inner_called
+def _move(postings, duals, text, entry, weights, found, change):
+    """Change a text's dual variable and the corrections of its label and of the competitor."""
+    size = weights.size
+    duals.weights[text, entry] += change
+    for i in range(size):
+        if found[i] >= 0:
+            postings.corrections[found[i]] += change * weights[i]
+        if found[(entry + 1) * size + i] >= 0:
+            postings.corrections[found[(entry + 1) * size + i]] -= change * weights[i]
+
+
+@inner_called
 def _hold_off(postings, duals, text, label, entry, weights, found, length, scores, margin, slack):
     """Change a text's dual variable in closed form, so that its label leads a competitor by the margin minus the slack.
 
@@ -177,19 +209,13 @@ def _hold_off(postings, duals, text, label, entry, weights, found, length, score
     lack = margin - scores[label] + scores[competitor] - slack * used
     if np.abs(lack) < _NEGLIGIBLE * slack or (lack < 0.0 and duals.weights[text, entry] == 0.0):
         return np.float32(0.0)
-    theirs = found[(entry + 1) * size : (entry + 2) * size]
     for i in range(size):
-        if theirs[i] >= 0:
+        if found[(entry + 1) * size + i] >= 0:
             common += weights[i] * weights[i]
     change = max(lack / (length + common + slack), -duals.weights[text, entry])
     if np.abs(change) < _NEGLIGIBLE:
         return np.float32(0.0)
-    duals.weights[text, entry] += change
-    for i in range(size):
-        if found[i] >= 0:
-            postings.corrections[found[i]] += change * weights[i]
-        if theirs[i] >= 0:
-            postings.corrections[theirs[i]] -= change * weights[i]
+    _move(postings, duals, text, entry, weights, found, change)
     scores[label] += change * length
     scores[competitor] -= change * common
     return np.abs(change)
@@ -209,14 +235,14 @@ def _without_itself(postings, squares, label, weights, found, length, share):
 
 @inner
 def _entry_for(duals, text, competitor):
-    """Return the entry of a competitor of a text, or a free entry; -1 if there is none."""
-    free = _NONE
+    """Return the entry of a competitor of a text, or else the entry with the smallest dual variable."""
+    smallest = 0
     for j in range(N_COMPETITORS):
-        if duals.weights[text, j] == 0.0:
-            free = j
-        elif duals.competitors[text, j] == competitor:
+        if duals.weights[text, j] > 0.0 and duals.competitors[text, j] == competitor:
             return j
-    return free
+        if duals.weights[text, j] < duals.weights[text, smallest]:
+            smallest = j
+    return smallest
 
 
 @inner
@@ -278,12 +304,14 @@ def learn_margins(postings, squares, hashed, stored, duals, lessons, weighing, s
                 best = other
         margin, slack = np.float32(settings.margin), np.float32(settings.slack) / share
         entry = _entry_for(duals, text, best)
-        if entry >= 0:
-            if duals.weights[text, entry] == 0.0:
-                duals.competitors[text, entry] = best
-                _find_all(postings, hashed, text, best, found, (entry + 1) * own.size)
-            moved[place] += _hold_off(postings, duals, text, label, entry, own, found, length, scores, margin, slack)
+        if duals.weights[text, entry] == 0.0 or duals.competitors[text, entry] != best:
+            if duals.weights[text, entry] > 0.0:  # all entries are used
+                _move(postings, duals, text, entry, own, found, -duals.weights[text, entry])
+            duals.competitors[text, entry] = best
+            _find_all(postings, hashed, text, best, found, (entry + 1) * own.size)
+        moved[place] += _hold_off(postings, duals, text, label, entry, own, found, length, scores, margin, slack)
         for j in range(N_COMPETITORS):
             if j != entry and duals.weights[text, j] > 0.0:
                 moved[place] += _hold_off(postings, duals, text, label, j, own, found, length, scores, margin, slack)
+        duals.limits[text] = scores[label] - margin + slack * duals.weights[text].sum()
     release((weights, found, inverses, scores))

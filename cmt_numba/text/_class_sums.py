@@ -13,10 +13,11 @@ from ._class_sum_kernels import N_COMPETITORS, MarginSettings
 from ._hash_kernels import N_COLUMNS, N_KINDS, Weighing
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 
-_FACTORS = np.array([1.0, 0.4, 0.6], np.float32)  # weights of words, n-grams and pairs
+_FACTORS = np.array([1.0, 0.6, 0.6], np.float32)  # weights of words, n-grams and pairs
 _MANY_LABELS, _MOST = 500, 0.02  # with more labels, n-grams in more than this fraction of texts are ignored
 SETTINGS = MarginSettings(0.6, 0.5), MarginSettings(1.0, 8.0)  # for right labels, and for many wrong labels
 _MOST_PASSES = 30
+_MOST_MEMBERS = 128  # texts of a label that tell which features have weights for it
 _CLOSE_ENOUGH = 0.03  # training ends when a pass moves the dual variables by less than this fraction of their sum
 _N_FEATURES = N_KINDS * N_COLUMNS
 _SPARE = 1.25  # capacity of new arrays, relative to their size
@@ -43,6 +44,7 @@ class ClassSums(files.WithFields):
         squares=files.ArrayField(np.float64, bounds=(0, MOST)),
         competitors=files.ArrayField(np.int32, n_axes=2, bounds=(0, np.inf)),
         dual_weights=files.ArrayField(np.float32, n_axes=2, bounds=(0, MOST)),
+        limits=files.ArrayField(np.float32, bounds=(-MOST, MOST)),
         margin=files.RealField(0.0, 10.0),
         slack=files.RealField(1e-3, 1e3),
     )
@@ -52,7 +54,7 @@ class ClassSums(files.WithFields):
         postings: kernels.FeatureLists,
         squares: np.ndarray,
         stored: np.ndarray,
-        duals: kernels.Duals,
+        duals: kernels.DualVariables,
         settings: MarginSettings,
     ) -> None:
         self.postings, self.squares, self.settings = postings, squares, settings
@@ -68,7 +70,7 @@ class ClassSums(files.WithFields):
 
     @classmethod
     def of_weights(
-        cls, texts: LabelledTexts, weights: np.ndarray, duals: kernels.Duals, settings: MarginSettings
+        cls, texts: LabelledTexts, weights: np.ndarray, duals: kernels.DualVariables, settings: MarginSettings
     ) -> "ClassSums":
         """Return the sums and corrections of weights in the sums and of dual variables."""
         hashed, _, labels, n_labels, importance = texts
@@ -97,13 +99,13 @@ class ClassSums(files.WithFields):
         return self.weights.columns[0]
 
     @property
-    def duals(self) -> kernels.Duals:
+    def duals(self) -> kernels.DualVariables:
         """The dual variables of the stored texts. The arrays may be modified in place."""
-        return kernels.Duals(*self._duals.columns)
+        return kernels.DualVariables(*self._duals.columns)
 
     def copy(self) -> "ClassSums":
         postings = kernels.FeatureLists(*(array.copy() for array in self.postings))
-        duals = kernels.Duals(*(array.copy() for array in self.duals))
+        duals = kernels.DualVariables(*(array.copy() for array in self.duals))
         return ClassSums(postings, self.squares.copy(), self.stored.copy(), duals, self.settings)
 
     # Learning
@@ -158,9 +160,10 @@ class ClassSums(files.WithFields):
             while (n := lists.sizes[column]) > 0 and lists.labels[lists.starts[column] + n - 1] >= n_labels:
                 lists.sizes[column] -= 1
         self.squares, self.weights = self.squares[:n_labels], GrowingColumns(self.stored[:n_weights])
-        competitors, weights = (array[:n_texts] for array in self.duals)
-        weights[competitors >= n_labels] = 0.0
-        self._duals = GrowingColumns(competitors, weights)
+        competitors, weights, limits = (array[:n_texts] for array in self.duals)
+        is_gone = competitors >= n_labels
+        competitors[is_gone], weights[is_gone] = 0, 0.0
+        self._duals = GrowingColumns(competitors, weights, limits)
 
     def _grow(self) -> None:
         old = self.postings
@@ -174,10 +177,10 @@ class ClassSums(files.WithFields):
         ``texts`` are the remaining texts, at the positions ``kept``, ``is_kept`` masks their entries in ``stored``, and
         ``places[label]`` is the new number of a label or -1.
         """
-        competitors, weights = (array[kept] for array in self.duals)
+        competitors, weights, limits = (array[kept] for array in self.duals)
         competitors = places[competitors].astype(np.int32)
         weights[competitors < 0] = 0.0
-        duals = kernels.Duals(np.maximum(competitors, 0), weights)
+        duals = kernels.DualVariables(np.maximum(competitors, 0), weights, limits)
         return ClassSums.of_weights(texts, self.stored[is_kept], duals, self.settings)
 
     def scores(self, hashed: HashedTexts, frequencies: DocumentFrequencies) -> np.ndarray:
@@ -186,6 +189,17 @@ class ClassSums(files.WithFields):
         scores = np.empty((texts.starts.size - 1, self.squares.size), np.float32)
         kernels.score_labels(self.postings, self.squares, texts, scores)
         return scores
+
+    def taken_by(self, texts: LabelledTexts, label: int, chosen: np.ndarray, most: int) -> np.ndarray:
+        """Return up to ``most`` of the texts ``chosen`` that a label, which is not theirs, comes too close to."""
+        members = np.flatnonzero(texts.labels == label)[-_MOST_MEMBERS:]
+        lessons = kernels.Lessons(texts.labels, texts.importance, chosen)
+        scores, row = np.empty(chosen.size, np.float32), np.zeros(_N_FEATURES, np.float32)
+        arrays = self.postings, self.squares, texts.hashed, self.stored
+        kernels.score_texts(*arrays, lessons, label, members, row, scores)
+        excess = np.where(texts.labels[chosen] == label, -1.0, scores - self.duals.limits[chosen])
+        nearest = np.argsort(-excess, kind="stable")[:most]
+        return chosen[nearest[excess[nearest] > 0.0]]
 
     def n_entries_of(self, hashed: HashedTexts) -> int:
         """Return how many entries the scores of texts add up."""
@@ -215,6 +229,7 @@ class ClassSums(files.WithFields):
             stored=self.stored,
             competitors=self.duals.competitors,
             dual_weights=self.duals.weights,
+            limits=self.duals.limits,
             margin=self.settings.margin,
             slack=self.settings.slack,
         )
@@ -229,16 +244,18 @@ class ClassSums(files.WithFields):
         require(np.all(labels < squares.size), "each entry must have a label")
         of_entries = np.repeat(columns, sizes).astype(np.int64)
         require(np.all(np.diff(of_entries * squares.size + labels) > 0), "entries must be in ascending order")
-        duals = kernels.Duals(values["competitors"], values["dual_weights"])
+        duals = kernels.DualVariables(*(values[name] for name in ("competitors", "dual_weights", "limits")))
         require(duals.competitors.shape == duals.weights.shape, "each dual variable must have a competitor")
-        require(duals.weights.shape[1] == N_COMPETITORS, "each text must have its competitors")
+        sound = duals.weights.shape == (duals.limits.size, N_COMPETITORS)
+        require(sound, "each text must have its competitors and a limit")
         require(np.all(duals.competitors < squares.size), "each competitor must be a label")
         settings = MarginSettings(values["margin"], values["slack"])
         return cls(_listed(of_entries, labels, sums, corrections), squares, values["stored"], duals, settings)
 
 
-def _no_duals(n: int) -> kernels.Duals:
-    return kernels.Duals(np.zeros((n, N_COMPETITORS), np.int32), np.zeros((n, N_COMPETITORS), np.float32))
+def _no_duals(n: int) -> kernels.DualVariables:
+    competitors, weights = np.zeros((n, N_COMPETITORS), np.int32), np.zeros((n, N_COMPETITORS), np.float32)
+    return kernels.DualVariables(competitors, weights, np.zeros(n, np.float32))
 
 
 def _weighing(frequencies: DocumentFrequencies, n_labels: int) -> Weighing:

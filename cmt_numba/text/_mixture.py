@@ -61,10 +61,10 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
     return weights * _scale(weighted_sum(parts, weights), labels)
 
 
-def loss_of(scores: list[np.ndarray], labels: np.ndarray, first: np.ndarray) -> float:
-    """Return the mean log loss of held-out texts, given the most probable weights of the scores."""
-    logits = weighted_sum(scores, learn_weights_of_scores(scores, labels, first))
-    return -float(log_softmax(logits)[np.arange(labels.size), labels].mean())
+def errors_of(logits: np.ndarray, labels: np.ndarray) -> tuple[int, float]:
+    """Return the number of errors and the total log loss."""
+    losses = -log_softmax(logits)[np.arange(labels.size), labels]
+    return int(np.count_nonzero(logits.argmax(axis=1) != labels)), float(losses.sum())
 
 
 def _scale(logits: np.ndarray, labels: np.ndarray) -> float:

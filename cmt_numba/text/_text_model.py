@@ -23,8 +23,8 @@ _MANY = 0.1  # train on all texts again if a larger fraction is new
 _MOST_ENTRIES = 1 << 27  # ... and a pass adds up fewer entries of class sums
 _LOST = 0.25  # train on all texts again if a larger fraction has been removed
 _GROWTH = 1.5  # learn the weights of the scorers again when the number of texts has grown by this factor
-_MOST_COMPARED = 3_000  # number of texts to compare the settings of class sums with
-_AFFECTED, _RIVALS = 8, 3  # stored texts to train with each new text: of its class, of its rivals, and any others
+_AFFECTED, _RIVALS = 8, 3  # stored texts of its class, and of so many rivals, to train with each new text
+_COMPARED = 4_096  # stored texts among which to look for those that the class of a new text takes
 _ENTRIES = 400_000  # approximate maximum of entries that a pass over these texts adds up
 _PASSES = 3  # maximum number of passes over new texts and the texts that they affect
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
@@ -104,48 +104,38 @@ class TextModel(files.WithFields):
         return dense.fit(stored.encoded[chosen], self.names[labels], sample_weight=weights, example_ids=ids)
 
     def _learn_weights(self) -> None:
-        """Learn the settings of class sums, the weights of the scorers and the confidence from held-out texts."""
+        """Learn the settings of class sums, the weights of the scorers and the confidence from held-out texts.
+
+        The settings with the fewest errors win, and of equal settings those with the lowest log loss.
+        """
         labels, n_labels = self.stored.labels, self.names.size
-        first = [mixture.FIRST_WEIGHTS["sums"]]
-        first += [mixture.FIRST_WEIGHTS["dense"]] if self.stored.encoded is not None else []
-        most, scores, held_out = max(1, 4 * _MOST_CELLS // n_labels), [], []
+        kinds = ["sums"] if self.stored.encoded is None else ["sums", "dense"]
+        first, right = np.array([mixture.FIRST_WEIGHTS[kind] for kind in kinds]), [np.empty(0, np.int64)]
+        scores = [[[np.zeros((0, n_labels))] * first.size] for _ in SETTINGS]
         for fold in mixture.folds_of(labels, self.generator):
-            fold, every = fold[:most], np.arange(labels.size)
-            seen, hashed = np.delete(every, fold), self.stored.features_at(fold)
+            fold = fold[: max(1, 4 * _MOST_CELLS // n_labels)]
+            seen, hashed = np.delete(np.arange(labels.size), fold), self.stored.features_at(fold)
             self.frequencies.add(hashed, -1)  # held-out texts are not counted, like texts to classify
             self.sums.refresh(self._labelled(), fold, removes=True)
-            if not scores and n_labels > 1:
-                self._choose_settings(seen, fold)
-            self.sums.train(self._labelled(), seen, self.generator)
             self.dense = self._dense_of(seen)
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
-            scores.append(self.scores(hashed, encoded))
-            held_out.append(labels[fold])
+            for parts, self.sums.settings in zip(scores, SETTINGS, strict=True):
+                self.sums.train(self._labelled(), seen, self.generator)
+                parts.append(self.scores(hashed, encoded))
+            right.append(labels[fold])
             self.frequencies.add(hashed)
             self.sums.refresh(self._labelled(), fold)
-        joined, right = [np.zeros((0, n_labels))] * len(first), np.empty(0, np.int64)
-        if scores:
-            joined, right = [np.concatenate(parts) for parts in zip(*scores, strict=True)], np.concatenate(held_out)
-        self.weights = mixture.learn_weights_of_scores(joined, right, np.array(first))
-        self.confidence = mixture.learn_confidence(mixture.weighted_sum(joined, self.weights), right, self.weights[0])
+        answers, results = np.concatenate(right), []
+        for parts in scores:
+            joined = [np.concatenate(of_scorer) for of_scorer in zip(*parts, strict=True)]
+            weights = mixture.learn_weights_of_scores(joined, answers, first)
+            logits = mixture.weighted_sum(joined, weights)
+            results.append((*mixture.errors_of(logits, answers), weights, logits))
+        best = min(range(len(SETTINGS)), key=lambda i: results[i][:2])
+        *_, self.weights, logits = results[best]
+        self.sums.settings = SETTINGS[best]
+        self.confidence = mixture.learn_confidence(logits, answers, self.weights[0])
         self.n_weighed = labels.size
-
-    def _choose_settings(self, seen: np.ndarray, fold: np.ndarray) -> None:
-        """Choose the settings with which some of the texts ``seen`` predict the texts ``fold`` best.
-
-        The fewest errors win. Of equal settings, those with the lowest log loss win.
-        """
-        texts, sums, first = self._labelled(), self.sums, np.array([mixture.FIRST_WEIGHTS["sums"]])
-        few = np.sort(self.generator.permutation(seen)[:_MOST_COMPARED])
-        others, right, losses = np.setdiff1d(seen, few), texts.labels[fold], []
-        sums.refresh(texts, others, removes=True)
-        for settings in SETTINGS:
-            sums.settings = settings
-            sums.train(texts, few, self.generator)
-            scores = sums.scores(self.stored.features_at(fold), self.frequencies)
-            losses.append((np.mean(scores.argmax(axis=1) != right), mixture.loss_of([scores], right, first)))
-        sums.settings = SETTINGS[losses.index(min(losses))]
-        sums.refresh(texts, others)
 
     # Additional texts
 
@@ -210,20 +200,20 @@ class TextModel(files.WithFields):
         self.sums.train(texts, self._affected_by(new), self.generator, _PASSES)
 
     def _affected_by(self, new: np.ndarray) -> np.ndarray:
-        """Return the positions ``new``, and a sample of texts of their classes, of their rivals, and of all texts."""
-        stored, hashed = self.stored, self.stored.features_at(new)
+        """Return the positions ``new``, some texts of their classes and rivals, and texts that their classes take."""
+        stored, hashed, texts = self.stored, self.stored.features_at(new), self._labelled()
         entries = 1 + self.sums.n_entries_of(hashed) // new.size
-        share = float(np.clip(_ENTRIES / entries / (4 * _AFFECTED), 0.1, 1.0))
-        most, parts = max(1, int(share * _AFFECTED)), [new]
+        most, parts = int(np.clip(_ENTRIES / entries / 4, 1, _AFFECTED)), [new]
         for rows in self.blocks(new.size):
             scores = self.sums.scores(hashed.rows(rows), self.frequencies)
             n_rivals = min(_RIVALS + 1, scores.shape[1])
             rivals = np.argpartition(-scores, n_rivals - 1, axis=1)[:, :n_rivals]
             for label, others in zip(stored.labels[new[rows]], rivals, strict=True):
                 parts.append(self._some(np.flatnonzero(stored.labels == label), most))
-                others = others[others != label]
-                parts.append(self._some(np.flatnonzero(np.isin(stored.labels, others)), 2 * most))
-        parts.append(self.generator.integers(0, len(stored), most * new.size))
+                parts.append(self._some(np.flatnonzero(np.isin(stored.labels, others[others != label])), most))
+        compared = np.sort(self._some(np.arange(len(stored)), _COMPARED))
+        for label, n in zip(*np.unique(stored.labels[new], return_counts=True), strict=True):
+            parts.append(self.sums.taken_by(texts, label, compared, 2 * most * n))
         return np.unique(np.concatenate(parts))
 
     def _some(self, positions: np.ndarray, most: int) -> np.ndarray:

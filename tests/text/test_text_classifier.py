@@ -10,7 +10,9 @@ import sklearn
 from failures import failing
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
 
 from cmt_numba import CMTClassifier
 from cmt_numba.persistence import _objects as persistence_objects
@@ -436,9 +438,6 @@ def test_rejected_booleans_are_like_those_of_the_other_classifier():
     for learner, rows in ((TextClassifier(random_state=0), texts), (CMTClassifier(random_state=0), X)):
         learner.fit(rows, [True, False] * 10)
         assert learner.predict(rows[:2], reject_below=1.0).tolist() == [-1, -1]
-        learner.fit(rows, np.array(["2026-01-01", "2026-01-02"] * 10, "M8[D]"))
-        with pytest.raises(ValueError, match="reject_label must be given"):
-            learner.predict(rows[:2], reject_below=1.0)
 
 
 def test_texts_unlike_all_few_texts_are_rejected(tmp_path):
@@ -599,3 +598,76 @@ def test_classes_that_are_added_later_do_not_take_texts_from_the_others():
     together = TextClassifier(random_state=0).fit(texts, labels)
     errors = [np.mean(classifier.predict(asked) != right) for classifier in (live, together)]
     assert errors[0] < errors[1] + 0.01
+
+
+def test_texts_of_new_classes_may_come_in_any_batches():
+    (texts, labels), (asked, right) = texts_of_overlapping_classes(15, 1), texts_of_overlapping_classes(40, 100)
+    early, is_new = labels < 9, right >= 9
+    base = pickle.dumps(TextClassifier(random_state=0).fit(texts[early], labels[early]))
+    later = np.random.default_rng(0).permutation(np.flatnonzero(~early))
+    found = []
+    for n_calls in (1, 2, later.size):
+        live = pickle.loads(base)
+        for part in np.array_split(later, n_calls):
+            live.partial_fit(texts[part], labels[part])
+        found.append(live.predict(asked) == right)
+    found.append(TextClassifier(random_state=0).fit(texts, labels).predict(asked) == right)
+    accuracies = np.array([[each[is_new].mean(), each[~is_new].mean()] for each in found])
+    assert np.ptp(accuracies, axis=0).max() < 0.06
+
+
+def test_few_texts_of_a_class_come_in_one_call():
+    texts, labels = shared_words(20, 400, 0)
+    asked, right = shared_words(20, 400, 1)
+    few = np.flatnonzero(labels == 19)[:10]
+    first = np.flatnonzero(labels < 19)
+    live = TextClassifier(random_state=0).fit([texts[i] for i in first], labels[first])
+    live.partial_fit([texts[i] for i in few], labels[few])
+    every = np.concatenate([first, few])
+    fitted = TextClassifier(random_state=0).fit([texts[i] for i in every], labels[every])
+    found = [np.mean(np.asarray(one.predict(asked))[right == 19] == 19) for one in (live, fitted)]
+    assert found[0] >= found[1] - 0.05
+
+
+def test_corrected_texts_stay_corrected_when_all_texts_are_learned_again():
+    texts, labels = shared_words(20, 200, 0)
+    asked, right = shared_words(20, 60, 1)
+    classifier = TextClassifier(random_state=0).fit(texts, labels)
+    other = (right + 7) % 20  # no word indicates the class
+    for text, label in zip(asked, other, strict=True):
+        classifier.partial_fit([text], [label])
+    for _ in range(2):
+        assert classifier.predict(asked).tolist() == other.tolist()
+        classifier = pickle.loads(pickle.dumps(classifier)).calibrate()
+
+
+def test_corrections_are_those_of_the_dual_variables(classifier):
+    for text in sentences(LATER, 5, 0):
+        classifier.partial_fit([text], ["sport"])
+    classifier.remove(["t0", "t20"])
+    model = classifier._model
+    columns, labels, _, corrections = model.sums.entries()
+    places = {(int(column), int(label)): i for i, (column, label) in enumerate(zip(columns, labels, strict=True))}
+    expected, stored, duals = np.zeros(corrections.size), model.stored, model.sums.duals
+    for i, label in enumerate(stored.labels):
+        for at in range(stored.hashed.starts[i], stored.hashed.starts[i + 1]):
+            column, weight = int(stored.hashed.columns[at]), model.sums.stored[at]
+            for competitor, amount in zip(duals.competitors[i], duals.weights[i], strict=True):
+                expected[places[column, int(label)]] += amount * weight
+                if (place := places.get((column, int(competitor)))) is not None:
+                    expected[place] -= amount * weight
+    assert np.count_nonzero(duals.weights) > 0
+    np.testing.assert_allclose(corrections, expected, atol=1e-4)
+
+
+def test_wrong_labels_do_little_harm():
+    (texts, labels), (asked, right) = texts_of_overlapping_classes(30, 1), texts_of_overlapping_classes(40, 100)
+    generator = np.random.default_rng(0)
+    wrong = generator.permutation(labels.size)[: labels.size // 5]
+    noisy = labels.copy()
+    noisy[wrong] = generator.integers(0, 12, wrong.size)
+    words = TfidfVectorizer(sublinear_tf=True)
+    X, Q = words.fit_transform(texts), words.transform(asked)
+    untuned = np.mean(LinearSVC().fit(X, noisy).predict(Q) != right)
+    classifier = TextClassifier(random_state=0).fit(texts, noisy)
+    assert np.mean(classifier.predict(asked) != right) < untuned - 0.02
