@@ -20,9 +20,11 @@ from ._stored_texts import MOST_IDS, NewTexts, StoredTexts
 
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
 _MANY = 0.1  # train on all texts again if a larger fraction is new
-_MOST_ENTRIES = 1 << 27  # ... and a pass adds up fewer entries of class sums
+# If a pass adds up more entries of class sums, only many new texts at once train all, and fit chooses no settings.
+_MOST_ENTRIES = 1 << 27
+_PASSES_OVER_ALL, _ENTRIES_OF_ALL = (3, 30), 1 << 34  # limits of passes, and of the entries that they add up
 _LOST = 0.25  # train on all texts again if a larger fraction has been removed
-_GROWTH = 1.5  # learn the weights of the scorers again when the number of texts has grown by this factor
+_GROWTH = 1.25  # learn the weights of the scorers again when the number of texts has grown by this factor
 _AFFECTED, _RIVALS = 8, 3  # stored texts of its class, and of so many rivals, to train with each new text
 _COMPARED = 4_096  # stored texts among which to look for those that the class of a new text takes
 _ENTRIES = 400_000  # approximate maximum of entries that a pass over these texts adds up
@@ -89,10 +91,17 @@ class TextModel(files.WithFields):
         stored = self.stored
         every = np.arange(len(stored))
         self.sums.refresh(self._labelled(), every)
-        self.sums.train(self._labelled(), every, self.generator)
+        self.sums.train(self._labelled(), every, self.generator, self._n_passes())
         self.dense = self._dense_of(every)
         self.copies_agree = stored.copies_agree()
         self.n_removed = self.n_since = 0
+
+    def _n_entries(self) -> int:
+        """Return how many entries of class sums a pass over all texts adds up."""
+        return self.sums.n_entries_of(self.stored.hashed)
+
+    def _n_passes(self) -> int:
+        return int(np.clip(_ENTRIES_OF_ALL // max(1, self._n_entries()), *_PASSES_OVER_ALL))
 
     def _dense_of(self, chosen: np.ndarray) -> Any:
         """Return a classifier of the encoder's vectors, trained on the texts at the positions ``chosen``."""
@@ -111,7 +120,8 @@ class TextModel(files.WithFields):
         labels, n_labels = self.stored.labels, self.names.size
         kinds = ["sums"] if self.stored.encoded is None else ["sums", "dense"]
         first, right = np.array([mixture.FIRST_WEIGHTS[kind] for kind in kinds]), [np.empty(0, np.int64)]
-        scores = [[[np.zeros((0, n_labels))] * first.size] for _ in SETTINGS]
+        possible = SETTINGS if self._n_entries() < _MOST_ENTRIES else SETTINGS[:1]
+        scores = [[[np.zeros((0, n_labels))] * first.size] for _ in possible]
         for fold in mixture.folds_of(labels, self.generator):
             fold = fold[: max(1, 4 * _MOST_CELLS // n_labels)]
             seen, hashed = np.delete(np.arange(labels.size), fold), self.stored.features_at(fold)
@@ -119,8 +129,8 @@ class TextModel(files.WithFields):
             self.sums.refresh(self._labelled(), fold, removes=True)
             self.dense = self._dense_of(seen)
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
-            for parts, self.sums.settings in zip(scores, SETTINGS, strict=True):
-                self.sums.train(self._labelled(), seen, self.generator)
+            for parts, self.sums.settings in zip(scores, possible, strict=True):
+                self.sums.train(self._labelled(), seen, self.generator, self._n_passes())
                 parts.append(self.scores(hashed, encoded))
             right.append(labels[fold])
             self.frequencies.add(hashed)
@@ -131,9 +141,9 @@ class TextModel(files.WithFields):
             weights = mixture.learn_weights_of_scores(joined, answers, first)
             logits = mixture.weighted_sum(joined, weights)
             results.append((*mixture.errors_of(logits, answers), weights, logits))
-        best = min(range(len(SETTINGS)), key=lambda i: results[i][:2])
+        best = min(range(len(possible)), key=lambda i: results[i][:2])
         *_, self.weights, logits = results[best]
-        self.sums.settings = SETTINGS[best]
+        self.sums.settings = possible[best]
         self.confidence = mixture.learn_confidence(logits, answers, self.weights[0])
         self.n_weighed = labels.size
 
@@ -148,13 +158,14 @@ class TextModel(files.WithFields):
 
     def is_due(self, n_more: int) -> bool:
         """Return whether to train on all texts after ``n_more`` texts are added."""
-        n_all = len(self.stored) + n_more
-        is_cheap = n_all / len(self.stored) * self.sums.n_entries_of(self.stored.hashed) < _MOST_ENTRIES
-        return n_more > _MANY * n_all or (is_cheap and self.n_since + n_more > _MANY * n_all)
+        return self.n_since + n_more > _MANY * (len(self.stored) + n_more) and self._may_train_all(n_more)
 
     def has_grown(self, n_more: int) -> bool:
-        """Return whether to learn the weights of the scorers after ``n_more`` texts are added."""
-        return len(self.stored) + n_more >= _GROWTH * self.n_weighed
+        """Return whether to learn all texts like ``fit`` after ``n_more`` texts are added."""
+        return len(self.stored) + n_more >= _GROWTH * self.n_weighed and self._may_train_all(n_more)
+
+    def _may_train_all(self, n_more: int) -> bool:
+        return n_more > _MANY * (len(self.stored) + n_more) or self._n_entries() < _MOST_ENTRIES
 
     def learn_further(self, new: NewTexts, y: np.ndarray) -> None:
         """Learn additional texts. Classes may be new. If this fails, the texts leave traces in the corrections."""
