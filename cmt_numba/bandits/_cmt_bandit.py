@@ -354,7 +354,7 @@ class CMTBandit(Policy):
         actions.sort(axis=1)
         actions[:, 1:][actions[:, 1:] == actions[:, :-1]] = NONE
         there = actions != NONE
-        means = feedback.chances(self._keys, X, actions)[there]
+        means = feedback.expected_rewards(self._keys, X, actions)[there]
         counts = feedback.model.counts(actions[there])
         deviations = float(self._options["beta"]) * np.sqrt(means * (1.0 - means) / (1.0 + counts))
         offsets = np.append(0, there.sum(axis=1).cumsum())

@@ -372,8 +372,8 @@ class StoreContents(DurableForm):
             ids = find_competitors(state, X, weighed, ids, target_recall)
         every = np.full(ids.shape, np.nan, np.float32)
         every[:, : given.shape[1]] = given
-        if X is not None and weighed is not None and not is_shared:
-            weights = learn_weights(state, X, weighed, ids, every)
+        if X is not None and weighed is not None:
+            weights = state.part_weights if is_shared else learn_weights(state, X, weighed, ids, every)
         others = others or MemoriesOfOthers(np.empty(0, np.int64), queries[:0])
         arguments = {"X": queries, "ids": ids, "rewards": every, "is_shared": is_shared, **others._asdict()}
         learn = partial(self._apply, "learn", **arguments, weights=weights, by_words=X is None)
