@@ -28,6 +28,7 @@ _MOST_STEP, _LEAST_EVIDENCE = 3.0, -8.0  # largest change of the evidence by a q
 _TOWARDS, _AWAY = np.float32(0.3), np.float32(0.1)  # step of a moved key, for an advantage of 1 and of -1
 _STEP_OF_DIAGONAL, _STEP_OF_MAP = np.float32(0.05), np.float32(1.0)
 _STEEPNESS = 20.0  # steepness of the softmax from which the map learns
+_N_OLDEST = 4  # number of the oldest past queries of a memory, one of which is replaced
 _TINY = np.float32(1e-6)
 _N_PLACES = states.LATER - states.SECOND + 1
 _FIRST, _PRIOR = states.FIRST_WEIGHTS, states.FIRST_PRECISION
@@ -105,7 +106,7 @@ def _weigh_evidence(learned, parts, rewards, expected, share, m):
             continue
         expected[i] = expected_reward(learned.weights[states.STATIC], parts[i], states.N_STATIC)
         static = rewards[i] - expected[i]
-        error = rewards[i] - expected_reward(learned.weights[states.LEARNED], parts[i], states.N_PARTS)
+        error = rewards[i] - expected_reward(learned.weights[states.LEARNED], parts[i], states.N_REGRESSED)
         squares += static * static
         difference += share * (static * static - error * error)
         n += 1
@@ -153,6 +154,17 @@ def _try(learned, query, keys, similarities, parts, rewards, m):
         elif similar == 0 and not np.isnan(rewards[0]):
             _count_outcome(learned.outcomes[states.STATIC], _MEMORY_OF_STATIC, rewards[0])
     return best if least > 0.5 and np.isnan(rewards[best]) and np.isnan(rewards[similar]) else -1
+
+
+@inner
+def _ends_with_passed(rewards):
+    """Return whether only the last known reward is 0: it may be that of a memory that was passed over."""
+    last, least = -1, np.inf
+    for i in range(rewards.size):
+        if not np.isnan(rewards[i]):
+            least = min(least, rewards[last]) if last >= 0 else np.inf
+            last = i
+    return rewards[last] == 0.0 and least > 0.5
 
 
 @inner
@@ -212,9 +224,20 @@ def _count(learned, own, reward, advantage, share):
 
 
 @inner
+def _information(learned, own, slot):
+    """Return the size of the advantage of a past query, or -1 if the memory has lost it."""
+    place = np.int64(learned.past_of[own, slot])
+    return abs(np.float64(learned.past_advantages[place])) if place >= 0 else -1.0
+
+
+@inner
 def _remember(learned, own, codes, scale, advantage):
-    """Keep a query with its memory, in the place of the oldest one if there is no other."""
+    """Keep a query with its memory. If it has enough, replace the least informative one of the oldest."""
     place, slot = learned.ends[states.PAST], learned.n_past[own] % states.MOST_PAST
+    for later in range(1, _N_OLDEST if learned.n_past[own] >= states.MOST_PAST else 1):
+        other = (learned.n_past[own] + later) % states.MOST_PAST
+        if _information(learned, own, other) < _information(learned, own, slot):
+            slot = other
     if learned.n_past[own] >= states.MOST_PAST and learned.past_of[own, slot] >= 0:
         place = np.int64(learned.past_of[own, slot])
     else:
@@ -246,8 +269,8 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_sha
     """Learn from the rewards of candidates, with room for each memory that is new; return the number of memories.
 
     A reward of NaN is unknown. The ``n`` memories so far have the first rows of the state. Shared rewards are one
-    outcome, which counts once for all shown memories. With ``may_be_chosen``, memories with good rewards may be answers
-    that somebody knows.
+    outcome, which counts once for all shown memories. With ``may_be_chosen``, memories with good rewards may be known
+    answers. Otherwise, the caller has set the reward of the memory that was passed over to 0.
     """
     learned, codes = by_reference(learned), by_reference(codes)
     ids, similarities, keys = candidates
@@ -277,6 +300,7 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_sha
         if learned.totals[states.QUERIES] == 0.0:
             _expect_mean(learned, given)
         passed = _try(learned, query, keys[row], similarities[row], parts, given, m)
+        is_answer = passed >= 0 if may_be_chosen else _ends_with_passed(given)
         if passed >= 0 and may_be_chosen:
             given[passed] = 0.0
             if rows[passed] == NONE:
@@ -284,14 +308,14 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_sha
                 rows[passed] = n
                 n += 1
         share, deviation = 1.0 / n_shown if is_shared else 1.0, deviation_of(learned.totals)
-        for i in range(1, m if not is_shared and (passed < 0 or not may_be_chosen) else 0):
+        for i in range(1, m if not (is_shared or is_answer) else 0):
             if not np.isnan(given[i]):
                 parts[i, states.SECOND + min(i, _N_PLACES) - 1] = 1.0
         _weigh_evidence(learned, parts, given, expected, share, m)
         for i in range(m):
             if not np.isnan(given[i]):
                 _regress(learned, states.STATIC, states.N_STATIC, parts[i], given[i], share, own_room)
-                _regress(learned, states.LEARNED, states.N_PARTS, parts[i], given[i], share, own_room)
+                _regress(learned, states.LEARNED, states.N_REGRESSED, parts[i], given[i], share, own_room)
         _train_map(learned, query, keys[row], similarities[row], parts, given, expected, share, m, pulls, terms)
         for i in range(m):
             if np.isnan(given[i]):

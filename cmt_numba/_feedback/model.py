@@ -9,11 +9,11 @@ import numpy as np
 import scipy.sparse
 
 from .._forest import NONE, InvariantError, find_slots, require, resized
-from .._jit import as_python, held
+from .._jit import held
 from . import state as states
 from .learning import learn_rewards
 from .moved import code_all_moved, drop_code, map_queries, no_codes, with_rows
-from .parts import rank_stored, score_candidates, slope
+from .parts import LEAST_DEVIATION, LEAST_SLOPE, rank_stored, score_candidates
 from .query_map import code_map
 from .rows import hash_rows, new_table, read_keys, scale_rows
 
@@ -234,7 +234,9 @@ class FeedbackModel:
 
     @property
     def _slope(self) -> float:
-        return float(as_python(slope)(self._state))
+        squares, n = self._state.totals[[states.SQUARES, states.N_SQUARES]].tolist()
+        deviation = max(math.sqrt(squares / n), LEAST_DEVIATION)
+        return max(float(self.weights[states.SIMILAR]), LEAST_SLOPE * deviation)
 
     def learn(
         self,

@@ -15,6 +15,8 @@ The others are learned, and rank memories if they have proved to predict rewards
   logarithm of their number. Both means are shrunk towards 0.
 - VALUE is the mean advantage of the memory, shrunk towards 0.
 - MOVED is the gain in similarity of a key that moves towards queries with advantages (Rocchio, 1971).
+- FRESH, for a memory without rewards, is most of the largest reward of less similar memories by parts that need
+  rewards, apart from VOTE. Otherwise, memories that arrive late would never be shown.
 
 A score is the similarity plus the learned parts, in units of the similarity. Without rewards they are 0.
 """
@@ -32,12 +34,12 @@ from .rows import add_distinct, code_shorts, prefetch_row, read_key
 _EXACT, _ROUNDING = 1.0 - 1e-5, np.float32(2e-6)  # bounds for a memory with the very key of the query
 _FOR_EXACT = 1e4  # advantage of such a memory
 _BYTES_IN_A_LINE = 64
-_WIDE, _SHARPER = 4.0, 3  # sharpness of the kernel of BROAD, and the power of it that VOTE uses
-_PRIOR_VOTES, _PRIOR_TRIALS, _PRIOR_QUERIES = 0.1, 3.0, 1.0  # number of advantages of 0 with which means are shrunk
-_UNIT_OF_COUNT = 0.2
+_WIDE, _SHARPER = 3.5, 2  # sharpness of the kernel of BROAD, and the power of it that VOTE uses
+_PRIOR_VOTES, _PRIOR_BROAD, _PRIOR_TRIALS, _PRIOR_QUERIES = 0.1, 1.0, 3.0, 1.0  # numbers of advantages of 0 in means
+_UNIT_OF_COUNT, _OPTIMISM = 0.2, 0.7
 _LARGEST_SHORT = np.float32(4095.0)
-_LEAST_SLOPE = 1.0  # least weight of the similarity, in standard deviations of rewards
-_LEAST_DEVIATION = 0.03
+LEAST_SLOPE = 0.5  # least weight of the similarity, in standard deviations of rewards
+LEAST_DEVIATION = 0.03
 _FARTHEST = -1.0  # least value of SIMILAR and BEST in a regression
 
 
@@ -122,9 +124,25 @@ def _compare_past(learned, own, forms, step, parts):
         total += kernel
         sharp += kernel * advantage
     parts[states.VOTE] = sharp / (total + _PRIOR_VOTES)
-    parts[states.BROAD] = wide / (wide_total + _PRIOR_VOTES)
+    parts[states.BROAD] = wide / (wide_total + _PRIOR_BROAD)
     parts[states.COUNT] = _UNIT_OF_COUNT * np.log(1.0 + total)
     return sharp, total
+
+
+@inner
+def _best_general(learned, rows, similarities, parts, fresh):
+    """Return the largest reward by parts that need rewards, of memories that are less similar than a fresh one.
+
+    VOTE does not count: it is evidence that a memory suits this query.
+    """
+    most, weights = 0.0, learned.weights[states.LEARNED]
+    for i in range(rows.size):
+        if rows[i] >= 0 and similarities[i] <= similarities[fresh]:
+            total = 0.0
+            for j in range(states.BROAD, states.MOVED + 1):
+                total += weights[j] * parts[i, j]
+            most = max(most, total)
+    return most
 
 
 @inner
@@ -160,18 +178,20 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
             parts[i, states.BEST] = max(most, _FARTHEST)
             parts[i, states.SIMILAR] = max(similarities[i] - most, _FARTHEST)
             parts[i, states.QUERY] = sharp / (total + _PRIOR_QUERIES)
+            if rows[i] < 0:
+                parts[i, states.FRESH] = _OPTIMISM * _best_general(learned, rows, similarities, parts, i)
 
 
 @inner
 def deviation_of(totals):
     """Return the standard deviation of rewards that the static model predicts."""
-    return max(np.sqrt(totals[states.SQUARES] / totals[states.N_SQUARES]), _LEAST_DEVIATION)
+    return max(np.sqrt(totals[states.SQUARES] / totals[states.N_SQUARES]), LEAST_DEVIATION)
 
 
 @inner
 def slope(learned):
     """Return the weight of the similarity by which learned parts are divided."""
-    return max(learned.weights[states.LEARNED, states.SIMILAR], _LEAST_SLOPE * deviation_of(learned.totals))
+    return max(learned.weights[states.LEARNED, states.SIMILAR], LEAST_SLOPE * deviation_of(learned.totals))
 
 
 @inner

@@ -7,7 +7,7 @@ import numpy as np
 from .._jit import COLUMNS
 
 (CONSTANT, BEST, SIMILAR, QUERY, SECOND, THIRD, FOURTH, LATER) = range(8)
-(MAPPED, DIAGONAL, VOTE, BROAD, COUNT, VALUE, MOVED) = range(8, 15)
+(MAPPED, DIAGONAL, VOTE, BROAD, COUNT, VALUE, MOVED, FRESH) = range(8, 16)
 """The parts of a reward, see :mod:`cmt_numba._feedback.parts`."""
 
 PART_NAMES = (
@@ -26,8 +26,12 @@ PART_NAMES = (
     "trials",
     "value",
     "moved key",
+    "fresh",
 )
 N_PARTS = len(PART_NAMES)
+
+N_REGRESSED = FRESH
+"""Number of parts with learned weights. That of FRESH is 1."""
 
 N_STATIC = MAPPED
 """Number of parts of the static model. The others are learned from rewards."""
@@ -44,7 +48,7 @@ MOST_PAST = 16
 N_RECENT = 32
 """Number of steps of the map that are added to it together; a multiple of 4."""
 
-FIRST_WEIGHTS = np.array([0.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 0.3, 0.3, 0.0, 0.0, 0.0, 0.0])
+FIRST_WEIGHTS = np.array([0.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 0.3, 0.3, 0.0, 0.0, 0.0, 0.0, 1.0])
 FIRST_PRECISION = np.repeat([1.0, 3.0], [N_STATIC, N_PARTS - N_STATIC])
 
 STATIC, LEARNED = range(2)

@@ -96,6 +96,14 @@ def find_competitors(
     return np.concatenate([ids, found], axis=1)
 
 
+def mark_passed(rewards: np.ndarray, ids: np.ndarray, n_shown: int) -> None:
+    """Set the reward of the best result to 0 if it was not shown, and all known rewards of a query are good."""
+    known = rewards[:, :n_shown]
+    is_answer = np.where(np.isnan(known), np.inf, known).min(axis=1) > 0.5
+    passed = is_answer & ~np.isnan(known).all(axis=1) & (ids[:, n_shown] != NONE)
+    rewards[passed, n_shown] = 0.0
+
+
 def learn_weights(
     state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray, rewards: np.ndarray
 ) -> np.ndarray:

@@ -60,7 +60,7 @@ class PlainModel:
 
     @property
     def slope(self):
-        return max(self.learned.weights[SIMILAR], self.deviation)
+        return max(self.learned.weights[SIMILAR], 0.5 * self.deviation)
 
     def parts(self, q, ids, similarities, keys):
         parts, there = np.zeros((len(ids), 15)), [i for i, memory in enumerate(ids) if memory >= 0]
@@ -71,10 +71,10 @@ class PlainModel:
             parts[i, [CONSTANT, BEST, SIMILAR]] = 1, max(best, -1), max(similarities[i] - best, -1)
             parts[i, MAPPED], parts[i, DIAGONAL] = mapped @ keys[i], (q * self.theta) @ keys[i]
             if own := self.memories.get(ids[i]):
-                wide = np.exp([4 * (min(q @ coded(x), 1) - 1) for x, _ in own["past"]])
-                sharp, advantages = wide**3, np.array([advantage for _, advantage in own["past"]])
+                wide = np.exp([3.5 * (min(q @ coded(x), 1) - 1) for x, _ in own["past"]])
+                sharp, advantages = wide**2, np.array([advantage for _, advantage in own["past"]])
                 parts[i, VOTE] = sharp @ advantages / (sharp.sum() + 0.1)
-                parts[i, BROAD] = wide @ advantages / (wide.sum() + 0.1)
+                parts[i, BROAD] = wide @ advantages / (wide.sum() + 1)
                 parts[i, COUNT] = 0.2 * np.log(1 + sharp.sum())
                 parts[i, VALUE] = own["advantage"] / (own["trials"] + 3)
                 parts[i, MOVED] = q @ own["key"] - q @ keys[i]
@@ -85,8 +85,16 @@ class PlainModel:
 
     def scores(self, q, ids, similarities, keys, parts):
         exact = (similarities >= 1 - 1e-5) & (abs(keys - q) <= 2e-6).all(axis=1)
-        learned = parts[:, MAPPED:] @ self.learned.weights[MAPPED:] / self.slope
+        learned = (
+            parts[:, MAPPED:] @ self.learned.weights[MAPPED:] + self.optimism(ids, similarities, parts)
+        ) / self.slope
         return np.where(ids >= 0, similarities + learned + 1e4 * exact, -np.inf)
+
+    def optimism(self, ids, similarities, parts):
+        """Return most of what less similar memories earn by parts that fresh memories lack, for fresh memories."""
+        general = np.where(np.isin(ids, list(self.memories)), parts[:, BROAD:] @ self.learned.weights[BROAD:], 0)
+        best = [np.append(general[similarities <= similar], 0).max() for similar in similarities]
+        return np.where(np.isin(ids, list(self.memories)), 0, 0.7 * np.array(best))
 
     def rank(self, q, ids, similarities, keys):
         return self.scores(q, ids, similarities, keys, self.parts(q, ids, similarities, keys))
@@ -141,7 +149,15 @@ class PlainModel:
         moved = own["key"] + (0.3 if advantage > 0 else 0.1) * share * advantage * q
         own["key"] = moved / np.linalg.norm(moved)
         if abs(advantage) >= 0.5 * deviation:
-            own["past"] = [*own["past"], (q, advantage)][-16:]
+            self._remember(own, q, advantage)
+
+    def _remember(self, own, q, advantage):
+        past, own["n"] = own["past"], own.get("n", 0) + 1
+        if len(past) < 16:
+            past.append((q, advantage))
+            return
+        oldest = [(own["n"] - 1 + later) % 16 for later in range(4)]
+        past[min(oldest, key=lambda slot: abs(past[slot][1]))] = q, advantage
 
     def forget(self, ids):
         for memory in ids:
