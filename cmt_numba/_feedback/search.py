@@ -251,13 +251,21 @@ class LearnedSearch:
         return _joined(ids.shape[1], ids, found, mapped.moved)
 
     def feedback(
-        self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool, target_recall: float = 1.0
+        self,
+        index: Any,
+        Q: Any,
+        ids: np.ndarray,
+        rewards: np.ndarray,
+        *,
+        is_shared: bool = False,
+        may_be_chosen: bool = True,
+        target_recall: float = 1.0,
     ) -> None:
         """Learn from rewards of shown memories, arrays of shape (n, k), compared with further candidates."""
         candidates = self._compared(index, Q, self.model.prepare(Q), ids, target_recall)
         known = np.full(candidates.shape, np.nan)
         known[:, : ids.shape[1]] = rewards
-        self.learn(index, Q, candidates, known, is_shared=is_shared)
+        self.learn(index, Q, candidates, known, is_shared=is_shared, may_be_chosen=may_be_chosen)
 
     def learn(
         self,

@@ -483,7 +483,8 @@ class CMTBandit(Policy):
             new, first = np.unique(actions[kept], return_index=True)
             if new.size > 0:
                 self._keys.store(rows.take(kept[first]), new)
-        feedback.feedback(self._keys, as_matrix(rows), actions[:, None], rewards[:, None], is_shared=False)
+        X, shown, given = as_matrix(rows), actions[:, None], rewards[:, None]
+        feedback.feedback(self._keys, X, shown, given, may_be_chosen=False)  # exploration chooses other actions
 
     def _regress(self, rows: Rows, actions: np.ndarray, rewards: np.ndarray) -> None:
         most, room = self._most_candidates(None), self._take_room(rows)
