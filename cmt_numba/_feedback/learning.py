@@ -128,21 +128,23 @@ def _count_outcome(outcome, memory, reward):
 
 
 @inner
-def _try(learned, query, keys, similarities, parts, rewards, m):
+def _try(learned, query, keys, similarities, parts, rewards, m, scores):
     """Record the reward of the first result if the rankings disagree.
 
-    Return the candidate that was passed over, if all rewards are good and for memories that no ranking puts first; or
-    -1. Somebody has chosen these memories (Joachims, 2002, "Optimizing search engines using clickthrough data").
+    Return the candidate that was passed over, if all rewards are good and both rankings put several memories before
+    these; or -1. Somebody has chosen them (Joachims, 2002, "Optimizing search engines using clickthrough data").
     """
-    best, similar, most, least, divisor = 0, 0, -np.inf, np.inf, slope(learned)
+    best, similar, least, shown, shown_similar = 0, 0, np.inf, -np.inf, -np.inf
+    divisor = slope(learned)
     for i in range(m):
-        own = score(learned.weights[states.LEARNED], divisor, similarities[i], query, keys[i], parts[i])
-        if own > most:
-            best, most = i, own
+        scores[i] = score(learned.weights[states.LEARNED], divisor, similarities[i], query, keys[i], parts[i])
+        if scores[i] > scores[best]:
+            best = i
         if similarities[i] > similarities[similar]:
             similar = i
         if not np.isnan(rewards[i]):
-            least = min(least, rewards[i])
+            least, shown = min(least, rewards[i]), max(shown, scores[i])
+            shown_similar = max(shown_similar, similarities[i])
     totals = learned.totals
     totals[states.QUERIES] += 1.0
     totals[states.RECENT_QUERIES] = _MEMORY_OF_LEARNED * totals[states.RECENT_QUERIES] + 1.0
@@ -153,7 +155,11 @@ def _try(learned, query, keys, similarities, parts, rewards, m):
             _count_outcome(learned.outcomes[states.LEARNED], _MEMORY_OF_LEARNED, rewards[0])
         elif similar == 0 and not np.isnan(rewards[0]):
             _count_outcome(learned.outcomes[states.STATIC], _MEMORY_OF_STATIC, rewards[0])
-    return best if least > 0.5 and np.isnan(rewards[best]) and np.isnan(rewards[similar]) else -1
+    n_before, n_more_similar = 0, 0
+    for i in range(m):
+        n_before += 1 if scores[i] > shown else 0
+        n_more_similar += 1 if similarities[i] > shown_similar else 0
+    return best if least > 0.5 and min(n_before, n_more_similar) >= states.N_PASSED else -1
 
 
 @inner
@@ -299,7 +305,7 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_sha
         describe(learned, query, mapped, rows, ids[row], similarities[row], keys[row], forms, parts)
         if learned.totals[states.QUERIES] == 0.0:
             _expect_mean(learned, given)
-        passed = _try(learned, query, keys[row], similarities[row], parts, given, m)
+        passed = _try(learned, query, keys[row], similarities[row], parts, given, m, pulls)
         is_answer = passed >= 0 if may_be_chosen else _ends_with_passed(given)
         if passed >= 0 and may_be_chosen:
             given[passed] = 0.0

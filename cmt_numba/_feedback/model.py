@@ -252,8 +252,8 @@ class FeedbackModel:
 
         Other arguments are those of :meth:`rank`. Candidates that were shown come first; others are their competitors.
         With ``is_shared``, the rewards of a row are one outcome of all its memories, which counts once.
-        Good rewards of memories that no ranking puts first are known answers: the memory that was passed over counts as
-        unrewarded, unless ``may_be_chosen`` is False, because the memories were ranked in another way.
+        Good rewards of memories that both rankings put below several others are known answers: the first of the others
+        counts as unrewarded, unless ``may_be_chosen`` is False, because the memories were ranked in another way.
         """
         rewards = np.where(ids == NONE, np.nan, rewards).astype(np.float64)
         n_passed = len(ids)  # in each row, one memory may count as unrewarded

@@ -15,7 +15,7 @@ The others are learned, and rank memories if they have proved to predict rewards
   logarithm of their number. Both means are shrunk towards 0.
 - VALUE is the mean advantage of the memory, shrunk towards 0.
 - MOVED is the gain in similarity of a key that moves towards queries with advantages (Rocchio, 1971).
-- FRESH, for a memory without rewards, is most of the largest reward of less similar memories by parts that need
+- FRESH, for a memory without rewards, is half of the largest reward of less similar memories by parts that need
   rewards, apart from VOTE. Otherwise, memories that arrive late would never be shown.
 
 A score is the similarity plus the learned parts, in units of the similarity. Without rewards they are 0.
@@ -36,7 +36,7 @@ _FOR_EXACT = 1e4  # advantage of such a memory
 _BYTES_IN_A_LINE = 64
 _WIDE, _SHARPER = 3.5, 2  # sharpness of the kernel of BROAD, and the power of it that VOTE uses
 _PRIOR_VOTES, _PRIOR_BROAD, _PRIOR_TRIALS, _PRIOR_QUERIES = 0.1, 1.0, 3.0, 1.0  # numbers of advantages of 0 in means
-_UNIT_OF_COUNT, _OPTIMISM = 0.2, 0.7
+_UNIT_OF_COUNT, _OPTIMISM = 0.2, 0.5
 _LARGEST_SHORT = np.float32(4095.0)
 LEAST_SLOPE = 0.5  # least weight of the similarity, in standard deviations of rewards
 LEAST_DEVIATION = 0.03
@@ -130,13 +130,13 @@ def _compare_past(learned, own, forms, step, parts):
 
 
 @inner
-def _best_general(learned, rows, similarities, parts, fresh):
+def _best_general(learned, rows, similarities, parts, fresh, m):
     """Return the largest reward by parts that need rewards, of memories that are less similar than a fresh one.
 
     VOTE does not count: it is evidence that a memory suits this query.
     """
     most, weights = 0.0, learned.weights[states.LEARNED]
-    for i in range(rows.size):
+    for i in range(m):
         if rows[i] >= 0 and similarities[i] <= similarities[fresh]:
             total = 0.0
             for j in range(states.BROAD, states.MOVED + 1):
@@ -179,7 +179,7 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
             parts[i, states.SIMILAR] = max(similarities[i] - most, _FARTHEST)
             parts[i, states.QUERY] = sharp / (total + _PRIOR_QUERIES)
             if rows[i] < 0:
-                parts[i, states.FRESH] = _OPTIMISM * _best_general(learned, rows, similarities, parts, i)
+                parts[i, states.FRESH] = _OPTIMISM * _best_general(learned, rows, similarities, parts, i, m)
 
 
 @inner

@@ -45,6 +45,9 @@ HASHED = 2 * WIDEST
 MOST_PAST = 16
 """Number of past queries that a memory keeps."""
 
+N_PASSED = 3
+"""Number of memories that both rankings put before a rewarded one, if it is a known answer."""
+
 N_RECENT = 32
 """Number of steps of the map that are added to it together; a multiple of 4."""
 

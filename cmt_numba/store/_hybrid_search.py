@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .._feedback import N_PASSED
 from .._forest import NONE
 from ._state import AllowedMemories, StoreState
 from ._text_index import WordStatistics
@@ -97,10 +98,11 @@ def find_competitors(
 
 
 def mark_passed(rewards: np.ndarray, ids: np.ndarray, n_shown: int) -> None:
-    """Set the reward of the best result to 0 if it was not shown, and all known rewards of a query are good."""
+    """Set the reward of the best result to 0 if the best were not shown, and all known rewards of a query are good."""
     known = rewards[:, :n_shown]
     is_answer = np.where(np.isnan(known), np.inf, known).min(axis=1) > 0.5
-    passed = is_answer & ~np.isnan(known).all(axis=1) & (ids[:, n_shown] != NONE)
+    before = ids[:, n_shown : n_shown + N_PASSED] != NONE
+    passed = is_answer & ~np.isnan(known).all(axis=1) & before.all(axis=1)
     rewards[passed, n_shown] = 0.0
 
 

@@ -91,10 +91,10 @@ class PlainModel:
         return np.where(ids >= 0, similarities + learned + 1e4 * exact, -np.inf)
 
     def optimism(self, ids, similarities, parts):
-        """Return most of what less similar memories earn by parts that fresh memories lack, for fresh memories."""
+        """Return half of what less similar memories earn by parts that fresh memories lack, for fresh memories."""
         general = np.where(np.isin(ids, list(self.memories)), parts[:, BROAD:] @ self.learned.weights[BROAD:], 0)
         best = [np.append(general[similarities <= similar], 0).max() for similar in similarities]
-        return np.where(np.isin(ids, list(self.memories)), 0, 0.7 * np.array(best))
+        return np.where(np.isin(ids, list(self.memories)), 0, 0.5 * np.array(best))
 
     def rank(self, q, ids, similarities, keys):
         return self.scores(q, ids, similarities, keys, self.parts(q, ids, similarities, keys))
@@ -109,7 +109,9 @@ class PlainModel:
             self.is_started = True
         parts, given = self.parts(q, ids, similarities, keys), np.flatnonzero(~np.isnan(rewards))
         best = np.argmax(self.scores(q, ids, similarities, keys, parts))
-        is_chosen = rewards[given].min() > 0.5 and np.isnan(rewards[[best, similarities.argmax()]]).all()
+        ranks = [order.argsort() for order in (-self.scores(q, ids, similarities, keys, parts), -similarities)]
+        ranks = [rank.argsort()[given].min() for rank in ranks]
+        is_chosen = rewards[given].min() > 0.5 and min(ranks) >= 3
         if is_chosen:
             rewards[best] = 0
         share, deviation = 1 / given.size if is_shared else 1, self.deviation
