@@ -13,7 +13,7 @@ from .._jit import held
 from . import state as states
 from .learning import learn_rewards
 from .moved import code_all_moved, drop_code, map_queries, no_codes, with_rows
-from .parts import LEAST_DEVIATION, LEAST_SLOPE, rank_stored, score_candidates
+from .parts import FIRST_SLOPE, LEAST_DEVIATION, LEAST_SLOPE, rank_stored, score_candidates
 from .query_map import code_map
 from .rows import hash_rows, new_table, read_keys, scale_rows
 
@@ -236,7 +236,8 @@ class FeedbackModel:
     def _slope(self) -> float:
         squares, n = self._state.totals[[states.SQUARES, states.N_SQUARES]].tolist()
         deviation = max(math.sqrt(squares / n), LEAST_DEVIATION)
-        return max(float(self.weights[states.SIMILAR]), LEAST_SLOPE * deviation)
+        least = LEAST_SLOPE + FIRST_SLOPE / float(self._state.precision[states.LEARNED, states.SIMILAR, states.SIMILAR])
+        return max(float(self.weights[states.SIMILAR]), least * deviation)
 
     def learn(
         self,

@@ -51,7 +51,7 @@ N_PASSED = 3
 N_RECENT = 32
 """Number of steps of the map that are added to it together; a multiple of 4."""
 
-FIRST_WEIGHTS = np.array([0.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 0.3, 0.3, 0.0, 0.0, 0.0, 0.0, 1.0])
+FIRST_WEIGHTS = np.array([0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 0.3, 0.3, 0.0, 0.0, 0.0, 0.0, 1.0])
 FIRST_PRECISION = np.repeat([1.0, 3.0], [N_STATIC, N_PARTS - N_STATIC])
 
 STATIC, LEARNED = range(2)

@@ -20,7 +20,7 @@ def multiplied(query, matrix):
 
 
 CONSTANT, BEST, SIMILAR, QUERY, SECOND, _, _, LATER, MAPPED, DIAGONAL, VOTE, BROAD, COUNT, VALUE, MOVED = range(15)
-FIRST = np.array([0.5, 0, 1, 0, 0, 0, 0, 0, 0.3, 0.3, 0.3, 0, 0, 0, 0])
+FIRST = np.array([0.5, 0, 0, 0, 0, 0, 0, 0, 0.3, 0.3, 0.3, 0, 0, 0, 0])
 PRECISION = np.repeat([1.0, 3.0], [8, 7])
 
 
@@ -60,7 +60,8 @@ class PlainModel:
 
     @property
     def slope(self):
-        return max(self.learned.weights[SIMILAR], 0.5 * self.deviation)
+        least = 0.5 + 1.5 / self.learned.precision[SIMILAR, SIMILAR]
+        return max(self.learned.weights[SIMILAR], least * self.deviation)
 
     def parts(self, q, ids, similarities, keys):
         parts, there = np.zeros((len(ids), 15)), [i for i, memory in enumerate(ids) if memory >= 0]
@@ -91,10 +92,10 @@ class PlainModel:
         return np.where(ids >= 0, similarities + learned + 1e4 * exact, -np.inf)
 
     def optimism(self, ids, similarities, parts):
-        """Return 0.4 of what less similar memories earn by parts that fresh memories lack, for fresh memories."""
+        """Return half of what less similar memories earn by parts that fresh memories lack, for fresh memories."""
         general = np.where(np.isin(ids, list(self.memories)), parts[:, BROAD:] @ self.learned.weights[BROAD:], 0)
         best = [np.append(general[similarities <= similar], 0).max() for similar in similarities]
-        return np.where(np.isin(ids, list(self.memories)), 0, 0.4 * np.array(best))
+        return np.where(np.isin(ids, list(self.memories)), 0, 0.5 * np.array(best))
 
     def rank(self, q, ids, similarities, keys):
         return self.scores(q, ids, similarities, keys, self.parts(q, ids, similarities, keys))
