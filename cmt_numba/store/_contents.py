@@ -19,7 +19,7 @@ from .._validation import as_rows, check_entries, check_matrix, check_rewards
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
-from ._hybrid_search import find_competitors, learn_weights
+from ._hybrid_search import find_competitors, learn_weights, mark_passed
 from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
 from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
@@ -372,8 +372,9 @@ class StoreContents(DurableForm):
             ids = find_competitors(state, X, weighed, ids, target_recall)
         every = np.full(ids.shape, np.nan, np.float32)
         every[:, : given.shape[1]] = given
-        if X is not None and weighed is not None and not is_shared:
-            weights = learn_weights(state, X, weighed, ids, every)
+        if X is not None and weighed is not None:
+            mark_passed(every, ids, given.shape[1])
+            weights = state.part_weights if is_shared else learn_weights(state, X, weighed, ids, every)
         others = others or MemoriesOfOthers(np.empty(0, np.int64), queries[:0])
         arguments = {"X": queries, "ids": ids, "rewards": every, "is_shared": is_shared, **others._asdict()}
         learn = partial(self._apply, "learn", **arguments, weights=weights, by_words=X is None)

@@ -355,7 +355,7 @@ class MemoryStore(Closeable):
             memories may have been evicted.
         rewards : array-like of float, shape (n,) or the shape of ``keys``
             Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome, and
-            is divided among them by the probability that each caused it.
+            counts once.
         texts : str or list of str, optional
             The texts of the queries. With vectors, the store also learns how much words count compared with vectors.
 
@@ -383,6 +383,7 @@ class MemoryStore(Closeable):
 
         The arguments are those of :meth:`query`. Each result, best first, has its key, its score and the parts of the
         score. With the cosine, their sum is the score, apart from the advantage of a memory with the key of the query.
+        The only part is the similarity if the query is not ranked by rewards; see :meth:`learned`.
         """
         X, words = read_queries(X, texts, self._encoder, self.n_features)
 
@@ -397,10 +398,9 @@ class MemoryStore(Closeable):
             has_learned = state.text_feedback is not None if Q is None else state.feedback is not None
             if has_learned and ids.size > 0:
                 index, learned = state.learner(Q is None)
-                if learned.model.is_used:
-                    queries = rows_of_words([state.texts.weigh(words[0])]) if Q is None else Q  # type: ignore[index]
-                    ids = np.where(index.contains(ids), ids, NONE)
-                    parts = learned.explain(index, queries, ids, self._target_recall)
+                queries = rows_of_words([state.texts.weigh(words[0])]) if Q is None else Q  # type: ignore[index]
+                ids = np.where(index.contains(ids), ids, NONE)
+                parts = learned.explain(index, queries, ids, self._target_recall) or parts
             return [ExplainedResult(result.key, result.score, own) for result, own in zip(found, parts, strict=True)]
 
         return self._contents.alone(explain)

@@ -308,7 +308,7 @@ class StoreState(files.WithFields):
 
         With ``by_words``, queries are results of :func:`rows_of_words`. Memories of other shards have the ids
         ``others``, which are below -1 and ascending, and are passed as vectors. ``weights`` are the new weights of the
-        parts of scores, or None.
+        parts of scores in a hybrid search, or None.
 
         Few rows are learned in place. For more, queries use a copy until it has learned them.
         """
@@ -317,7 +317,7 @@ class StoreState(files.WithFields):
             learned = learned.copy()
         if others.size > 0:
             index = WithOthers(index, others, vectors)
-        learned.learn(index, X, ids, rewards, is_shared=is_shared)
+        learned.learn(index, X, ids, rewards, is_shared=is_shared, may_be_chosen=weights is None)
         if by_words:
             self.text_feedback = learned
         else:

@@ -112,6 +112,17 @@ def test_rewards_of_outliers_are_learned_too(form: str, metric: str, n_first: in
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_near_copies_of_a_key_do_not_come_first(metric: str):
+    rng, store = np.random.default_rng(0), MemoryStore(metric=metric, random_state=0)
+    X = (rng.normal(size=(1, 16)) + 1e-3 * rng.normal(size=(300, 16))).astype(np.float32)
+    store.add(range(300), X)
+    for _ in range(20):
+        i, j = rng.integers(300, size=(2, 10))
+        store.feedback(X[i], np.stack([i, j], 1), [[0.0, 1.0]] * 10)
+    assert np.mean(store.query(X, 1, target_recall=1.0).keys[:, 0] == np.arange(300)) > 0.99
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("form", FORM_OF)
 def test_the_key_of_a_memory_always_finds_it(form: str, metric: str):
     store, Q = taught(form, metric), FORM_OF[form](rows(N))
@@ -136,12 +147,12 @@ def test_unknown_rewards_teach_nothing():
     assert answers(store, Q)[0] == answers(plain, Q)[0]
 
 
-def test_a_common_outcome_is_divided_among_the_memories_shown():
+def test_a_common_outcome_counts_once():
     each, shared = taught(), taught()
     Q = rows(10, 5)
-    keys = each.query(Q, 3).keys
-    each.feedback(Q, keys, np.ones(keys.shape))
-    shared.feedback(Q, keys, np.ones(10))
+    keys, outcomes = each.query(Q, 3).keys, np.arange(10) % 2.0
+    each.feedback(Q, keys, np.repeat(outcomes[:, None], 3, axis=1))
+    shared.feedback(Q, keys, outcomes)
     assert not np.array_equal(answers(each, Q)[1], answers(shared, Q)[1])
     one, several = taught(), taught()
     one.feedback(Q, keys[:, 0], np.ones(10))
@@ -232,6 +243,7 @@ def test_what_was_learned_is_shown(form: str, tmp_path: Path):
     learned, explained = store.learned(), store.explain(query, 4)
     assert learned is not None
     assert learned.interval[0] <= learned.gain <= learned.interval[1]
+    assert 0.0 <= learned.share <= 31 / 32
     assert [result.key for result in explained] == store.query(query, 4).keys[0].tolist()
     for result in explained:
         assert sum(result.parts.values()) == pytest.approx(result.score, abs=1e-4)
@@ -242,7 +254,9 @@ def test_what_was_learned_is_shown(form: str, tmp_path: Path):
     pytest.importorskip("jinja2")
     write_report(tmp_path / "page.html", learned, explained=explained)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert all(text in page for text in ("moved key", f"{learned.gain:+.3f}", f"{explained[0].score:.3f}"))
+    assert all(
+        text in page for text in ("moved key", f"{learned.gain:+.3f}", learned.reason, f"{explained[0].score:.3f}")
+    )
 
 
 @pytest.mark.parametrize("form", FORM_OF)

@@ -464,7 +464,7 @@ def test_feedback_by_texts_alone(tmp_path: Path):
             store.upsert("repair 1", texts="something else")
             first, *_ = store.explain(k=2, texts=asked[0])
             assert first.key == "repair 0"
-            assert first.parts["rewarded queries"] > 0.0
+            assert first.parts["votes"] > 0.0
             learned = store.learned()
             assert learned is not None
             assert learned.n_rewards > 100
