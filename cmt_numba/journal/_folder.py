@@ -54,6 +54,8 @@ class Folder(FolderFiles):
     """
 
     database: EntryDatabase
+    _descriptor: int | None = None  # holds the folder, so that no other folder gets its inode number
+    _is_closed = False
 
     def __init__(
         self,
@@ -64,8 +66,6 @@ class Folder(FolderFiles):
         timeout: float = 0.0,
     ) -> None:
         self.path = Path(path).absolute()  # a later os.chdir must not redirect snapshots
-        self._descriptor: int | None = None  # holds the folder, so that no other folder gets its inode number
-        self._is_closed = False
         self.base = 0
         if not self.path.is_dir():
             self.path.mkdir(0o700)
@@ -238,8 +238,15 @@ class Folder(FolderFiles):
                 self.database.close()
         finally:
             self._acknowledged.close()
-            if self._descriptor is not None:
-                os.close(self._descriptor)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self._let_go()  # its database and its lock do the same
 
 
 def check_end(path: Path, last: int, acknowledged: int) -> None:
