@@ -165,7 +165,8 @@ class Journal:
         self._is_exact = True  # whether replayed entries had the fingerprints of the original changes
         self._refusal = READ_ONLY if self._durability.read_only else None  # the reason for rejecting changes
         self._n_unsynced = 0
-        self._is_too_large = False  # True if the current change is too large for an entry and needs a snapshot
+        self._n_bytes_of_change = 0  # the size of the entries of the current change
+        self._is_too_large = False  # True if they are too large, so that the change needs a snapshot
         self._journal = self._last_snapshot = _Effort(0, 0.0)
         self._most_bytes = self._durability.snapshot_bytes  # size of the journal above which a snapshot is due
         self._is_verified = True  # False until all mapped arrays have been verified
@@ -226,10 +227,11 @@ class Journal:
     def append(self, entry: Entry, *, counts: bool = True) -> None:
         """Write the entry of a change, within :meth:`change`. ``counts`` is whether it counts towards ``sync_every``.
 
-        If the change is too large for an entry, a snapshot is taken instead.
+        If the entries of the change are too large, a snapshot replaces them.
         """
         contents = entry_contents(self.sequence + 1, entry._replace(journal=self.folder.identity))
-        if sum(map(_N_BYTES, contents.arrays.values())) > min(self._most_bytes, MOST_BYTES):
+        self._n_bytes_of_change += sum(map(_N_BYTES, contents.arrays.values()))
+        if self._n_bytes_of_change > min(self._most_bytes, MOST_BYTES):
             self._is_too_large = True
         else:
             packed = files.pack_contents(contents)
@@ -285,7 +287,7 @@ class Journal:
             form.enter_notes()
         before, mark = (self.sequence, self._n_unsynced, self._journal, self._is_too_large), form.mark()
         n_written = database.connection.total_changes
-        self._is_under_way, keep_earlier = True, True
+        self._is_under_way, keep_earlier, self._n_bytes_of_change = True, True, 0
         try:
             keep_earlier = self._write(database.begin_change)
             answer = work()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 import scipy.sparse
 
-from .._change import ReadWriteLock, uninterrupted
+from .._change import ReadWriteLock, spans, uninterrupted
 from .._forest import NONE, InvariantError
 from .._index import DenseIndex
 from .._jit import switching_soon
@@ -22,7 +22,7 @@ from . import _checks as checks
 from ._hybrid_search import find_competitors, learn_weights
 from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
-from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
+from ._state import ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
 from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
 from ._words import count_words, has_words
@@ -50,7 +50,8 @@ def other_ids(keys: list[checks.Key]) -> np.ndarray:
 
 T = TypeVar("T")
 
-_OPERATIONS = ("insert", "replace", "remove", "learn", "note_returned")  # those in entries of a journal
+ROWS_IN_A_STEP = 256  # number of dense rows to write in a few milliseconds, for which queries wait
+_OPERATIONS = ("insert", "replace", "forget", "remove", "learn", "note_returned")  # those in entries of a journal
 
 
 class MemoryContent(NamedTuple):
@@ -61,10 +62,11 @@ class MemoryContent(NamedTuple):
     texts: list[str | None]
     payloads: list[str | None]
 
-    def rows(self, rows: np.ndarray) -> Self:
+    def rows(self, rows: np.ndarray | slice) -> Self:
         """Return some of the memories."""
         X, words = (None if part is None else part[rows] for part in (self.X, self.words))
-        texts, payloads = ([part[row] for row in rows] for part in (self.texts, self.payloads))
+        numbers = range(len(self.texts))[rows] if isinstance(rows, slice) else rows
+        texts, payloads = ([part[row] for row in numbers] for part in (self.texts, self.payloads))
         return type(self)(X, words, texts, payloads)
 
 
@@ -107,10 +109,10 @@ class StoreContents(DurableForm):
         self.unread_columns = UnreadColumns(lambda: self.stamp is None)
         self._is_closed = False
         self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
+        self._failed: list[Callable[[], object]] | None = None  # undoes what is left of a failed change
         self._put(state)
 
     def _put(self, state: StoreState) -> None:
-        state.step = self.lock.step
         self.state, self.stamp = state, object()
         if self.journal is not None:
             self.records.forget()
@@ -148,6 +150,8 @@ class StoreContents(DurableForm):
         self._check_not_closed()
         if self.journal is not None and self.journal.is_behind:
             self.journal.catch_up()
+        if self._failed is not None:
+            uninterrupted(self.lock.step, self._take_back)
 
     def _check_not_closed(self) -> None:
         if self._is_closed:
@@ -159,6 +163,8 @@ class StoreContents(DurableForm):
 
         def read() -> T:
             self._check_not_closed()
+            if self._failed is not None:  # since the check above, in another thread
+                raise MemoryError("a failed change has not been undone yet, because memory was short; try again")
             return work()
 
         return self.lock.read(read)
@@ -244,17 +250,21 @@ class StoreContents(DurableForm):
                 return answer
         except BaseException:
             if self._database is not None:  # a journal restores the store itself, if anything has changed
-                uninterrupted(self.lock.step, self._take_back)
+                self._failed = self._undo
+                with suppress(MemoryError):  # the next use of the store tries again
+                    uninterrupted(self.lock.step, self._take_back)
             raise
         finally:
             self._undo, self.stamp = None, object()
 
     def _take_back(self) -> None:
         assert self._database is not None
-        for undo in reversed(self._undo or []):
-            undo()
+        while self._failed:
+            self._failed[-1]()
+            self._failed.pop()
         self._database.roll_back()
         self.records.forget()
+        self._failed = None
 
     def write(self, keys: Any, X: Any, payloads: Any, texts: Any, *, replace: bool) -> None:
         """Add memories within a change. With ``replace``, keys that are already stored get new contents."""
@@ -276,13 +286,29 @@ class StoreContents(DurableForm):
             message = f"keys must not be in the store yet, but {key!r:.100} is; use upsert to replace it"
             raise checks.DuplicateKeyError(message)
         old, new = is_old.nonzero()[0], (~is_old).nonzero()[0]
-        content_of_old = content if new.size == 0 else content.rows(old)
-        self._undo_replacement(ids[old])
-        self.lock.step(partial(self._replace, ids[old], content_of_old))
-        if old.size > ROWS_IN_A_STEP:
-            self._apply("replace", ids=ids[old], X=content_of_old.X, words=content_of_old.words)
-        if new.size > 0:
-            self.insert([own[i] for i in new], content.rows(new))
+
+        def upsert() -> None:
+            replaced = content if new.size == 0 else content.rows(old)
+            self._in_steps(replaced, lambda rows: self._replace(ids[old][rows], replaced.rows(rows)))
+            if new.size > 0:
+                self.insert([own[i] for i in new], content.rows(new))
+            if self.state.has_learned(ids[old]):
+                self.lock.step(partial(self._apply, "forget", ids=ids[old]), is_last=True)  # cannot be undone in memory
+
+        if n <= ROWS_IN_A_STEP:
+            self.lock.step(upsert, is_last=True)
+        else:
+            upsert()
+
+    def _in_steps(self, content: MemoryContent, write: Callable[[slice], None]) -> None:
+        """Call ``write`` for slices of some memories, each in a step, so that each memory changes as a whole.
+
+        Indexes of words and of sparse vectors are rebuilt in proportion to their size, so all rows are one step.
+        """
+        n = len(content.payloads)
+        is_dense = content.words is None and self.state.texts.n_texts == 0 and isinstance(content.X, np.ndarray)
+        for first, stop in spans(n, ROWS_IN_A_STEP if is_dense else n):
+            self.lock.step(partial(write, slice(first, stop)))
 
     def _apply(self, name: str, **arguments: Any) -> None:
         """Apply an operation of the state, and journal it in a folder."""
@@ -296,40 +322,23 @@ class StoreContents(DurableForm):
         evicted, first, n, index = state.to_evict(len(keys)), state.next_id, len(state), state.index
         assert self._undo is not None
         self._undo.append(lambda: state.forget_from(first, n, index))
-        ids = np.arange(first, first + len(keys))
-        self.lock.step(partial(self._insert, ids, keys, content))
-        if ids.size > ROWS_IN_A_STEP:
-            self._apply("insert", X=content.X, words=content.words)
+        self._in_steps(content, lambda rows: self._insert(keys[rows], content.rows(rows)))
         if evicted.size > 0:
             self.remove(evicted)
 
-    def _undo_replacement(self, ids: np.ndarray) -> None:
-        """Let a failed change put back the vectors and texts of memories, unless a journal restores them."""
-        if self.journal is not None:
-            return
-        state = self.state
-        before, index, learned = state.parts_of(ids), state.index, (state.feedback, state.text_feedback)
-
-        def undo() -> None:
-            state.put_back(ids, *before)
-            (state.feedback, state.text_feedback), state.index = learned, index
-
-        assert self._undo is not None
-        self._undo.append(undo)
-
-    # Few rows are written in one step, together with their records.
-
-    def _insert(self, ids: np.ndarray, keys: list[checks.Key], content: MemoryContent) -> None:
-        self.records.insert(ids, keys, content.payloads, content.texts)
-        if ids.size <= ROWS_IN_A_STEP:
-            self._apply("insert", X=content.X, words=content.words)
+    def _insert(self, keys: list[checks.Key], content: MemoryContent) -> None:
+        first = self.state.next_id
+        self.records.insert(np.arange(first, first + len(keys)), keys, content.payloads, content.texts)
+        self._apply("insert", X=content.X, words=content.words)
 
     def _replace(self, ids: np.ndarray, content: MemoryContent) -> None:
+        if self.journal is None:  # otherwise it restores the store
+            assert self._undo is not None
+            self._undo.append(partial(self.state.put_back, ids, self.state.index, *self.state.parts_of(ids)))
         self.records.set_payloads(ids, content.payloads)
         if self.state.texts.n_texts > 0 or content.words is not None:
             self.records.set_texts(ids, content.texts)
-        if ids.size <= ROWS_IN_A_STEP:
-            self._apply("replace", ids=ids, X=content.X, words=content.words)
+        self._apply("replace", ids=ids, X=content.X, words=content.words)
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories, at the end of a change: this cannot be undone in memory."""

@@ -1,8 +1,6 @@
 """``StoreState``: the vectors and words of a store, with everything else that is not in its database."""
 
 from collections import deque
-from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
@@ -22,7 +20,6 @@ from ._text_search import WeighedWords
 from ._word_vectors import WordVectors, full_scores, rows_of_words
 from ._words import N_WORDS, check_words, count_words
 
-ROWS_IN_A_STEP = 256  # number of dense rows to write in a few milliseconds, for which queries wait
 ROWS_LEARNED_IN_PLACE = 16  # number of rows with rewards to learn in a few milliseconds, for which queries wait
 _MOST_NOTES = 1 << 16  # number of queries whose results wait for the next change; the oldest are dropped
 KINDS: dict[str, Any] = {"dense": dense_index.DenseIndex, "sparse": SparseIndex}  # indexes by the form of their vectors
@@ -61,8 +58,8 @@ class StoreState(files.WithFields):
 
     A memory has a vector, a text or both.
 
-    The methods below ``Operations`` are the operations that a journal records and repeats. They divide many rows into
-    steps; for few rows, the caller must prevent reads.
+    The methods below ``Operations`` are the operations that a journal records and repeats. The caller must prevent
+    reads.
     """
 
     _kind = "MemoryStore"
@@ -96,8 +93,6 @@ class StoreState(files.WithFields):
         self.part_weights = np.stack([np.full(3, 10.0), np.zeros(3)])
         bounded = options.max_items is not None
         self.eviction = (POLICIES[options.eviction] if bounded else EvictionOrder)(options.seed, options.max_items or 0)
-        # calls a function that changes the state, while no thread reads it
-        self.step: Callable[[Callable[[], Any]], Any] = lambda work: work()
         self.results: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids returned by queries since the last change
 
     def __len__(self) -> int:
@@ -196,11 +191,15 @@ class StoreState(files.WithFields):
         there = self.have_vectors(ids)
         return there, self.index.vectors(ids[there]) if there.any() else None, self.texts.words(ids)
 
-    def put_back(self, ids: np.ndarray, there: np.ndarray, vectors: Any, words: Any) -> None:
-        """Undo a replacement, before which :meth:`parts_of` returned these parts."""
+    def put_back(self, ids: np.ndarray, index: Any, there: np.ndarray, vectors: Any, words: Any) -> None:
+        """Undo a replacement, before which the state had the given index and :meth:`parts_of` returned these parts."""
         self._remove_vectors(ids[~there])
         if vectors is not None:
-            self._set_vectors(ids[there], vectors)
+            missing = ~self.have_vectors(ids[there])
+            if missing.any():
+                self.index.insert(vectors[missing], ids[there][missing])
+            self.index.replace(ids[there], vectors)
+        self.index = index
         self.texts.remove(ids)
         if words is not None:
             self.texts.insert(ids, words)
@@ -226,7 +225,7 @@ class StoreState(files.WithFields):
         if X is not None:
             self._insert_vectors(ids, X)
         if words is not None:
-            self._in_one_step(ids, lambda: self.texts.insert(ids, words))
+            self.texts.insert(ids, words)
         self.eviction.returned(ids)
         return ids
 
@@ -234,49 +233,36 @@ class StoreState(files.WithFields):
         if self.index is None:
             kind = KINDS["dense" if isinstance(X, np.ndarray) else "sparse"]
             self.index = kind(X.shape[1], self.options.metric, self.options.seed)
-        if ids.size <= ROWS_IN_A_STEP:
-            self.index.insert(X, ids)
-        else:
-            self._in_steps(X, lambda rows: self.index.insert(X[rows], ids[rows]))
-
-    def _in_one_step(self, ids: np.ndarray, change: Callable[[], Any]) -> None:
-        """Call ``change``: for few memories directly, because the caller prevents reads."""
-        change() if ids.size <= ROWS_IN_A_STEP else self.step(change)
-
-    def _in_steps(self, X: Any, write: Callable[[slice], Any]) -> None:
-        """Call ``write`` for spans of the rows of ``X``, each in a step."""
-        n_rows = X.shape[0]
-        # A sparse index is faster with all at once.
-        size = ROWS_IN_A_STEP if isinstance(X, np.ndarray) else max(1, n_rows)
-        for start in range(0, n_rows, size):
-            self.step(partial(write, slice(start, start + size)))
+        self.index.insert(X, ids)
 
     def replace(self, ids: np.ndarray, X: Any = None, words: Any = None) -> None:
         """Replace the vectors and words of memories. Ids must be distinct."""
-        has_texts = self.texts.n_texts > 0
-        if has_texts:
-            self._in_one_step(ids, lambda: self.texts.remove(ids))
+        self.texts.remove(ids)
         if X is None:
-            self._in_one_step(ids, lambda: self._remove_vectors(ids))
-        elif has_texts:  # some memories may have no vectors
-            self._set_vectors(ids, X)
-        elif ids.size <= ROWS_IN_A_STEP:
-            self.index.replace(ids, X)
+            self._remove_vectors(ids)
         else:
-            self._in_steps(X, lambda rows: self.index.replace(ids[rows], X[rows]))
+            self._set_vectors(ids, X)
         if words is not None:
-            self._in_one_step(ids, lambda: self.texts.insert(ids, words))
+            self.texts.insert(ids, words)
         self.eviction.returned(ids)
-        if self.feedback is not None:
-            self.feedback = _without(self.feedback, ids)
-        if self.text_feedback is not None:
-            self.text_feedback = _without(self.text_feedback, ids)
 
     def _set_vectors(self, ids: np.ndarray, X: Any) -> None:
         there = self.have_vectors(ids)
-        self._insert_vectors(ids[~there], X[~there])
-        old, X = ids[there], X[there]
-        self._in_steps(X, lambda rows: self.index.replace(old[rows], X[rows]))
+        if there.all():
+            self.index.replace(ids, X)
+        else:
+            self._insert_vectors(ids[~there], X[~there])
+            self.index.replace(ids[there], X[there])
+
+    def has_learned(self, ids: np.ndarray) -> bool:
+        """Return whether rewards of any of these memories were learned."""
+        return any(learned.model.has_any(ids) for learned in (self.feedback, self.text_feedback) if learned is not None)
+
+    def forget(self, ids: np.ndarray) -> None:
+        """Forget the rewards of memories."""
+        for learned in (self.feedback, self.text_feedback):
+            if learned is not None:
+                learned.model.forget(ids)
 
     def _remove_vectors(self, ids: np.ndarray) -> None:
         there = self.have_vectors(ids)
@@ -289,9 +275,7 @@ class StoreState(files.WithFields):
         self.texts.remove(ids)
         self._n_memories -= ids.size
         self.eviction.removed(ids)
-        for learned in (self.feedback, self.text_feedback):
-            if learned is not None:
-                learned.model.forget(ids)
+        self.forget(ids)
 
     def learn(
         self,
@@ -349,16 +333,8 @@ class StoreState(files.WithFields):
         require(state.next_id > ids.max(initial=-1), "the next id must be above all others")
         are_plain = all(array.dtype == np.int64 and array.ndim == 1 for array in evictions.values())
         require(are_plain, "arrays of eviction must be int64 with one dimension")
-        state.eviction.restore(evictions, ids)
+        state.eviction.restore(evictions, ids, state.next_id)
         return state
-
-
-def _without(learned: LearnedSearch, ids: np.ndarray) -> LearnedSearch:
-    """Return what was learned without some memories. The original does not change, so that this can be undone."""
-    if learned.model.has_any(ids):
-        learned = learned.copy()
-        learned.model.forget(ids)
-    return learned
 
 
 def check_weights(weights: np.ndarray) -> None:
