@@ -592,3 +592,79 @@ def test_an_undo_that_fails_for_lack_of_memory_is_finished_before_the_next_use(m
         assert store[keys[0]].payload == {"i": 0}
     np.testing.assert_array_equal(store.get(keys[:500]).vectors, before)
     store.check_invariants()
+
+
+@pytest.fixture
+def listed() -> MemoryStore:
+    store = MemoryStore(random_state=0)
+    years: list[Any] = [1990, 1985, None, 2001, 1985]
+    payloads = [{"n": i, **({} if year is None else {"year": year})} for i, year in enumerate(years)]
+    store.add(["c", "a", "e", "b", "d"], vectors(5), payloads, texts=["likes tea", *["likes coffee"] * 4])
+    return store
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        ({}, "caebd"),
+        ({"order_by": "-$added"}, "dbeac"),
+        ({"order_by": "$key"}, "abcde"),
+        ({"order_by": "-$key", "limit": 2, "offset": 1}, "dc"),
+        ({"order_by": "year"}, "adcbe"),
+        ({"order_by": "-year"}, "bcdae"),
+        ({"where": {"year": {"lt": 2000}}}, "cad"),
+        ({"where": {"year": {"lt": 2000}}, "order_by": "-$added", "limit": 2}, "da"),
+        ({"where": {"year": {"lt": 2000}}, "order_by": "-n", "offset": 1}, "ac"),
+        ({"where": lambda payload: payload["n"] > 2}, "bd"),
+        ({"where": {"year": 1}}, ""),
+        ({"limit": 0}, ""),
+        ({"offset": 9}, ""),
+    ],
+)
+def test_memories_are_listed(options: dict[str, Any], keys: str, listed: MemoryStore):
+    items = listed.get(**options)
+    assert items.keys == list(keys)
+    assert items.payloads == [listed[key].payload for key in keys]
+    assert items.texts == [listed[key].text for key in keys]
+    for i, key in enumerate(keys):
+        assert np.array_equal(items.vectors[i], listed[key].vector)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"keys": "a", "limit": 2}, TypeError),
+        ({"limit": -1}, ValueError),
+        ({"offset": 1.5}, TypeError),
+        ({"order_by": 3}, TypeError),
+        ({"order_by": "-"}, ValueError),
+    ],
+)
+def test_bad_lists_are_refused(options: dict[str, Any], error: type[Exception], listed: MemoryStore):
+    with pytest.raises(error):
+        listed.get(**options)
+
+
+def test_pages_contain_each_memory_once_while_others_change(listed: MemoryStore):
+    seen: list[Any] = []
+    for i, page in enumerate(listed.pages(size=2)):
+        seen += page.keys
+        listed.delete(page.keys[0])
+        listed.upsert(f"new{i}", vectors(1), texts="more")
+    assert seen[:5] == list("caebd")
+    assert len(set(seen)) == len(seen)
+    assert [page.keys for page in listed.pages({"year": {"exists": True}}, size=1)] == [["a"], ["b"]]
+    assert list(MemoryStore().pages()) == []
+
+
+def test_no_result_is_below_the_lowest_score(listed: MemoryStore):
+    for query in ({"X": vectors(2, 3)}, {"texts": ["tea", "coffee"]}, {"X": vectors(2, 3), "texts": ["tea", "coffee"]}):
+        everything = listed.query(**query, k=5)
+        lowest = float(np.median(everything.scores[np.isfinite(everything.scores)]))
+        found = listed.query(**query, k=5, min_score=lowest)
+        expected = [[result for result in row if result.score >= lowest] for row in everything]
+        assert [found[i] for i in range(2)] == expected
+        assert 0 < sum(map(len, expected)) < 10
+    assert listed.query(vectors(1), min_score=2.0)[0] == []
+    with pytest.raises(ValueError, match="min_score"):
+        listed.query(vectors(1), min_score=np.nan)
