@@ -15,10 +15,10 @@ from .. import persistence as files
 from .._change import ReadWriteLock, defer_interrupts, uninterrupted
 from .._display import warn
 from .._validation import check_integer, check_real
-from ._database import MOST_BYTES, EntryDatabase, ExtraTables, SharedConnection
+from ._database import MOST_BYTES, ExtraTables
 from ._entries import Entry, entry_contents, pack_entry, unpack_entry
 from ._files import AlreadyOpenError, JournalError, check_regular
-from ._folder import IDENTITY, Folder, FolderReader, JournalView, check_end
+from ._folder import IDENTITY, Folder, FolderReader, JournalView, Position, check_end
 
 T = TypeVar("T")
 SNAPSHOT = "snapshot"  # name of a snapshot's entry. It is not an operation.
@@ -104,8 +104,12 @@ class DurableForm(Protocol):
         """
 
     def follow(self, apply: Callable[[], None]) -> None:
-        """Call ``apply``, which replays entries of the writer and exchanges the additional tables, as one change."""
+        """Call ``apply``, which replays entries of the writer and calls :meth:`use_tables`, as one change."""
         self.lock.change(apply)
+
+    def use_tables(self, tables: Any) -> None:
+        """Use what ``ExtraTables.read`` has returned to a reader."""
+        return
 
     def use(self, made: Any) -> None:
         """Replace the current object with a restored one."""
@@ -142,7 +146,7 @@ class Journal:
     - ``form``: the interface to the object. A new folder starts with a snapshot of the current object.
     - ``durability``: when to wait for the disk, and when to take snapshots.
     - ``tables``: additional tables of the database. They change in the same transactions as the entries.
-    - ``folder``: the folder. With additional tables, ``folder.database`` executes statements on them.
+    - ``folder``: the folder. For a writer, ``folder.database`` executes statements on the additional tables.
     - ``sequence``: the number of changes since the object was created.
     - ``is_behind``: whether the object differs from the folder because a failed change has not been undone yet.
     """
@@ -172,11 +176,12 @@ class Journal:
         self._is_verified = True  # False until all mapped arrays have been verified
         self._refresh_due = float("inf") if self._durability.refresh_every is None else 0.0
         self.sequence = self._base = 0  # the numbers of the last change and of the snapshot
+        self._position: Position | None = None  # the last entry that a reader has replayed
         self.folder: Any
         _journals.add(self)
         if self._durability.read_only:
             self.folder = FolderReader(path, tables)
-            self._load()
+            self._load(self.folder.read())
         else:
             self._begin(path)
 
@@ -371,36 +376,37 @@ class Journal:
             return has_changed
 
     def _refresh(self) -> bool:
-        if not self.is_behind:
-            view, was_exact = self.folder.read(self.sequence), self._is_exact
-            if not view.entries:
-                return False
-            self.is_behind = True
-            if view.base <= self.sequence:
-                with suppress(
-                    files.FileFormatError, MemoryError
-                ):  # if the cause persists, loading everything raises it
-                    self._form.follow(partial(self._follow, view))
-                    self.is_behind = self._is_exact != was_exact
-        if self.is_behind:
-            self._load()
-            self.is_behind = False
+        view: JournalView = self.folder.read(None if self.is_behind else self._position)
+        if not view.entries:
+            return False
+        if view.continues:
+            self.is_behind, was_exact = True, self._is_exact
+            # If the cause of an error persists, loading everything raises it.
+            with suppress(files.FileFormatError, MemoryError):
+                self._form.follow(partial(self._follow, view))
+                self.is_behind = self._is_exact != was_exact
+            if not self.is_behind:
+                return True
+            view = self.folder.read()
+        self.is_behind = True
+        self._load(view)
+        self.is_behind = False
         return True
 
     def _follow(self, view: JournalView) -> None:
         twin = self._form.twin()
         self._replay(twin, view.entries)
-        check_end(self.folder.journal_path, self.sequence, view.acknowledged)
+        self._check_end(view)
         self._form.use(twin)
-        self._exchange(view.tables)
+        self._form.use_tables(view.tables)
+        self._position = view.position
 
-    def _load(self) -> None:
+    def _load(self, view: JournalView) -> None:
         """Restore the object from the folder, which a writer may change meanwhile."""
-        view: JournalView = self.folder.read()
         while True:
             try:
                 made = self._replayed(iter(view.entries))
-                check_end(self.folder.journal_path, self.sequence, view.acknowledged)
+                self._check_end(view)
                 break
             except (files.FileFormatError, OSError):
                 before, view = view, self.folder.read()
@@ -409,17 +415,15 @@ class Journal:
 
         def use() -> None:
             self._use(made)
-            self._exchange(view.tables)
+            self._form.use_tables(view.tables)
 
         self._form.follow(use)
+        self._position = view.position
         if self._durability.refresh_every is not None:
             self._form.lock.before_read = self._refresh_if_due
 
-    def _exchange(self, tables: SharedConnection | None) -> None:
-        if tables is not None and self.folder.database is None:
-            self.folder.database = EntryDatabase(self.folder.journal_path, tables)
-        elif tables is not None:
-            self.folder.database.connection = tables  # other threads may still use the former one
+    def _check_end(self, view: JournalView) -> None:
+        check_end(self.folder.journal_path, self.sequence, view.acknowledged)
 
     @property
     def is_refresh_due(self) -> bool:

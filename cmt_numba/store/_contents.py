@@ -20,9 +20,9 @@ from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
 from ._hybrid_search import find_competitors, learn_weights
-from ._records import TABLES, MemoryDatabase, Records
+from ._records import CHANGES_OF_RECORDS, TABLES, ChangedRows, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
-from ._state import ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
+from ._state import StoreOptions, StoreState, check_operation
 from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
 from ._words import count_words, has_words
@@ -51,7 +51,8 @@ def other_ids(keys: list[checks.Key]) -> np.ndarray:
 T = TypeVar("T")
 
 ROWS_IN_A_STEP = 256  # number of dense rows to write in a few milliseconds, for which queries wait
-_OPERATIONS = ("insert", "replace", "forget", "remove", "learn", "note_returned")  # those in entries of a journal
+ROWS_LEARNED_IN_A_STEP = 16  # number of rows with rewards to learn in a few milliseconds
+_OPERATIONS = ("insert", *CHANGES_OF_RECORDS, "forget", "learn", "note_returned")  # those in entries of a journal
 
 
 class MemoryContent(NamedTuple):
@@ -80,7 +81,7 @@ class StoreContents(DurableForm):
 
     kind = "MemoryStore"
     unread = frozenset({"index.vectors"})
-    _database: MemoryDatabase | None
+    _database: MemoryDatabase | None  # of a store in memory or of a reader
     journal: Journal | None
 
     def __init__(self, path: str | os.PathLike[str] | None, given: dict[str, Any], durability: Durability) -> None:
@@ -93,8 +94,10 @@ class StoreContents(DurableForm):
             self.records = Records(self._database)
             self.records.keep_keys()
         else:
+            self.records = Records(None)
             self.journal = Journal(path, self, durability, tables=TABLES)
-            self.records = Records(self.journal.folder.database)
+            if self.journal.is_writable:
+                self.records.forget(self.journal.folder.database)
             try:
                 with refusing(self.journal.path):
                     self.check(thorough=False)
@@ -108,14 +111,15 @@ class StoreContents(DurableForm):
         self.stamp: object | None = object()
         self.unread_columns = UnreadColumns(lambda: self.stamp is None)
         self._is_closed = False
+        self.state = state
         self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
         self._failed: list[Callable[[], object]] | None = None  # undoes what is left of a failed change
         self._put(state)
 
     def _put(self, state: StoreState) -> None:
-        self.state, self.stamp = state, object()
-        if self.journal is not None:
+        if self.journal is not None and state is not self.state:
             self.records.forget()
+        self.state, self.stamp = state, object()
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
@@ -197,8 +201,8 @@ class StoreContents(DurableForm):
         )
         if self.records.summary() != (ids.size, int(ids.sum()), of_texts.size) or not same:
             raise ValueError("its keys and texts do not match its memories")
-        if thorough and not self.records.are_payloads_valid():
-            raise ValueError("it has payloads that are not valid JSON")
+        if thorough:
+            self.records.check()
 
     def check_everything(self) -> None:
         """Raise an error if records and vectors contradict each other, or a file is damaged."""
@@ -208,10 +212,10 @@ class StoreContents(DurableForm):
         if self.state.index is not None:
             self.state.index.check_invariants()
         self.state.texts.check_invariants()
-        if not self.records.are_indexed():
-            raise InvariantError("the index of keys does not match the keys")
         try:
             self.check(thorough=True)
+        except FileFormatError:
+            raise
         except ValueError as error:
             raise InvariantError(str(error)) from error
 
@@ -241,15 +245,16 @@ class StoreContents(DurableForm):
             if self.unread_columns.waiting:
                 self.unread_columns.read()
             with switching_soon():
-                if self._database is None:
+                if self.journal is not None:
                     return work()
+                assert self._database is not None
                 if self.state.results:
                     self.enter_notes()  # a journal does this itself
                 answer = work()
                 self._database.commit()
                 return answer
         except BaseException:
-            if self._database is not None:  # a journal restores the store itself, if anything has changed
+            if self.journal is None:  # otherwise it restores the store itself, if anything has changed
                 self._failed = self._undo
                 with suppress(MemoryError):  # the next use of the store tries again
                     uninterrupted(self.lock.step, self._take_back)
@@ -384,12 +389,11 @@ class StoreContents(DurableForm):
         if X is not None and weighed is not None and not is_shared:
             weights = learn_weights(state, X, weighed, ids, every)
         others = others or MemoriesOfOthers(np.empty(0, np.int64), queries[:0])
-        arguments = {"X": queries, "ids": ids, "rewards": every, "is_shared": is_shared, **others._asdict()}
-        learn = partial(self._apply, "learn", **arguments, weights=weights, by_words=X is None)
-        if len(ids) <= ROWS_LEARNED_IN_PLACE:
-            self.lock.step(learn, is_last=True)
-        else:
-            learn()
+        for first, stop in spans(len(ids), ROWS_LEARNED_IN_A_STEP):
+            rows, new_weights = slice(first, stop), weights if stop == len(ids) else None
+            arguments = {"X": queries[rows], "ids": ids[rows], "rewards": every[rows], "is_shared": is_shared}
+            arguments |= others._asdict() | {"weights": new_weights, "by_words": X is None}
+            self.lock.step(partial(self._apply, "learn", **arguments), is_last=True)
 
     def _find_rewarded(
         self, keys: Any, n_rows: int, by_words: bool, known: tuple[list[checks.Key], Any] | None
@@ -429,7 +433,12 @@ class StoreContents(DurableForm):
         """Set payload fields of memories, within a change."""
         ids, before = self.find_updatable(keys)
         after = checks.check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
-        self.lock.step(lambda: self.records.set_payloads(ids, after))
+
+        def update() -> None:
+            self.records.set_payloads(ids, after)
+            self._apply("update", ids=ids)
+
+        self.lock.step(update)
 
     def find_updatable(self, keys: list[checks.Key]) -> tuple[np.ndarray, list[dict[str, Any]]]:
         """Return the ids and payloads of memories. Raise an error if one is not stored or its payload has no fields."""
@@ -550,6 +559,16 @@ class StoreContents(DurableForm):
             self.unread_columns.read()
         self.lock.step(apply)
         self.stamp = object()
+
+    def use_tables(self, tables: MemoryDatabase | ChangedRows) -> None:
+        """Use the tables that a reader has read: everything, or what has changed."""
+        if isinstance(tables, ChangedRows):
+            self.records.follow(tables)
+            return
+        before, self._database = self._database, tables
+        self.records.forget(tables)
+        if before is not None:
+            before.close()  # a connection is in a reference cycle
 
     def use(self, made: StoreState) -> None:
         """Replace the state. Raise ValueError if it has other options than the user has given."""

@@ -20,7 +20,6 @@ from ._text_search import WeighedWords
 from ._word_vectors import WordVectors, full_scores, rows_of_words
 from ._words import N_WORDS, check_words, count_words
 
-ROWS_LEARNED_IN_PLACE = 16  # number of rows with rewards to learn in a few milliseconds, for which queries wait
 _MOST_NOTES = 1 << 16  # number of queries whose results wait for the next change; the oldest are dropped
 KINDS: dict[str, Any] = {"dense": dense_index.DenseIndex, "sparse": SparseIndex}  # indexes by the form of their vectors
 
@@ -269,6 +268,9 @@ class StoreState(files.WithFields):
         if there.any():
             self.index.remove(ids[there])
 
+    def update(self, ids: np.ndarray) -> None:
+        """Note new payloads, which are not in the state."""
+
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories. Ids must be distinct."""
         self._remove_vectors(ids)
@@ -293,12 +295,8 @@ class StoreState(files.WithFields):
         With ``by_words``, queries are results of :func:`rows_of_words`. Memories of other shards have the ids
         ``others``, which are below -1 and ascending, and are passed as vectors. ``weights`` are the new weights of the
         parts of scores, or None.
-
-        Few rows are learned in place. For more, queries use a copy until it has learned them.
         """
         index, learned = self.learner(by_words)
-        if len(ids) > ROWS_LEARNED_IN_PLACE:
-            learned = learned.copy()
         if others.size > 0:
             index = WithOthers(index, others, vectors)
         learned.learn(index, X, ids, rewards, is_shared=is_shared)
@@ -384,7 +382,7 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
             raise ValueError("is_shared and by_words must be true or false")
     elif name != "insert" and (ids is None or ids.dtype != np.int64 or ids.ndim != 1):
         raise ValueError("its ids are not integers")
-    if name in ("replace", "remove"):
+    if name in ("replace", "remove", "update"):
         if not state.contains(ids).all() or np.unique(ids).size < ids.size:
             raise ValueError("its ids are not those of different memories")
         if name == "replace" and X is not None and X.shape[0] != ids.size:

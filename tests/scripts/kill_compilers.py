@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -44,8 +45,9 @@ def load_module(folder: Path) -> ModuleType:
     return module
 
 
-def call_all(module: ModuleType, seed: int) -> None:
+def call_all(folder: Path, seed: int) -> None:
     """Call all kernels with all types in random order, and check the results."""
+    module = load_module(folder)
     cases = [(n, dtype) for n in range(3) for dtype in _TYPES]
     for i in np.random.default_rng(seed).permutation(len(cases)):
         n, dtype = cases[i]
@@ -92,14 +94,14 @@ def main(n_rounds: int, seed: int) -> None:
             config.CACHE_DIR = str(folder / "cache")  # type: ignore[attr-defined]
             seeds = [N_PROCESSES * r + i for i in range(N_PROCESSES)]
             began = time.monotonic()
-            processes = [start(lambda seed=seed: call_all(load_module(folder), seed)) for seed in seeds]
+            processes = [start(partial(call_all, folder, seed)) for seed in seeds]
             for process, end in zip(processes[::2], sorted(random.uniform(0.0, _LONGEST_LIFE, 4)), strict=True):
                 time.sleep(max(0.0, began + end - time.monotonic()))
                 os.kill(process, signal.SIGKILL)
             statuses = [os.waitpid(process, 0)[1] for process in processes]
             assert all(os.waitstatus_to_exitcode(status) in (0, -signal.SIGKILL) for status in statuses), statuses
             n_killed += sum(map(os.WIFSIGNALED, statuses))
-            checked = start(lambda: call_all(load_module(folder), 0))
+            checked = start(partial(call_all, folder, 0))
             assert os.waitpid(checked, 0)[1] == 0, "a process got a wrong result from the cache"
             load_module(folder)
             found = count_entries(folder / "cache")
