@@ -381,23 +381,24 @@ class MemoryStore(Closeable):
     def pages(self, where: Any = None, *, size: int = 1000) -> Iterator[Items]:
         """Iterate over all memories, or those that a filter selects, in pages of ``size`` in the order of insertion.
 
-        Each page shows the store at the time it is read. Memories that are stored all the time are returned once, also
-        if others are added or deleted meanwhile.
+        The store may change meanwhile: each page shows it at the time the page is read, without memories that were
+        added after the first page.
         """
-        contents, last, size = self._contents, -1, check_integer("size", size, 1)
+        contents, size = self._contents, check_integer("size", size, 1)
+        last, stop = -1, contents.state.next_id
 
-        def read() -> np.ndarray:
+        def read() -> tuple[int, Items]:
             among = self._filters.find(where, contents)
             if among is None:
-                return contents.records.ids_after(last, size)
-            return among.ids[among.ids.searchsorted(last + 1) :][:size]
+                ids = contents.records.ids_after(last, size)
+            else:
+                ids = among.ids[among.ids.searchsorted(last + 1) :][:size]
+            ids = ids[ids < stop]
+            return int(ids.max(initial=-1)), self._items(ids)
 
-        while True:
-            ids, items = contents.shared(lambda: (ids := read(), self._items(ids)))
-            if ids.size == 0:
-                return
-            yield items
-            last = int(ids[-1])
+        while (found := contents.shared(read))[0] >= 0:
+            yield found[1]
+            last = found[0]
 
     def _items(self, ids: np.ndarray, keys: list[checks.Key] | None = None) -> Items:
         """Return the memories with some ids. The caller holds the lock for reading."""

@@ -651,8 +651,7 @@ def test_pages_contain_each_memory_once_while_others_change(listed: MemoryStore)
         seen += page.keys
         listed.delete(page.keys[0])
         listed.upsert(f"new{i}", vectors(1), texts="more")
-    assert seen[:5] == list("caebd")
-    assert len(set(seen)) == len(seen)
+    assert seen == list("caebd")
     assert [page.keys for page in listed.pages({"year": {"exists": True}}, size=1)] == [["a"], ["b"]]
     assert list(MemoryStore().pages()) == []
 
