@@ -41,9 +41,13 @@ A snapshot is taken when the journal takes long to replay. The previous snapshot
 complete, synced to disk and recorded in the journal. Opening the folder deletes files left by a crash.
 
 Any number of processes, and the writer's process itself, can read a folder with ``read_only=True``. A reader keeps no
-file open except its mapped snapshot. ``refresh`` reads the entries after the last one that it knows, as they are
-between two commits, and replays them. If a snapshot has replaced them, it loads the snapshot. Additional tables are
-copied to memory.
+file open except its mapped snapshot, so it never keeps the writer's log from being truncated. ``refresh`` reads the
+entries after the last one that it knows, as they are between two commits, and replays them. Additional tables are
+copied to memory when the folder is opened; ``refresh`` copies the rows that the entries have changed.
+
+Each entry has a random mark, which the entry of a snapshot takes over. If the folder has no entry with the mark that
+the reader knows, a snapshot has replaced the entries, or the folder has another history: a backup was restored, or the
+folder was replaced. The reader then loads the folder again.
 
 Arguments in entries and snapshots are validated like a caller's arguments. Every folder either opens as a valid tree or
 raises :class:`~cmt_numba.persistence.FileFormatError`.
@@ -52,14 +56,14 @@ Other processors and other library versions may round differently and therefore 
 changes. All memories are then still present under their ids, but models trained since the snapshot may differ slightly,
 and a warning is issued. Take a :meth:`~DurableTree.snapshot` before moving a folder to another machine.
 
-Folders of versions before 0.3 are rejected. Later versions of the library read the folders of version 0.3.
+Folders of versions before 0.4 are rejected. Later versions of the library read the folders of version 0.4.
 
 Network file systems may not support the locks. To copy an open tree, call ``save``.
 """
 
-from ._database import ExtraTables, SchemaRow, SharedConnection
+from ._database import EntryDatabase, ExtraTables, SchemaRow, SharedConnection, translated_errors
 from ._durable_tree import DurableTree, fingerprint
-from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
+from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments, unpack_entry
 from ._files import AlreadyOpenError, JournalError
 from ._in_folder import InFolder, ObjectForm, journaled
 from ._journal import Durability, DurableForm, Journal

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 import scipy.sparse
 
-from .._change import ReadWriteLock, uninterrupted
+from .._change import ReadWriteLock, spans, uninterrupted
 from .._forest import NONE, InvariantError
 from .._index import DenseIndex
 from .._jit import switching_soon
@@ -20,9 +20,9 @@ from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
 from ._hybrid_search import find_competitors, learn_weights, mark_passed
-from ._records import TABLES, MemoryDatabase, Records
+from ._records import CHANGES_OF_RECORDS, TABLES, ChangedRows, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
-from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
+from ._state import StoreOptions, StoreState, check_operation
 from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
 from ._words import count_words, has_words
@@ -50,7 +50,9 @@ def other_ids(keys: list[checks.Key]) -> np.ndarray:
 
 T = TypeVar("T")
 
-_OPERATIONS = ("insert", "replace", "remove", "learn", "note_returned")  # those in entries of a journal
+ROWS_IN_A_STEP = 256  # number of dense rows to write in a few milliseconds, for which queries wait
+ROWS_LEARNED_IN_A_STEP = 16  # number of rows with rewards to learn in a few milliseconds
+_OPERATIONS = ("insert", *CHANGES_OF_RECORDS, "forget", "learn", "note_returned")  # those in entries of a journal
 
 
 class MemoryContent(NamedTuple):
@@ -61,10 +63,11 @@ class MemoryContent(NamedTuple):
     texts: list[str | None]
     payloads: list[str | None]
 
-    def rows(self, rows: np.ndarray) -> Self:
+    def rows(self, rows: np.ndarray | slice) -> Self:
         """Return some of the memories."""
         X, words = (None if part is None else part[rows] for part in (self.X, self.words))
-        texts, payloads = ([part[row] for row in rows] for part in (self.texts, self.payloads))
+        numbers = range(len(self.texts))[rows] if isinstance(rows, slice) else rows
+        texts, payloads = ([part[row] for row in numbers] for part in (self.texts, self.payloads))
         return type(self)(X, words, texts, payloads)
 
 
@@ -78,7 +81,7 @@ class StoreContents(DurableForm):
 
     kind = "MemoryStore"
     unread = frozenset({"index.vectors"})
-    _database: MemoryDatabase | None
+    _database: MemoryDatabase | None  # of a store in memory or of a reader
     journal: Journal | None
 
     def __init__(self, path: str | os.PathLike[str] | None, given: dict[str, Any], durability: Durability) -> None:
@@ -91,8 +94,10 @@ class StoreContents(DurableForm):
             self.records = Records(self._database)
             self.records.keep_keys()
         else:
+            self.records = Records(None)
             self.journal = Journal(path, self, durability, tables=TABLES)
-            self.records = Records(self.journal.folder.database)
+            if self.journal.is_writable:
+                self.records.forget(self.journal.folder.database)
             try:
                 with refusing(self.journal.path):
                     self.check(thorough=False)
@@ -106,14 +111,15 @@ class StoreContents(DurableForm):
         self.stamp: object | None = object()
         self.unread_columns = UnreadColumns(lambda: self.stamp is None)
         self._is_closed = False
+        self.state = state
         self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
+        self._failed: list[Callable[[], object]] | None = None  # undoes what is left of a failed change
         self._put(state)
 
     def _put(self, state: StoreState) -> None:
-        state.step = self.lock.step
-        self.state, self.stamp = state, object()
-        if self.journal is not None:
+        if self.journal is not None and state is not self.state:
             self.records.forget()
+        self.state, self.stamp = state, object()
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
@@ -148,6 +154,8 @@ class StoreContents(DurableForm):
         self._check_not_closed()
         if self.journal is not None and self.journal.is_behind:
             self.journal.catch_up()
+        if self._failed is not None:
+            uninterrupted(self.lock.step, self._take_back)
 
     def _check_not_closed(self) -> None:
         if self._is_closed:
@@ -159,6 +167,8 @@ class StoreContents(DurableForm):
 
         def read() -> T:
             self._check_not_closed()
+            if self._failed is not None:  # since the check above, in another thread
+                raise MemoryError("a failed change has not been undone yet, because memory was short; try again")
             return work()
 
         return self.lock.read(read)
@@ -191,8 +201,8 @@ class StoreContents(DurableForm):
         )
         if self.records.summary() != (ids.size, int(ids.sum()), of_texts.size) or not same:
             raise ValueError("its keys and texts do not match its memories")
-        if thorough and not self.records.are_payloads_valid():
-            raise ValueError("it has payloads that are not valid JSON")
+        if thorough:
+            self.records.check()
 
     def check_everything(self) -> None:
         """Raise an error if records and vectors contradict each other, or a file is damaged."""
@@ -202,10 +212,10 @@ class StoreContents(DurableForm):
         if self.state.index is not None:
             self.state.index.check_invariants()
         self.state.texts.check_invariants()
-        if not self.records.are_indexed():
-            raise InvariantError("the index of keys does not match the keys")
         try:
             self.check(thorough=True)
+        except FileFormatError:
+            raise
         except ValueError as error:
             raise InvariantError(str(error)) from error
 
@@ -235,26 +245,31 @@ class StoreContents(DurableForm):
             if self.unread_columns.waiting:
                 self.unread_columns.read()
             with switching_soon():
-                if self._database is None:
+                if self.journal is not None:
                     return work()
+                assert self._database is not None
                 if self.state.results:
                     self.enter_notes()  # a journal does this itself
                 answer = work()
                 self._database.commit()
                 return answer
         except BaseException:
-            if self._database is not None:  # a journal restores the store itself, if anything has changed
-                uninterrupted(self.lock.step, self._take_back)
+            if self.journal is None:  # otherwise it restores the store itself, if anything has changed
+                self._failed = self._undo
+                with suppress(MemoryError):  # the next use of the store tries again
+                    uninterrupted(self.lock.step, self._take_back)
             raise
         finally:
             self._undo, self.stamp = None, object()
 
     def _take_back(self) -> None:
         assert self._database is not None
-        for undo in reversed(self._undo or []):
-            undo()
+        while self._failed:
+            self._failed[-1]()
+            self._failed.pop()
         self._database.roll_back()
         self.records.forget()
+        self._failed = None
 
     def write(self, keys: Any, X: Any, payloads: Any, texts: Any, *, replace: bool) -> None:
         """Add memories within a change. With ``replace``, keys that are already stored get new contents."""
@@ -276,13 +291,29 @@ class StoreContents(DurableForm):
             message = f"keys must not be in the store yet, but {key!r:.100} is; use upsert to replace it"
             raise checks.DuplicateKeyError(message)
         old, new = is_old.nonzero()[0], (~is_old).nonzero()[0]
-        content_of_old = content if new.size == 0 else content.rows(old)
-        self._undo_replacement(ids[old])
-        self.lock.step(partial(self._replace, ids[old], content_of_old))
-        if old.size > ROWS_IN_A_STEP:
-            self._apply("replace", ids=ids[old], X=content_of_old.X, words=content_of_old.words)
-        if new.size > 0:
-            self.insert([own[i] for i in new], content.rows(new))
+
+        def upsert() -> None:
+            replaced = content if new.size == 0 else content.rows(old)
+            self._in_steps(replaced, lambda rows: self._replace(ids[old][rows], replaced.rows(rows)))
+            if new.size > 0:
+                self.insert([own[i] for i in new], content.rows(new))
+            if self.state.has_learned(ids[old]):
+                self.lock.step(partial(self._apply, "forget", ids=ids[old]), is_last=True)  # cannot be undone in memory
+
+        if n <= ROWS_IN_A_STEP:
+            self.lock.step(upsert, is_last=True)
+        else:
+            upsert()
+
+    def _in_steps(self, content: MemoryContent, write: Callable[[slice], None]) -> None:
+        """Call ``write`` for slices of some memories, each in a step, so that each memory changes as a whole.
+
+        Indexes of words and of sparse vectors are rebuilt in proportion to their size, so all rows are one step.
+        """
+        n = len(content.payloads)
+        is_dense = content.words is None and self.state.texts.n_texts == 0 and isinstance(content.X, np.ndarray)
+        for first, stop in spans(n, ROWS_IN_A_STEP if is_dense else n):
+            self.lock.step(partial(write, slice(first, stop)))
 
     def _apply(self, name: str, **arguments: Any) -> None:
         """Apply an operation of the state, and journal it in a folder."""
@@ -296,40 +327,23 @@ class StoreContents(DurableForm):
         evicted, first, n, index = state.to_evict(len(keys)), state.next_id, len(state), state.index
         assert self._undo is not None
         self._undo.append(lambda: state.forget_from(first, n, index))
-        ids = np.arange(first, first + len(keys))
-        self.lock.step(partial(self._insert, ids, keys, content))
-        if ids.size > ROWS_IN_A_STEP:
-            self._apply("insert", X=content.X, words=content.words)
+        self._in_steps(content, lambda rows: self._insert(keys[rows], content.rows(rows)))
         if evicted.size > 0:
             self.remove(evicted)
 
-    def _undo_replacement(self, ids: np.ndarray) -> None:
-        """Let a failed change put back the vectors and texts of memories, unless a journal restores them."""
-        if self.journal is not None:
-            return
-        state = self.state
-        before, index, learned = state.parts_of(ids), state.index, (state.feedback, state.text_feedback)
-
-        def undo() -> None:
-            state.put_back(ids, *before)
-            (state.feedback, state.text_feedback), state.index = learned, index
-
-        assert self._undo is not None
-        self._undo.append(undo)
-
-    # Few rows are written in one step, together with their records.
-
-    def _insert(self, ids: np.ndarray, keys: list[checks.Key], content: MemoryContent) -> None:
-        self.records.insert(ids, keys, content.payloads, content.texts)
-        if ids.size <= ROWS_IN_A_STEP:
-            self._apply("insert", X=content.X, words=content.words)
+    def _insert(self, keys: list[checks.Key], content: MemoryContent) -> None:
+        first = self.state.next_id
+        self.records.insert(np.arange(first, first + len(keys)), keys, content.payloads, content.texts)
+        self._apply("insert", X=content.X, words=content.words)
 
     def _replace(self, ids: np.ndarray, content: MemoryContent) -> None:
+        if self.journal is None:  # otherwise it restores the store
+            assert self._undo is not None
+            self._undo.append(partial(self.state.put_back, ids, self.state.index, *self.state.parts_of(ids)))
         self.records.set_payloads(ids, content.payloads)
         if self.state.texts.n_texts > 0 or content.words is not None:
             self.records.set_texts(ids, content.texts)
-        if ids.size <= ROWS_IN_A_STEP:
-            self._apply("replace", ids=ids, X=content.X, words=content.words)
+        self._apply("replace", ids=ids, X=content.X, words=content.words)
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories, at the end of a change: this cannot be undone in memory."""
@@ -376,12 +390,12 @@ class StoreContents(DurableForm):
             mark_passed(every, ids, given.shape[1])
             weights = state.part_weights if is_shared else learn_weights(state, X, weighed, ids, every)
         others = others or MemoriesOfOthers(np.empty(0, np.int64), queries[:0])
-        arguments = {"X": queries, "ids": ids, "rewards": every, "is_shared": is_shared, **others._asdict()}
-        learn = partial(self._apply, "learn", **arguments, weights=weights, by_words=X is None)
-        if len(ids) <= ROWS_LEARNED_IN_PLACE:
-            self.lock.step(learn, is_last=True)
-        else:
-            learn()
+        for first, stop in spans(len(ids), ROWS_LEARNED_IN_A_STEP):
+            rows, is_last = slice(first, stop), stop == len(ids)
+            new_weights = weights if is_last or weights is None else state.part_weights
+            arguments = {"X": queries[rows], "ids": ids[rows], "rewards": every[rows], "is_shared": is_shared}
+            arguments |= others._asdict() | {"weights": new_weights, "by_words": X is None}
+            self.lock.step(partial(self._apply, "learn", **arguments), is_last=True)
 
     def _find_rewarded(
         self, keys: Any, n_rows: int, by_words: bool, known: tuple[list[checks.Key], Any] | None
@@ -421,7 +435,12 @@ class StoreContents(DurableForm):
         """Set payload fields of memories, within a change."""
         ids, before = self.find_updatable(keys)
         after = checks.check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
-        self.lock.step(lambda: self.records.set_payloads(ids, after))
+
+        def update() -> None:
+            self.records.set_payloads(ids, after)
+            self._apply("update", ids=ids)
+
+        self.lock.step(update)
 
     def find_updatable(self, keys: list[checks.Key]) -> tuple[np.ndarray, list[dict[str, Any]]]:
         """Return the ids and payloads of memories. Raise an error if one is not stored or its payload has no fields."""
@@ -542,6 +561,16 @@ class StoreContents(DurableForm):
             self.unread_columns.read()
         self.lock.step(apply)
         self.stamp = object()
+
+    def use_tables(self, tables: MemoryDatabase | ChangedRows) -> None:
+        """Use the tables that a reader has read: everything, or what has changed."""
+        if isinstance(tables, ChangedRows):
+            self.records.follow(tables)
+            return
+        before, self._database = self._database, tables
+        self.records.forget(tables)
+        if before is not None:
+            before.close()  # a connection is in a reference cycle
 
     def use(self, made: StoreState) -> None:
         """Replace the state. Raise ValueError if it has other options than the user has given."""

@@ -23,6 +23,7 @@ from ._filters import FilterCache, PreparedFilter, check_filter, warn_if_mistake
 from ._hybrid_search import search
 from ._results import Item, Items, Results, read_payload
 from ._text_index import WordStatistics
+from ._where import check_order
 from ._word_vectors import rows_of_words
 
 
@@ -202,7 +203,13 @@ class MemoryStore(Closeable):
 
     @keeps_interpreter
     def query(
-        self, X: Any = None, k: int = 10, where: Any = None, target_recall: float | None = None, texts: Any = None
+        self,
+        X: Any = None,
+        k: int = 10,
+        where: Any = None,
+        target_recall: float | None = None,
+        texts: Any = None,
+        min_score: float | None = None,
     ) -> Results:
         """Return the best memories for each row, by vectors, by the words of texts, or by both.
 
@@ -220,6 +227,8 @@ class MemoryStore(Closeable):
             The fraction of the nearest memories to find on average; by default the target of the store.
         texts : str or list of str, length n, optional
             The texts of the queries.
+        min_score : float, optional
+            Memories with a lower score are left out of the results.
 
         Returns
         -------
@@ -232,7 +241,7 @@ class MemoryStore(Closeable):
             memory lacks counts 0.
         """
         X, words = read_queries(X, texts, self._encoder, self.n_features)
-        return self._query(X, words, k, where, target_recall)
+        return self._query(X, words, k, where, target_recall, min_score=min_score)
 
     def _query(
         self,
@@ -242,10 +251,12 @@ class MemoryStore(Closeable):
         where: Any,
         target_recall: float | None,
         statistics: WordStatistics | None = None,
+        min_score: float | None = None,
     ) -> Results:
         """Answer queries. In a shard, ``statistics`` are those of the texts in all shards."""
         contents = self._contents
         k, target = check_wanted("k", k, len(contents.state)), self._target(target_recall)
+        lowest = None if min_score is None else check_real("min_score", min_score, -np.inf, np.inf)
 
         def answer() -> Results:
             among = self._filters.find(where, contents)
@@ -257,6 +268,9 @@ class MemoryStore(Closeable):
                 return Results(nothing, np.full(nothing.shape, -np.inf))
             allowed = None if among is None else among.allowed(contents)
             ids, scores = search(state, Q, words, k, target, allowed, min(self._n_threads, n_rows), statistics)
+            if lowest is not None:
+                are_low = scores < lowest
+                ids, scores = np.where(are_low, NONE, ids), np.where(are_low, -np.inf, scores)
             if state.eviction.minds_queries:
                 state.results.append(ids)
             named = records.named(ids)
@@ -318,19 +332,81 @@ class MemoryStore(Closeable):
         return prepared
 
     @keeps_interpreter
-    def get(self, keys: Any) -> Items:
-        """Return the vectors, payloads and texts of memories. A single key counts as a list of one."""
-        checked, contents = checks.check_keys(keys, distinct=False), self._contents
+    def get(
+        self, keys: Any = None, *, where: Any = None, order_by: Any = None, limit: int | None = None, offset: int = 0
+    ) -> Items:
+        """Return memories by keys, or list those that a filter selects, without a query.
 
-        def read() -> Items:
-            ids = contents.records.find(checked)
-            checks.check_stored(checked, ids)
-            listed = ids.tolist()
-            given, texts = contents.records.payloads(listed), contents.records.texts(listed)
-            payloads = [read_payload(given.get(memory_id)) for memory_id in listed]
-            return Items(checked, contents.state.vectors(ids), payloads, [texts.get(memory_id) for memory_id in listed])
+        Parameters
+        ----------
+        keys : key or list of keys, optional
+            The keys, all of which must be stored. A single key counts as a list of one. Without keys, memories are
+            listed.
+        where : dict, callable or PreparedFilter, optional
+            The memories to list, as in :meth:`query`; by default all.
+        order_by : str or tuple of str, optional
+            A payload field, written as in filters, "$key" or "$added", the order of insertion (the default). A leading
+            minus, as in "-year", reverses the order. Memories without the field come last.
+        limit : int, optional
+            Maximum number of memories to list.
+        offset : int, default 0
+            Number of memories to skip. To read many memories page by page, :meth:`pages` is faster.
+        """
+        contents = self._contents
+        if keys is not None:
+            if where is not None or order_by is not None or limit is not None or offset != 0:
+                raise TypeError("get takes either keys, or where, order_by, limit and offset")
+            checked = checks.check_keys(keys, distinct=False)
 
-        return contents.shared(read)
+            def read() -> Items:
+                ids = contents.records.find(checked)
+                checks.check_stored(checked, ids)
+                return self._items(ids, checked)
+
+            return contents.shared(read)
+        order, descending = check_order(order_by)
+        limit = None if limit is None else check_integer("limit", limit, 0)
+        offset = check_integer("offset", offset, 0)
+
+        def listed() -> Items:
+            among = self._filters.find(where, contents)
+            if among is None or order != "id":
+                ids = None if among is None else among.ids
+                return self._items(contents.records.ordered(ids, order, descending, limit, offset))
+            ids = among.ids[::-1] if descending else among.ids
+            return self._items(ids[offset : None if limit is None else offset + limit])
+
+        return contents.shared(listed)
+
+    def pages(self, where: Any = None, *, size: int = 1000) -> Iterator[Items]:
+        """Iterate over all memories, or those that a filter selects, in pages of ``size`` in the order of insertion.
+
+        The store may change meanwhile: each page shows it at the time the page is read, without memories that were
+        added after the first page.
+        """
+        contents, size = self._contents, check_integer("size", size, 1)
+        last, stop = -1, contents.state.next_id
+
+        def read() -> tuple[int, Items]:
+            among = self._filters.find(where, contents)
+            if among is None:
+                ids = contents.records.ids_after(last, size)
+            else:
+                ids = among.ids[among.ids.searchsorted(last + 1) :][:size]
+            ids = ids[ids < stop]
+            return int(ids.max(initial=-1)), self._items(ids)
+
+        while (found := contents.shared(read))[0] >= 0:
+            yield found[1]
+            last = found[0]
+
+    def _items(self, ids: np.ndarray, keys: list[checks.Key] | None = None) -> Items:
+        """Return the memories with some ids. The caller holds the lock for reading."""
+        records, listed = self._contents.records, ids.tolist()
+        given, texts = records.payloads(listed), records.texts(listed)
+        payloads = [read_payload(given.get(memory_id)) for memory_id in listed]
+        keys = records.keys(ids) if keys is None else keys
+        return Items(keys, self._contents.state.vectors(ids), payloads, [texts.get(memory_id) for memory_id in listed])
 
     def __getitem__(self, key: checks.Key) -> Item:
         if not isinstance(key, str | int | np.integer):

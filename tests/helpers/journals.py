@@ -29,7 +29,7 @@ def crashed(folder: Path) -> Path:
 
 def entries_in(folder: Path) -> list[tuple[int, bytes]]:
     connection = sqlite3.connect(folder / "journal.sqlite")
-    found = connection.execute("SELECT * FROM entries ORDER BY sequence").fetchall()
+    found = connection.execute("SELECT sequence, entry FROM entries ORDER BY sequence").fetchall()
     connection.close()
     return found
 

@@ -102,6 +102,22 @@ def test_a_folder_is_found_after_chdir(kind: Kind, tmp_path: Path, monkeypatch: 
             assert count(again) == count(thing)
 
 
+@every_kind
+def test_an_object_that_is_dropped_without_close_releases_its_folder(kind: Kind, tmp_path: Path):
+    with opened(kind, tmp_path / "model", 1) as thing:
+        n = count(thing)
+    del thing
+    gc.collect()
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir())) if descriptors.is_dir() else 0
+    opened(kind, tmp_path / "model", 0)
+    kind.open(tmp_path / "model", read_only=True)
+    gc.collect()
+    assert before == (len(list(descriptors.iterdir())) if descriptors.is_dir() else 0)
+    with kind.open(tmp_path / "model") as again:
+        assert count(again) == n
+
+
 @pytest.mark.skipif(os.name != "posix", reason="Windows does not rename a folder with open files")
 @every_kind
 def test_a_renamed_folder_keeps_its_changes(kind: Kind, tmp_path: Path):

@@ -188,8 +188,8 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     ),
     "a later version": ("has version 9", lambda f: execute(f, "PRAGMA user_version = 9")),
     "an earlier version": (
-        "has version 3, but this version of cmt-numba reads version 4; make",
-        lambda f: execute(f, "PRAGMA user_version = 3"),
+        "has version 4, but this version of cmt-numba reads version 5; make",
+        lambda f: execute(f, "PRAGMA user_version = 4"),
     ),
     "another program's": ("not a cmt-numba journal", lambda f: execute(f, "PRAGMA application_id = 7")),
     "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
@@ -236,7 +236,7 @@ def _empty_but_for_a_draw(folder: Path) -> None:
     shutil.rmtree(folder)
     DurableTree(folder).close()
     draw = Entry("draw", {}, {"n_memories": 0, "next_id": 0, "trees": 0}, journal=entry_of(folder, 0).journal)
-    execute(folder, ("INSERT INTO entries VALUES (1, ?)", (pack_entry(1, draw),)))
+    execute(folder, ("INSERT INTO entries VALUES (1, x'00', ?)", (pack_entry(1, draw),)))
 
 
 @pytest.mark.parametrize("what", FORGED)

@@ -10,8 +10,10 @@ from conftest import FORM_OF
 from failures import failing
 
 from cmt_numba import MemoryStore
+from cmt_numba._feedback import LearnedSearch
 from cmt_numba.report import write_report
 from cmt_numba.store import METRICS
+from cmt_numba.store._state import StoreState
 
 N, D = 40, 10
 
@@ -43,6 +45,35 @@ def assert_same(one: MemoryStore, other: MemoryStore, form: str = "dense") -> No
     (keys, scores), (expected, expected_scores) = answers(one, Q), answers(other, Q)
     assert keys == expected
     np.testing.assert_array_equal(scores, expected_scores)
+
+
+def test_what_was_learned_is_never_copied(monkeypatch: pytest.MonkeyPatch):
+    """A copy takes time in proportion to all rewarded memories."""
+    store, steps = taught(), []
+    monkeypatch.setattr(LearnedSearch, "copy", None, raising=False)
+    monkeypatch.setattr(LearnedSearch, "of_arrays", None)
+    step = store._contents.lock.step
+    monkeypatch.setattr(store._contents.lock, "step", lambda *a, **o: (steps.append(o), step(*a, **o))[1])
+    Q = rows(50, 9)
+    keys = store.query(Q, 3).keys
+    store.feedback(Q, keys, np.ones(keys.shape))
+    assert len(steps) == 4
+    model = store._contents.state.feedback.model  # type: ignore[union-attr]
+    rewarded = np.unique(keys)
+    assert model.counts(rewarded).all()
+    store.upsert(rewarded[:2], rows(2, 3))
+    store.delete(rewarded[2])
+    assert model.counts(rewarded)[:3].tolist() == [0, 0, 0]
+    assert model.counts(rewarded)[3:].all()
+
+
+def test_a_failed_upsert_keeps_what_was_learned(monkeypatch: pytest.MonkeyPatch):
+    store, twin = taught(), taught()
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreState, "insert", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            store.upsert(range(N + 1), rows(N + 1, 4))
+    assert_same(store, twin)
 
 
 @pytest.mark.parametrize("metric", METRICS)

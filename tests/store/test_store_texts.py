@@ -376,7 +376,6 @@ def test_damaged_words_are_refused():
 
 def test_many_texts_in_steps(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("cmt_numba.store._contents.ROWS_IN_A_STEP", 10)
-    monkeypatch.setattr("cmt_numba.store._state.ROWS_IN_A_STEP", 10)
     store = MemoryStore(random_state=0)
     store.add(range(40), np.eye(40), texts=sentences(40))
     store.upsert(range(20, 60), texts=sentences(40, 1))
