@@ -10,7 +10,6 @@ import scipy.sparse
 from internals import state_of
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba.journal import DurableTree
 
 WIDTH = 12
 
@@ -113,14 +112,14 @@ def test_an_update_that_cannot_teach_warns_once(loss: str) -> None:
 def test_opening_a_folder_repeats_no_warning(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     asked = rows_of(rng.integers(0, 6, 10), rng)
-    with DurableTree(tmp_path / "tree", scorer_loss="ranking", random_state=1) as tree:
+    with ContextualMemoryTree.open(tmp_path / "tree", scorer_loss="ranking", random_state=1) as tree:
         tree.insert(asked)
         assert len(warnings_of(tree, asked)) == 1
-    with DurableTree(tmp_path / "tree") as tree:  # warnings are errors
+    with ContextualMemoryTree.open(tmp_path / "tree") as tree:  # warnings are errors
         assert len(warnings_of(tree, asked)) == 1
-    with DurableTree(tmp_path / "contrast", random_state=1) as tree:
+    with ContextualMemoryTree.open(tmp_path / "contrast", random_state=1) as tree:
         tree.insert(asked)
         tree.update(asked, tree.query(asked), np.ones(10))
         theta = state_of(tree).scorer.theta
-    with DurableTree(tmp_path / "contrast") as tree:
+    with ContextualMemoryTree.open(tmp_path / "contrast") as tree:
         np.testing.assert_array_equal(state_of(tree).scorer.theta, theta)

@@ -13,11 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from internals import state_of
-from journals import same
+from journals import journal_of, same
 
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._forest.eviction import EVICTIONS
-from cmt_numba.journal import DurableTree
 
 
 def key_values(n_features: int) -> st.SearchStrategy[list[int]]:
@@ -227,21 +226,21 @@ class DurableForestMachine(ForestMachine):
         self.n_folders = 0
 
     def new_tree(self, options: dict[str, Any]) -> ContextualMemoryTree:
-        return DurableTree(Path(self.folder.name) / "0", **options)
+        return ContextualMemoryTree.open(Path(self.folder.name) / "0", **options)
 
     @rule(killed=st.booleans(), snapshot=st.booleans())
     def open_again(self, killed: bool, snapshot: bool) -> None:
         if snapshot:
-            self.tree.snapshot()
+            self.tree.checkpoint()
         before = ContextualMemoryTree.__new__(ContextualMemoryTree)
         before.__setstate__(self.tree.__getstate__())
-        path = self.tree.path
+        path = journal_of(self.tree).path
         if killed:
             self.tree.sync()
             self.n_folders += 1
             path = Path(shutil.copytree(path, Path(self.folder.name) / str(self.n_folders)))
         self.tree.close()
-        self.tree = DurableTree(path)
+        self.tree = ContextualMemoryTree.open(path)
         assert same(self.tree, before)
 
     @rule(mmap=st.booleans())
@@ -253,7 +252,7 @@ class DurableForestMachine(ForestMachine):
             assert same(ContextualMemoryTree.load(path, mmap=mmap), self.tree)
 
     def teardown(self) -> None:
-        if isinstance(self.tree, DurableTree):
+        if self.tree._folder is not None:
             self.tree.close()
         self.folder.cleanup()
 

@@ -1,26 +1,36 @@
-"""The Contextual Memory Tree: a learned, online key-value memory."""
+"""``ContextualMemoryTree``, the public methods of a tree."""
 
 import copy
 import os
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from . import _engine as engine
-from . import _validation as checks
-from . import persistence as files
-from ._change import ReadWriteLock, changes
-from ._forest import Hits, Leaves, ShownHits, State, invariants, writeable
-from ._jit import keeps_interpreter
-from .rewards import Reward
+from .. import _engine as engine
+from .. import _validation as checks
+from .. import persistence as files
+from .._change import ReadWriteLock, changes
+from .._forest import Hits, Leaves, ShownHits, State, invariants, writeable
+from .._jit import keeps_interpreter
+from ..journal import InFolder, journaled
+from ..rewards import Reward
+from ._folder import TreeFolder
 
-__all__ = ["OPTIONS", "ContextualMemoryTree"]
 OPTIONS = engine.OPTIONS  # options of a tree with their default values
 _LEAVES_OF_EACH = 4  # default number of leaves that ``learn`` searches in each tree
 
 
-class ContextualMemoryTree(files.Saved):
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _journaled(method: Method) -> Method:
+    """Journal a method in a folder. In memory, the method itself takes the lock."""
+    return journaled(method, lambda method: method)
+
+
+class ContextualMemoryTree(InFolder, files.Saved):
     """A Contextual Memory Tree, or a forest of such trees over one store of memories.
 
     A memory is a key (a feature vector) with an id. The caller decides what the id stands for. Keys are scaled to unit
@@ -101,7 +111,7 @@ class ContextualMemoryTree(files.Saved):
     array([[1]])
     """
 
-    _kind = "ContextualMemoryTree"  # also of subclasses
+    _form = TreeFolder
     FIELDS = files.FieldTable(
         options=files.OptionsField(),
         n_threads=files.OptionalField(files.NumberField(1)),
@@ -194,12 +204,18 @@ class ContextualMemoryTree(files.Saved):
 
     @changes  # read-only, but blocks changes meanwhile
     def check_invariants(self) -> None:
-        """Check all invariants of the trees, the key store, the links and the eviction policy."""
+        """Check all invariants of the trees, the key store, the links and the eviction policy.
+
+        In a folder, also verify the keys in the last snapshot, which opening the folder maps without reading them.
+        """
+        if self._folder is not None:
+            self._folder.journal.verify()
         self._forest.check()
 
     # Operations
 
     @keeps_interpreter
+    @_journaled
     def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
         """Insert memories in the order of the rows (INSERT, Algorithm 4).
 
@@ -287,7 +303,7 @@ class ContextualMemoryTree(files.Saved):
         return hits
 
     @keeps_interpreter
-    @changes
+    @journaled
     def update(
         self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.3, progress: bool = False
     ) -> None:
@@ -323,7 +339,7 @@ class ContextualMemoryTree(files.Saved):
         engine.update_rows(forest, rows, hits, rewards, progress, rate)
 
     @keeps_interpreter
-    @changes
+    @journaled
     def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
         """Train the routers to route each row to its memory.
 
@@ -424,12 +440,13 @@ class ContextualMemoryTree(files.Saved):
         return engine.learn_in_passes(self, rows, how, orders, progress)
 
     @keeps_interpreter
+    @_journaled
     def remove(self, ids: Any) -> None:
         """Remove memories by their distinct ids (REMOVE, Algorithm 6). Their storage is reused; their ids are not."""
         engine.remove_ids(self._forest, checks.check_ids(ids))
 
     @keeps_interpreter
-    @changes
+    @journaled
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
         """Replace the keys of memories, and move them to the leaves of their new keys ``X``. Ids do not change.
 
@@ -446,10 +463,12 @@ class ContextualMemoryTree(files.Saved):
         engine.replace_rows(self._forest, ids, rows, progress)
         engine.enter_returned(self._forest, ids[:, None])
 
+    @_journaled
     def reroute(self, n: int, *, progress: bool = False) -> None:
         """Reroute ``n`` random memories of each tree (REROUTE, Algorithm 7), optionally with a progress bar."""
         engine.reroute_memories(self._forest, checks.check_integer("n", n, 0), progress)
 
+    @_journaled
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
         """Rebuild the trees from the root down around groups of memories, such as classes.
 
@@ -468,6 +487,7 @@ class ContextualMemoryTree(files.Saved):
         groups = checks.check_memory_ids(groups, ids.size, "groups", "ids")
         engine.rebuild_trees(self._forest, ids, groups, progress)
 
+    @_journaled
     def compact(self) -> None:
         """Reorder the storage of memories for faster queries. Answers do not change.
 
