@@ -36,7 +36,7 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
 }
 """The operations in a tree's entries, by name and version."""
 
-_OF_OWNER = frozenset({"lock", "_lock", "journal", "has_warned"})  # attributes of a forest that a restored one keeps
+_OF_OWNER = frozenset({"lock", "_lock", "journal"})  # attributes of a forest that a restored one keeps
 # counters that differ if the trees differ
 _COMPARED = [forests.ROOT, forests.COUNT, forests.NODES_END, forests.FREE_NODE, forests.LEAVES_END, forests.FREE_LEAF]
 

@@ -68,20 +68,16 @@ class ContextualMemoryTree(InFolder, files.Saved):
         Margin at which a search considers a router certain. The smaller the margin, the earlier the search also tries
         the other side. Keys have margins near -1 or 1. Queries that have only some features in common with a key have
         margins nearer 0. With a larger ``sure_margin``, searches find more and take longer.
-    scorer_loss : {"ranking", "mira", "regression", "contrast"}, default "contrast"
-        Loss function of the scorer. All except "regression" compare two memories of a row: the memory with the highest
-        reward, and the memory with the highest score among those with a lower reward.
+    scorer_loss : {"regression", "contrast"}, default "contrast"
+        Loss function of the scorer, which AdaGrad steps minimise.
 
-        - "contrast" is like "ranking", but also learns from the reward of a single memory for each row. The memory is
-          compared with the best other memory, whose reward is assumed to be 0. If the reward is 1, routers learn the
-          path to the memory.
-        - "ranking" takes AdaGrad steps on a logistic loss of the score difference, weighted by the reward difference.
-          It learns nothing from the reward of a single memory, and warns about this once.
-        - "mira" makes the smallest change to the scorer that ranks the two memories with a small margin. It also needs
-          the rewards of at least two memories.
-        - "regression", the loss of the paper, takes AdaGrad steps on the squared difference between score and reward.
+        - "contrast" compares two memories of a row: the memory with the highest reward, and the memory with the highest
+          score among those with a lower reward. The loss is logistic in the difference of their scores and weighted by
+          the difference of their rewards. A single rewarded memory is compared with the best other memory, whose reward
+          is assumed to be 0. If a reward is 1, routers learn the path to the memory.
+        - "regression", the loss of the paper, is the squared difference between score and reward.
     scorer_learning_rate : float, default 0.1
-        Learning rate of the scorer. With "mira" the cap on a step is proportional to it.
+        Learning rate of the scorer.
     max_memories : int, optional
         Maximum number of memories; unlimited by default. An insert that would exceed it evicts memories first. Batches
         of more than an eighth of ``max_memories`` are inserted in parts.
@@ -335,7 +331,6 @@ class ContextualMemoryTree(InFolder, files.Saved):
         hits = checks.check_hits(hits, rows.n_rows, forest.state)
         rewards = checks.check_rewards(rewards, hits.ids)
         rate = checks.check_real("key_learning_rate", key_learning_rate, 0.0, 1.0)
-        engine.warn_if_in_vain(forest, hits, rewards)
         engine.update_rows(forest, rows, hits, rewards, progress, rate)
 
     @keeps_interpreter
