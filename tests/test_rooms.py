@@ -42,7 +42,7 @@ def test_imports_point_downwards():
 
 
 def test_imports_are_found():
-    tree = PACKAGE / "tree.py"
+    tree = PACKAGE / "tree" / "_tree.py"
     assert {target[0] for _, target in imports_of(tree, without_types(parsed(tree)))} > {
         "_engine",
         "_forest",
