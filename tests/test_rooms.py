@@ -12,8 +12,8 @@ FLOORS = (
     ("_sparse_index", "_validation"),
     ("metrics", "rewards", "persistence", "_encoder"),
     ("_engine",),
-    ("tree",),
     ("journal",),
+    ("tree",),
     ("estimators",),
     ("formats", "bandits", "neighbors", "sequences", "store", "text"),
     ("reranking", "evaluation"),
@@ -42,7 +42,7 @@ def test_imports_point_downwards():
 
 
 def test_imports_are_found():
-    tree = PACKAGE / "tree.py"
+    tree = PACKAGE / "tree" / "_tree.py"
     assert {target[0] for _, target in imports_of(tree, without_types(parsed(tree)))} > {
         "_engine",
         "_forest",

@@ -33,7 +33,7 @@ _AT_THE_END = 1 / 40  # fraction of the journal's limits above which closing the
 
 
 class Durability(NamedTuple):
-    """Options of a journal; see :class:`~cmt_numba.DurableTree`."""
+    """Options of a journal; see :meth:`InFolder.open`."""
 
     sync_every: int = 1
     snapshot_bytes: int = 1 << 26

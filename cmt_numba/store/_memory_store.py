@@ -541,6 +541,11 @@ class MemoryStore(Closeable):
         self._contents.save(path)
 
     @classmethod
+    def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Open a store in a folder, where its changes survive a crash; the options are those of the constructor."""
+        return cls(path, **options)
+
+    @classmethod
     def load(
         cls, path: str | os.PathLike[str], mmap: bool = False, *, target_recall: float = 0.95, encoder: Any = None
     ) -> Self:

@@ -20,8 +20,8 @@ KNOWN = Path(__file__).parents[1] / "known_structure.txt"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 MAX_LINES = 800
-PUBLIC_BASES = {"Hits", "Results", "ContextualMemoryTree"}
-"""Public types that may have one subclass: results with more fields, and a tree in a folder."""
+PUBLIC_BASES = {"Hits", "Results"}
+"""Public types that may have one subclass: results with more fields."""
 
 
 @cache

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from structure import MODULES
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, DurableTree, MemoryStore
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, MemoryStore
 from cmt_numba.bandits import CMTBandit, LinUCB, Policy
 from cmt_numba.journal import AlreadyOpenError, Journal, JournalError
 from cmt_numba.persistence import FileFormatError
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "tree": Kind(DurableTree, lambda tree, i: tree.insert(X + i)),
+    "tree": Kind(ContextualMemoryTree.open, lambda tree, i: tree.insert(X + i)),
     "store": Kind(MemoryStore, lambda store, i: store.add([f"{i} {j}" for j in range(20)], X + i)),
     "classifier": Kind(CMTClassifier.open, lambda model, i: model.partial_fit(X + i, np.arange(20) % 5)),
     "multilabel": Kind(CMTMultilabelClassifier.open, lambda model, i: model.partial_fit(X + i, Y)),
@@ -263,7 +263,7 @@ def answers(thing: Any) -> Any:
         return thing.top_classes(["1 3", "2 4"])[1].tobytes()
     if isinstance(thing, Policy):
         return thing.probabilities(X).tobytes()
-    if isinstance(thing, MemoryStore | DurableTree):
+    if isinstance(thing, MemoryStore | ContextualMemoryTree):
         return thing.query(X, 3).scores.tobytes()
     return thing.predict(X).tobytes()
 

@@ -14,7 +14,7 @@ from journals import crashed, execute
 from stores import vectors
 from threads import Threads, started
 
-from cmt_numba import DurableTree, FileFormatError, MemoryStore
+from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import Journal, JournalError
 from cmt_numba.journal._database import EntryDatabase
 from cmt_numba.store import METRICS
@@ -256,8 +256,8 @@ def test_options_of_a_folder_stay(store: MemoryStore, folder: Path):
 def test_folders_of_other_kinds_are_refused(store: MemoryStore, folder: Path, tmp_path: Path):
     store.close()
     with pytest.raises(FileFormatError, match="not have the tables of a journal"):
-        DurableTree(folder)
-    DurableTree(tmp_path / "tree").close()
+        ContextualMemoryTree.open(folder)
+    ContextualMemoryTree.open(tmp_path / "tree").close()
     with pytest.raises(FileFormatError, match="not the journal of a store"):
         MemoryStore(tmp_path / "tree")
     with pytest.raises(ValueError, match="metric"):

@@ -88,7 +88,7 @@ def test_wrong_rewards_are_refused(make: Any, message: str):
 
 @needs_jit
 @FORMS
-@pytest.mark.parametrize("loss", ["ranking", "mira"])
+@pytest.mark.parametrize("loss", ["contrast", "regression"])
 def test_passes_make_the_first_memory_better(form: Any, loss: str, rng: np.random.Generator):
     X, labels = noisy_views(rng, 800)
     queries, answers = noisy_views(rng, 400)

@@ -10,7 +10,6 @@ import scipy.sparse
 
 from cmt_numba import ContextualMemoryTree, Hits, ShownHits
 from cmt_numba._engine.query import _propensities
-from cmt_numba.journal import DurableTree
 
 N, WIDTH, EPSILON = 120, 6, 0.4
 
@@ -140,7 +139,7 @@ def test_hits_record_the_exploration() -> None:
 
 
 def test_durable_trees_know_propensities(tmp_path: Path) -> None:
-    with DurableTree(tmp_path / "tree", leaf_multiplier=1.0, random_state=3) as tree:
+    with ContextualMemoryTree.open(tmp_path / "tree", leaf_multiplier=1.0, random_state=3) as tree:
         tree.insert(keys(N, 0, False))
         hits = tree.query(keys(5, 9, False), k=2, epsilon=0.5)
         assert np.all((hits.propensities > 0) == (hits.ids >= 0))

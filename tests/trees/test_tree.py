@@ -58,10 +58,10 @@ def test_contents(dense_keys: np.ndarray):
 
 
 def test_repr(dense_keys: np.ndarray):
-    tree = ContextualMemoryTree(2, alpha=0.5, router_loss="logistic", scorer_loss="mira")
+    tree = ContextualMemoryTree(2, alpha=0.5, router_loss="logistic", scorer_loss="regression")
     assert repr(tree).startswith("ContextualMemoryTree(n_trees=2, alpha=0.5, leaf_multiplier=4.0, n_reroutes=5, ")
     assert "router_loss='logistic'" in repr(tree)
-    assert "scorer_loss='mira'" in repr(tree)
+    assert "scorer_loss='regression'" in repr(tree)
     assert repr(tree).endswith("with 0 memories")
     tree.insert(dense_keys[:7])
     assert repr(tree).endswith("with 7 memories")
