@@ -16,6 +16,7 @@ from .._forest import NONE, InvariantError
 from .._index import DenseIndex
 from .._jit import switching_soon
 from .._validation import as_rows, check_entries, check_matrix, check_rewards
+from .._words import count_words
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
@@ -25,7 +26,6 @@ from ._results import UnreadColumns, read_payload
 from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
 from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
-from ._words import count_words, has_words
 
 
 class MemoriesOfOthers(NamedTuple):
@@ -260,8 +260,7 @@ class StoreContents(DurableForm):
         """Add memories within a change. With ``replace``, keys that are already stored get new contents."""
         own = checks.check_keys(keys)
         n = len(own)
-        given = check_new_texts(n, X, texts)
-        words = None if texts is None else count_words(given)
+        given, words = check_new_texts(n, X, texts)
         if X is not None:
             X = self.check_vectors(X)
             check_entries("keys", n, X.shape[0])
@@ -564,17 +563,18 @@ def is_dense(X: Any, index: Any) -> bool:
     )
 
 
-def check_new_texts(n: int, X: Any, texts: Any) -> list[str | None]:
-    """Return the texts of ``n`` new memories, with None for no text."""
+def check_new_texts(n: int, X: Any, texts: Any) -> tuple[list[str | None], Any]:
+    """Return the texts of ``n`` new memories, with None for no text, and their words, or None if there are no texts."""
     if X is None and texts is None:
         raise TypeError("pass vectors X, texts, or both")
     if texts is None:
-        return [None] * n
+        return [None] * n, None
     given = checks.check_texts(texts, n, may_be_missing=X is not None)
-    for i, text in enumerate(given):
-        if text is not None and not has_words(text):
-            raise ValueError(f"texts must contain words, but texts[{i}] is {text!r:.50}")
-    return given
+    words = count_words(given)
+    for i in np.flatnonzero(np.diff(words.indptr) == 0).tolist():
+        if given[i] is not None:
+            raise ValueError(f"texts must contain words, but texts[{i}] is {given[i]!r:.50}")
+    return given, words
 
 
 def check_fields(fields: Any, n: int) -> list[dict[str, Any]]:

@@ -4,8 +4,8 @@ from collections import Counter
 from typing import Any
 
 from .._encoder import encode_texts
+from .._words import hash_words
 from ._checks import check_texts
-from ._words import hash_words
 
 
 def read_queries(

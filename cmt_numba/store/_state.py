@@ -15,12 +15,12 @@ from .._feedback import LearnedSearch, WithOthers
 from .._forest import NONE, require
 from .._sparse_index import SparseIndex
 from .._validation import OneOf, check_integer, check_seed
+from .._words import N_WORDS, check_words, count_words
 from ._checks import METRICS, check_metric, check_values
 from ._eviction import POLICIES, EvictionOrder
 from ._text_index import TextIndex
 from ._text_search import WeighedWords
 from ._word_vectors import WordVectors, full_scores, rows_of_words
-from ._words import N_WORDS, check_words, count_words
 
 ROWS_IN_A_STEP = 256  # number of dense rows to write in a few milliseconds, for which queries wait
 ROWS_LEARNED_IN_PLACE = 16  # number of rows with rewards to learn in a few milliseconds, for which queries wait
