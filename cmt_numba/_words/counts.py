@@ -9,11 +9,11 @@ import scipy.sparse
 
 from .._forest import require
 from .terms import N_WORDS, hash_term, hashes_of
-from .tokenizers import Tokenizer
+from .tokenizers import Tokenizer, words_by
 
 
 def _hashes_of(text: str, tokenizer: Tokenizer | None) -> list[int]:
-    return hashes_of(text) if tokenizer is None else [hash_term(word) for word in tokenizer(text)]
+    return hashes_of(text) if tokenizer is None else [hash_term(word) for word in words_by(tokenizer, text)]
 
 
 def hash_words(text: str, tokenizer: Tokenizer | None = None) -> Counter[int]:

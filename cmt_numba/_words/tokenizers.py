@@ -13,6 +13,15 @@ def check_tokenizer(tokenizer: Any) -> Any:
     return tokenizer
 
 
+def words_by(tokenizer: Tokenizer, text: str) -> list[str]:
+    """Return the words of a text by a tokenizer. Raise TypeError if they are not strings."""
+    words: Any = tokenizer(text)
+    listed = [words] if isinstance(words, str) else list(words)
+    if isinstance(words, str) or not all(isinstance(word, str) for word in listed):
+        raise TypeError(f"tokenizer must return a list of words, got {words!r:.50} for the text {text!r:.50}")
+    return listed
+
+
 def name_of_tokenizer(tokenizer: Any) -> str | None:
     """Return the name of a tokenizer in files, or None for the default words."""
     return None if tokenizer is None else str(getattr(tokenizer, "__qualname__", type(tokenizer).__qualname__))

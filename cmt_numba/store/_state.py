@@ -15,7 +15,7 @@ from .._feedback import LearnedSearch, WithOthers
 from .._forest import NONE, require
 from .._sparse_index import SparseIndex
 from .._validation import OneOf, check_integer, check_seed
-from .._words import N_WORDS, check_words, count_words
+from .._words import N_WORDS, check_tokenizer, check_words, count_words, name_of_tokenizer
 from ._checks import METRICS, check_metric, check_values
 from ._eviction import POLICIES, EvictionOrder
 from ._text_index import TextIndex
@@ -34,6 +34,7 @@ class StoreOptions(NamedTuple):
     metric: str = "cosine"
     max_items: int | None = None
     eviction: str = "least_useful"
+    tokenizer: str | None = None  # its name
     seed: int = 0
 
     @classmethod
@@ -46,6 +47,7 @@ class StoreOptions(NamedTuple):
             options["max_items"] = check_integer("max_items", options["max_items"], 1)
         if "eviction" in options:
             options["eviction"] = OneOf(tuple(POLICIES)).check("eviction", options["eviction"])
+        options["tokenizer"] = name_of_tokenizer(check_tokenizer(given.get("tokenizer")))
         return cls(**options, seed=int(check_seed(given.get("random_state")).generate_state(1)[0]))
 
 
@@ -72,6 +74,7 @@ class StoreState(files.WithFields):
             metric=files.NameField(*METRICS),
             max_items=files.OptionalField(files.NumberField(1)),
             eviction=files.NameField(*POLICIES),
+            tokenizer=files.OptionalField(files.TextField()),
             seed=files.NumberField(0, 2**32 - 1),
         ),
         index=files.OptionalField(files.VariantField(**KINDS)),

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import pickle
 import unicodedata
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,3 +145,57 @@ def test_vectorizers_and_stores_have_the_same_scores():
         found = store.query(texts=query, k=5)[0]
         np.testing.assert_allclose([hit.score for hit in found], np.sort(scores[scores > 0.0])[::-1], rtol=1e-5)
         assert [hit.key for hit in found] == np.lexsort((np.arange(5), -scores))[: len(found)].tolist()
+
+
+def of_words(text: str) -> list[str]:
+    """Return the words of a text without "the" and the letter "s" at the end."""
+    return [word.removesuffix("s") for word in text.lower().split() if word != "the"]
+
+
+def test_stores_need_their_tokenizer(tmp_path: Path):
+    with MemoryStore(tmp_path / "store", tokenizer=of_words, random_state=0) as store:
+        store.add(["a", "b"], texts=["The cats sleep", "the dogs"])
+        assert store.query(texts="cat", k=2).keys.tolist() == [["a", None]]
+        assert store.query(texts="the", k=2).keys.tolist() == [[None, None]]
+        with pytest.raises(ValueError, match=r"texts must contain words, but texts\[0\] is 'the'"):
+            store.add("c", texts="the")
+        store.save(tmp_path / "file")
+        again = pickle.loads(pickle.dumps(store))
+    for opened in (
+        MemoryStore(tmp_path / "store", tokenizer=of_words),
+        MemoryStore.load(tmp_path / "file", tokenizer=of_words),
+        again,
+    ):
+        assert opened.query(texts="dog", k=1).keys.tolist() == [["b"]]
+        opened.close()
+    for tokenizer in (None, str.split):
+        for attempt in (
+            lambda t: MemoryStore(tmp_path / "store", tokenizer=t),
+            lambda t: MemoryStore.load(tmp_path / "file", tokenizer=t),
+        ):
+            with pytest.raises(ValueError, match=r"tokenizer must be .* 'of_words', which files do not"):
+                attempt(tokenizer)
+    with MemoryStore(tmp_path / "plain") as store:
+        store.add("a", texts="The cats")
+    with pytest.raises(ValueError, match=r"the default words; pass tokenizer=None, got of_words"):
+        MemoryStore(tmp_path / "plain", tokenizer=of_words)
+
+
+@pytest.mark.parametrize("tokenizer", [str.lower, lambda text: [text, 1]])
+def test_tokenizers_return_words(tokenizer: Any):
+    store = MemoryStore(tokenizer=tokenizer)
+    with pytest.raises(TypeError, match=r"tokenizer must return a list of words, got .* for the text 'A cat'"):
+        store.add("a", texts="A cat")
+    assert len(store) == 0
+    with pytest.raises(TypeError, match=r"tokenizer must be a function"):
+        MemoryStore(tokenizer="words")
+
+
+def test_vectorizers_need_their_tokenizer(tmp_path: Path):
+    learned = BM25Vectorizer(tokenizer=of_words).fit(["The cats sleep", "the dogs"])
+    assert learned.get_feature_names_out().tolist() == ["cat", "dog", "sleep", "norm"]
+    learned.save(tmp_path / "keys")
+    loaded = BM25Vectorizer.load(tmp_path / "keys")
+    with pytest.raises(ValueError, match=r"tokenizer must be .* 'of_words', which files do not"):
+        loaded.transform(["cat"])
+    assert loaded.set_params(tokenizer=of_words).transform(["cat"]).nnz == 1
