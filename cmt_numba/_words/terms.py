@@ -78,15 +78,15 @@ def _terms_of_token(token: str) -> list[str]:
     return terms
 
 
-_FOLDED = _Remembered(lambda token: token if _IS_ALONE(token) else fold_word(token))
-_WORDS, _TERMS = _Remembered(_words_of_token), _Remembered(_terms_of_token)
-_HASHES = _Remembered(lambda token: [hash_term(term) for term in _terms_of_token(token)])
-
-
 @lru_cache(_MOST_REMEMBERED)
 def hash_term(term: str) -> int:
     """Return the hash of a term."""
     return crc32(term.encode()) % N_WORDS
+
+
+_FOLDED = _Remembered(lambda token: token if _IS_ALONE(token) else fold_word(token))
+_WORDS, _TERMS = _Remembered(_words_of_token), _Remembered(_terms_of_token)
+_HASHES = _Remembered(lambda token: [hash_term(term) for term in _terms_of_token(token)])
 
 
 def fold_text(text: str) -> str:

@@ -495,7 +495,9 @@ class StoreContents(DurableForm):
         def save() -> None:
             self.check_open()
             self.lock.change(
-                lambda: write_object(path, self._written, lambda contents: self.read(contents, thorough=True))
+                lambda: write_object(
+                    path, self._written, lambda contents: self.read(contents, self._tokenizer, thorough=True)
+                )
             )
 
         self.alone(save)
