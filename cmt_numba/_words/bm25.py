@@ -35,4 +35,4 @@ def saturation_of(n_texts: int, length: float, k1: float = K1, b: float = B) -> 
 def text_weights(counts: Any, saturation: tuple[float, float]) -> np.ndarray:
     """Return the weight of each cell of term counts, the rows of a CSR array, without the idf."""
     lengths = np.repeat(np.asarray(counts.sum(axis=1, dtype=np.float64)), np.diff(counts.indptr))
-    return np.asarray(counts.data / (counts.data + saturation[0] + saturation[1] * lengths))
+    return np.asarray(counts.data / (counts.data + (saturation[0] + saturation[1] * lengths)))
