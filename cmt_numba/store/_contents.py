@@ -79,6 +79,7 @@ class StoreContents(DurableForm):
     kind = "MemoryStore"
     unread = frozenset({"index.vectors"})
     _database: MemoryDatabase | None
+    _tokenizer: Tokenizer | None
     journal: Journal | None
 
     def __init__(self, path: str | os.PathLike[str] | None, given: dict[str, Any], durability: Durability) -> None:
@@ -103,7 +104,7 @@ class StoreContents(DurableForm):
     def _begin(self, state: StoreState) -> None:
         self.lock = ReadWriteLock(level=1)
         self._database, self.journal = None, None
-        self._tokenizer: Tokenizer | None = None
+        self._tokenizer = None
         self.stamp: object | None = object()
         self.unread_columns = UnreadColumns(lambda: self.stamp is None)
         self._is_closed = False

@@ -102,8 +102,8 @@ class MemoryStore(Closeable):
         refresh_every: float | None = None,
         timeout: float = 0.0,
     ) -> None:
-        given = {"metric": metric, "max_items": max_items, "eviction": eviction, "random_state": random_state}
-        given["tokenizer"] = tokenizer
+        given: dict[str, Any] = {"metric": metric, "max_items": max_items, "eviction": eviction}
+        given |= {"tokenizer": tokenizer, "random_state": random_state}
         durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
         if read_only and path is None:
             raise ValueError("read_only requires a store in a folder: pass its path")
