@@ -9,7 +9,7 @@ FLOORS = (
     ("_index",),
     ("_feedback",),
     ("_heads",),
-    ("_sparse_index", "_validation"),
+    ("_sparse_index", "_validation", "_words"),
     ("metrics", "rewards", "persistence", "_encoder"),
     ("_engine",),
     ("journal",),

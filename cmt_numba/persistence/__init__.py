@@ -73,6 +73,7 @@ from ._fields import (
     RealField,
     SparseArrayField,
     StructureField,
+    TextField,
     TextsField,
     TupleField,
     VariantField,

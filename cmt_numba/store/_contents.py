@@ -16,6 +16,7 @@ from .._forest import NONE, InvariantError
 from .._index import DenseIndex
 from .._jit import switching_soon
 from .._validation import as_rows, check_entries, check_matrix, check_rewards
+from .._words import Tokenizer, check_same_tokenizer, count_words
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
@@ -25,7 +26,6 @@ from ._results import UnreadColumns, read_payload
 from ._state import StoreOptions, StoreState, check_operation
 from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
-from ._words import count_words, has_words
 
 
 class MemoriesOfOthers(NamedTuple):
@@ -82,12 +82,13 @@ class StoreContents(DurableForm):
     kind = "MemoryStore"
     unread = frozenset({"index.vectors"})
     _database: MemoryDatabase | None  # of a store in memory or of a reader
+    _tokenizer: Tokenizer | None
     journal: Journal | None
 
     def __init__(self, path: str | os.PathLike[str] | None, given: dict[str, Any], durability: Durability) -> None:
         options = StoreOptions.of(given)
         self._begin(StoreState(options))
-        self._given = given
+        self._given, self._tokenizer = given, given.get("tokenizer")
         if path is None:
             durability.checked()
             self._database = MemoryDatabase()
@@ -108,6 +109,7 @@ class StoreContents(DurableForm):
     def _begin(self, state: StoreState) -> None:
         self.lock = ReadWriteLock(level=1)
         self._database, self.journal = None, None
+        self._tokenizer = None
         self.stamp: object | None = object()
         self.unread_columns = UnreadColumns(lambda: self.stamp is None)
         self._is_closed = False
@@ -116,20 +118,26 @@ class StoreContents(DurableForm):
         self._failed: list[Callable[[], object]] | None = None  # undoes what is left of a failed change
         self._put(state)
 
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of texts. Raise ValueError if it is not the one of the stored texts."""
+        check_same_tokenizer(self._tokenizer, self.state.options.tokenizer)
+        return self._tokenizer
+
     def _put(self, state: StoreState) -> None:
         if self.journal is not None and state is not self.state:
             self.records.forget()
         self.state, self.stamp = state, object()
 
     @classmethod
-    def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
+    def of_file(cls, path: str | os.PathLike[str], tokenizer: Any, *, mmap: bool) -> Self:
         """Read a file into contents in memory."""
         contents = read_object(path, (cls.kind,), mmap=mmap)
         with refusing(path):
-            return cls.read(contents, thorough=not mmap)
+            return cls.read(contents, tokenizer, thorough=not mmap)
 
     @classmethod
-    def read(cls, contents: Contents, *, thorough: bool) -> Self:
+    def read(cls, contents: Contents, tokenizer: Any, *, thorough: bool) -> Self:
         """Return contents in memory from the contents of a file."""
         arrays = dict(contents.arrays)
         records = arrays.pop("records", None)
@@ -137,6 +145,8 @@ class StoreContents(DurableForm):
             raise ValueError("the records are missing")
         self = cls.__new__(cls)
         self._begin(StoreState._made_of(contents._replace(arrays=arrays)))
+        self._tokenizer = tokenizer
+        check_same_tokenizer(tokenizer, self.state.options.tokenizer)
         self._database = MemoryDatabase(records.tobytes())
         self.records = Records(self._database)
         self.check(thorough=thorough)
@@ -275,8 +285,7 @@ class StoreContents(DurableForm):
         """Add memories within a change. With ``replace``, keys that are already stored get new contents."""
         own = checks.check_keys(keys)
         n = len(own)
-        given = check_new_texts(n, X, texts)
-        words = None if texts is None else count_words(given)
+        given, words = check_new_texts(n, X, texts, self.tokenizer)
         if X is not None:
             X = self.check_vectors(X)
             check_entries("keys", n, X.shape[0])
@@ -507,7 +516,9 @@ class StoreContents(DurableForm):
         def save() -> None:
             self.check_open()
             self.lock.change(
-                lambda: write_object(path, self._written, lambda contents: self.read(contents, thorough=True))
+                lambda: write_object(
+                    path, self._written, lambda contents: self.read(contents, self._tokenizer, thorough=True)
+                )
             )
 
         self.alone(save)
@@ -579,6 +590,7 @@ class StoreContents(DurableForm):
             if self._given.get(name) is not None and getattr(options, name) != getattr(made.options, name):
                 message = f"{name} must be {getattr(made.options, name)!r}, as for the store in the folder, or omitted"
                 raise ValueError(f"{message}, got {self._given[name]!r}")
+        check_same_tokenizer(self._given.get("tokenizer"), made.options.tokenizer)
         self._put(made)
 
 
@@ -594,17 +606,18 @@ def is_dense(X: Any, index: Any) -> bool:
     )
 
 
-def check_new_texts(n: int, X: Any, texts: Any) -> list[str | None]:
-    """Return the texts of ``n`` new memories, with None for no text."""
+def check_new_texts(n: int, X: Any, texts: Any, tokenizer: Tokenizer | None = None) -> tuple[list[str | None], Any]:
+    """Return the texts of ``n`` new memories, with None for no text, and their words, or None if there are no texts."""
     if X is None and texts is None:
         raise TypeError("pass vectors X, texts, or both")
     if texts is None:
-        return [None] * n
+        return [None] * n, None
     given = checks.check_texts(texts, n, may_be_missing=X is not None)
-    for i, text in enumerate(given):
-        if text is not None and not has_words(text):
-            raise ValueError(f"texts must contain words, but texts[{i}] is {text!r:.50}")
-    return given
+    words = count_words(given, tokenizer)
+    for i in np.flatnonzero(np.diff(words.indptr) == 0).tolist():
+        if given[i] is not None:
+            raise ValueError(f"texts must contain words, but texts[{i}] is {given[i]!r:.50}")
+    return given, words
 
 
 def check_fields(fields: Any, n: int) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE
 from .._jit import keeps_interpreter
 from .._validation import check_integer, check_real, check_wanted
+from .._words import Tokenizer
 from ..journal import Durability
 from . import _checks as checks
 from ._contents import StoreContents, check_fields
@@ -64,6 +65,9 @@ class MemoryStore(Closeable):
         Computes the vectors of texts: a function that takes a list of texts and returns an array of shape (n,
         n_features), or an object with the method ``encode``, or ``encode_document`` and ``encode_query``. "use" is the
         Universal Sentence Encoder (the extra ``use``). Texts are then sufficient. It is not saved with the store.
+    tokenizer : callable, optional
+        Returns the words of a text, for example without stop words or with a stemmer. A store keeps only its name: pass
+        it again when you open the store. By default, words are found in any script, with prefixes for other endings.
     sync_every, snapshot_bytes, snapshot_seconds, refresh_every, timeout : optional
         When to wait for the disk, when a snapshot replaces the journal, when a read-only store follows its writer, and
         how long to wait for another writer; see :meth:`~cmt_numba.CMTClassifier.open`.
@@ -91,6 +95,7 @@ class MemoryStore(Closeable):
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
         encoder: Any = None,
+        tokenizer: Tokenizer | None = None,
         sync_every: int = 1,
         snapshot_bytes: int = 1 << 26,
         snapshot_seconds: float = 10.0,
@@ -98,7 +103,8 @@ class MemoryStore(Closeable):
         refresh_every: float | None = None,
         timeout: float = 0.0,
     ) -> None:
-        given = {"metric": metric, "max_items": max_items, "eviction": eviction, "random_state": random_state}
+        given: dict[str, Any] = {"metric": metric, "max_items": max_items, "eviction": eviction}
+        given |= {"tokenizer": tokenizer, "random_state": random_state}
         durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
         if read_only and path is None:
             raise ValueError("read_only requires a store in a folder: pass its path")
@@ -240,8 +246,12 @@ class MemoryStore(Closeable):
             ``s`` the score of BM25 divided by that of a text of mean length with each word of the query once; what a
             memory lacks counts 0.
         """
-        X, words = read_queries(X, texts, self._encoder, self.n_features)
+        X, words = self._read(X, texts)
         return self._query(X, words, k, where, target_recall, min_score=min_score)
+
+    def _read(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
+        tokenizer = None if texts is None else self._contents.tokenizer
+        return read_queries(X, texts, self._encoder, self.n_features, tokenizer)
 
     def _query(
         self,
@@ -440,7 +450,7 @@ class MemoryStore(Closeable):
         Rewards of queries with vectors teach nothing about memories without vectors, and do not affect queries by words
         alone. Rewards of queries by words alone only affect such queries.
         """
-        X, words = read_queries(X, texts, self._encoder, self.n_features)
+        X, words = self._read(X, texts)
         contents = self._contents
         contents.change(partial(contents.learn, X, words, keys, rewards, self._target_recall))
 
@@ -461,7 +471,7 @@ class MemoryStore(Closeable):
         score. With the cosine, their sum is the score, apart from the advantage of a memory with the key of the query.
         The only part is the similarity if the query is not ranked by rewards; see :meth:`learned`.
         """
-        X, words = read_queries(X, texts, self._encoder, self.n_features)
+        X, words = self._read(X, texts)
 
         def explain() -> list[ExplainedResult]:
             contents = self._contents
@@ -547,7 +557,13 @@ class MemoryStore(Closeable):
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], mmap: bool = False, *, target_recall: float = 0.95, encoder: Any = None
+        cls,
+        path: str | os.PathLike[str],
+        mmap: bool = False,
+        *,
+        target_recall: float = 0.95,
+        encoder: Any = None,
+        tokenizer: Tokenizer | None = None,
     ) -> Self:
         """Load a store from a file into memory.
 
@@ -557,13 +573,13 @@ class MemoryStore(Closeable):
             The file.
         mmap : bool, default False
             Whether to map vectors instead of reading them. Map only files that you trust.
-        target_recall, encoder
+        target_recall, encoder, tokenizer
             As for the constructor.
         """
         store = cls.__new__(cls)
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         encoder = load_encoder(encoder)
-        store._begin(StoreContents.of_file(path, mmap=mmap), target_recall, encoder=encoder)
+        store._begin(StoreContents.of_file(path, tokenizer, mmap=mmap), target_recall, encoder=encoder)
         return store
 
     def refresh(self) -> bool:
@@ -580,7 +596,11 @@ class MemoryStore(Closeable):
         self._contents.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"contents": self._contents.copy(), "target_recall": self._target_recall}
+        return {
+            "contents": self._contents.copy(),
+            "target_recall": self._target_recall,
+            "tokenizer": self._contents.tokenizer,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._begin(StoreContents.read(state["contents"], thorough=False), state["target_recall"])
+        self._begin(StoreContents.read(state["contents"], state["tokenizer"], thorough=False), state["target_recall"])

@@ -13,12 +13,12 @@ from .._feedback import LearnedSearch, WithOthers
 from .._forest import NONE, require
 from .._sparse_index import SparseIndex
 from .._validation import OneOf, check_integer, check_seed
+from .._words import N_WORDS, check_tokenizer, check_words, count_words, name_of_tokenizer
 from ._checks import METRICS, check_metric, check_values
 from ._eviction import POLICIES, EvictionOrder
 from ._text_index import TextIndex
 from ._text_search import WeighedWords
 from ._word_vectors import WordVectors, full_scores, rows_of_words
-from ._words import N_WORDS, check_words, count_words
 
 _MOST_NOTES = 1 << 16  # number of queries whose results wait for the next change; the oldest are dropped
 KINDS: dict[str, Any] = {"dense": dense_index.DenseIndex, "sparse": SparseIndex}  # indexes by the form of their vectors
@@ -30,6 +30,7 @@ class StoreOptions(NamedTuple):
     metric: str = "cosine"
     max_items: int | None = None
     eviction: str = "least_useful"
+    tokenizer: str | None = None  # its name
     seed: int = 0
 
     @classmethod
@@ -42,6 +43,7 @@ class StoreOptions(NamedTuple):
             options["max_items"] = check_integer("max_items", options["max_items"], 1)
         if "eviction" in options:
             options["eviction"] = OneOf(tuple(POLICIES)).check("eviction", options["eviction"])
+        options["tokenizer"] = name_of_tokenizer(check_tokenizer(given.get("tokenizer")))
         return cls(**options, seed=int(check_seed(given.get("random_state")).generate_state(1)[0]))
 
 
@@ -68,6 +70,7 @@ class StoreState(files.WithFields):
             metric=files.NameField(*METRICS),
             max_items=files.OptionalField(files.NumberField(1)),
             eviction=files.NameField(*POLICIES),
+            tokenizer=files.OptionalField(files.TextField()),
             seed=files.NumberField(0, 2**32 - 1),
         ),
         index=files.OptionalField(files.VariantField(**KINDS)),

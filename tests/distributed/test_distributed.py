@@ -15,6 +15,7 @@ import pytest
 from conftest import FORM_OF
 
 from cmt_numba import FileFormatError, MemoryStore
+from cmt_numba._words import hash_words
 from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedClassifier, ShardedStore
 from cmt_numba.distributed._calls import OtherTopology, Reply, ShardPlan
 from cmt_numba.distributed._folder import ShardList, read_list, write_list
@@ -33,7 +34,6 @@ from cmt_numba.distributed._topology import (
 )
 from cmt_numba.journal import JournalError
 from cmt_numba.store import Items, Results
-from cmt_numba.store._words import hash_words
 
 X = np.eye(4, dtype=np.float32)
 

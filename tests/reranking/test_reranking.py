@@ -206,8 +206,8 @@ def test_features_of_a_pair():
     for name, values in expected.items():
         np.testing.assert_allclose(table[name], values, rtol=1e-6, err_msg=name)
     idf = np.log1p(0.5 / 2.5)  # of a word of both documents
-    for column, n_words in ((0, 3), (1, 2)):
-        share = 1 / (1 + 1.5 * (0.25 + 0.75 * n_words / 2.5))
+    for column, n_terms in ((0, 4), (1, 2)):  # the beginning of "whale" is a term
+        share = 1 / (1 + 1.5 * (0.25 + 0.75 * n_terms / 3))
         assert table["bm25"][column] == pytest.approx(idf * share, rel=1e-5)
 
 
@@ -232,7 +232,7 @@ def test_own_functions_and_sparse_features():
     X = reranker.transform(queries, DOCUMENTS, hits)
     assert scipy.sparse.issparse(X)
     assert reranker.feature_names_[:3] == ["same_start0", "same_start0, lead", "terms0"]
-    assert X.shape == (90, 2 + 8)
+    assert X.shape == (90, 2 + 12)  # 8 words and 4 beginnings of words
     assert X.indices.size > 0
     assert reranker.rerank(queries, DOCUMENTS, hits).ids.shape == (30, 3)
     things = small(model=Ridge(), features=[lambda asked, stored: np.array(stored) - np.array(asked)])
