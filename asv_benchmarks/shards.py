@@ -89,7 +89,7 @@ def classifiers(options: argparse.Namespace) -> None:
     """Compare a sharded classifier with one in a single process.
 
     Prints the error of ``fit``, the error of ``fit`` on half of the examples and ``partial_fit`` on the rest in ten
-    batches, and seconds of wall time to fit. The sets are those of ``shared/labelled_sets.py``, of which synthetic ones need no
+    batches, and seconds of wall time to fit. Synthetic sets of ``shared/labelled_sets.py`` need no
     folder. Needs the extra ``ray``.
     """
     start()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from internals import state_of
+from internals import contents_of, state_of
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba.journal import DurableTree
@@ -32,7 +32,7 @@ def warnings_of(tree: ContextualMemoryTree, asked: np.ndarray) -> list[str]:
 
 def same(tree: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
     """Return whether two trees are equal, bit for bit."""
-    arrays, others = tree._contents().arrays, other._contents().arrays
+    arrays, others = contents_of(tree)().arrays, contents_of(other)().arrays
     return arrays.keys() == others.keys() and all(np.array_equal(arrays[name], others[name]) for name in arrays)
 
 
