@@ -166,7 +166,7 @@ def test_snapshots_keep_the_journal_short(sync_every: int, folder: Path, opened:
 def test_changes_that_took_long_are_not_kept_long(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
     seconds = iter(range(0, 10_000, 1))  # between any two readings of the clock, so a snapshot takes one second
     tree = opened(snapshot_seconds=3, **OPTIONS)
-    monkeypatch.setattr("journal_of(cmt_numba.journal).perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("cmt_numba.journal._journal.perf_counter", lambda: next(seconds))
     tree.insert(np.eye(4))
     found = []
     for _ in range(12):

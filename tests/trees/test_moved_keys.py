@@ -5,13 +5,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from internals import state_of
+from internals import forest_of, forest_room, state_of
 from journals import journal_of
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._forest.hits import Hits
-from cmt_numba._forest.key_store import stored_rows
-from cmt_numba._forest.rows import as_matrix
 from cmt_numba.rewards import LabelEquality
 
 NONE = -1
@@ -24,7 +21,9 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 def keys_of(tree: ContextualMemoryTree) -> np.ndarray:
     """Return the keys in the order of their ids."""
-    return np.array(as_matrix(stored_rows(state_of(tree), tree._forest.slots_of(np.sort(tree.ids)))))
+    return np.array(
+        forest_room.as_matrix(forest_room.stored_rows(state_of(tree), forest_of(tree).slots_of(np.sort(tree.ids))))
+    )
 
 
 def grown(rng: np.random.Generator, n_trees: int = 1, **options: Any) -> tuple[ContextualMemoryTree, np.ndarray]:
@@ -35,7 +34,9 @@ def grown(rng: np.random.Generator, n_trees: int = 1, **options: Any) -> tuple[C
     return tree, X[60:]
 
 
-def moved_by_definition(keys: np.ndarray, tree: ContextualMemoryTree, asked: Any, hits: Hits, rewards: Any) -> Any:
+def moved_by_definition(
+    keys: np.ndarray, tree: ContextualMemoryTree, asked: Any, hits: forest_room.Hits, rewards: Any
+) -> Any:
     """Return the keys after updates with a rate of 0.3, computed from the definition in blocks of sixteen rows."""
     weights, keys = 1.0 + state_of(tree).scorer.theta, keys.astype(np.float64)
     for first in range(0, len(asked), 16):

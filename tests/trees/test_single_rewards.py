@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from internals import state_of
+from internals import contents_of, state_of
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._engine import Forest
@@ -22,7 +22,7 @@ def rows_of(kinds: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def same(tree: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
     """Return whether two trees are equal, bit for bit."""
-    arrays, others = tree._contents().arrays, other._contents().arrays
+    arrays, others = contents_of(tree)().arrays, contents_of(other)().arrays
     return arrays.keys() == others.keys() and all(np.array_equal(arrays[name], others[name]) for name in arrays)
 
 

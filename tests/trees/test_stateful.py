@@ -11,11 +11,10 @@ from conftest import EVERY_LEAF, needs_jit
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from internals import state_of
+from internals import forest_room, state_of
 from journals import journal_of, same
 
 from cmt_numba import ContextualMemoryTree, Hits
-from cmt_numba._forest.eviction import EVICTIONS
 
 
 def key_values(n_features: int) -> st.SearchStrategy[list[int]]:
@@ -50,7 +49,7 @@ class ForestMachine(RuleBasedStateMachine):
                 "scorer_loss": st.sampled_from(["contrast", "regression"]),
                 "scorer_learning_rate": st.sampled_from([0.01, 0.1]),
                 "max_memories": st.sampled_from([None, None, 1, 7, 40]),
-                "eviction": st.sampled_from(EVICTIONS),
+                "eviction": st.sampled_from(forest_room.EVICTIONS),
                 "n_threads": st.sampled_from([1, 2]),
                 "random_state": st.integers(0, 2**64 - 1),
             }

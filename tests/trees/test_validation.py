@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 from exact_keys import WIDTH, pandas_frame, polars_frame, with_mask
-from internals import state_of
+from internals import engine_room, forest_of, forest_room, state_of
 from journals import crashed, journal_of, same
 
 from cmt_numba import ContextualMemoryTree, Hits
-from cmt_numba._engine import draw_seed
-from cmt_numba._forest.state import MOST_MEMORIES, N_MEMORIES
 from cmt_numba.text import BM25Vectorizer
 
 
@@ -160,10 +158,10 @@ def test_too_many_features():
 def test_too_many_memories(tree: ContextualMemoryTree):
     totals = state_of(tree).keys.totals
     with nothing_changes(tree):
-        held, totals[N_MEMORIES] = totals[N_MEMORIES], MOST_MEMORIES - 2
+        held, totals[forest_room.N_MEMORIES] = totals[forest_room.N_MEMORIES], forest_room.MOST_MEMORIES - 2
         with pytest.raises(ValueError, match="X must have at most 2 rows, got 3"):
             tree.insert(np.ones((3, WIDTH)))
-        totals[N_MEMORIES] = held
+        totals[forest_room.N_MEMORIES] = held
 
 
 @pytest.mark.parametrize(
@@ -422,7 +420,7 @@ def test_refused_calls_are_not_journaled(queries: np.ndarray, tmp_path: Path):
     assert same(tree, before)
     with pytest.raises(ValueError, match="rewards must"):
         tree.learn(queries, lambda rows, ids: np.ones(3), epsilon=0.0)
-    draw_seed(before._forest)
+    engine_room.draw_seed(forest_of(before))
     for each in (tree, before):
         each.remove(0)
     with ContextualMemoryTree.open(crashed(tmp_path / "tree")) as again:
