@@ -5,4 +5,4 @@ from ._tree import OPTIONS, ContextualMemoryTree, forest_of
 
 ContextualMemoryTree.__module__ = __name__  # module path in pickles
 
-__all__ = ["OPTIONS", "ContextualMemoryTree"]
+__all__ = ["ContextualMemoryTree"]
