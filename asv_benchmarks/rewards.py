@@ -8,14 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from shared.reward_learners import LEARNERS, ONE_AT_A_TIME
+from shared.reward_kinds import KINDS, RewardKind
+from shared.reward_learners import LEARNERS, ONE_AT_A_TIME, Store
 from shared.reward_tasks import Asked, Task, tasks_of
 
 from cmt_numba import MemoryStore
 
 BATCH = 10
 WINDOW = 300  # number of queries over which rewards are averaged
-HEADERS = ["learner", "held out", "best of 5", "late", "held out, after", "loss", "rewards for +0.05", "ms"]
+HEADERS = [
+    "learner",
+    "held out",
+    "best of 5",
+    "late",
+    "held out, after",
+    "loss",
+    "rewards for +0.05",
+    "ms",
+    "claimed gain",
+]
 
 commands = Commands(__doc__)
 
@@ -23,8 +34,8 @@ commands = Commands(__doc__)
 class Outcome:
     """What a learner earned on a task: figures, and the expected reward of each query of the stream."""
 
-    def __init__(self, figures: list[float], earned: np.ndarray, milliseconds: float) -> None:
-        self.figures, self.earned, self.milliseconds = figures, earned, milliseconds
+    def __init__(self, figures: list[float], earned: np.ndarray, milliseconds: float, claim: float) -> None:
+        self.figures, self.earned, self.milliseconds, self.claim = figures, earned, milliseconds, claim
 
     def loss(self, other: "Outcome") -> float:
         """Return how much less than another learner this one earned in the worst fifth of the stream."""
@@ -37,7 +48,7 @@ class Outcome:
         return float(np.argmax(gains >= least) + WINDOW) if (gains >= least).any() else np.nan
 
 
-def run(task: Task, learner: Any, k: int, noise: float, seed: int, n_queries: int | None) -> Outcome:
+def run(task: Task, learner: Any, k: int, kind: RewardKind, seed: int, n_queries: int | None) -> Outcome:
     """Stream queries through a learner, which receives the rewards of the memories that it returned."""
     rng, n = np.random.default_rng(1000 + seed), min(n_queries or task.stream.wanted.size, task.stream.wanted.size)
     learner.start(task.keys)
@@ -48,8 +59,9 @@ def run(task: Task, learner: Any, k: int, noise: float, seed: int, n_queries: in
         ids, asking = timed(learner.query, Q, k)
         expected = task.expected(wanted, ids, is_late=first >= n // 2)
         earned[rows] = expected[:, 0]
-        rewards = (rng.random(expected.shape) < expected) != (rng.random(expected.shape) < noise)
-        _, learning = timed(learner.learn, Q, ids, rewards.astype(float))
+        rewards = kind.rewards((rng.random(expected.shape) < expected).astype(float), rng)
+        kept = rng.random(len(ids)) < kind.share
+        _, learning = timed(learner.learn, Q[kept], ids[kept], rewards[kept])
         spent += asking + learning
 
     def test(asked: Asked) -> np.ndarray:
@@ -59,7 +71,8 @@ def run(task: Task, learner: Any, k: int, noise: float, seed: int, n_queries: in
     held = test(task.held)
     learner.insert(task.late_keys)
     figures = [held[:, 0].mean(), held.max(axis=1).mean(), test(task.late)[:, 0].mean(), test(task.held)[:, 0].mean()]
-    return Outcome(figures, earned, 1e3 * spent / n)
+    learned = learner.store.learned() if isinstance(learner, Store) else None
+    return Outcome(figures, earned, 1e3 * spent / n, np.nan if learned is None else learned.gain)
 
 
 @commands.add(
@@ -67,7 +80,7 @@ def run(task: Task, learner: Any, k: int, noise: float, seed: int, n_queries: in
     argument("--tasks", nargs="+", metavar="WORD", help="only tasks whose names contain one of these words"),
     argument("--learners", nargs="+", default=list(LEARNERS), choices=list(LEARNERS)),
     argument("--k", nargs="+", type=int, default=[1, 5], help="number of memories shown for each query"),
-    argument("--noise", nargs="+", type=float, default=[0.0, 0.1], help="share of rewards that are flipped"),
+    argument("--rewards", nargs="+", default=["clean", "flipped 0.1"], choices=list(KINDS), help="kinds of rewards"),
     argument("--seeds", nargs="+", type=int, default=[0, 1, 2]),
     argument("--queries", type=int, help="maximum number of queries in the stream"),
 )
@@ -77,31 +90,34 @@ def stream(options: argparse.Namespace) -> None:
     For each task, prints means over seeds: the reward of the first result for held-out queries, the best reward of five
     results, the reward of queries for memories that arrived after the stream, and of held-out queries after those have
     arrived; the largest loss against static search in any fifth of the stream; the number of queries after which the
-    reward is 0.05 above that of static search; and the milliseconds of CPU time of a query with its rewards, in batches
-    of 10. Some learners need vowpalwabbit.
+    reward is 0.05 above that of static search; the milliseconds of CPU time of a query with its rewards, in batches of
+    10; and the gain that the store claims. Some learners need vowpalwabbit.
     """
     for name, make in tasks_of(options.data).items():
         if options.tasks and not any(word in name for word in options.tasks):
             continue
         tasks = [make(seed) for seed in options.seeds]
         for k in options.k:
-            for noise in options.noise:
-                print_table(HEADERS, _compared(tasks, k, noise, options), f"{name}, k = {k}, noise {noise:g}")
+            for kind in options.rewards:
+                print_table(HEADERS, _compared(tasks, k, KINDS[kind], options), f"{name}, k = {k}, {kind}")
 
 
-def _compared(tasks: list[Task], k: int, noise: float, options: argparse.Namespace) -> list[list[Any]]:
+def _compared(tasks: list[Task], k: int, kind: RewardKind, options: argparse.Namespace) -> list[list[Any]]:
     """Return a row of the table for each learner."""
     table: list[list[Any]] = []
     static: list[Outcome] = []
     for name in dict.fromkeys(["static", *options.learners]):
         shown = 1 if name in ONE_AT_A_TIME else k
         seeds = zip(options.seeds, tasks, strict=True)
-        outcomes = [run(task, LEARNERS[name](), shown, noise, seed, options.queries) for seed, task in seeds]
+        outcomes = [run(task, LEARNERS[name](), shown, kind, seed, options.queries) for seed, task in seeds]
         static = static or outcomes
         pairs = list(zip(outcomes, static, strict=True))
         loss, lead = max(one.loss(other) for one, other in pairs), [one.lead(other, 0.05) for one, other in pairs]
         milliseconds = np.mean([one.milliseconds for one in outcomes])
-        table.append([name, *np.mean([one.figures for one in outcomes], axis=0), loss, np.mean(lead), milliseconds])
+        claim = np.mean([one.claim for one in outcomes])
+        table.append(
+            [name, *np.mean([one.figures for one in outcomes], axis=0), loss, np.mean(lead), milliseconds, claim]
+        )
     return table
 
 

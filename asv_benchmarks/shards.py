@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from shared.labelled_sets import SETS, LabelledSet
-from shared.vectors import clustered
 
 from cmt_numba import CMTClassifier, MemoryStore
 from cmt_numba.distributed import ShardedClassifier, ShardedStore, start
@@ -23,6 +22,12 @@ _CHECKED = 200  # queries
 _TIE = 1e-5  # scores count as equal up to this difference
 
 wall = partial(timed, clock=time.perf_counter)  # shards share the processors
+
+
+def clustered(n: int, n_features: int, rng: np.random.Generator) -> np.ndarray:
+    """Return vectors around the same 100 centers."""
+    centers = np.random.default_rng(0).normal(size=(100, n_features))
+    return (centers[rng.integers(0, 100, n)] + 0.7 * rng.normal(size=(n, n_features))).astype(np.float32)
 
 
 def microseconds(store: Any, Q: np.ndarray, batch: int) -> float:
@@ -45,8 +50,8 @@ def stores(options: argparse.Namespace) -> None:
     and the microseconds of wall time per query in batches of several sizes. Needs the extra ``ray``.
     """
     start()
-    X, Q = clustered(int(options.n), options.features)
-    Q = np.tile(Q, (10, 1))
+    rng = np.random.default_rng(1)
+    X, Q = (clustered(n, options.features, rng) for n in (int(options.n), 10_000))
     stores: dict[str, Any] = {"one store": MemoryStore(random_state=0, n_threads=1)}
     stores |= {f"{n} shards": ShardedStore(n, random_state=0, timeout=600.0) for n in options.shards}
     rows, exact = list[list[Any]](), None
@@ -77,14 +82,14 @@ def results(classifier: Any, data: LabelledSet) -> list[float]:
 
 @commands.add(
     argument("--data", type=Path),
-    argument("--sets", nargs="+", default=["clinc150, 5 shots", "wikipara1k, 3 shots", "many, 10,000 classes"]),
+    argument("--sets", nargs="+", default=["clinc150, 5 shots", "wikipara1k, 3 shots", "synthetic, 20 shots"]),
     argument("--shards", type=int, nargs="+", default=[2, 4]),
 )
 def classifiers(options: argparse.Namespace) -> None:
     """Compare a sharded classifier with one in a single process.
 
     Prints the error of ``fit``, the error of ``fit`` on half of the examples and ``partial_fit`` on the rest in ten
-    batches, and seconds of wall time to fit. The sets are those of ``shared/labelled_sets.py``, of which "many" need no
+    batches, and seconds of wall time to fit. Synthetic sets of ``shared/labelled_sets.py`` need no
     folder. Needs the extra ``ray``.
     """
     start()

@@ -4,6 +4,7 @@ from shared.commands import DATA, Commands, argument, print_table, timed  # befo
 
 # isort: split
 import argparse
+import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -17,11 +18,13 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cmt_numba import CMTClassifier, CMTRetriever
+from cmt_numba import CMTClassifier, CMTRetriever, MemoryStore
 from cmt_numba.reranking import Reranker
 from cmt_numba.text import BM25Vectorizer
 
 commands = Commands(__doc__)
+
+ASKED = 10
 
 
 def by_bm25s(texts: Texts) -> list[float]:
@@ -189,6 +192,146 @@ def rerankers(options: argparse.Namespace) -> None:
     tasks = ((name, TASKS[name](options.data)) for name in options.sets)
     rows = [[name, *row] for name, task in tasks for row in rows_of_task(task, options.rewarded)]
     print_table(["set", "rewards", "search", "feedback", *MODELS, f"recall at {N_FOUND}", "us/query"], rows)
+
+
+class StoreOfTexts:
+    """Texts in a ``MemoryStore``, whose terms include prefixes of words, or with the words of the rivals."""
+
+    def __init__(self, tokenizer: Any = None) -> None:
+        self.store = MemoryStore(random_state=0, n_threads=1, tokenizer=tokenizer)
+
+    def add(self, first: int, texts: list[str]) -> None:
+        """Store texts with the ids from ``first`` on."""
+        self.store.add(range(first, first + len(texts)), texts=texts)
+
+    def change(self, new: int, text: str, old: int) -> None:
+        """Store a text and delete another."""
+        self.store.add(new, texts=text)
+        self.store.delete(old)
+
+    def ask(self, queries: list[str]) -> list[int]:
+        """Return the id of the best text for each query."""
+        return [row[0] if row[0] is not None else -1 for row in self.store.query(texts=queries, k=ASKED).keys.tolist()]
+
+
+class Bm25s:
+    """The library bm25s, which makes a new index for each change."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, Any] = {"stopwords": None, "token_pattern": TOKEN, "show_progress": False}
+        self.texts: dict[int, str] = {}
+
+    def add(self, first: int, texts: list[str]) -> None:
+        """Store texts with the ids from ``first`` on."""
+        self.texts.update(enumerate(texts, first))
+        self._build()
+
+    def change(self, new: int, text: str, old: int) -> None:
+        """Store a text and delete another."""
+        del self.texts[old]
+        self.texts[new] = text
+        self._build()
+
+    def _build(self) -> None:
+        import bm25s
+
+        self.index, self.ids = bm25s.BM25(backend="numba"), list(self.texts)
+        self.index.index(bm25s.tokenize(list(self.texts.values()), **self.options), show_progress=False)
+
+    def ask(self, queries: list[str]) -> list[int]:
+        """Return the id of the best text for each query."""
+        import bm25s
+
+        options = {"k": ASKED, "n_threads": 1, "show_progress": False, "return_as": "documents"}
+        found = self.index.retrieve(bm25s.tokenize(queries, **self.options), **options)
+        return [self.ids[row[0]] for row in found]
+
+
+class Tantivy:
+    """The library tantivy, which commits each change."""
+
+    def __init__(self) -> None:
+        import tantivy
+
+        self.tantivy, schema = tantivy, tantivy.SchemaBuilder()
+        schema.add_text_field("text", stored=False, tokenizer_name="default", index_option="position")
+        schema.add_integer_field("id", stored=True, indexed=True)
+        self.index = tantivy.Index(schema.build())
+        self.writer = self.index.writer(heap_size=128_000_000, num_threads=1)
+
+    def add(self, first: int, texts: list[str]) -> None:
+        """Store texts with the ids from ``first`` on."""
+        for i, text in enumerate(texts, first):
+            self.writer.add_document(self.tantivy.Document(text=text, id=i))
+        self._commit()
+
+    def change(self, new: int, text: str, old: int) -> None:
+        """Store a text and delete another."""
+        self.writer.add_document(self.tantivy.Document(text=text, id=new))
+        self.writer.delete_documents_by_term("id", old)
+        self._commit()
+
+    def _commit(self) -> None:
+        self.writer.commit()
+        self.index.reload()
+        self.searcher = self.index.searcher()
+
+    def ask(self, queries: list[str]) -> list[int]:
+        """Return the id of the best text for each query."""
+        found = []
+        for query in queries:
+            words = " ".join(re.findall(TOKEN, query.lower()))
+            hits = self.searcher.search(self.index.parse_query(words, ["text"]), ASKED).hits
+            found.append(self.searcher.doc(hits[0][1])["id"][0] if hits else -1)
+        return found
+
+
+def _ask_alone(engine: Any, queries: list[str]) -> None:
+    for query in queries:
+        engine.ask([query])
+
+
+def _change_and_ask(engine: Any, texts: Texts, n: int) -> None:
+    for i in range(n):
+        engine.change(len(texts.stored) + i, texts.stored[i] + " anew", i)
+        engine.ask([texts.queries[i]])
+
+
+@commands.add(
+    DATA,
+    argument("--sizes", nargs="+", type=int, default=[20_000, 300_000]),
+    argument("--changes", type=int, default=20),
+)
+def engines(options: argparse.Namespace) -> None:
+    """Compare searches of package summaries with bm25s and tantivy, also while texts are added and deleted.
+
+    Times are microseconds of CPU time of all threads: to store a text, for each query alone and in a batch, and for a
+    change of two texts followed by a query. Ten texts are found for each query; the error is that of the first.
+    """
+    made: dict[str, Callable[[], Any]] = {
+        "store": StoreOfTexts,
+        "store, whole words": lambda: StoreOfTexts(lambda text: re.findall(TOKEN, text.lower())),
+        "bm25s": Bm25s,
+        "tantivy": Tantivy,
+    }
+    for size in options.sizes:
+        texts, rows = packages(options.data, size, 500), []
+        for name, make in made.items():
+            engine = make()
+            engine.add(0, texts.stored[:300])
+            engine.ask(texts.queries[:3])  # compile
+            engine.ask(texts.queries[:1])
+            engine = make()
+            _, stored = timed(engine.add, 0, texts.stored)
+            _, alone = timed(_ask_alone, engine, texts.queries[:200])
+            found, batch = timed(engine.ask, texts.queries)
+            _, changed = timed(_change_and_ask, engine, texts, options.changes)
+            error = float(np.mean(np.array(found) != texts.answers))
+            seconds = stored / size, alone / 200, batch / len(texts.queries), changed / options.changes
+            rows.append([name, error, *(1e6 * one for one in seconds)])
+        print_table(
+            ["engine", "error", "store", "query alone", "query in batch", "change and query"], rows, f"{size} texts"
+        )
 
 
 main = commands.main

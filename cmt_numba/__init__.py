@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from ._forest import Exploration, Explored, Hits, InvariantError, Leaves, ShownHits
     from ._warmup import warmup
     from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
-    from .journal import DurableTree
     from .persistence import FileFormatError
     from .store import MemoryStore
     from .tree import ContextualMemoryTree
@@ -19,7 +18,6 @@ __all__ = [
     "CMTMultilabelClassifier",
     "CMTRetriever",
     "ContextualMemoryTree",
-    "DurableTree",
     "FileFormatError",
     "InvariantError",
     "MemoryStore",
@@ -33,7 +31,6 @@ _NAMES = {
     "_forest": ("Exploration", "Explored", "Hits", "InvariantError", "Leaves", "ShownHits"),
     "_warmup": ("warmup",),
     "estimators": ("CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever"),
-    "journal": ("DurableTree",),
     "persistence": ("FileFormatError",),
     "store": ("MemoryStore",),
     "tree": ("ContextualMemoryTree",),

@@ -373,7 +373,7 @@ class ShardedStore(Closeable):
     def _write(self, name: str, keys: Any, X: Any, payloads: Any, texts: Any) -> None:
         self._client.check_open()
         checked = stores.check_keys(keys)
-        given = stores.check_new_texts(len(checked), X, texts)
+        given, _ = stores.check_new_texts(len(checked), X, texts)
         stores.refuse_texts(X)
         if self._encoder is not None and X is None:
             X = stores.encode_stored(self._encoder, "encode_document", given)

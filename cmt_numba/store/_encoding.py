@@ -4,12 +4,12 @@ from collections import Counter
 from typing import Any
 
 from .._encoder import encode_texts
+from .._words import Tokenizer, hash_words
 from ._checks import check_texts
-from ._words import hash_words
 
 
 def read_queries(
-    X: Any, texts: Any, encoder: Any, n_features: int | None = None
+    X: Any, texts: Any, encoder: Any, n_features: int | None = None, tokenizer: Tokenizer | None = None
 ) -> tuple[Any, list[Counter[int]] | None]:
     """Return the vectors and the words of queries, None if they have none. The caller checks the vectors."""
     refuse_texts(X)
@@ -20,7 +20,7 @@ def read_queries(
     texts = check_texts(texts)
     if X is None and encoder is not None:
         X = encode_stored(encoder, "encode_query", texts, n_features)
-    return X, [hash_words(text) for text in texts]
+    return X, [hash_words(text, tokenizer) for text in texts]
 
 
 def encode_stored(encoder: Any, name: str, texts: list[Any], n_features: int | None = None) -> Any:

@@ -5,7 +5,6 @@ of them to build the inverted index again. Removed texts are skipped, and droppe
 and the mean length are those of the stored texts at the time of the query.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -16,12 +15,9 @@ import numpy as np
 from .._change import share_rows
 from .._forest import NONE, require, resized
 from .._jit import held
+from .._words import check_words, idf_of, query_weight, rows_of_hashes, saturation_of
 from ..persistence import ArrayField, FieldTable, WithFields
 from ._text_search import StoredWords, WeighedWords, WordPostings, score_texts, search_texts
-from ._words import check_words, words_of
-
-K1, B = 1.5, 0.75
-"""The usual parameters of BM25: the saturation of repeated words, and the influence of the length."""
 
 _MOST_RECENT = 256  # number of texts compared with every query before they are in the inverted index,
 _RECENT_SHARE = 1 / 16  # or their fraction of the other texts, if that is more
@@ -104,7 +100,7 @@ class TextIndex(WithFields):
         sizes = np.where(there, stored.offsets[slots + 1], 0) - first
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         cells = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], sizes)
-        return words_of(offsets, stored.words[cells], stored.counts[cells])
+        return rows_of_hashes(offsets, stored.words[cells], stored.counts[cells])
 
     # Changes
 
@@ -200,9 +196,9 @@ class TextIndex(WithFields):
         """Return the words of a query with their weights, by the statistics of these texts or of a larger set."""
         n, length, known = statistics or self.statistics
         ordered = sorted((known.get(word, 0), word, repeats) for word, repeats in words.items())
-        weights = [math.log1p((n - f + 0.5) / (f + 0.5)) * repeats * (K1 + 1.0) for f, _, repeats in ordered]
+        weights = [idf_of(n, frequency) * query_weight(repeats) for frequency, _, repeats in ordered]
         found = np.array([word for _, word, _ in ordered], np.int32)
-        return WeighedWords(found, np.array(weights, np.float32), saturation_of(n, length))
+        return WeighedWords(found, np.array(weights, np.float32), np.array(saturation_of(n, length), np.float32))
 
     def search(
         self, queries: list[WeighedWords], k: int, among: AllowedTexts | None = None, n_threads: int = 1
@@ -249,7 +245,7 @@ class TextIndex(WithFields):
         require(offsets.shape == (ids.size + 1,) and words.size == counts.size, "there must be words for each text")
         require(offsets[0] == 0 and offsets[-1] == words.size, "offsets must fit")
         require((np.diff(offsets) > 0).all(), "each text must have words")
-        words = words_of(offsets, words, counts)
+        words = rows_of_hashes(offsets, words, counts)
         check_words(words, ids.size)
         require(np.unique(ids).size == ids.size and (ids >= 0).all(), "ids must be distinct")
         index = cls()
@@ -264,11 +260,6 @@ class TextIndex(WithFields):
         words = self._words(stored)
         require(dict(Counter(words.indices.tolist())) == self._frequencies, "frequencies must be those of texts")
         require(abs(self._length - words.data.sum(dtype=np.float64)) < 0.5, "the length must be that of the texts")
-
-
-def saturation_of(n_texts: int, length: float) -> np.ndarray:
-    """Return the constants by which :class:`WeighedWords` saturates counts, for texts of this total length."""
-    return np.array([K1 * (1.0 - B), K1 * B * max(n_texts, 1) / max(length, 1.0)], np.float32)
 
 
 def _extended(array: np.ndarray, n: int, new: np.ndarray) -> np.ndarray:

@@ -70,6 +70,14 @@ def extract(path: str) -> str:
     return f"json_extract(payload, {path})"
 
 
+def check_order(order_by: Any) -> tuple[str, bool]:
+    """Return the SQL expression by which memories are ordered, and whether the order descends."""
+    descending = isinstance(order_by, str) and order_by.startswith("-")
+    field = order_by[1:] if descending else order_by
+    own = {None: "id", "$added": "id", "$key": "key"}
+    return (own[field] if field is None or field in ("$added", "$key") else extract(field_path(field))), descending
+
+
 def _filter(where: Any, depth: int) -> Condition:
     if not isinstance(where, dict):
         raise TypeError(f"where must be a dict such as {{'color': 'red'}}, got {where!r:.50}")

@@ -15,12 +15,13 @@ from .. import _validation as checks
 from .._change import Lockable, changes, reads
 from .._encoder import check_encoder
 from .._jit import keeps_interpreter
+from .._words import words_of
 from ..estimators import check_targets, check_unmixed, in_one_type, positions_of, with_reject_label
 from ..journal import InFolder
 from ..persistence import FieldTable, OptionalField, OptionsField, PartField, pack_contents, unpack_contents
 from ._base import SavableText, check_texts
 from ._encoders import Encoder
-from ._hashing import features_of, words_of
+from ._hashing import features_of
 from ._labelled import log_softmax
 from ._stored_texts import MOST_IMPORTANT, StoredTexts, check_ids
 from ._text_folder import TextFolder
@@ -378,7 +379,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         return [self._explained(text, n_words) for text in check_texts("texts", texts)]
 
     def _explained(self, text: str, n_words: int) -> TextExplanation:
-        model, words = self._fitted(), words_of(text)
+        model, words = self._fitted(), words_of(text, keep_case=True)
         distinct = list(dict.fromkeys(word.lower() for word in words))[:_MOST_EXPLAINED]
         others = [" ".join(word for word in words if word.lower() != left_out) for left_out in distinct]
         hashed, vectors = self._read([text, *others])

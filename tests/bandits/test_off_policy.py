@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import bandits_checks, bandits_estimators
 from scipy.stats import binom
 
 from cmt_numba.bandits import EpsilonGreedy, LinUCB
-from cmt_numba.bandits._checks import generator_of
 from cmt_numba.bandits.evaluation import (
     Log,
     direct_method,
@@ -27,7 +27,6 @@ from cmt_numba.bandits.evaluation import (
     switch,
     target_probabilities,
 )
-from cmt_numba.bandits.evaluation._estimators import chernoff, relative_entropy
 
 N, K = 400, 4
 
@@ -279,14 +278,14 @@ def test_a_biased_model_is_reported(world: World):
 def test_chernoff_bound_is_that_of_coins():
     """Its ends have the relative entropy of the error probability, and cover the binomial tails."""
     values = np.repeat([0.0, 1.0], [93, 7])
-    low, high = chernoff(values, 0.0, 1.0, 0.95)
+    low, high = bandits_estimators.chernoff(values, 0.0, 1.0, 0.95)
     for end in (low, high):
-        assert 100 * relative_entropy(0.07, end) == pytest.approx(np.log(2 / 0.05), rel=1e-9)
+        assert 100 * bandits_estimators.relative_entropy(0.07, end) == pytest.approx(np.log(2 / 0.05), rel=1e-9)
     assert binom.sf(6, 100, low) < 0.025
     assert binom.cdf(7, 100, high) < 0.025
-    assert chernoff(np.zeros(10), 0.0, 5.0, 0.95)[0] == 0.0
-    assert chernoff(np.zeros(10), 0.0, 5.0, 0.95)[1] == pytest.approx(5 * (1 - 0.025 ** (1 / 10)))
-    assert chernoff(np.ones(10), 0.0, 1.0, 0.95) == pytest.approx((0.025 ** (1 / 10), 1.0))
+    assert bandits_estimators.chernoff(np.zeros(10), 0.0, 5.0, 0.95)[0] == 0.0
+    assert bandits_estimators.chernoff(np.zeros(10), 0.0, 5.0, 0.95)[1] == pytest.approx(5 * (1 - 0.025 ** (1 / 10)))
+    assert bandits_estimators.chernoff(np.ones(10), 0.0, 1.0, 0.95) == pytest.approx((0.025 ** (1 / 10), 1.0))
 
 
 def test_intervals_scale_with_rewards(world: World):
@@ -456,7 +455,7 @@ def test_rewards_are_estimated_by_models_of_other_rows(world: World):
     assert by_regressor.shape == linear.shape
     assert np.mean((by_regressor - world.mean) ** 2) < 0.1
     # A row's own reward has no influence on what is expected of it.
-    folds = generator_of(0, "folds").permutation(N) % 2
+    folds = bandits_checks.generator_of(0, "folds").permutation(N) % 2
     changed = Log(log.actions, np.where(folds == 0, 1 - log.rewards, log.rewards), log.contexts, allowed=log.allowed)
     np.testing.assert_array_equal(estimate_rewards(changed)[folds == 0], linear[folds == 0])
     assert np.any(estimate_rewards(changed)[folds == 1] != linear[folds == 1])

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import ROOT, load_script
 from data_files import some_rows, svmlight_text
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from internals import formats_text
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from cmt_numba.formats import Batch, FormatError, open_data
-from cmt_numba.formats._text import read_blocks
 
 pandas = pytest.importorskip("pandas")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -105,7 +104,7 @@ def test_blocks_hold_whole_lines(tmp_path: Path, with_comment: bool):
     path = tmp_path / "rows"
     path.write_bytes(svmlight_text(X, y, comment="of a test" if with_comment else None).rstrip(b"\n"))
     for block_bytes in (1, 7, 100, 10**6):
-        blocks = list(read_blocks(path, block_bytes))
+        blocks = list(formats_text.read_blocks(path, block_bytes))
         assert b"".join(block.data for block in blocks) == path.read_bytes()
         assert all(block.data.endswith(b"\n") for block in blocks[:-1])
         lines = np.cumsum([0, *[block.data.count(b"\n") for block in blocks[:-1]]]) + 1
@@ -308,18 +307,6 @@ def test_labels_of_lists_may_have_names(tmp_path: Path):
     path.write_text('{"x": 1, "label": ["a"]}\n{"x": 1, "label": [1]}\n')
     with pytest.raises(FormatError, match="mixes text such as 'a' with numbers such as 1"):
         open_data(path).read()
-
-
-def test_made_up_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
-    script = load_script("asv_benchmarks/scale.py")
-    path = tmp_path / "texts.svm"
-    path.write_text("".join(script.lines(n_rows=90, n_classes=5, n_features=500, n_words=12, n_own=4, seed=0)))
-    batch = open_data(path).read()
-    assert batch.X.shape[0] == 90
-    assert np.array_equal(np.unique(batch.y), np.arange(5))
-    counts = np.exp(batch.X.data - 1)
-    assert counts.sum() == pytest.approx(90 * 12, rel=1e-2)
 
 
 def test_a_folder_of_parquet_files_is_read_in_the_order_of_names(tmp_path: Path):

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from internals import report_figures
 
 from cmt_numba.bandits import EpsilonGreedy
 from cmt_numba.bandits.evaluation import Log, evaluate
 from cmt_numba.evaluation import BatchResult, Confusion, ProgressiveResult, Rival, TreeProfile
 from cmt_numba.report import write_bandit_report, write_report
-from cmt_numba.report._figures import frontier
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -182,8 +182,8 @@ def test_lines_show_the_numbers(tmp_path: Path):
 
 def test_frontier_reads_from_left_to_right():
     us, errors = np.array([9.0, 1.0, 3.0, 5.0, 3.0]), np.array([0.1, 0.5, 0.4, 0.45, 0.3])
-    np.testing.assert_array_equal(frontier(us, errors), [1, 4, 0])
-    np.testing.assert_array_equal(frontier(us, errors, higher_is_better=True), [1])
+    np.testing.assert_array_equal(report_figures.frontier(us, errors), [1, 4, 0])
+    np.testing.assert_array_equal(report_figures.frontier(us, errors, higher_is_better=True), [1])
 
 
 def test_rivals_and_confusions_are_shown(tmp_path: Path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import COMPILED, needs_jit
 from failures import failing, interrupted_after
+from internals import edit_costs_of
 from sklearn.base import clone
 
 from cmt_numba.sequences import (
@@ -167,7 +168,7 @@ def test_costs_of_exchanges_follow_the_noise(rng: np.random.Generator):
     richer = EditDistance(LETTERS, **options).fit(words, queries[:80], answers[:80])
     errors = [np.mean(d.nearest(queries[80:], words)[0][:, 0] != answers[80:]) for d in (plain, richer)]
     assert errors[1] < errors[0] - 0.1
-    swaps = richer._costs.swaps
+    swaps = edit_costs_of(richer).swaps
     np.testing.assert_array_equal(swaps, swaps.T)
     assert swaps[~np.eye(4, dtype=bool)].mean() < richer.costs_[~np.eye(5, dtype=bool)].mean()
 
@@ -345,7 +346,7 @@ def test_sequences_that_cannot_be_used(sequences: Any, error: Any, message: str)
 
 def test_examples_that_cannot_be_used():
     distance = EditDistance(LETTERS).fit(["a", "b"], ["a"], [0])
-    costs = distance._costs
+    costs = edit_costs_of(distance)
     for arguments, message in [
         ((["a", "b"], ["a"], [0.0]), "answers must have one integer for each of the 1 queries"),
         ((["a", "b"], ["a"], [0, 1]), "answers must have one integer"),
@@ -355,7 +356,7 @@ def test_examples_that_cannot_be_used():
     ]:
         with pytest.raises(ValueError, match=message):
             distance.fit(*arguments)
-        assert distance._costs is costs
+        assert edit_costs_of(distance) is costs
     for symbols in (("ab", "cd"), [[(1, 2)], [(3,)]]):
         with pytest.raises(ValueError, match="symbols must be finite numbers"):
             EditDistance(featured=True).fit(symbols, symbols[:1], [0])

@@ -17,9 +17,9 @@ from plain_bm25 import bm25
 
 from cmt_numba import MemoryStore
 from cmt_numba._forest import InvariantError
+from cmt_numba._words import K1, K3, B, count_words, hash_words
 from cmt_numba.store._state import StoreState, check_operation
-from cmt_numba.store._text_index import K1, B, TextIndex
-from cmt_numba.store._words import count_words, hash_words
+from cmt_numba.store._text_index import TextIndex
 
 NOTES = ["The red apple pie", "a green pear", "a blue car and a red car", "Red, red wine", "green grass of home"]
 
@@ -52,7 +52,7 @@ def test_scores_are_those_of_bm25():
     store.add(range(400), texts=texts[:400])
     store.add(range(400, 700), texts=texts[400:])  # some texts are not in the inverted index yet
     found = store.query(texts=queries, k=30)
-    for row, scores in enumerate((K1 + 1.0) * bm25(texts, queries, K1, B, k3=1e12)):  # repeats count fully
+    for row, scores in enumerate(bm25(texts, queries, K1, B, K3)):
         best = np.lexsort((np.arange(700), -scores.astype(np.float32)))[:30]
         best = best[scores[best] > 0.0]
         np.testing.assert_allclose(found.scores[row, : best.size], scores[best], rtol=1e-5)
@@ -90,14 +90,6 @@ def test_texts_come_and_go():
                 expected = every[row][np.isin(every[row], some)][:7]
                 assert ids[: expected.size].tolist() == expected.tolist()
                 assert (ids[expected.size :] == -1).all()
-
-
-def test_words_of_any_script():
-    assert len(hash_words("Über-Straße 東京 🙂🙂 हिन्दी don't")) == len(
-        {"über", "straße", "東", "京", "🙂", "हिन्दी", "don", "t"}
-    )
-    assert hash_words("a A a!").total() == 3
-    assert hash_words("?! ...") == {}
 
 
 def test_results_have_texts():
@@ -376,7 +368,6 @@ def test_damaged_words_are_refused():
 
 def test_many_texts_in_steps(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("cmt_numba.store._contents.ROWS_IN_A_STEP", 10)
-    monkeypatch.setattr("cmt_numba.store._state.ROWS_IN_A_STEP", 10)
     store = MemoryStore(random_state=0)
     store.add(range(40), np.eye(40), texts=sentences(40))
     store.upsert(range(20, 60), texts=sentences(40, 1))
@@ -464,7 +455,7 @@ def test_feedback_by_texts_alone(tmp_path: Path):
             store.upsert("repair 1", texts="something else")
             first, *_ = store.explain(k=2, texts=asked[0])
             assert first.key == "repair 0"
-            assert first.parts["rewarded queries"] > 0.0
+            assert first.parts["votes"] > 0.0
             learned = store.learned()
             assert learned is not None
             assert learned.n_rewards > 100
