@@ -157,7 +157,7 @@ class Folder(FolderFiles):
         self._check_place()
         path = self._check_that_it_is_no_link(sequence)
         if path.exists() and not self._is_ours(path):
-            message = f"{path} exists but does not belong to this tree; move it elsewhere"
+            message = f"{path} exists but does not belong to this object; move it elsewhere"
             raise FileExistsError(errno.EEXIST, message)
 
     def check_presence(self) -> None:
@@ -213,7 +213,7 @@ class Folder(FolderFiles):
         self.clean_up()
 
     def clean_up(self) -> None:
-        """Delete outdated snapshots of this tree and temporary files left by crashes."""
+        """Delete outdated snapshots of this object and temporary files left by crashes."""
         for path in self.path.iterdir():
             found = _SNAPSHOT.fullmatch(path.name)
             superseded = found is not None and int(found[1]) != self.base and self._is_ours(path)
