@@ -291,6 +291,8 @@ class FolderReader(FolderFiles):
         if not check_regular(self.journal_path):
             others = f"contains files such as {min(names)!r}, but " if names else "has "
             raise FileFormatError(self.path, f"{others}no journal; check the path, or open it without read_only first")
+        check_files(self.journal_path)
+        read_database(self.journal_path, lambda database: database.check(tables))
 
     def read(self, after: Position | None = None) -> JournalView:
         """Return the entries after a position, or all if it is None or the folder has another history by now."""

@@ -124,6 +124,8 @@ class StoreState(files.WithFields):
     def vectors(self, ids: np.ndarray) -> Any:
         """Return the vectors of memories: NaN or, if sparse, zeros for those without one; None if there are none."""
         there = self.have_vectors(ids)
+        if self.index is None:
+            return None
         if there.all():
             return self.index.vectors(ids)
         if not there.any():

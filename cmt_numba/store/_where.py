@@ -140,7 +140,8 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
         return condition
     values = list(value) if name == "in" else [value]
     are_alike = len({isinstance(one, str) for one in values}) == 1 and None not in values
-    shown, is_time = as_plain(values[0]) if are_alike else None, isinstance(values[:1][0], datetime | np.datetime64)
+    is_time = any(isinstance(one, datetime | np.datetime64) for one in values[:1])
+    shown = as_plain(values[0]) if are_alike else None
     return condition._replace(fields=(ComparedField(path, name == "contains", shown, is_time),))
 
 

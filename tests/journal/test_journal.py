@@ -4,6 +4,7 @@ import copy
 import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -223,7 +224,8 @@ def test_a_closed_tree_answers_but_does_not_change(folder: Path, opened: Opened)
         tree.insert(np.eye(4))
     tree.close()
     assert tree.query(np.eye(4)[:1]).ids.tolist() == [[0]]
-    for act in (lambda: tree.insert(np.eye(4)), tree.sync, tree.snapshot, lambda: tree.query(np.eye(4), epsilon=0.5)):
+    explore = partial(tree.query, np.eye(4), epsilon=0.5)
+    for act in (lambda: tree.insert(np.eye(4)), journal_of(tree).sync, tree.checkpoint, explore):
         with pytest.raises(JournalError, match="closed; open it again"):
             act()
     assert len(tree) == 4
@@ -264,8 +266,8 @@ def test_an_interrupted_change(opened: Opened):
 @pytest.mark.parametrize(
     ("owner", "step", "error"),
     [
-        ("_journal", "_save_snapshot", OSError("no room")),
-        ("_journal.folder.database", "restart", AlreadyOpenError("in use")),  # another program uses the journal
+        ("_folder.journal", "_save_snapshot", OSError("no room")),
+        ("_folder.journal.folder.database", "restart", AlreadyOpenError("in use")),  # another program uses the journal
     ],
 )
 def test_changes_are_acknowledged_although_snapshots_fail(

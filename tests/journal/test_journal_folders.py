@@ -206,7 +206,7 @@ def test_the_folder_of_a_killed_process_is_read_without_changing_it(folder: Path
     with ContextualMemoryTree.open(path, read_only=True) as tree:
         tree.check_invariants()
         assert (len(tree), journal_of(tree).sequence) == (298, 2)
-        for act in (tree.snapshot, tree.sync):
+        for act in (tree.checkpoint, journal_of(tree).sync):
             with pytest.raises(JournalError, match="is read-only; open it without read_only"):
                 act()
     assert contents_of(path) == before

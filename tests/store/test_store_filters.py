@@ -126,7 +126,7 @@ def test_filters_select_what_plain_python_selects(payloads: list[Any], where: di
 @pytest.mark.parametrize(
     ("where", "error", "words"),
     [
-        ({}, ValueError, "not be empty"),
+        ({}, ValueError, "at least one condition"),
         ({"a": {}}, ValueError, "must be followed by a value or an operator"),
         ({"a": {"like": "x"}}, ValueError, "unknown operator 'like'"),
         ({"a": [1]}, TypeError, "compare a field with several values"),
