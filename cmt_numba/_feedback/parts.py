@@ -15,8 +15,8 @@ The others are learned, and rank memories if they have proved to predict rewards
   logarithm of their number. Both means are shrunk towards 0.
 - VALUE is the mean advantage of the memory, shrunk towards 0.
 - MOVED is the gain in similarity of a key that moves towards queries with advantages (Rocchio, 1971).
-- FRESH, for a memory without rewards, is half of the largest reward of less similar memories by parts that need
-  rewards, apart from VOTE. Otherwise, memories that arrive late would never be shown.
+- FRESH, for a memory without rewards, is three quarters of the largest reward of less similar memories by parts that
+  need rewards, apart from VOTE. Otherwise, memories that arrive late would never be shown.
 
 A score is the similarity plus the learned parts, in units of the similarity. Without rewards they are 0.
 """
@@ -36,7 +36,7 @@ _FOR_EXACT = 1e4  # advantage of such a memory
 _BYTES_IN_A_LINE = 64
 _WIDE, _SHARPER = 3.5, 2  # sharpness of the kernel of BROAD, and the power of it that VOTE uses
 _PRIOR_VOTES, _PRIOR_BROAD, _PRIOR_TRIALS, _PRIOR_QUERIES = 0.1, 1.0, 3.0, 1.0  # numbers of advantages of 0 in means
-_UNIT_OF_COUNT, _OPTIMISM = 0.2, 0.5
+_UNIT_OF_COUNT, _OPTIMISM = 0.2, 0.75
 _LARGEST_SHORT = np.float32(4095.0)
 LEAST_SLOPE, FIRST_SLOPE = 0.5, 1.5  # least weights of the similarity, in standard deviations of rewards
 LEAST_DEVIATION = 0.15

@@ -92,10 +92,10 @@ class PlainModel:
         return np.where(ids >= 0, similarities + learned + 1e4 * exact, -np.inf)
 
     def optimism(self, ids, similarities, parts):
-        """Return half of what less similar memories earn by parts that fresh memories lack, for fresh memories."""
+        """Return most of what less similar memories earn by parts that fresh memories lack, for fresh memories."""
         general = np.where(np.isin(ids, list(self.memories)), parts[:, BROAD:] @ self.learned.weights[BROAD:], 0)
         best = [np.append(general[similarities <= similar], 0).max() for similar in similarities]
-        return np.where(np.isin(ids, list(self.memories)), 0, 0.5 * np.array(best))
+        return np.where(np.isin(ids, list(self.memories)), 0, 0.75 * np.array(best))
 
     def rank(self, q, ids, similarities, keys):
         return self.scores(q, ids, similarities, keys, self.parts(q, ids, similarities, keys))
