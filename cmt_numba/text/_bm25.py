@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import persistence as files
 from .._arrays import WeightedRows
 from .._forest import require
-from .._validation import Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
+from .._validation import Integer, OneOf, Optional, Real, check_parameters
 from .._words import (
     check_same_tokenizer,
     idf_of,
@@ -29,7 +29,6 @@ from .._words import (
     words_of,
 )
 from . import _base as base
-from ._term_weights import comparisons_of, learn_weights
 
 _MOST_COLUMNS = 2**28
 _LEAST = 1e-300
@@ -96,8 +95,6 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     length_ : float
         With ``norm="append"``, the length of all document vectors, taken from the longest vector of the first
         documents. Longer vectors of later documents are scaled down.
-    term_weights_ : ndarray of float64, shape (n_columns,)
-        Factors of the term weights in queries, learned by :meth:`learn_weights`. None before the first call.
 
     Notes
     -----
@@ -123,10 +120,8 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         n_documents_=files.NumberField(1, 2**48),
         n_terms_=files.NumberField(1, 2**48),
         length_=files.OptionalField(files.RealField(_LEAST, base.MOST)),
-        term_weights_=files.OptionalField(files.ArrayField(np.float64, bounds=(0, base.MOST))),
         _tokenizer=files.OptionalField(files.TextField()),
     )
-    term_weights_: np.ndarray | None = field(default=None, init=False)
     _tokenizer: str | None = field(default=None, init=False)  # name of the tokenizer of the fitted documents
 
     _: KW_ONLY
@@ -187,54 +182,7 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         """Return keys for queries: a ``scipy.sparse.csr_array`` of float32. Terms without a column are ignored."""
         counts = self._count_known("texts", texts)
         weights = query_weight(counts.data, self.k3) * self._idf(counts.indices, self.query_idf)
-        if self.term_weights_ is not None:
-            weights = weights * self.term_weights_[counts.indices]
         return self._as_keys(counts, weights, None)
-
-    def learn_weights(self, queries: Iterable[Any], keys: Any, ids: Any, rewards: Any) -> Self:
-        """Learn term weights from the rewards of documents for queries.
-
-        The weights only affect the keys of later queries, so stored keys stay valid. They are the most probable weights
-        under a prior around the current weights (initially 1), so a few rewards change them little. A query whose
-        rewards are all equal has no effect.
-
-        Parameters
-        ----------
-        queries : iterable of str, length n
-            The queries.
-        keys : sparse matrix or array, shape (n_documents, width)
-            Keys of documents, returned by :meth:`fit_transform` or :meth:`transform_documents`.
-        ids : array-like of int, shape (n, k)
-            Positions in ``keys`` of the documents that were shown for each query, or -1 for none.
-        rewards : array-like, shape (n, k)
-            Rewards in [0, 1] of these documents.
-
-        Examples
-        --------
-        >>> from cmt_numba.text import BM25Vectorizer
-        >>> vectorizer = BM25Vectorizer(norm=None)
-        >>> keys = vectorizer.fit_transform(["open the door", "close the window", "open a window"])
-        >>> _ = vectorizer.learn_weights(["door, window"] * 3, keys, [[0, 1, 2]] * 3, [[1, 0, 0]] * 3)
-        >>> weights = dict(zip(vectorizer.get_feature_names_out(), vectorizer.term_weights_, strict=True))
-        >>> bool(weights["door"] > 1.0 > weights["window"])
-        True
-        """
-        asked = self.transform(queries)
-        keys = scipy.sparse.csr_array(keys)
-        if keys.shape[1] != asked.shape[1]:
-            raise ValueError(f"keys must have {asked.shape[1]} columns, like this vectorizer's, got {keys.shape[1]}")
-        ids = np.asarray(unmasked("ids", ids))
-        if ids.dtype.kind not in "iu" or ids.ndim != 2 or ids.shape[0] != asked.shape[0]:
-            shape = f"({asked.shape[0]}, k)"
-            raise ValueError(f"ids must be integers of shape {shape}, got {ids.dtype} of shape {ids.shape}")
-        if ids.size > 0 and not -1 <= ids.min() <= ids.max() < keys.shape[0]:
-            raise ValueError(f"ids must be between -1 and {keys.shape[0] - 1}, got ids from {ids.min()} to {ids.max()}")
-        columns = np.arange(self.document_frequency_.size)
-        asked, keys = asked[:, : columns.size], keys[:, : columns.size]
-        factors = learn_weights(comparisons_of(asked, keys, ids, check_rewards(rewards, ids)), self._idf(columns, 1.0))
-        weights = factors if self.term_weights_ is None else self.term_weights_ * factors
-        self.term_weights_ = np.minimum(weights, base.MOST)
-        return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the column names: terms, or "hash0", "hash1", ...; "norm" for an appended feature."""
@@ -322,7 +270,6 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
             "n_documents_": counts.shape[0],
             "n_terms_": int(counts.data.sum(dtype=float)),
             "length_": None,
-            "term_weights_": None,
             "_tokenizer": name_of_tokenizer(self.tokenizer),
         }
         if self.norm == "append":
@@ -391,13 +338,12 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         made = super()._of_fields(values | {"_parameters": base.read_parameters(values["_parameters"])})
         base.check_analyzer(made._new_analyzer)
-        vocabulary, frequency, weights = made.vocabulary_, made.document_frequency_, made.term_weights_
+        vocabulary, frequency = made.vocabulary_, made.document_frequency_
         require(frequency.size > 0 and int(frequency.max()) <= made.n_documents_, "each term must have a frequency")
         require((made.length_ is not None) == (made.norm == "append"), "norm='append' needs a length")
         require((vocabulary is None) == (made.n_features is not None), "n_features=None needs terms")
         n_columns = made.n_features if vocabulary is None else len(vocabulary)
         require(frequency.size == n_columns, "every column must have a frequency")
-        require(weights is None or weights.size == n_columns, "every column must have a weight")
         return made
 
     def __sklearn_tags__(self) -> Any:

@@ -81,7 +81,6 @@ from cmt_numba.store import _where as store_where
 from cmt_numba.text import _hashing as text_hashing
 from cmt_numba.text import _labelled as text_labelled
 from cmt_numba.text import _skipgram as text_skipgram
-from cmt_numba.text import _term_weights as text_term_weights
 from cmt_numba.text import _text_classifier as text_text_classifier
 from cmt_numba.text import _vocabulary as text_vocabulary
 
