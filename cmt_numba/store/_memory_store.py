@@ -302,8 +302,8 @@ class MemoryStore(Closeable):
     def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
         """Measure the fraction of the ``k`` nearest memories that :meth:`query` finds for the queries ``X``.
 
-        The search effort is chosen for queries that are similar to the stored vectors. Other queries may find fewer of
-        the nearest memories than ``target_recall``. This method compares its queries with all memories.
+        The search effort is measured on stored vectors and on some of the latest queries. Queries of another kind may
+        find fewer of the nearest memories than ``target_recall``. This method compares its queries with all memories.
         """
         contents = self._contents
         k, target = check_wanted("k", k, len(contents.state)), self._target(target_recall)
@@ -313,6 +313,15 @@ class MemoryStore(Closeable):
             return 1.0 if index is None else float(index.recall(Q, k, target))
 
         return contents.shared(measure)
+
+    @property
+    def recall_seen(self) -> float | None:
+        """The mean recall of the latest 256 checked queries since the store was opened, or None without any.
+
+        About one query for dense vectors in 1,000 is checked by a comparison with all memories. Checked queries also
+        correct the search effort: it suits the queries of the store, not only its memories.
+        """
+        return self._contents.shared(lambda: getattr(self._contents.state.index, "recall_seen", None))
 
     def count(self, where: Any = None) -> int:
         """Return the number of memories, or of those that a filter ``where`` selects, as in :meth:`query`."""

@@ -149,6 +149,13 @@ def test_synthetic_sets(monkeypatch: pytest.MonkeyPatch):
     assert sorted(data.y) == sorted([*range(20)] * 3)
 
 
+def test_recalls_of_distributions(run: Callable[..., str]):
+    shown = run("recalls", "table", "--names", "10 near copies", "--n", "3000")
+    lines = [line.split("|")[2:-1] for line in shown.splitlines() if line.startswith("| 10 near copies")]
+    assert np.array(lines, float).shape == (3, 12)
+    assert np.array(lines, float).min() > 0.9
+
+
 def test_rivals_of_stores(run: Callable[..., str], tmp_path: Path):
     shown = run("stores", "rivals", "--data", str(tmp_path), "--n", "1500", "--sets", "scattered")
     lines = [line.split("|")[1:-1] for line in shown.splitlines() if line.startswith(("| store", "| product"))]
