@@ -13,6 +13,9 @@ Filters
 ``{"year": {"ge": 1990, "lt": 2000}}``    a range, with numbers or with strings: ``gt``, ``ge``, ``lt``, ``le``
 ``{"color": {"in": ["red", "blue"]}}``    one of several values
 ``{"color": {"ne": "red"}}``              anything else, or missing
+``{"color": {"not in": ["red"]}}``        none of several values, or missing
+``{"color": {"startswith": "re"}}``       a string that begins with another one
+``{"tags": ["new", "old"]}``              equal to a list
 ``{"tags": {"contains": "new"}}``         a list with this element, or a string with this part
 ``{"color": {"exists": True}}``           the payload has the field
 ``{"author.name": "Ann"}``                a nested field; ``("author", "name")`` is the same
@@ -20,10 +23,9 @@ Filters
 ``{"not": {...}}``                        not this filter
 ========================================  ==========================================================================
 
-Operators may also start with a dollar sign (``$and``, ``$gt``), and ``gte`` and ``lte`` mean ``ge`` and ``le``. Write
-a field whose name is an operator as a tuple: ``("and",)``. Values are compared as Python compares values read from
-JSON: 1, 1.0 and True are equal, but 1 and "1" are not. A range matches only values of the same type as its bounds,
-numbers or strings.
+Operators may also start with a dollar sign (``$and``, ``$gt``), and ``gte``, ``lte`` and ``nin`` mean ``ge``, ``le``
+and ``not in``. Write a field whose name is an operator as a tuple: ``("and",)``. The numbers 1 and 1.0 are equal, but
+1, True and "1" are not. A range matches only values of the same type as its bounds, numbers or strings.
 
 :meth:`MemoryStore.create_index` lets SQLite find the matching payloads without reading all of them. A filter is
 evaluated again only after the store has changed. ``where`` may also be a list of keys, a filter from

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections import namedtuple
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -306,6 +307,13 @@ def test_a_store_for_langgraph(monkeypatch: pytest.MonkeyPatch):
     for condition, found in conditions.items():
         assert store.batch([ListNamespacesOp((MatchCondition(*condition),))]) == [found]
     assert store.batch([PutOp(("empty",), "a", {}), GetOp(("empty",), "a")])[1].value == {}
+    store.batch([PutOp(("odd",), "!!!", {"tags": ["a", "b"], "at": datetime(2026, 1, 2)}, index=False)])
+    for wanted, n in ((["a", "b"], 1), (["a"], 0)):
+        assert len(store.batch([SearchOp(("odd",), {"tags": wanted})])[0]) == n
+    assert store.batch([SearchOp(("odd",))])[0][0].value == {"tags": ["a", "b"], "at": "2026-01-02T00:00:00"}
+    without_vectors = recipe.NotesStore(MemoryStore())
+    without_vectors.batch([PutOp(user, key, value) for key, value in values.items()])
+    assert [hit.key for hit in without_vectors.batch([SearchOp(("users",), limit=1, offset=1)])[0]] == ["b"]
     before = item.created_at
     store.batch([PutOp(user, "a", {"text": "likes pears"}), PutOp(user, "b", None), PutOp(user, "b", None)])
     (item, missing) = store.batch([GetOp(user, "a"), GetOp(user, "b")])
