@@ -123,6 +123,8 @@ class StoreState(files.WithFields):
 
     def vectors(self, ids: np.ndarray) -> Any:
         """Return the vectors of memories: NaN or, if sparse, zeros for those without one; None if there are none."""
+        if self.index is None:
+            return None
         there = self.have_vectors(ids)
         if self.index is None:
             return None

@@ -96,11 +96,11 @@ def _finish(scores, ids):
 
 
 @kernel
-def score_texts(stored, slots, query, ids, scores):
-    """Write the scores of texts, of which ``slots`` (int64) has the slot of each id. An id without a text scores 0."""
+def score_texts(stored, query, slots, scores):
+    """Write the scores of texts by slot. The slot -1, of an id without a text, scores 0."""
     stored, query = by_reference(stored), by_reference(query)
-    for i in range(ids.size):
-        slot = slots[ids[i]] if 0 <= ids[i] < slots.size else NONE
+    for i in range(slots.size):
+        slot = slots[i]
         scores[i] = np.float64(_add_words(stored, slot, query, np.int64(0), np.float32(0.0))) if slot >= 0 else 0.0
 
 
