@@ -120,6 +120,22 @@ def test_an_object_that_is_dropped_without_close_releases_its_folder(kind: Kind,
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows does not rename a folder with open files")
 @every_kind
+def test_a_reader_notices_another_history(kind: Kind, tmp_path: Path):
+    """The folder of a reader is replaced by another one with the same number of changes, and fewer later."""
+    opened(kind, tmp_path / "model", 1).close()
+    with kind.open(tmp_path / "model", read_only=True) as reader:
+        for name in ("one", "two"):
+            with opened(kind, tmp_path / name, 1) as other:
+                identity, n = journal_of(other).folder.identity, count(other)
+            (tmp_path / "model").rename(tmp_path / f"before {name}")
+            (tmp_path / name).rename(tmp_path / "model")
+            assert reader.refresh()
+            assert (journal_of(reader).folder.identity, count(reader)) == (identity, n)
+            assert not reader.refresh()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows does not rename a folder with open files")
+@every_kind
 def test_a_renamed_folder_keeps_its_changes(kind: Kind, tmp_path: Path):
     one = opened(kind, tmp_path / "model", 2)
     (tmp_path / "model").rename(tmp_path / "old")
