@@ -294,10 +294,18 @@ class FolderReader(FolderFiles):
         check_files(self.journal_path)
         read_database(self.journal_path, lambda database: database.check(tables))
 
+    @property
+    def synced(self) -> int:
+        """The number of the last change known to be on disk."""
+        return self._acknowledged().sequence
+
+    def _acknowledged(self) -> Acknowledged:
+        return Acknowledged(self.path / _MARK, read_only=True)
+
     def read(self, after: Position | None = None) -> JournalView:
         """Return the entries after a position, or all if it is None or the folder has another history by now."""
         check_files(self.journal_path)
-        acknowledged = Acknowledged(self.path / _MARK, read_only=True)  # before a writer appends more entries
+        acknowledged = self._acknowledged()  # before a writer appends more entries
 
         def view(database: EntryDatabase) -> JournalView:
             continues = (
