@@ -69,7 +69,7 @@ class SlotTable:
         at = np.minimum(known.searchsorted(ids), known.size - 1)
         return np.where(known[at] == ids, self._slots[at], -1)
 
-    def set(self, ids: np.ndarray, slots: np.ndarray | int) -> None:
+    def set(self, ids: np.ndarray, slots: Any) -> None:
         """Set the slots of distinct ids, -1 for removed ones."""
         known, n = self._ids[: self._n], self._n
         at = known.searchsorted(ids)
