@@ -292,20 +292,12 @@ class FolderReader(FolderFiles):
             others = f"contains files such as {min(names)!r}, but " if names else "has "
             raise FileFormatError(self.path, f"{others}no journal; check the path, or open it without read_only first")
         check_files(self.journal_path)
-        read_database(self.journal_path, lambda database: database.check(tables))
-
-    @property
-    def synced(self) -> int:
-        """The number of the last change known to be on disk."""
-        return self._acknowledged().sequence
-
-    def _acknowledged(self) -> Acknowledged:
-        return Acknowledged(self.path / _MARK, read_only=True)
+        read_database(self.journal_path, EntryDatabase.check_kind)
 
     def read(self, after: Position | None = None) -> JournalView:
         """Return the entries after a position, or all if it is None or the folder has another history by now."""
         check_files(self.journal_path)
-        acknowledged = self._acknowledged()  # before a writer appends more entries
+        acknowledged = Acknowledged(self.path / _MARK, read_only=True)  # before a writer appends more entries
 
         def view(database: EntryDatabase) -> JournalView:
             continues = (
