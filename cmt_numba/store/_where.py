@@ -141,9 +141,14 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
     if not is_asked:
         return condition
     values = list(value) if name in ("in", "not in") else [value]
-    is_list = name == "contains" or (bool(values) and all(isinstance(one, list | tuple) for one in values))
-    are_alike = len({isinstance(one, str) for one in values}) == 1 and not any(one is None for one in values)
-    shown = as_plain(values[0]) if are_alike and (name == "contains" or not is_list) else None
+    are_lists = [isinstance(one, list | tuple | np.ndarray) for one in values]
+    is_list = name == "contains" or (bool(values) and all(are_lists))
+    are_alike = (
+        len({isinstance(one, str) for one in values}) == 1
+        and not any(are_lists)
+        and not any(one is None for one in values)
+    )
+    shown = as_plain(values[0]) if are_alike else None
     is_time = are_alike and isinstance(values[0], datetime | np.datetime64)
     return condition._replace(fields=(ComparedField(path, is_list, shown, is_time),))
 
