@@ -126,8 +126,6 @@ class StoreState(files.WithFields):
         if self.index is None:
             return None
         there = self.have_vectors(ids)
-        if self.index is None:
-            return None
         if there.all():
             return self.index.vectors(ids)
         if not there.any():
