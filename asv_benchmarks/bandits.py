@@ -1,81 +1,22 @@
 """Compare the policies of ``cmt_numba.bandits`` and measure their evaluation from logs."""
 
-from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
+from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
 
 # isort: split
 import argparse
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from shared.bandit_players import TASKS, Task, players_of
 from shared.made_logs import SETS_OF_LOGS, World, logging_policies, rows_of_classes, world_of
 from sklearn.svm import LinearSVC
-from tabulate import tabulate
 
 from cmt_numba import CMTClassifier
-from cmt_numba.bandits import ArgmaxRegressor, LinUCB
+from cmt_numba.bandits import ArgmaxRegressor
 from cmt_numba.bandits.evaluation import Log, estimate_rewards, evaluate
 
 commands = Commands(__doc__)
-
-
-@commands.add()
-def mabwiser(options: argparse.Namespace, n_rows: int = 2000, n_single: int = 300) -> None:
-    """Compare ``LinUCB`` with the LinUCB policy of MABWiser (https://github.com/fidelity/mabwiser) on the same rewards.
-
-    For several numbers of arms and features, prints whether both make the same choices, and the CPU time to choose and
-    to learn, row by row and in batches.
-    """
-    table = []
-    for n_actions, n_features in ((3, 5), (10, 20), (20, 6), (100, 20), (100, 100)):
-        same, ratios, micros = measure_mabwiser(n_actions, n_features, n_rows, n_single)
-        pairs = [f"{ours:.1f} ({ratio:.1f}x)" for ours, ratio in zip(micros, ratios, strict=True)]
-        table.append([n_actions, n_features, f"{same:.1%}", *pairs])
-        print(table[-1], flush=True)
-    headers = ["arms", "features", "same choices", "choose, row", "learn, row", "choose, batch", "learn, batch"]
-    print(f"CPU time per row in us (MABWiser: multiple of our time); batches of {n_rows}")
-    print(tabulate(table, headers=headers, disable_numparse=True, tablefmt="github"))
-
-
-def measure_mabwiser(
-    n_actions: int, n_features: int, n_rows: int, n_single: int
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the fraction of equal choices, the ratios of the times, and the microseconds per row of ``LinUCB``."""
-    from mabwiser.mab import MAB, LearningPolicy
-
-    rng = np.random.default_rng(0)
-    X, asked = rng.normal(size=(2, n_rows, n_features))
-    actions, rewards = rng.integers(0, n_actions, n_rows), (rng.random(n_rows) < 0.3).astype(float)
-    theirs = MAB(list(range(n_actions)), LearningPolicy.LinUCB(alpha=0.7, l2_lambda=1.0))
-    theirs.fit(actions, rewards, X)
-    ours = LinUCB(n_actions, alpha=0.7, random_state=0).learn(X, actions, rewards)
-    same = float(np.mean(np.array(theirs.predict(asked)) == ours.act(asked).actions))
-    ours.learn(X[:1], actions[:1], rewards[:1])  # compile all kernels
-    calls: list[tuple[int, Callable[[Any], Any], Callable[[Any], Any]]] = [
-        (n_single, lambda i: theirs.predict(asked[[i]]), lambda i: ours.act(asked[[i]])),
-        (
-            n_single,
-            lambda i: theirs.partial_fit(actions[[i]], rewards[[i]], X[[i]]),
-            lambda i: ours.learn(X[[i]], actions[[i]], rewards[[i]]),
-        ),
-        (1, lambda i: theirs.predict(asked), lambda i: ours.act(asked)),
-        (1, lambda i: theirs.partial_fit(actions, rewards, X), lambda i: ours.learn(X, actions, rewards)),
-    ]
-    taken = []
-    for n_calls, *both in calls:
-        times = np.zeros((5, 2))
-        for repetition in range(5):
-            for j, call in enumerate(both):
-                start = time.process_time()
-                for i in range(n_calls):
-                    call(i)
-                times[repetition, j] = time.process_time() - start
-        taken.append(times.min(axis=0) / (n_rows if n_calls == 1 else n_calls) * 1e6)
-    them, us = np.array(taken).T
-    return same, them / us, us
 
 
 def play(task: Task, player: Any, rng: np.random.Generator) -> tuple[np.ndarray, float]:
@@ -130,109 +71,7 @@ def compare(options: argparse.Namespace) -> None:
             table.append([name, player, f"{means.mean():.3f} ± {error:.3f}", spans, f"{cost:.0f}"])
             print(table[-1], flush=True)
     headers = ["task", "policy", "mean reward", "mean reward per fifth (with keys: per pass)", "us/round"]
-    print(tabulate(table, headers=headers, disable_numparse=True, tablefmt="github"))
-
-
-CAMPAIGNS = ("all", "men", "women")
-TAU, THRESHOLD = 0.02, 3.0
-
-
-def read_open_bandit(folder: Path, behaviour: str, campaign: str) -> Any:
-    """Return the rows of an Open Bandit log."""
-    import pandas
-
-    return pandas.read_csv(folder / "openbandit" / behaviour / campaign / f"{campaign}.csv.gz", index_col=0)
-
-
-def log_of(frame: Any, n_actions: int) -> Log:
-    """Return a log whose contexts are indicators of the position and of the user's features."""
-    import pandas
-
-    users = pandas.get_dummies(frame[[name for name in frame.columns if name.startswith("user_feature")]])
-    contexts = np.column_stack([pandas.get_dummies(frame["position"]), users]).astype(float)
-    return Log(
-        frame["item_id"].to_numpy(),
-        frame["click"].to_numpy(),
-        contexts,
-        frame["propensity_score"].to_numpy(),
-        allowed=np.arange(n_actions),
-    )
-
-
-def by_obp(log: Log, probabilities: np.ndarray, expected: np.ndarray, tau: float) -> dict[str, float]:
-    """Return the estimates of the Open Bandit Pipeline."""
-    from obp import ope
-
-    common: dict[str, Any] = {
-        "reward": log.rewards,
-        "action": log.actions,
-        "pscore": np.maximum(log.propensities, tau),
-        "action_dist": probabilities[:, :, None],
-        "position": np.zeros(len(log), int),
-    }
-    model = {"estimated_rewards_by_reg_model": expected[:, :, None]}
-    return {
-        "ips": ope.InverseProbabilityWeighting().estimate_policy_value(**common),
-        "snips": ope.SelfNormalizedInverseProbabilityWeighting().estimate_policy_value(**common),
-        "dm": ope.DirectMethod().estimate_policy_value(**common, **model),
-        "dr": ope.DoublyRobust().estimate_policy_value(**common, **model),
-        "sndr": ope.SelfNormalizedDoublyRobust().estimate_policy_value(**common, **model),
-        "switch": _switch().estimate_policy_value(**(common | {"pscore": log.propensities}), **model),
-    }
-
-
-def _switch() -> Any:
-    """Return the switch estimator; versions of ``obp`` differ in the name of its threshold."""
-    from obp import ope
-
-    try:
-        return ope.SwitchDoublyRobust(lambda_=THRESHOLD)
-    except TypeError:
-        return ope.SwitchDoublyRobust(tau=THRESHOLD)
-
-
-def policies_to_judge(frame: Any, other: Any, n_actions: int) -> dict[str, np.ndarray]:
-    """Return the probabilities of the policies to evaluate."""
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=(len(frame), n_actions))
-    softmax = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    counts = np.ones((4, n_actions))
-    np.add.at(counts, (other["position"].to_numpy(), other["item_id"].to_numpy()), 1)
-    frequencies = counts / counts.sum(axis=1, keepdims=True)
-    return {"softmax": softmax, "other log": frequencies[frame["position"].to_numpy()]}
-
-
-@commands.add(DATA)
-def estimators(options: argparse.Namespace) -> None:
-    """Compare ``cmt_numba.bandits.evaluation`` with the Open Bandit Pipeline on the Open Bandit Dataset.
-
-    The folder holds ``openbandit/{random,bts}/{all,men,women}/*.csv.gz``: the sample of the dataset that comes with the
-    package ``obp`` (https://github.com/st-tech/zr-obp). ``obp`` and PyTorch must be installed. For each log, two
-    policies are evaluated that differ from the logging policy: a random softmax for each context, and the action
-    frequencies of the other log by position. Prints the value by each estimator and the largest difference between the
-    libraries. Fails if that difference is above 1e-9.
-    """
-    table, worst = [], 0.0
-    for behaviour, others in (("random", "bts"), ("bts", "random")):
-        for campaign in CAMPAIGNS:
-            frame, other = (
-                read_open_bandit(options.data, behaviour, campaign),
-                read_open_bandit(options.data, others, campaign),
-            )
-            n_actions = 1 + int(max(frame["item_id"].max(), other["item_id"].max()))
-            log = log_of(frame, n_actions)
-            expected = np.clip(estimate_rewards(log), 0.0, 1.0)
-            for name, probabilities in policies_to_judge(frame, other, n_actions).items():
-                for tau in (0.0, TAU):
-                    ours = evaluate(probabilities, log, expected=expected, tau=tau, threshold=THRESHOLD)
-                    theirs = by_obp(log, probabilities, expected, tau)
-                    values = {key: estimate.value for key, estimate in ours.estimates.items()}
-                    worst = max(worst, *(abs(values[key] - theirs[key]) for key in values))
-                    table.append([f"{behaviour}/{campaign}", name, tau, *(f"{value:.6f}" for value in values.values())])
-    print(tabulate(table, headers=["log", "policy", "tau", "ips", "snips", "dm", "dr", "sndr", "switch"]))
-    print(f"largest difference: {worst:.2e}")
-    if worst > 1e-9:
-        raise SystemExit("the estimators differ")
+    print_table(headers, table)
 
 
 @commands.add(DATA, argument("--seeds", type=int, default=3, metavar="N"), argument("--classes", type=int, default=77))
@@ -275,7 +114,7 @@ def logs(options: argparse.Namespace) -> None:
             cells = [f"{v.mean():.3f} ± {v.std(ddof=1) / np.sqrt(v.size):.3f}" for v in columns.values()]
             table.append([name, policy, *cells, f"{seconds:.1f}"])
             print(table[-1], flush=True)
-    print(tabulate(table, headers=["set", "log", *columns, "fit, s"], disable_numparse=True, tablefmt="github"))
+    print_table(["set", "log", *columns, "fit, s"], table)
 
 
 KINDS_OF_LOGS = (*SETS_OF_LOGS, "many actions")
@@ -334,10 +173,8 @@ def coverage(options: argparse.Namespace) -> None:
             row = table.setdefault(name, [f"{errors.mean():+.4f}", f"{np.sqrt(np.mean(errors**2)):.4f}"])
             row += [""] * (METHODS.index(method) + 2 - len(row))
             row.append(f"{np.mean((low <= value) & (value <= high)):.0%}, {np.mean(high - low):.2f}")
-        print(f"{kind}: value {value:.4f}, {options.logs} logs of {options.rows:,} rows")
-        rows = [[name, *cells] for name, cells in table.items()]
-        print(tabulate(rows, headers=["estimator", "bias", "rmse", *METHODS], disable_numparse=True, tablefmt="github"))
-        print(flush=True)
+        title = f"{kind}: value {value:.4f}, {options.logs} logs of {options.rows:,} rows"
+        print_table(["estimator", "bias", "rmse", *METHODS], [[name, *cells] for name, cells in table.items()], title)
 
 
 main = commands.main

@@ -1,24 +1,21 @@
 """Compare nearest neighbour searches for vectors, points and sequences."""
 
-from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
+from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
 
 # isort: split
 import argparse
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import numpy as np
 from shared.labelled_sets import SETS, LabelledSet, read_lines
 from shared.products import best_by_product
 from sklearn.neighbors import BallTree, KDTree, NearestNeighbors
-from tabulate import tabulate
 
-from cmt_numba import CMTClassifier, ContextualMemoryTree
-from cmt_numba.estimators._neighbors import VOTES
-from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
+from cmt_numba import ContextualMemoryTree
+from cmt_numba.neighbors import LandmarkIndex
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
 
 commands = Commands(__doc__)
@@ -57,16 +54,6 @@ def faiss_engines(X: np.ndarray) -> Iterator[tuple[str, Search]]:
             return lists.search(asked, WANTED)[1]
 
         yield f"faiss IVF, {n_probes}", search
-    for n_bits in (256, 1024):
-        hashing = faiss.IndexLSH(X.shape[1], n_bits, True, False)
-        hashing.add(X)
-
-        def look_up(asked: np.ndarray, hashing: Any = hashing) -> np.ndarray:
-            rough = hashing.search(asked, 10 * WANTED)[1]
-            scores = np.einsum("ij,ikj->ik", asked, X[rough])
-            return np.take_along_axis(rough, np.argsort(-scores, axis=1)[:, :WANTED], axis=1)
-
-        yield f"faiss LSH, {n_bits} bits, 100 compared", look_up
 
 
 def compare(data: LabelledSet, options: argparse.Namespace) -> None:
@@ -94,29 +81,7 @@ def compare(data: LabelledSet, options: argparse.Namespace) -> None:
             recalls[name] = (found[:, :, None] == exact[: some.shape[0], None]).any(axis=2).mean()
     medians = {name: float(np.median(values)) for name, values in times.items()}
     rows = [(name, recalls[name], medians[name]) for name in engines]
-    print(tabulate(rows, ("engine", "recall at 10", "us/query"), floatfmt=("", ".3f", ".0f")))
-
-
-def votes(data: LabelledSet, options: argparse.Namespace) -> None:
-    """Print the errors of nearest neighbour votes."""
-    rows = []
-    X, asked, answers = np.asarray(data.X), data.queries, data.answers
-    for metric in ("cosine", "euclidean", "gaussian", "laplacian"):
-        classifier = LandmarkClassifier(metric=metric, random_state=0).fit(X, data.y)
-        for weights in ("uniform", "score"):
-            row: list[Any] = [metric, weights]
-            for n_neighbors in (1, 3, 5, 10):
-                classifier.set_params(n_neighbors=n_neighbors, weights=weights)
-                row.append(float(np.mean(classifier.predict(asked) != answers)))
-            rows.append(row)
-    trees = CMTClassifier(method="scored_neighbors", random_state=0).fit(X, data.y)
-    for weights in VOTES:
-        row = ["CMTClassifier", weights]
-        for n_neighbors in (1, 3, 5, 10):
-            trees.set_params(n_neighbors=n_neighbors, weights=weights)
-            row.append(float(np.mean(trees.predict(asked) != answers)))
-        rows.append(row)
-    print(tabulate(rows, ("similarity", "votes", "1 neighbour", "3", "5", "10"), floatfmt=".4f"), flush=True)
+    print_table(("engine", "recall at 10", "us/query"), rows)
 
 
 def compare_trees(n: int, n_queries: int) -> None:
@@ -142,7 +107,7 @@ def compare_trees(n: int, n_queries: int) -> None:
         for i, name in enumerate(("VPTree", "BallTree")):
             rows.append((n_features, name, times[i], times[i + 2], counts[i], times[i + 4], counts[i + 2]))
     head = ("features", "tree", "build, s", "us/query", "distances", f"us/query, {WANTED} nearest", "distances")
-    print(tabulate(rows, head, floatfmt=("", "", ".1f", ".0f", ".0f", ".0f", ".0f")))
+    print_table(head, rows, digits=".1f")
 
 
 @commands.add(
@@ -150,20 +115,18 @@ def compare_trees(n: int, n_queries: int) -> None:
     argument("--sets", nargs="+", default=["synthetic, 100 shots"]),
     argument("--queries", type=int, default=2000),
     argument("--rounds", type=int, default=3),
-    argument("--votes", action="store_true"),
     argument("--trees", type=int, metavar="POINTS", help="compare exact trees over this many random points instead"),
 )
 def neighbors(options: argparse.Namespace) -> None:
-    """Compare searches for the nearest of very many dense rows, or nearest neighbour votes under several similarities.
+    """Compare searches for the nearest of very many dense rows.
 
     The sets are those of ``shared/labelled_sets.py``. Prints the seconds to build each index, and then recall at 10 by
     cosine and CPU time on one thread, with all queries in one call. Compares ``LandmarkIndex`` with several target
-    recalls, faiss's inverted file with several numbers of probes, its locality-sensitive hashing, scikit-learn's KDTree
-    and BallTree, and a matrix product. All times are medians of ``--rounds`` rounds, in which the methods take turns.
+    recalls, faiss's inverted file with several numbers of probes, scikit-learn's KDTree and BallTree, and a matrix
+    product. All times are medians of ``--rounds`` rounds, in which the methods take turns.
 
-    ``--votes`` prints the errors of votes instead. ``--trees 100000`` prints the times of exact searches of VPTree and
-    BallTree in that many random points with few features. Needs tabulate. faiss is skipped unless faiss-cpu is
-    installed.
+    ``--trees 100000`` prints the times of exact searches of VPTree and BallTree in that many random points with few
+    features instead. faiss is skipped unless faiss-cpu is installed.
     """
     if options.trees:
         compare_trees(options.trees, options.queries)
@@ -175,7 +138,7 @@ def neighbors(options: argparse.Namespace) -> None:
         data = SETS[name](options.data)
         some = np.random.default_rng(0).permutation(data.answers.size)[: options.queries]
         data = data._replace(queries=data.queries[some], answers=data.answers[some])
-        (votes if options.votes else compare)(data, options)
+        compare(data, options)
 
 
 LEAVES = (1, 4, 16)
@@ -193,7 +156,7 @@ def leaves(options: argparse.Namespace) -> None:
 
     The sets are those of ``shared/labelled_sets.py``. Prints means over seeds: the fraction of queries whose nearest
     memory is found in 1, 4 and 16 leaves, the fraction of 2,000 stored keys found in one leaf by a query with the key,
-    the depth, and the microseconds of CPU time per insert. Needs tabulate.
+    the depth, and the microseconds of CPU time per insert.
     """
     rows = []
     for name in options.sets:
@@ -211,7 +174,7 @@ def leaves(options: argparse.Namespace) -> None:
                 of_seeds.append((*found, np.mean(tree.query(data.X[own]).ids[:, 0] == own), tree.depth, time))
             rows.append((name, alpha, *np.mean(of_seeds, axis=0)))
     head = ("set", "alpha", *(f"{n} leaves" for n in LEAVES), "own key", "depth", "us/insert")
-    print(tabulate(rows, head, floatfmt=("", "", ".3f", ".3f", ".3f", ".3f", ".1f", ".0f")))
+    print_table(head, rows)
 
 
 FIRST = 5
@@ -292,136 +255,12 @@ def libraries(task: Task) -> Iterator[tuple[str, WordSearch]]:
         yield "symspellpy", look_up
 
 
-def random_costs(n: int, local: float) -> np.ndarray:
-    """Return costs of 3, 3.5 and 4, and of 2 for gaps. Deletions cost ``local`` more. No indirect edit is cheaper.
-
-    The result is float32 of shape (n + 1, n + 1).
-    """
-    costs = np.triu(np.random.default_rng(0).integers(6, 9, (n + 1, n + 1)) / 2.0, 1)
-    costs += costs.T
-    costs[-1], costs[:, -1] = 2.0, 2.0 + local
-    np.fill_diagonal(costs, 0.0)
-    return costs.astype(np.float32)
-
-
-Pairwise = Callable[[list[str], list[str]], Any]
-OPENING, LOCAL = 1.5, 2.0
-
-
-def uniform_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
-    """Yield functions that compute the distances between two lists of words, where all edits cost the same."""
-    plain = EditDistance(alphabet, transposition=None)
-    yield "ours, all pairs", plain.pairwise
-    yield "ours, listed pairs", lambda asked, words: plain.paired(*paired(asked, words)).reshape(len(asked), -1)
-    if find_spec("rapidfuzz"):
-        from rapidfuzz.distance import Levenshtein
-        from rapidfuzz.process import cdist
-
-        scorer = Levenshtein.distance
-        yield "rapidfuzz, cdist", lambda asked, words: cdist(asked, words, scorer=scorer)
-        yield "rapidfuzz, one by one", lambda asked, words: np.array([[scorer(x, y) for y in words] for x in asked])
-
-
-def paired(asked: list[str], words: list[str]) -> tuple[list[str], list[str]]:
-    """Return all pairs as two lists."""
-    return [x for x in asked for _ in words], words * len(asked)
-
-
-def nearest_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
-    """Yield functions that find the smallest distance of each word from a list of words."""
-    plain = EditDistance(alphabet, transposition=None)
-    yield "ours, nearest", lambda asked, words: plain.nearest(asked, words)[1][:, 0]
-    if find_spec("rapidfuzz"):
-        from rapidfuzz.distance import Levenshtein
-        from rapidfuzz.process import extractOne
-
-        scorer = Levenshtein.distance
-        yield (
-            "rapidfuzz, extractOne",
-            lambda asked, words: np.array([extractOne(word, words, scorer=scorer)[1] for word in asked]),
-        )
-
-
-def weighted_kernels(alphabet: list[str], opening: float, local: float) -> Iterator[tuple[str, Pairwise]]:
-    """Yield functions that compute distances with a separate cost for each pair of letters."""
-    options = {"gap_opening": opening or None, "local": local or None, "symmetric": not local}
-    our_searches = EditDistance(alphabet, deletion=1.0, transposition=None, **options)
-    our_searches.pairwise(["a"], ["b"])
-    our_searches.costs_ = costs = random_costs(len(alphabet), local)
-    yield "ours", our_searches.pairwise
-    scores = local - costs[:-1, :-1].astype(float)
-
-    def as_distances(scores: Any, asked: list[str]) -> np.ndarray:
-        return local * np.array([len(word) for word in asked])[:, None] - np.array(scores)
-
-    if find_spec("parasail"):
-        import parasail
-
-        matrix = parasail.matrix_create("".join(alphabet), 1, 0, case_sensitive=True)
-        for i, j in np.ndindex(scores.shape):
-            matrix[i, j] = int(2 * scores[i, j])
-        of_profile = parasail.sw_scan_profile_sat if local else parasail.nw_scan_profile_sat
-        first, further = int(2 * (opening + 2.0)), 4
-
-        def compare(asked: list[str], words: list[str]) -> np.ndarray:
-            profiles = (parasail.profile_create_sat(word, matrix) for word in asked)
-            found = [[of_profile(it, word, first, further).score / 2 for word in words] for it in profiles]
-            return as_distances(found, asked)
-
-        yield "parasail", compare
-    if find_spec("Bio"):
-        from Bio.Align import PairwiseAligner, substitution_matrices
-
-        mode = "local" if local else "global"
-        aligner = PairwiseAligner(mode=mode, open_gap_score=-2.0 - opening, extend_gap_score=-2.0)
-        aligner.substitution_matrix = substitution_matrices.Array("".join(alphabet), 2, scores)
-        yield (
-            "Biopython",
-            lambda asked, words: as_distances([[aligner.score(x, y) for y in words] for x in asked], asked),
-        )
-
-
-def compare_kernels(task: Task) -> None:
-    """Print how many pairs of words, and of longer sequences, are compared per second."""
-    alphabet = list(ascii_lowercase)
-    known, asked = ([word for word in words if set(word) <= set(alphabet)] for words in (task.words, task.queries))
-    words, rows = known[:: len(known) // 1000][:1000], []
-    rng = np.random.default_rng(0)
-    long = ["".join(rng.choice(alphabet, size)) for size in rng.integers(250, 350, 70)]
-    kinds: dict[str, Callable[[], Iterator[tuple[str, Pairwise]]]] = {
-        "equal": lambda: uniform_kernels(alphabet),
-        "equal, nearest word": lambda: nearest_kernels(alphabet),
-        "per pair": lambda: weighted_kernels(alphabet, 0.0, 0.0),
-        "per pair, affine gaps": lambda: weighted_kernels(alphabet, OPENING, 0.0),
-        "per pair, affine gaps, local": lambda: weighted_kernels(alphabet, OPENING, LOCAL),
-    }
-    expected: dict[tuple[str, int], np.ndarray] = {}
-    for kind, kernels in kinds.items():
-        for name, pairwise in kernels():
-            rates = []
-            others = known if "nearest" in kind else words
-            for first, second in ((asked, others), (long[:20], long[20:])):
-                pairwise(first[:2], second[:2])
-                times = []
-                for _ in range(3):
-                    distances, seconds = timed(pairwise, first, second)
-                    times.append(seconds)
-                np.testing.assert_array_equal(distances, expected.setdefault((kind, len(first)), distances))
-                rates.append(len(first) * len(second) / np.median(times) / 1e6)
-            rows.append((kind, name, *rates))
-            print(kind, name, flush=True)
-    print(
-        tabulate(rows, ("costs", "kernel", "million alignments/s", "with 300 letters"), floatfmt=("", "", ".2f", ".4f"))
-    )
-
-
 @commands.add(
     DATA,
     argument("--queries", type=int, default=1000),
     argument("--examples", type=int, default=6000),
     argument("--rounds", type=int, default=15),
     argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS)),
-    argument("--kernels", action="store_true", help="compare alignments per second instead"),
 )
 def misspellings(options: argparse.Namespace) -> None:
     """Compare edit distances for correcting misspellings: unit costs, learned costs, and other libraries.
@@ -432,16 +271,9 @@ def misspellings(options: argparse.Namespace) -> None:
 
     Prints for each engine the fraction of queries whose word is ranked first, the fraction whose word is among the
     first five, the distances computed per query, and microseconds per query: CPU time on one thread. Kernels
-    are compiled before timing. Needs tabulate. rapidfuzz, symspellpy and biopython are skipped unless installed.
-
-    ``--kernels`` instead prints how many pairs per second are compared: each query with 1,000 words, each query with
-    all words to find the nearest, and sequences of 300 letters; with equal costs and with a separate cost for each pair
-    of letters. All kernels must give the same distances. Also compares parasail if it is installed.
+    are compiled before timing. rapidfuzz and symspellpy are skipped unless installed.
     """
     task = read_misspellings(options.data, options.queries)
-    if options.kernels:
-        compare_kernels(task)
-        return
     print(f"{len(task.words)} words, {len(task.queries)} queries", flush=True)
     rows = []
     for name, search in (*libraries(task), *our_searches(task, options.examples, options.rounds, options.kinds)):
@@ -453,7 +285,7 @@ def misspellings(options: argparse.Namespace) -> None:
         rows.append((name, right[:, 0].mean(), several, computed, 1e6 * seconds / len(task.queries)))
         print(name, flush=True)
     head = ("engine", "accuracy at 1", "accuracy at 5", "distances", "us/query")
-    print(tabulate(rows, head, floatfmt=("", ".3f", ".3f", ".0f", ".0f")))
+    print_table(head, rows)
 
 
 main = commands.main

@@ -1,6 +1,6 @@
-"""Compare ``MemoryStore`` with other vector indexes and with other learners from rewards, and measure its speed."""
+"""Compare ``MemoryStore`` with other vector indexes: time, recall, changes, threads and filters."""
 
-from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
+from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
 
 # isort: split
 import argparse
@@ -14,11 +14,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from shared.products import best_by_product, best_columns
-from shared.reward_tasks import Task, tasks_of
-from shared.store_times import Measured, measured, of_other_version, of_store
-from shared.texts import packages
-from shared.vector_rivals import rivals_of
+from shared.products import best_columns
+from shared.vector_rivals import Measured, measured, of_store, rivals_of
 from shared.vectors import (
     N_ASKED,
     K,
@@ -31,65 +28,12 @@ from shared.vectors import (
     recall,
     unit,
 )
-from tabulate import tabulate
-from topics import hybrid, rewards, vibe
 
 from cmt_numba import MemoryStore
-from cmt_numba.text import BM25Vectorizer
 
 commands = Commands(__doc__)
 
 N_CHANGED = 500
-PARTS = "recall", "single", "sparse"
-
-
-def compare_sparse(folder: Path, n: int) -> None:
-    """Print recall and times of searches for sparse vectors."""
-    texts, vectorizer = packages(folder, n, n_queries=N_ASKED), BM25Vectorizer()
-    keys = vectorizer.fit_transform(texts.stored)
-    asked = vectorizer.transform(texts.queries)
-    asked = asked[np.diff(asked.indptr) > 0]
-    store = MemoryStore(random_state=0)
-    _, built = timed(lambda: store.add(range(n), keys))
-    rows: list[list[Any]] = []
-    scores, true = np.empty(0), np.empty(0, np.int64)
-
-    def score(found: np.ndarray) -> np.ndarray:
-        """Return the scores of the results for each row; memories with equal scores are interchangeable."""
-        row = np.repeat(np.arange(asked.shape[0]), K)
-        return np.asarray(asked[row].multiply(keys[found.reshape(-1)]).sum(axis=1)).reshape(found.shape)
-
-    def note(name: str, search: Callable[[Any], Any]) -> None:
-        search(asked[:1])  # compile
-        found, seconds = timed(lambda: search(asked))
-        _, single = timed(lambda: [search(asked[i : i + 1]) for i in range(200)])
-        least = scores[:, -1:] * (1.0 - 1e-5)
-        share = float((score(np.asarray(found, np.int64)) >= least).mean())
-        rows.append([name, share, 1e6 * seconds / asked.shape[0], 1e6 * single / 200])
-
-    asked = asked.tocsr()
-    true = best_by_product(asked, keys, K)
-    scores = score(true)
-    note("product", lambda some: best_by_product(some, keys, K))
-    note("store", lambda some: store.query(some, K).keys)
-    if find_spec("nmslib"):
-        import nmslib  # type: ignore[import-not-found]
-
-        graph = nmslib.init(method="hnsw", space="cosinesimil_sparse_fast", data_type=nmslib.DataType.SPARSE_VECTOR)
-        graph.addDataPointBatch(keys)
-        how = {"M": 16, "efConstruction": 100, "indexThreadQty": 1}
-        _, of_graph = timed(lambda: graph.createIndex(how, print_progress=False))
-        print(f"nmslib: built in {of_graph:.1f} s")
-
-        def along(some: Any) -> np.ndarray:
-            found = [ids for ids, _ in graph.knnQueryBatch(some, K, num_threads=1)]
-            return np.array([np.resize(ids, K) for ids in found])
-
-        for ef in (20, 100, 400):
-            graph.setQueryTimeParams({"efSearch": ef})
-            note(f"nmslib, ef {ef}", along)
-    print(f"\nsparse: {n} x {keys.shape[1]}, store built in {built:.1f} s\n")
-    print(tabulate(rows, ["search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
 
 
 def compare_changes(n: int, n_features: int) -> None:
@@ -122,8 +66,7 @@ def compare_changes(n: int, n_features: int) -> None:
             graph.mark_deleted(i)
     assert np.isin(store.query(data.asked, K).keys, kept).all()
     note("half deleted")
-    print(f"\nchanges, {n} x {n_features}: recall with target 0.95; hnswlib with ef 20\n")
-    print(tabulate(rows, ["after", "store", "hnswlib"], floatfmt=".3f"))
+    print_table(["after", "store", "hnswlib, ef 20"], rows, f"changes, {n} x {n_features}: recall with target 0.95")
 
 
 def compare_single_changes(n: int, n_features: int) -> None:
@@ -135,10 +78,7 @@ def compare_single_changes(n: int, n_features: int) -> None:
     def note(name: str, *changes: Callable[[int], Any]) -> None:
         rows.append([name])
         for change in changes:
-            times = []
-            for i in range(N_CHANGED):
-                times.append(timed(change, i)[1])
-            rows[-1].append(1e6 * float(np.median(times[50:])))
+            rows[-1].append(1e6 * float(np.median([timed(change, i)[1] for i in range(N_CHANGED)][50:])))
 
     def fill(store: MemoryStore) -> tuple[Callable[[int], Any], ...]:
         store.add(range(n), data.stored)
@@ -167,32 +107,20 @@ def compare_single_changes(n: int, n_features: int) -> None:
             graph.add_items(others[i : i + 1], [n + i], num_threads=1)
 
         note("hnswlib", replace, add, lambda i: graph.mark_deleted(n + i))
-    print(f"\nsingle changes, {n} x {n_features}: median in us\n")
-    print(tabulate(rows, ["index", "upsert", "add", "delete"], floatfmt=".0f"))
+    print_table(["index", "upsert", "add", "delete"], rows, f"single changes, {n} x {n_features}: median in us", ".0f")
 
 
 @commands.add(
-    DATA,
     argument("--n", type=int, default=50_000, help="number of clustered vectors"),
     argument("--features", type=int, default=128),
-    argument("--packages", type=int, default=30_000),
-    argument("--parts", nargs="+", choices=PARTS, default=PARTS),
 )
 def changes(options: argparse.Namespace) -> None:
-    """Measure changes of ``MemoryStore``, and searches of sparse vectors.
+    """Measure recall at 10 after every vector was replaced and half were deleted, and the times of single changes.
 
-    - Recall: recall at 10 after every vector has been replaced and half of them have been deleted.
-    - Single: changes of one vector at a time.
-    - Sparse: package summaries as BM25 vectors, compared with nmslib's graph and a sparse product.
-
-    Times are microseconds of CPU time on one thread. Needs tabulate; hnswlib and nmslib are optional.
+    Times are microseconds of CPU time on one thread. hnswlib is optional.
     """
-    if "recall" in options.parts:
-        compare_changes(options.n, options.features)
-    if "single" in options.parts:
-        compare_single_changes(options.n, options.features)
-    if "sparse" in options.parts:
-        compare_sparse(options.data, options.packages)
+    compare_changes(options.n, options.features)
+    compare_single_changes(options.n, options.features)
 
 
 N_THREADS = 1, 2, 8, 32
@@ -251,9 +179,8 @@ def threads(options: argparse.Namespace) -> None:
     store = MemoryStore(random_state=0, n_threads=1)
     store.add(range(n), data.stored)
 
-    def replace(some: int, i: int) -> None:
-        first = some * i % (n - some)
-        store.upsert(range(first, first + some), others[first : first + some])
+    def replace(i: int) -> None:
+        store.upsert([i % n], others[i % n : i % n + 1])
 
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -270,8 +197,7 @@ def threads(options: argparse.Namespace) -> None:
 
         changes: dict[str, tuple[MemoryStore, Callable[[int], Any] | None]] = {
             "none": (store, None),
-            "one replaced": (store, partial(replace, 1)),
-            "ten replaced": (store, partial(replace, 10)),
+            "one replaced": (store, replace),
             "one replaced, in a folder": (durable, replace_durably),
             "100 added, in a folder": (durable, add),
         }
@@ -286,13 +212,8 @@ def threads(options: argparse.Namespace) -> None:
         rows += [
             ["hnswlib, none", n_threads, *asked_and_changed(ask, n_threads, None, seconds)] for n_threads in N_THREADS
         ]
-    print(f"\nthreads, {n} x {n_features}\n")
-    headers = ["changes", "readers", "queries/s", "p50 ms", "p99", "longest", "changes/s"]
-    print(
-        tabulate(
-            rows, [*headers, "p50 ms", "p99", "longest"], floatfmt=("", "", ".0f", *[".2f"] * 3, ".0f", *[".2f"] * 3)
-        )
-    )
+    headers = ["changes", "readers", "queries/s", "p50 ms", "p99", "longest", "changes/s", "p50 ms", "p99", "longest"]
+    print_table(headers, rows, f"threads, {n} x {n_features}", ".2f")
 
 
 @commands.add(
@@ -301,7 +222,6 @@ def threads(options: argparse.Namespace) -> None:
     argument("--features", type=int, default=256, help="features of clusters, vectors of low rank and texts"),
     argument("--sets", nargs="+", default=["clusters", "low rank", "scattered", "pictures", "texts"]),
     argument("--vectors", type=Path, metavar="FILE", help='array for the set "given", for example of sentence vectors'),
-    argument("--other", type=Path, metavar="FOLDER", help="sources of another version, whose store is measured, too"),
 )
 def rivals(options: argparse.Namespace) -> None:
     """Compare the time to reach a recall with a NumPy product, faiss, hnswlib and ScaNN, on one thread.
@@ -315,14 +235,13 @@ def rivals(options: argparse.Namespace) -> None:
     headers = ["", "built in s", *(f"{what} {goal}" for goal in GOALS for what in ("batch", "single row"))]
     for name in options.sets:
         data = sets[name]()
-        print(f"\n{name}: {data.stored.shape[0]} x {data.stored.shape[1]}\n", flush=True)
         rows, times = list[list[str]](), np.empty(0)
-        for library, seconds, results in compared(data, options.other):
+        for library, seconds, results in compared(data):
             own = times_at_goals(results)
             times = own if times.size == 0 else times
             cells = [f"{a:.0f} ({b / a:.2f})" if np.isfinite(a) else "" for a, b in zip(own, times, strict=True)]
             rows.append([library, f"{seconds:.1f}", *cells])
-        print(tabulate(rows, headers), flush=True)
+        print_table(headers, rows, f"{name}: {data.stored.shape[0]} x {data.stored.shape[1]}")
 
 
 GOALS = (0.95, 0.99)
@@ -343,13 +262,11 @@ def given(file: Path, n: int) -> Vectors:
     return Vectors(rows[:-N_ASKED], rows[-N_ASKED:])
 
 
-def compared(data: Vectors, other: Path | None) -> Iterator[tuple[str, float, list[Measured]]]:
+def compared(data: Vectors) -> Iterator[tuple[str, float, list[Measured]]]:
     """Yield the seconds to build each index, and what is measured with its settings. The first is the store."""
     product = lambda some: np.argpartition(some @ data.stored.T, -K, axis=1)[:, -K:]  # noqa: E731
     true = product(data.asked)
     yield "store", *of_store(data, true)
-    if other is not None:
-        yield f"store of {other.name}", *of_other_version(other, data, true)
     for rival in rivals_of(data.stored):
         results: list[Measured] = []
         for _, search in rival.searches:
@@ -398,44 +315,8 @@ def filters(options: argparse.Namespace) -> None:
             found = search(some)
             recalled = recall(getattr(found, "keys", found), true)
             rows.append([f"{100 * share:g} %", name, recalled, times[0][name], times[1][name]])
-    print(f"\nfilters, {options.n} x {options.features}\n")
-    print(tabulate(rows, ["candidates", "search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
-
-
-@commands.add(DATA, argument("--k", type=int, default=3), argument("--seeds", type=int, nargs="+", default=[0, 1]))
-def eviction(options: argparse.Namespace) -> None:
-    """Compare policies of eviction: a store has room for 30 % of the memories, and the others arrive during a stream.
-
-    Tasks are those of ``stream``. The table has the mean expected reward of the first result in the last quarter.
-    """
-    rows = []
-    for name, make in tasks_of(options.data).items():
-        policies = {
-            policy: np.mean([last_rewards(make(seed), policy, options.k, seed) for seed in options.seeds])
-            for policy in ("least_useful", "least_recently_returned", "oldest")
-        }
-        rows.append([name, *policies.values()])
-    print(tabulate(rows, ["task", *policies], floatfmt=".3f"))
-
-
-def last_rewards(task: Task, policy: str, k: int, seed: int, n_at_a_time: int = 20) -> float:
-    """Return the mean expected reward of the first result in the last quarter of a stream."""
-    rng, n, n_rows = np.random.default_rng(seed), task.keys.shape[0], task.stream.wanted.size
-    order, room = rng.permutation(n), int(0.3 * n)
-    store = MemoryStore(max_items=room, eviction=policy, random_state=0)
-    store.add(order[:room].tolist(), task.keys[order[:room]])
-    expected = []
-    for start in range(0, n_rows, n_at_a_time):
-        rows = slice(start, start + n_at_a_time)
-        shares = np.array([start, min(start + n_at_a_time, n_rows)]) / n_rows
-        if (new := order[slice(*(room + shares * (n - room)).astype(int))]).size:
-            store.add(new.tolist(), task.keys[new])
-        shown = store.query(task.stream.rows[rows], k).keys
-        ids = np.where(shown == None, -1, shown).astype(np.int64)  # noqa: E711
-        chances = task.expected(task.stream.wanted[rows], ids, is_late=2 * start >= n_rows)
-        store.feedback(task.stream.rows[rows], shown, (rng.random(ids.shape) < chances).astype(float))
-        expected.append(chances[:, 0].mean())
-    return float(np.mean(expected[-len(expected) // 4 :]))
+    headers = ["candidates", "search", "recall", "us/query", "us, single row"]
+    print_table(headers, rows, f"filters, {options.n} x {options.features}")
 
 
 def selected(index: Any, chosen: np.ndarray, n: int) -> Callable[[np.ndarray], Any]:
@@ -474,9 +355,6 @@ def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: Any) -> Any:
     return positions if isinstance(chosen, slice) else chosen[positions]
 
 
-commands.include(hybrid.commands)
-commands.include(rewards.commands)
-commands.include(vibe.commands)
 main = commands.main
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from ._forest import Exploration, Explored, Hits, InvariantError, Leaves, ShownHits
     from ._warmup import warmup
-    from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, tune
-    from .journal import DurableTree
+    from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
     from .persistence import FileFormatError
     from .store import MemoryStore
     from .tree import ContextualMemoryTree
@@ -19,12 +18,10 @@ __all__ = [
     "CMTMultilabelClassifier",
     "CMTRetriever",
     "ContextualMemoryTree",
-    "DurableTree",
     "FileFormatError",
     "InvariantError",
     "MemoryStore",
     "__version__",
-    "tune",
     "warmup",
 ]
 
@@ -33,8 +30,7 @@ __all__ = [
 _NAMES = {
     "_forest": ("Exploration", "Explored", "Hits", "InvariantError", "Leaves", "ShownHits"),
     "_warmup": ("warmup",),
-    "estimators": ("CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever", "tune"),
-    "journal": ("DurableTree",),
+    "estimators": ("CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever"),
     "persistence": ("FileFormatError",),
     "store": ("MemoryStore",),
     "tree": ("ContextualMemoryTree",),

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from . import _heads as heads
-from ._arrays import squares_of_rows
+from ._arrays import SlotTable, squares_of_rows
 from ._change import share_rows
 from ._forest import NONE, Rows, aim_probe, keep_best, new_probe, require, row_of, sort_best_first, top_k, value_of
 from ._index import COSINE, EUCLIDEAN, METRICS
@@ -86,7 +86,7 @@ class SparseIndex:
         self._features, self._values = np.empty(0, np.int32), np.empty(0, np.float32)
         self._squares = np.empty(0)  # float64: the squared length of each vector
         self._ids = np.empty(0, np.int64)  # the id of each slot, -1 if its vector was removed
-        self._slots = np.empty(0, np.int64)  # the slot of each id, -1 if it is not stored
+        self._slots = SlotTable()
         self._postings: _Postings | None = None
 
     def __len__(self) -> int:
@@ -108,12 +108,11 @@ class SparseIndex:
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""
-        known = (ids >= 0) & (ids < self.next_id)
-        return known & (self._slots[np.where(known, ids, 0)] != NONE) if self.next_id > 0 else known
+        return self._slots.find(ids) != NONE
 
     def vectors(self, ids: np.ndarray) -> Any:
         """Return stored vectors as they were given, as a CSR array of float32."""
-        return self._rows(self._slots[ids])
+        return self._rows(self._slots.find(ids))
 
     def _rows(self, slots: np.ndarray) -> Any:
         first = self._offsets[slots]
@@ -129,7 +128,6 @@ class SparseIndex:
         """Store the rows of a canonical CSR array of float32, and return their ids, by default new consecutive ones."""
         ids = np.arange(self.next_id, self.next_id + X.shape[0]) if ids is None else ids
         self.next_id = max(self.next_id, int(ids.max(initial=-1)) + 1)
-        self._slots = _with_room(self._slots, self.next_id)
         self._append(ids, X)
         return ids
 
@@ -144,8 +142,9 @@ class SparseIndex:
         self._build_if_due()
 
     def _drop(self, ids: np.ndarray) -> None:
-        slots = self._slots[ids]
-        self._ids[slots], self._slots[ids] = NONE, NONE
+        slots = self._slots.find(ids)
+        self._ids[slots] = NONE
+        self._slots.set(ids, NONE)
         self._n_gone += ids.size
         if self._postings is not None:
             excluded = self._postings.bounds.excluded
@@ -162,7 +161,8 @@ class SparseIndex:
         self._offsets[n : stop + 1] = n_cells + X.indptr.astype(np.int64)
         self._features[n_cells:cells], self._values[n_cells:cells] = X.indices, X.data
         self._squares[n:stop] = squares_of_rows(X)
-        self._ids[n:stop], self._slots[ids] = ids, np.arange(n, stop)
+        self._ids[n:stop] = ids
+        self._slots.set(ids, np.arange(n, stop))
         self._n_slots, self._n_cells = stop, cells
         self._build_if_due()
 
@@ -182,7 +182,7 @@ class SparseIndex:
         self._offsets, self._values = X.indptr.astype(np.int64), X.data
         self._features = X.indices.astype(np.int32, copy=False)  # SciPy may choose int64
         self._squares, self._ids = self._squares[kept], self._ids[kept]
-        self._slots[self._ids] = np.arange(kept.size)
+        self._slots.keep(self._ids, np.arange(kept.size))
         self._n_slots, self._n_cells, self._n_gone = kept.size, X.data.size, 0
 
     def _built(self) -> _Postings:
@@ -204,14 +204,14 @@ class SparseIndex:
     def allow(self, ids: np.ndarray) -> AllowedRows:
         """Return the set of stored vectors that a search may return, until the next change. Ignore unknown ids."""
         is_allowed = np.zeros(self._n_slots, np.bool_)
-        is_allowed[self._slots[ids[self.contains(ids)]]] = True
+        is_allowed[self._slots.find(ids[self.contains(ids)])] = True
         slots = np.flatnonzero(is_allowed)
         return AllowedRows(slots, is_allowed, slots.size)
 
     def allows(self, among: AllowedRows, ids: np.ndarray) -> np.ndarray:
         """Return whether a search may return each id. Other ids than those of stored vectors are not allowed."""
         there = self.contains(ids)
-        there[there] = among.is_allowed[self._slots[ids[there]]]
+        there[there] = among.is_allowed[self._slots.find(ids[there])]
         return there
 
     def search(
@@ -239,14 +239,13 @@ class SparseIndex:
     def scores(self, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the float64 scores of stored vectors for each query, arrays of shape (n, m)."""
         scores = np.empty(ids.shape)
-        score_vectors(*self._compared(Q), self._slots[ids], METRICS[self.metric], scores)
+        score_vectors(*self._compared(Q), self._slots.find(ids), METRICS[self.metric], scores)
         return scores
 
     def cosines(self, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the cosines of queries and vectors, arrays of shape (n, m); 0 for an id that is not stored."""
-        cosines, there = np.empty(ids.shape), self.contains(ids)
-        slots = np.where(there, self._slots[np.where(there, ids, 0)], NONE)
-        score_vectors(*self._compared(Q), slots, COSINE, cosines)
+        cosines = np.empty(ids.shape)
+        score_vectors(*self._compared(Q), self._slots.find(ids), COSINE, cosines)
         return cosines
 
     def recall(self, Q: Any, k: int, target_recall: float) -> float:
@@ -372,7 +371,6 @@ class SparseIndex:
         require(features.size == 0 or 0 <= features.min() <= features.max() < index.n_features, "features must exist")
         require(np.unique(ids).size == n and (n == 0 or 0 <= ids.min() <= ids.max() < next_id), "ids must be distinct")
         index.next_id = next_id
-        index._slots = np.full(next_id, NONE)
         X = scipy.sparse.csr_array((values, features, offsets), (n, index.n_features))
         require(X.has_sorted_indices, "features must ascend")
         index._append(ids, X)
@@ -386,8 +384,8 @@ class SparseIndex:
     def check_invariants(self) -> None:
         """Raise InvariantError if the arrays contradict each other."""
         stored = np.flatnonzero(self._ids[: self._n_slots] != NONE)
-        require((self._slots[self._ids[stored]] == stored).all(), "each id must be stored once")
-        require(stored.size == len(self) == np.count_nonzero(self._slots != NONE), "counts must match")
+        require((self._slots.find(self._ids[stored]) == stored).all(), "each id must be stored once")
+        require(stored.size == len(self) == self._slots.count(), "counts must match")
         require(np.isfinite(self._squares[stored]).all(), "vectors must be finite")
 
 

@@ -38,7 +38,9 @@ class NotesStore(BaseStore):
             prefixes = [json.dumps(op.namespace[:n]) for n in range(len(op.namespace) + 1)]
             created = old["created_at"] if old else now
             payload = {"value": op.value, "prefixes": prefixes, "created_at": created, "updated_at": now}
-            text = json.dumps([op.key, op.value], ensure_ascii=False)
+            text = "note " + json.dumps([op.key, op.value], ensure_ascii=False, default=str)
+            if op.index is False:
+                text = "note"  # not found by its words
             self.notes.upsert(key, texts=text, payloads=payload)
         elif old:
             self.notes.delete(key)
@@ -49,8 +51,8 @@ class NotesStore(BaseStore):
         if op.query:
             hits = self.notes.query(texts=op.query, k=op.offset + op.limit, where=where)[0]
             return [item(SearchItem, hit.key, hit.payload, score=hit.score) for hit in hits[op.offset :]]
-        hits = self.notes.query(texts="?", k=max(1, len(self.notes)), where=where)[0]  # all that match
-        return [item(SearchItem, hit.key, hit.payload) for hit in hits[op.offset : op.offset + op.limit]]
+        found = self.notes.get(where=where, limit=op.limit, offset=op.offset)
+        return [item(SearchItem, *own) for own in zip(found.keys, found.payloads, strict=True)]
 
 
 def item(kind, key, payload, **score):

@@ -27,13 +27,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmt_numba.sequences import NOTE_SYMBOLS, EditDistance, VPTree, encode_notes
+from cmt_numba.sequences import EditDistance, VPTree
 
 N_NOTES = 30
 TOLERANCES = (None, 0.0, 0.01, 0.03, 0.1)
 _PITCHES = dict(zip("CDEFGAB", (0, 2, 4, 5, 7, 9, 11), strict=True))
 _MODES = {"": 0, "maj": 0, "m": 3, "min": 3, "mix": 1, "dor": 2, "phr": 4, "lyd": -1, "loc": 5}
 _NOTE = re.compile(r"([_^=]*)([A-Ga-gz])([,']*)(\d*)(/*)(\d*)(-?)|(\|)")
+
+
+_WIDEST = 13  # semitones; wider intervals are clipped
+_RATIO_EDGES = (0.7, 1.4, 2.8)  # edges between the four classes of duration ratios
+NOTE_SYMBOLS = tuple((interval, ratio) for interval in range(-_WIDEST, _WIDEST + 1) for ratio in range(4))
 
 
 class Song(NamedTuple):
@@ -103,6 +108,13 @@ def all_songs() -> list[Song]:
         for song in songs_of(path.read_text(encoding="utf-8", errors="replace")):
             songs.setdefault(tuple(encode_notes(song.pitches, song.durations)), song)
     return list(songs.values())
+
+
+def encode_notes(pitches: np.ndarray, durations: np.ndarray) -> list[tuple[int, int]]:
+    """Return the interval in semitones and the class of the duration ratio of each note after the first."""
+    intervals = np.clip(np.rint(np.diff(pitches)), -_WIDEST, _WIDEST).astype(int)
+    ratios = np.searchsorted(_RATIO_EDGES, durations[1:] / durations[:-1], side="right")
+    return list(zip(intervals.tolist(), ratios.tolist(), strict=True))
 
 
 def sung(song: Song, rng: np.random.Generator) -> Song:

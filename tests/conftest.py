@@ -147,12 +147,12 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def opened(folder: Path) -> Iterator[Callable[..., Any]]:
     """Give a function that opens a folder of a durable tree; trees still open in the end are closed."""
-    from cmt_numba import DurableTree
+    from cmt_numba import ContextualMemoryTree
 
-    trees: list[DurableTree] = []
+    trees: list[Any] = []
 
     def open_it(path: Path = folder, **options: Any) -> Any:
-        trees.append(DurableTree(path, **options))
+        trees.append(ContextualMemoryTree.open(path, **options))
         return trees[-1]
 
     yield open_it

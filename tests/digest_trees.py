@@ -90,7 +90,7 @@ def steps(sparse: bool, n_trees: int, options: dict[str, Any]) -> Iterator[tuple
 
 FORESTS: dict[str, tuple[bool, int, dict[str, Any]]] = {
     "dense": (False, 1, {}),
-    "dense forest": (False, 3, {"leaf_multiplier": 1.0, "scorer_loss": "mira"}),
+    "dense forest": (False, 3, {"leaf_multiplier": 1.0, "scorer_loss": "contrast"}),
     "dense logistic": (False, 1, {"router_loss": "logistic", "scorer_loss": "regression"}),
     "sparse": (True, 1, {}),
     "sparse forest": (True, 3, {"leaf_multiplier": 1.0, "router_loss": "logistic"}),

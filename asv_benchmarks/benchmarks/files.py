@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cmt_numba import ContextualMemoryTree, DurableTree
+from cmt_numba import ContextualMemoryTree
 
 from .keys import FORMS, make_data
 
@@ -88,7 +88,7 @@ class Journal:
             return
         self.folder = TemporaryDirectory(dir=".")
         sync_every = 1 if kind == "journaled" else 1_000_000
-        self.tree = DurableTree(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
+        self.tree = ContextualMemoryTree.open(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
 
     def time_insert(self, n: int, kind: str) -> None:
         """Insert rows in batches: at most 10,000 rows and at most 1,000 batches."""

@@ -174,24 +174,5 @@ class Feedback(WithStores):
         return self.error()
 
 
-class QueryTaught(WithStores):
-    """Query a store that has learned from rewards, one row at a time."""
-
-    params = (SIZES,)
-    param_names = ("memories",)
-
-    def setup(self, n: int) -> None:
-        """Load a store, and reward the right memories of some queries."""
-        self.load(n)
-        self.queries, answers = make_questions(self.data.keys, _POPULAR, _RATED)
-        self.store.feedback(self.queries, answers, np.ones(_RATED))
-        self.query(self.queries[:1], RECALLS[0])
-
-    def time_100_single_rows(self, n: int) -> None:
-        """Query rows one at a time."""
-        for i in range(_SINGLE):
-            self.query(self.queries[[i]], RECALLS[0])
-
-
 def _path(n: int) -> Path:
     return Path(f"store-{n}.pickle")

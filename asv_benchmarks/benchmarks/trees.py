@@ -13,14 +13,8 @@ from .keys import FORMS, Matrix, exact_neighbours, make_data
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 """Numbers of memories. A million sparse keys take a minute to insert, which is too long here."""
 
-DIALLED = 100_000
-"""Number of memories of the trees in which everything but the size varies."""
-
-GROWN = [
-    *[(form, n, 1, 1) for form in FORMS for n in SIZES if form == "dense" or n < max(SIZES)],
-    *[(form, DIALLED, 4, n_threads) for form in FORMS for n_threads in (1, 2)],
-]
-"""The form of the keys, and the numbers of memories, trees and threads of each forest."""
+GROWN = [(form, n) for form in FORMS for n in SIZES if form == "dense" or n < max(SIZES)]
+"""The form of the keys and the number of memories of each tree."""
 
 _SOME = 10_000
 _ASKED_EXACTLY = 200
@@ -28,7 +22,7 @@ NEIGHBOURS = 10
 
 
 class Grown(NamedTuple):
-    """A forest, with queries and their correct answers."""
+    """A tree, with queries and their correct answers."""
 
     tree: ContextualMemoryTree
     ids: np.ndarray
@@ -45,24 +39,24 @@ class WithTrees:
 
     def setup_cache(self) -> None:
         """Grow all trees."""
-        for form, n, n_trees, n_threads in GROWN:
+        for form, n in GROWN:
             data = make_data(form, n)
-            tree = ContextualMemoryTree(n_trees, n_threads=n_threads, random_state=0)
+            tree = ContextualMemoryTree(n_threads=1, random_state=0)
             ids = tree.insert(data.keys)
             exact = exact_neighbours(data.keys, data.queries[:_ASKED_EXACTLY], NEIGHBOURS)
             grown = Grown(tree, ids, data.keys[:_SOME], data.queries, ids[data.answers], ids[exact])
-            with _path(form, n, n_trees, n_threads).open("wb") as file:
+            with _path(form, n).open("wb") as file:
                 pickle.dump(grown, file, pickle.HIGHEST_PROTOCOL)
 
 
-def read_grown(form: str, n: int, n_trees: int = 1, n_threads: int = 1) -> Grown:
-    """Return one of the forests, or skip the benchmark if that forest has not been grown."""
-    if (form, n, n_trees, n_threads) not in GROWN:
+def read_grown(form: str, n: int) -> Grown:
+    """Return one of the trees, or skip the benchmark if that tree has not been grown."""
+    if (form, n) not in GROWN:
         raise NotImplementedError
-    with _path(form, n, n_trees, n_threads).open("rb") as file:
+    with _path(form, n).open("rb") as file:
         grown: Grown = pickle.load(file)
     return grown
 
 
-def _path(form: str, n: int, n_trees: int, n_threads: int) -> Path:
-    return Path(f"{form}-{n}-{n_trees}-{n_threads}.pickle")
+def _path(form: str, n: int) -> Path:
+    return Path(f"{form}-{n}.pickle")

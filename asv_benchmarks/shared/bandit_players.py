@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 
-from cmt_numba import CMTClassifier
 from cmt_numba.bandits import CMTBandit, LinUCB
 
 from .labelled_sets import read_lines
+from .vectors import components
 
 EPSILON, N_COMPONENTS = 0.05, 64
 
@@ -152,11 +150,11 @@ class DiagonalUCB:
 
 
 class LinearUCB:
-    """``LinUCB`` on components of sparse contexts. MABWiser's makes the same choices (see ``mabwiser``)."""
+    """``LinUCB`` on components of sparse contexts."""
 
     def __init__(self, task: Task, seed: int) -> None:
         sparse = not isinstance(task.X, np.ndarray)
-        self.X = normalize(TruncatedSVD(N_COMPONENTS, random_state=0).fit_transform(task.X)) if sparse else task.X
+        self.X = components(task.X, N_COMPONENTS) if sparse else task.X
         self.policy = LinUCB(task.n_actions, alpha=0.3, random_state=seed)
 
     def choose(self, span: slice) -> np.ndarray:
@@ -169,36 +167,14 @@ class LinearUCB:
         self.policy.learn(self.X[self.span], self.actions, rewards)
 
 
-class EpsilonClassifier:
-    """``CMTClassifier`` that learns the rewarded rows and chooses a random action with some probability."""
-
-    def __init__(self, task: Task, seed: int) -> None:
-        self.X, self.n, self.rng = task.X, task.n_actions, np.random.default_rng(seed)
-        self.classifier, self.fitted = CMTClassifier(random_state=seed), False
-
-    def choose(self, span: slice) -> np.ndarray:
-        """Return the action of one round."""
-        self.span = span
-        explores = not self.fitted or self.rng.random() < EPSILON
-        self.actions = self.rng.integers(0, self.n, 1) if explores else self.classifier.predict(self.X[span])
-        return self.actions
-
-    def learn(self, rewards: np.ndarray) -> None:
-        """Learn the row if it was rewarded."""
-        if rewards[0] > 0:
-            classes = None if self.fitted else np.arange(self.n)
-            self.classifier.partial_fit(self.X[self.span], self.actions, classes=classes)
-            self.fitted = True
-
-
 class Vowpal:
     """Vowpal Wabbit's contextual bandit. Each action is an indicator, crossed with the features of the context."""
 
-    def __init__(self, task: Task, seed: int, *, costs: tuple[float, float]) -> None:
+    def __init__(self, task: Task, seed: int) -> None:
         import vowpalwabbit
 
         options = f"--cb_explore_adf --epsilon {EPSILON} --cb_type mtr -q sa -b 22 --quiet --random_seed {seed}"
-        self.vw, self.costs = vowpalwabbit.Workspace(options), costs
+        self.vw = vowpalwabbit.Workspace(options)
         self.X, self.rng = task.X, np.random.default_rng(seed)
         self.lines = [f"|a a{i}" for i in range(task.n_actions)]
 
@@ -213,38 +189,9 @@ class Vowpal:
 
     def learn(self, rewards: np.ndarray) -> None:
         """Learn the reward of the round, as a cost."""
-        lines, cost = list(self.lines), self.costs[int(rewards[0] > 0)]
-        lines[self.best] = f"0:{cost}:{self.probabilities[self.best]} {lines[self.best]}"
+        lines = list(self.lines)
+        lines[self.best] = f"0:{-rewards[0]}:{self.probabilities[self.best]} {lines[self.best]}"
         self.vw.learn([self.shared, *lines])
-
-
-class VowpalCbify:
-    """Vowpal Wabbit's simulated bandit. It receives the correct action, but learns only the loss of the chosen one.
-
-    ``choose`` both predicts and learns.
-    """
-
-    def __init__(self, task: Task, seed: int, *, losses: tuple[float, float]) -> None:
-        import vowpalwabbit
-
-        right, wrong = losses
-        options = f"--cbify {task.n_actions} --epsilon {EPSILON} --loss0 {right} --loss1 {wrong} -b 24"
-        self.vw = vowpalwabbit.Workspace(f"{options} --quiet --random_seed {seed}")
-        self.X, self.wanted = task.X, task.wanted
-
-    def choose(self, span: slice) -> np.ndarray:
-        """Return the action of one round."""
-        assert self.wanted is not None
-        row = self.X[span]
-        pairs = zip(row.indices.tolist(), row.data.tolist(), strict=True)
-        example = self.vw.parse(f"{self.wanted[span.start] + 1} |s " + " ".join(f"{i}:{x:.4f}" for i, x in pairs))
-        self.vw.learn(example)
-        action = example.get_prediction() - 1
-        self.vw.finish_example(example)
-        return np.array([action])
-
-    def learn(self, rewards: np.ndarray) -> None:
-        """Learn nothing, because ``choose`` has already learned."""
 
 
 def players_of(task: Task) -> dict[str, Callable[[Task, int], Any]]:
@@ -255,8 +202,5 @@ def players_of(task: Task) -> dict[str, Callable[[Task, int], Any]]:
     if task.n_actions <= 1000 or isinstance(task.X, np.ndarray):
         players["LinUCB"] = LinearUCB
     if task.keys is None:
-        players |= {"diagonal UCB, NumPy": DiagonalUCB, "CMTClassifier, epsilon": EpsilonClassifier}
-        for wrong, right in ((0.0, -1.0), (1.0, 0.0), (10.0, 9.0)):
-            players[f"VW adf, costs {wrong:g} and {right:g}"] = partial(Vowpal, costs=(wrong, right))
-            players[f"VW cbify, costs {wrong:g} and {right:g}"] = partial(VowpalCbify, losses=(right, wrong))
+        players |= {"diagonal UCB, NumPy": DiagonalUCB, "Vowpal Wabbit": Vowpal}
     return players

@@ -30,12 +30,12 @@ DATA = argument("--data", type=Path, required=True, metavar="FOLDER", help="see 
 
 
 class Commands:
-    """The subcommands of a script or of a topic.
+    """The subcommands of a script.
 
     Parameters
     ----------
     doc : str
-        The docstring of the script or topic.
+        The docstring of the script.
     """
 
     def __init__(self, doc: str | None) -> None:
@@ -50,10 +50,6 @@ class Commands:
             return function
 
         return register
-
-    def include(self, other: Commands) -> None:
-        """Add the subcommands of a topic."""
-        self._commands |= other._commands
 
     @property
     def names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Classifiers over very many labels, each trained and queried in a process of its own: ours, PLT and XR-Linear.
+"""Classifiers over many labels, each in a process of its own: ours, one against all, PLT and XR-Linear.
 
 Each may need its own environment. PLT needs napkinXC. XR-Linear needs PECOS, which needs an old NumPy::
 
@@ -17,6 +17,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
 
 import contextlib
 import json
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-MODULES = {"ours": "cmt_numba", "plt": "napkinxc", "xr_linear": "pecos"}
+MODULES = {"ours": "cmt_numba", "linear": "sklearn", "plt": "napkinxc", "xr_linear": "pecos"}
 _CLOCK = time.process_time
 _SECONDS_ASKED = 0.3  # minimum total time, for which all queries are repeated
 _ROUNDS = 3  # at least
@@ -86,6 +87,21 @@ def ours(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
     return lambda: learner.top_labels(queries, k)[0], trained
 
 
+def linear(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
+    """Train scikit-learn's linear support vector machine for each label, which takes hours with many labels."""
+    import warnings
+
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.svm import LinearSVC
+
+    warnings.simplefilter("ignore")  # labels that all examples have, or none
+    start = _CLOCK()
+    learner = OneVsRestClassifier(LinearSVC()).fit(X, Y.astype(int))
+    trained = _CLOCK() - start
+    (folder / "model").write_bytes(pickle.dumps(learner))
+    return lambda: np.argsort(-learner.decision_function(queries), axis=1)[:, :k], trained
+
+
 def plt(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
     """Train napkinXC's probabilistic label tree with its defaults and a seed. Errors vary by 0.01 between runs."""
     from napkinxc.models import PLT
@@ -119,7 +135,12 @@ def xr_linear(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
     return best, trained
 
 
-LEARNERS: dict[str, Callable[[Any, Any, Any, int, Path], Trained]] = {"ours": ours, "plt": plt, "xr_linear": xr_linear}
+LEARNERS: dict[str, Callable[[Any, Any, Any, int, Path], Trained]] = {
+    "ours": ours,
+    "linear": linear,
+    "plt": plt,
+    "xr_linear": xr_linear,
+}
 
 
 def is_installed(name: str, python: str) -> bool:

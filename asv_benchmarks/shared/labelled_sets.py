@@ -49,6 +49,11 @@ class LabelledSet(NamedTuple):
     answers: np.ndarray
     texts: tuple[list[str], list[str]] | None = None  # of the examples and of the queries, if they are texts
 
+    @property
+    def n_classes(self) -> int:
+        """The number of classes of the examples."""
+        return np.unique(self.y).size
+
 
 class MultilabelSet(NamedTuple):
     """Examples and queries (rows of features of unit length), and their label indicators."""
@@ -201,6 +206,8 @@ SETS: dict[str, Callable[[Path], LabelledSet]] = {
     "omniglot, 10 drawers": lambda folder: omniglot(folder, 10),
     "coil100, 4 views": lambda folder: coil(folder, 4),
     "coil100, 18 views": lambda folder: coil(folder, 18),
+    "synthetic, 20 shots": lambda folder: synthetic(n_shots=20),
     "synthetic, 100 shots": lambda folder: synthetic(),
-    **{f"curve, {n:,} classes": lambda folder, n=n: synthetic(n, 10) for n in (100, 300, 1000, 3000, 10_000, 30_000)},
+    **{f"many, {n:,} classes": lambda folder, n=n: synthetic(n, 5) for n in (10_000, 30_000)},
+    **{f"many, {n:,} classes, 1 shot": lambda folder, n=n: synthetic(n, 1) for n in (100_000, 1_000_000)},
 }

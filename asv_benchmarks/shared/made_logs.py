@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
-from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
 from .labelled_sets import read_lines
+from .vectors import components
 
 SETS_OF_LOGS = ("clinc150", "wikipara1k", "omniglot")
 
@@ -69,7 +69,7 @@ def world_of(folder: Path, kind: str) -> World:
         weak, good = softmax(scores + noise, axis=1), softmax(3.0 * scores + noise, axis=1)
         return World(X, rewards, 0.8 * weak + 0.2 / N_ACTIONS, good)
     X, y = rows_of_classes(folder, kind, None, rng)
-    X = normalize(TruncatedSVD(N_COMPONENTS, random_state=0).fit_transform(X))
+    X = components(X, N_COMPONENTS)
     few, many = (np.concatenate([np.flatnonzero(y == c)[:shots] for c in range(N_CLASSES)]) for shots in (2, 8))
     weak = LogisticRegression(C=3.0, max_iter=500).fit(X[few], y[few]).predict_proba(X)
     good = LogisticRegression(C=30.0, max_iter=500).fit(X[many], y[many]).predict_proba(X)

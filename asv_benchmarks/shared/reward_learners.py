@@ -1,7 +1,7 @@
 """Memories that learn from rewards: those of this package, Vowpal Wabbit's, and simple rivals in NumPy.
 
 ``start(keys)`` stores memories, ``insert(keys)`` adds more; ids are 0, 1, 2, ... ``query(Q, k)`` returns ids of shape
-(n, k), -1 for none. ``learn(Q, ids, rewards)`` receives the rewards of returned memories.
+(n, k), -1 for none. ``learn(Q, ids, rewards)`` receives the rewards of returned memories, or one for each query.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
 from cmt_numba import MemoryStore
@@ -24,6 +25,11 @@ def _unit(X: Any) -> np.ndarray:
 
 def _best(scores: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+
+
+def _of_each(rewards: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Return rewards of shape (n, k)."""
+    return np.broadcast_to(rewards[:, None] if rewards.ndim == 1 else rewards, ids.shape)
 
 
 class Static:
@@ -54,7 +60,7 @@ class Rocchio(Static):
 
     def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
         """Learn from the rewards of returned memories."""
-        for query, own, given in zip(_unit(Q), ids, rewards, strict=True):
+        for query, own, given in zip(_unit(Q), ids, _of_each(rewards, ids), strict=True):
             for memory, reward in zip(own, given, strict=True):
                 moved = self.keys[memory] + (0.3 * reward - 0.1 * (1 - reward)) * query
                 self.keys[memory] = moved / max(np.linalg.norm(moved), 1e-6)
@@ -81,8 +87,70 @@ class ValuePerMemory(Static):
 
     def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
         """Learn from the rewards of returned memories."""
-        for memory, reward in zip(ids.ravel(), rewards.ravel(), strict=True):
+        for memory, reward in zip(ids.ravel(), _of_each(rewards, ids).ravel(), strict=True):
             self.values[memory] += 0.1 * (reward - self.values[memory])
+
+
+class Refitted(Rocchio):
+    """Logistic regression on features of the 40 best candidates, fitted again every 200 queries.
+
+    The features are the similarity, its distance from the best, the gain by Rocchio's method, the mean reward and the
+    numbers of good and bad trials for similar queries, and the mean reward and the number of trials of the memory.
+    """
+
+    def start(self, keys: Any) -> None:
+        """Store memories."""
+        super().start(keys)
+        self.first, self.model, self.n_waiting = self.keys.copy(), None, 0
+        self.queries, self.ids, self.given = np.zeros((0, keys.shape[1]), np.float32), np.zeros(0, int), np.zeros(0)
+        self.rows, self.rewards = [], []  # type: ignore[var-annotated]
+
+    def insert(self, keys: Any) -> None:
+        """Store more memories."""
+        super().insert(keys)
+        self.first = np.vstack([self.first, _unit(keys)])
+
+    def _features(self, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        similar, m = Q @ self.first.T, len(self.first)
+        moved, near = Q @ self.keys.T - similar, np.exp(12 * (Q @ self.queries.T - 1))
+        owners = scipy.sparse.csr_array(
+            (np.ones(self.ids.size), (np.arange(self.ids.size), self.ids)), (self.ids.size, m)
+        )
+        won, lost = (near * self.given) @ owners, (near * (1 - self.given)) @ owners
+        mean, shown = (self.given.sum() + 1) / (self.given.size + 2), np.bincount(self.ids, minlength=m)
+        values = (np.bincount(self.ids, self.given, m) + 3 * mean) / (shown + 3) - mean
+        votes = (won + 0.1 * mean) / (won + lost + 0.1) - mean
+        best = _best(similar + np.maximum(moved, 0) + 0.3 * votes, 40)
+        alone = [values, 0.2 * np.log1p(shown)]
+        parts = [similar, similar - similar.max(axis=1, keepdims=True), moved, votes, np.log1p(won), np.log1p(lost)]
+        columns = [np.take_along_axis(part, best, 1) for part in parts] + [part[best] for part in alone]
+        return best, np.stack(columns, axis=2)
+
+    def query(self, Q: Any, k: int) -> np.ndarray:
+        """Return the ids of the best memories."""
+        best, features = self._features(_unit(Q))
+        scores = features[:, :, 0] if self.model is None else features @ self.model
+        return np.take_along_axis(best, _best(scores, k), 1)
+
+    def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
+        """Learn from the rewards of returned memories."""
+        if len(ids) == 0:
+            return
+        given, (best, features) = _of_each(rewards, ids), self._features(_unit(Q))
+        row, column, place = np.nonzero(ids[:, :, None] == best[:, None])
+        self.rows.append(features[row, place])
+        self.rewards.append(given[row, column])
+        super().learn(Q, ids, rewards)
+        self.queries = np.vstack([self.queries, np.repeat(_unit(Q), ids.shape[1], axis=0)])
+        self.ids, self.given = np.append(self.ids, ids), np.append(self.given, given)
+        self.n_waiting += len(ids)
+        y = np.concatenate(self.rewards)
+        if self.n_waiting >= 200 and np.ptp(y) > 0:
+            self.n_waiting, rows, weights = 0, np.concatenate(self.rows), np.append(y, 1 - y)
+            known = weights > 0
+            labels = np.repeat([1, 0], y.size)[known]
+            model = LogisticRegression(C=10, max_iter=200).fit(np.vstack([rows, rows])[known], labels, weights[known])
+            self.model = np.append(max(model.coef_[0, 0], 0.1), model.coef_[0, 1:])
 
 
 class Vowpal:
@@ -117,7 +185,7 @@ class Vowpal:
 
     def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
         """Learn from the rewards of returned memories."""
-        for line, memory, reward in zip(self._lines(Q), ids[:, 0], rewards[:, 0], strict=True):
+        for line, memory, reward in zip(self._lines(Q), ids[:, 0], _of_each(rewards, ids)[:, 0], strict=True):
             if reward > 0.5 and memory >= 0:
                 self.vw.learn(f"{memory + 1} {line}")
 
@@ -150,6 +218,7 @@ LEARNERS: dict[str, Callable[[], Any]] = {
     "MemoryStore": Store,
     "Rocchio": Rocchio,
     "value per memory": ValuePerMemory,
+    "refitted regression": Refitted,
     "VW --emt": partial(Vowpal, "--emt"),
     "VW --memory_tree": partial(Vowpal, _MEMORY_TREE),
 }

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 
 from .labelled_sets import read_lines
+from .vectors import components
 
 N_HELD, N_STREAM = 1500, 4000
 
@@ -52,7 +52,7 @@ def vectors(texts: list[str], form: str) -> Any:
     rows = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b", dtype=np.float32).fit_transform(texts)
     if form == "sparse":
         return rows.tocsr()
-    return normalize(TruncatedSVD(128, random_state=0).fit_transform(rows)).astype(np.float32)
+    return components(rows, 128)
 
 
 def clicks(
@@ -103,6 +103,29 @@ def verses(data: Path, seed: int, form: str) -> Task:
     size = np.asarray(abs(X).sum(axis=1)).reshape(2, -1).min(axis=0)
     kept = np.flatnonzero(size > 1e-6)
     return _pairs(X[kept], X[kept + len(rows)], 2500, 2000, 500, seed)
+
+
+def threads(data: Path, seed: int) -> Task:
+    """Return encoded answers of question threads (``stackfaq``). Half of the paraphrases of a question form the stream.
+
+    One thread in ten arrives late, and all its paraphrases are asked at the end.
+    """
+    folder, rng = data / "stackfaq", np.random.default_rng(seed)
+    keys, queries = (normalize(np.load(folder / f"use_{name}.npy")).astype(np.float32) for name in ("docs", "queries"))
+    labels, wanted = (
+        np.array([row["thread"] for row in read_lines(folder / f"{name}.jsonl.gz")]) for name in ("docs", "queries")
+    )
+    names = rng.permutation(np.unique(labels))
+    late = names[: names.size // 10]
+    is_late, is_last, in_stream = np.isin(labels, late), np.isin(wanted, late), np.zeros(wanted.size, bool)
+    for name in names[late.size :]:
+        own = rng.permutation(np.flatnonzero(wanted == name))
+        in_stream[own[: own.size // 2]] = True
+    asked = np.flatnonzero(in_stream)
+    stream = np.concatenate([rng.permutation(asked) for _ in range(2)])
+    parts = (Asked(queries[rows], wanted[rows]) for rows in (stream, ~in_stream & ~is_last, is_last))
+    every = np.append(labels[~is_late], labels[is_late])
+    return Task(keys[~is_late], keys[is_late], every, every, np.ones(every.size), *parts)
 
 
 def noisy_features(seed: int) -> Task:
@@ -174,6 +197,8 @@ def tasks_of(data: Path | None) -> dict[str, Callable[[int], Task]]:
     if data is None:
         return MADE
     forms = ("dense", "sparse")
-    return MADE | {
-        f"{name}, {form}": partial(make, data, form=form) for name, make in FROM_DATA.items() for form in forms
-    }
+    return (
+        MADE
+        | {"threads": partial(threads, data)}
+        | {f"{name}, {form}": partial(make, data, form=form) for name, make in FROM_DATA.items() for form in forms}
+    )

@@ -1,4 +1,4 @@
-"""Other libraries' indexes of vectors, each with the settings to try."""
+"""Searches for vectors: those of a store, and of other libraries' indexes, each with the settings to try."""
 
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -6,10 +6,45 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .commands import timed
-from .vectors import K, file_of, graph_of
+from cmt_numba import MemoryStore
+
+from .commands import fastest, timed
+from .vectors import K, Vectors, file_of, graph_of, recall
 
 Search = Callable[[np.ndarray], Any]
+
+
+TARGETS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
+
+
+class Measured(NamedTuple):
+    """The recall of a search, and its microseconds per row in a batch and for single rows."""
+
+    recall: float
+    batch: float
+    single: float
+
+
+def measured(search: Search, asked: np.ndarray, true: np.ndarray) -> Measured:
+    """Return the recall and the times of a search."""
+    search(asked[:1])
+    found, batch = fastest(search, asked, n_rows=len(asked))
+    ones = np.split(asked[:200], 200)
+    single = fastest(lambda: [search(one) for one in ones], n_rows=200)[1]
+    return Measured(recall(np.asarray(found), true), batch, single)
+
+
+def of_store(data: Vectors, true: np.ndarray) -> tuple[float, list[Measured]]:
+    """Return the seconds to fill a store, and what is measured with each target recall."""
+    store = MemoryStore(random_state=0, n_threads=1)
+    few = data.stored[:2000]
+    MemoryStore(random_state=0, n_threads=1).add(range(len(few)), few)  # compile
+    seconds = timed(store.add, range(len(data.stored)), data.stored)[1]
+
+    def search(target: float) -> Search:
+        return lambda some: store.query(some, K, target_recall=target).keys
+
+    return seconds, [measured(search(target), data.asked, true) for target in TARGETS]
 
 
 class Rival(NamedTuple):

@@ -31,6 +31,11 @@ def unit(X: np.ndarray) -> np.ndarray:
     return np.asarray(X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9), np.float32)
 
 
+def components(X: Any, n: int) -> np.ndarray:
+    """Return the ``n`` strongest components of sparse rows, scaled to unit length."""
+    return unit(TruncatedSVD(n, random_state=0).fit_transform(X))
+
+
 def clustered(n: int, n_features: int, seed: int = 0) -> Vectors:
     """Return normally distributed vectors around ``n / 100`` centers, which do not depend on the seed."""
     rng = np.random.default_rng(0)
@@ -62,7 +67,7 @@ def summaries(folder: Path, n: int, n_features: int) -> Vectors:
     lines = read_lines(folder / "packages/summaries.jsonl.gz")
     order = np.random.default_rng(0).permutation(len(lines))[: n + N_ASKED]
     words = TfidfVectorizer(sublinear_tf=True, min_df=2).fit_transform([lines[i]["summary"] for i in order])
-    rows = unit(TruncatedSVD(n_features, n_iter=2, random_state=0).fit_transform(words))
+    rows = components(words, n_features)
     rows = rows[rows.any(axis=1)]
     return Vectors(rows[:-N_ASKED], rows[-N_ASKED:])
 

@@ -36,6 +36,8 @@ from threading import Lock, get_ident, local, main_thread
 from typing import Any, Self, TypeVar, cast
 from weakref import WeakSet, ref
 
+from numba.core.compiler_lock import global_compiler_lock
+
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -147,7 +149,8 @@ class ReadWriteLock:
     """A reader-writer lock for the threads that share an object.
 
     Copies of the object, objects loaded from files, and child processes have their own locks. A fork waits for the
-    changes of other threads, so the child process never inherits an incomplete change.
+    changes of other threads, and until no thread compiles or loads a kernel. The child process never inherits an
+    incomplete change or a compiler that a missing thread has locked.
 
     - ``level``: 0, or more than the levels of inner objects, which have locks of their own and which changes of the
       object also change. Forks acquire locks of high levels first.
@@ -459,7 +462,10 @@ def _after_fork_in_child() -> None:
         lock._renew()
 
 
-# Before a fork, handlers run in reverse order of registration. The handlers of executors and logging acquire locks that
-# unfinished changes need. They must be registered first, because ``_before_fork`` waits for those changes.
+# Before a fork, handlers run in reverse order of registration. The handlers of executors, logging and the compiler
+# acquire locks that unfinished changes need. They must be registered first, because ``_before_fork`` waits for those
+# changes. A child process that inherits the lock of a compiling thread would wait for it forever.
 if hasattr(os, "register_at_fork"):
+    _acquire, _release = global_compiler_lock.acquire, global_compiler_lock.release
+    os.register_at_fork(before=_acquire, after_in_parent=_release, after_in_child=_release)
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -57,7 +57,6 @@ class Forest:
         self.lock = self._lock = ReadWriteLock()
         self.filters: ArrayCache[Filter] = ArrayCache()
         self.pace = Pace(max(_FIRST_ROWS, _FIRST_INSERTS // self.n_trees))
-        self.has_warned = False  # whether a warning about updates without effect was issued
         self.journal: Any = None  # in a folder, an object that journals draws and returned memories of queries
         self.last_evicted = np.empty(0, np.int64)  # ids of the memories that the last insert evicted
         self.evicts: np.ndarray | None = None  # during replay, ids of memories to evict; None if the policy chooses
@@ -214,7 +213,7 @@ class Forest:
         with self.lock.instant:  # exclude queries that draw random numbers
             twin = Forest(self.options, self.n_threads, self.streams.copy())
             twin.state, twin.eviction = copy.deepcopy((self.state, self.eviction))
-        twin.pace, twin.has_warned = self.pace, self.has_warned
+        twin.pace = self.pace
         return twin
 
     # Random numbers

@@ -6,7 +6,6 @@ import numpy as np
 
 from .. import _forest as forests
 from .._change import Workers, changes, spans
-from .._display import warn
 from .forest import Forest
 from .query import search
 
@@ -44,21 +43,6 @@ def _teach_rewarded(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewa
     if stored.size > 0:
         right = taught[stored]
         _teach(forest, rows if right.size == rows.n_rows else rows.take(right), slots[stored], 1, False)
-
-
-def warn_if_in_vain(forest: Forest, hits: forests.Hits, rewards: np.ndarray) -> None:
-    """Warn once if an update with these rewards has no effect."""
-    loss = forest.options["scorer_loss"]
-    learns = loss in ("contrast", "regression") or rewards.shape[1] > 1
-    if learns or forest.has_warned or forest.n_memories == 0 or np.any(hits.exploration.node != forests.NONE):
-        return
-    forest.has_warned = True
-    message = (
-        f"this update changes nothing: scorer_loss={loss!r} compares the rewards of several memories of a row. Create "
-        'the tree with scorer_loss="contrast", or pass a reward for each of k=2 or more memories, or query with an '
-        "epsilon above 0"
-    )
-    warn(message, UserWarning)
 
 
 def _learn_rewards(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: np.ndarray, progress: bool) -> None:

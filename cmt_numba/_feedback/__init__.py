@@ -2,4 +2,4 @@
 
 from .model import ExplainedResult, FeedbackModel, LearnedPart, LearnedSummary
 from .search import LearnedSearch, WithOthers, score_sparse
-from .state import PART_NAMES
+from .state import N_PASSED, PART_NAMES

@@ -1,9 +1,13 @@
 """Kernels: learning from rewards.
 
-Each reward trains every part of the model, and then counts in the weights of the parts: a logistic regression with a
-Gaussian prior, in which recent rewards count more. The parts are computed before the reward is learned, so that their
-weights reflect how well they predict rewards of new queries.
+Two linear regressions with Gaussian priors predict each reward before they learn it: the static model, from the query,
+the place and the similarity, and the learned model, from all parts. The logarithm of the ratio of their likelihoods is
+the evidence that the learned model is better (Dawid, 1984, "Statistical theory: the prequential approach"). A reward
+minus the reward that the static model expects, the advantage, trains all other parts, so that rewards that say nothing
+about a memory teach nothing (Williams, 1992, "Simple statistical gradient-following algorithms").
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,31 +16,30 @@ from .._index import copy_values
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
 from . import state as states
 from .moved import code_moved, new_code_room
-from .parts import describe, find_rows, general_odds, lead, log_odds, new_forms, standing
+from .parts import describe, deviation_of, expected_reward, find_rows, new_forms, score, slope
 from .query_map import add_scaled, add_step, map_query, new_terms
 
-_MEMORY = 0.9998  # factor of earlier rewards in the weights of the parts, for each new one
-_RECENT = 0.98  # factor of earlier rewards of a memory in CLICKS
-_TRIAL_MEMORY = 0.999
-_LEAST_CURVATURE = 0.01
-_LEAST_SIMILARITY_WEIGHT = 1.0
-_TOWARDS, _AWAY = np.float32(0.3), np.float32(0.1)  # step of a moved key, for a reward of 1 and of 0
-_STEP_OF_LINEAR, _STEP_OF_DIAGONAL, _STEP_OF_MAP = 4.0, np.float32(0.3), np.float32(1.0)
+_MEMORY = 0.9999  # factor of earlier rewards in the weights of the parts, for each new one
+_RECENT = 0.98  # factor of earlier rewards of a memory in VALUE
+_MEMORY_OF_ERRORS = 0.999
+_MEMORY_OF_STATIC, _MEMORY_OF_LEARNED = 0.998, 0.99  # factors of earlier outcomes; learned rankings change
+_LEAST_REMEMBERED = 0.5  # least advantage of a past query, in standard deviations of rewards
+_MOST_STEP, _LEAST_EVIDENCE = 3.0, -8.0  # largest change of the evidence by a query, and its least value
+_TOWARDS, _AWAY = np.float32(0.3), np.float32(0.1)  # step of a moved key, for an advantage of 1 and of -1
+_STEP_OF_DIAGONAL, _STEP_OF_MAP = np.float32(0.05), np.float32(1.0)
 _STEEPNESS = 20.0  # steepness of the softmax from which the map learns
-_MOST_CHANCE = 0.9
-_FRESH_AMONG = 4  # one of this number of candidates is taken for a fresh memory
-_MOST_PASSED = 0.03  # share of first places that fresh memories may take from rewarded ones
-_STEP_OF_FRESH = 0.1
-_STEP_OF_REPEATED = 0.1
-_GAIN_OF_FRESH = 0.5  # factor of the expected gain from a fresh memory in the first place
+_N_OLDEST = 4  # number of the oldest past queries of a memory, one of which is replaced
 _TINY = np.float32(1e-6)
-_PRIOR = states.first_precision()  # the precision of the first weights
+_N_PLACES = states.LATER - states.SECOND + 1
+_FIRST, _PRIOR = states.FIRST_WEIGHTS, states.FIRST_PRECISION
 
 
-@inner
-def chance(odds):
-    """Return the probability with these log-odds."""
-    return 1.0 / (1.0 + np.exp(-min(max(odds, -30.0), 30.0)))
+class Room(NamedTuple):
+    """Scratch space for regressions."""
+
+    target: np.ndarray  # float64 (N_PARTS,)
+    step: np.ndarray  # float64 (N_PARTS,)
+    lower: np.ndarray  # float64 (N_PARTS, N_PARTS)
 
 
 @inner
@@ -61,167 +64,136 @@ def _solve(matrix, n, target, lower, solution):
 
 
 @inner
-def _weigh(learned, parts, i, reward, target, lower, step):
-    """Update the weights of the parts with one reward (an online Newton step)."""
-    weights, precision, row = learned.weights, learned.precision, parts[i]
-    predicted = chance(log_odds(learned, parts, i))
-    curvature = max(predicted * (1.0 - predicted), _LEAST_CURVATURE)
-    for j in range(states.N_REGRESSED):
-        target[j] = (reward - predicted) * row[j]
-        for k in range(states.N_REGRESSED):
-            kept = _MEMORY * precision[j, k] + (1.0 - _MEMORY) * _PRIOR[j, k]
-            precision[j, k] = kept + curvature * row[j] * row[k]
-    _solve(precision, states.N_REGRESSED, target, lower, step)
-    for j in range(states.N_REGRESSED):
-        weights[j] += step[j]
-    weights[states.SIMILAR] = max(weights[states.SIMILAR], _LEAST_SIMILARITY_WEIGHT)
-    for j in (states.MOVED, states.LINEAR, states.MAPPED, states.DIAGONAL, states.CLICKS, states.NEAR):
+def _regress(learned, which, n, row, reward, share, room):
+    """Update the first ``n`` weights of a regression with a reward that counts as ``share`` of one."""
+    weights, precision, error = learned.weights[which], learned.precision[which], reward
+    for j in range(n):
+        error -= weights[j] * row[j]
+    for j in range(n):
+        first = _FIRST[j] if which == states.LEARNED or j < states.N_STATIC else 0.0
+        room.target[j] = share * error * row[j] + (1.0 - _MEMORY) * _PRIOR[j] * (first - weights[j])
+        for k in range(n):
+            precision[j, k] = _MEMORY * precision[j, k] + share * row[j] * row[k]
+        precision[j, j] += (1.0 - _MEMORY) * _PRIOR[j]
+    _solve(precision, n, room.target, room.lower, room.step)
+    for j in range(n):
+        weights[j] += room.step[j]
+    weights[states.SIMILAR] = max(weights[states.SIMILAR], 0.0)
+    for j in range(states.SECOND, states.LATER + 1):
+        weights[j] = min(weights[j], 0.0)
+    for j in (states.MAPPED, states.DIAGONAL):
         weights[j] = max(weights[j], 0.0)
 
 
 @inner
-def _weigh_repeated(learned, parts, rewards, m):
-    """Update the weight of REPEATED if the query is one of the past, and return whether it is.
-
-    The other weights are learned from new queries only, since they are to predict rewards of new queries.
-    """
-    is_repeated = False
-    for i in range(m):
-        if parts[i, states.REPEATED] != 0.0:
-            is_repeated = True
-            if not np.isnan(rewards[i]):
-                error = rewards[i] - chance(log_odds(learned, parts, i))
-                weight = learned.weights[states.REPEATED] + _STEP_OF_REPEATED * error * parts[i, states.REPEATED]
-                learned.weights[states.REPEATED] = max(weight, 0.0)
-    return is_repeated
-
-
-@inner
-def _best_fresh(learned, parts, rewards, m, first, step):
-    """Return the best of every ``step``-th candidate, taken for fresh ones, that is not known to be rewarded; or -1."""
-    best = -1
-    for i in range(first, m, step):
-        if parts[i, states.CONSTANT] == 0.0 or rewards[i] > 0.5 or (step == 1 and parts[i, states.FRESH] == 0.0):
-            continue
-        if best < 0 or general_odds(learned, parts, i) > general_odds(learned, parts, best):
-            best = i
-    return best
-
-
-@inner
-def _passes(learned, parts, fresh, odds, m):
-    """Return whether a candidate, as if it were fresh, ranks before one with these log-odds."""
-    weights = learned.weights
-    added = weights[states.FRESH] + weights[states.LEAD] * lead(learned, parts, fresh, m)
-    return general_odds(learned, parts, fresh) + added > odds
-
-
-@inner
-def _balance_fresh(learned, parts, rewards, m):
-    """Adjust the weight of FRESH, after a reward of the best memory that is not fresh.
-
-    If it was unrewarded, the best fresh memory should have come first, if it is likely to be rewarded. If it was
-    rewarded, pretend that some of the other candidates are fresh. If one of them would come first, fresh memories weigh
-    too much. The same applies if it would pass a more similar memory that has not been rewarded for a similar query.
-    """
-    weights, best, n_known = learned.weights, -1, 0
-    for i in range(m):
+def _expect_mean(learned, rewards):
+    """Let both models expect the mean of the first rewards, so that rewards that are always the same teach nothing."""
+    total, n = 0.0, 0
+    for i in range(rewards.size):
         if not np.isnan(rewards[i]):
-            n_known += 1
-        if parts[i, states.FRESH] != 0.0 or parts[i, states.CONSTANT] == 0.0:
-            continue
-        if best < 0 or log_odds(learned, parts, i) > log_odds(learned, parts, best):
-            best = i
-    if best < 0 or np.isnan(rewards[best]):
-        return
-    odds = log_odds(learned, parts, best)
-    if rewards[best] <= 0.5:
-        fresh = _best_fresh(learned, parts, rewards, m, 0, 1)
-        if fresh >= 0 and np.isnan(rewards[fresh]) and not _passes(learned, parts, fresh, odds, m):
-            weights[states.FRESH] += _STEP_OF_FRESH * _GAIN_OF_FRESH * chance(log_odds(learned, parts, fresh))
-        return
-    first = np.int64(learned.totals[states.ALL_SHOWN]) % _FRESH_AMONG
-    fresh = _best_fresh(learned, parts, rewards, m, first, _FRESH_AMONG)
-    if fresh < 0:
-        return
-    passes = _passes(learned, parts, fresh, odds, m)
-    if not passes and general_odds(learned, parts, fresh) < general_odds(learned, parts, best):
-        near, parts[best, states.NEAR] = parts[best, states.NEAR], 0.0
-        passes = _passes(learned, parts, fresh, general_odds(learned, parts, best), m)
-        parts[best, states.NEAR] = near
-    weights[states.FRESH] += _STEP_OF_FRESH * _MOST_PASSED
-    if passes:
-        loss = 1.0
-        if np.isnan(rewards[fresh]):  # the more rewards are known, the less likely is one that is not
-            loss = n_known / (n_known + 1.0) * (1.0 - chance(log_odds(learned, parts, fresh)))
-        weights[states.FRESH] -= _STEP_OF_FRESH * loss
+            total += rewards[i]
+            n += 1
+    for which in range(learned.weights.shape[0]):
+        learned.weights[which, states.CONSTANT] = total / n
 
 
 @inner
-def _try(learned, parts, rewards, m):
-    """Count the reward of the best candidate minus that of the most similar one. Predict unknown rewards."""
-    best, similar = 0, 0
-    for i in range(1, m):
-        if standing(learned, parts, i) > standing(learned, parts, best):
+def _weigh_evidence(learned, parts, rewards, expected, share, m):
+    """Compare the predictions of both models, and write those of the static one."""
+    totals, squares, difference, n = learned.totals, 0.0, 0.0, 0
+    for i in range(m):
+        if np.isnan(rewards[i]):
+            continue
+        expected[i] = expected_reward(learned.weights[states.STATIC], parts[i], states.N_STATIC)
+        static = rewards[i] - expected[i]
+        error = rewards[i] - expected_reward(learned.weights[states.LEARNED], parts[i], states.N_REGRESSED)
+        squares += static * static
+        difference += share * (static * static - error * error)
+        n += 1
+    if n == 0:
+        return
+    change = min(max(difference / (2.0 * deviation_of(totals) ** 2), -_MOST_STEP), _MOST_STEP)
+    totals[states.EVIDENCE] = min(max(totals[states.EVIDENCE] + change, _LEAST_EVIDENCE), states.MOST_EVIDENCE)
+    totals[states.SQUARES] = _MEMORY_OF_ERRORS * totals[states.SQUARES] + squares / n
+    totals[states.N_SQUARES] = _MEMORY_OF_ERRORS * totals[states.N_SQUARES] + 1.0
+
+
+@inner
+def _count_outcome(outcome, memory, reward):
+    for j in range(states.N_OUTCOMES):
+        outcome[j] *= memory
+    outcome[states.N_SHOWN] += 1.0
+    outcome[states.SUM] += reward
+    outcome[states.SUM_OF_SQUARES] += reward * reward
+
+
+@inner
+def _try(learned, query, keys, similarities, parts, rewards, m, scores):
+    """Record the reward of the first result if the rankings disagree.
+
+    Return the candidate that was passed over, if all rewards are good and both rankings put several memories before
+    these; or -1. Somebody has chosen them (Joachims, 2002, "Optimizing search engines using clickthrough data").
+    """
+    best, similar, least, shown, shown_similar = 0, 0, np.inf, -np.inf, -np.inf
+    divisor = slope(learned)
+    for i in range(m):
+        scores[i] = score(learned.weights[states.LEARNED], divisor, similarities[i], query, keys[i], parts[i])
+        if scores[i] > scores[best]:
             best = i
-        if parts[i, states.SIMILAR] > parts[similar, states.SIMILAR]:
+        if similarities[i] > similarities[similar]:
             similar = i
-    gain = 0.0
-    if best != similar:
-        gain = rewards[best] if not np.isnan(rewards[best]) else chance(log_odds(learned, parts, best))
-        gain -= rewards[similar] if not np.isnan(rewards[similar]) else chance(log_odds(learned, parts, similar))
+        if not np.isnan(rewards[i]):
+            least, shown = min(least, rewards[i]), max(shown, scores[i])
+            shown_similar = max(shown_similar, similarities[i])
     totals = learned.totals
-    totals[states.TRIALS] = _TRIAL_MEMORY * totals[states.TRIALS] + 1.0
-    totals[states.GAIN] = _TRIAL_MEMORY * totals[states.GAIN] + gain
-    totals[states.SQUARED_GAIN] = _TRIAL_MEMORY * totals[states.SQUARED_GAIN] + gain * gain
+    totals[states.QUERIES] += 1.0
+    totals[states.RECENT_QUERIES] = _MEMORY_OF_LEARNED * totals[states.RECENT_QUERIES] + 1.0
+    totals[states.APART] *= _MEMORY_OF_LEARNED
+    if best != similar:
+        totals[states.APART] += 1.0
+        if best == 0 and not np.isnan(rewards[0]):
+            _count_outcome(learned.outcomes[states.LEARNED], _MEMORY_OF_LEARNED, rewards[0])
+        elif similar == 0 and not np.isnan(rewards[0]):
+            _count_outcome(learned.outcomes[states.STATIC], _MEMORY_OF_STATIC, rewards[0])
+    n_before, n_more_similar = 0, 0
+    for i in range(m):
+        n_before += 1 if scores[i] > shown else 0
+        n_more_similar += 1 if similarities[i] > shown_similar else 0
+    return best if least > 0.5 and min(n_before, n_more_similar) >= states.N_PASSED else -1
 
 
 @inner
-def _share(learned, parts, rewards, m):
-    """Divide one outcome of several shown memories among them, by the probability that each of them caused it.
-
-    Return the outcome.
-    """
-    none, outcome = 1.0, 0.0
-    for i in range(m):
+def _ends_with_passed(rewards):
+    """Return whether only the last known reward is 0: it may be that of a memory that was passed over."""
+    last, least = -1, np.inf
+    for i in range(rewards.size):
         if not np.isnan(rewards[i]):
-            outcome = rewards[i]
-            none *= 1.0 - chance(log_odds(learned, parts, i))
-    for i in range(m):
-        if not np.isnan(rewards[i]):
-            rewards[i] *= min(chance(log_odds(learned, parts, i)) / max(1.0 - none, 1e-9), 1.0)
-    return outcome
+            least = min(least, rewards[last]) if last >= 0 else np.inf
+            last = i
+    return rewards[last] == 0.0 and least > 0.5
 
 
 @inner
-def _train_map(learned, query, keys, parts, rewards, m, pulls, terms):
-    """Take a step on the likelihood of the rewards, with a softmax over all candidates.
-
-    If some memory has a reward, the rewards are the target of the softmax. Otherwise the shown memories are not chosen.
-    """
-    most, total, reward, shown = -np.inf, 0.0, 0.0, 0.0
+def _train_map(learned, query, keys, similarities, parts, rewards, expected, share, m, pulls, terms):
+    """Take a step on the advantages of the shown memories, with a softmax over all candidates as the policy."""
+    most, total, advantages = -np.inf, 0.0, 0.0
     for i in range(m):
+        pulls[i] = -np.inf
         if parts[i, states.CONSTANT] != 0.0:
-            pulls[i] = _STEEPNESS * (parts[i, states.SIMILAR] + parts[i, states.MAPPED])
-            most = max(most, pulls[i])
-    for i in range(m):
-        pulls[i] = np.exp(pulls[i] - most) if parts[i, states.CONSTANT] != 0.0 else 0.0
-        total += pulls[i]
-    for i in range(m):
-        pulls[i] /= total
+            pulls[i] = _STEEPNESS * (similarities[i] + parts[i, states.MAPPED])
+        most = max(most, pulls[i])
         if not np.isnan(rewards[i]):
-            reward += rewards[i]
-            shown += pulls[i]
-    shown = min(shown, _MOST_CHANCE)
+            advantages += share * (rewards[i] - expected[i])
+    for i in range(m):
+        pulls[i] = np.exp(pulls[i] - most)
+        total += pulls[i]
     own, moved = learned.recent_queries[learned.ends[states.RECENT]], learned.recent_keys[learned.ends[states.RECENT]]
     copy_values(terms.folded, own)
     moved[:] = np.float32(0.0)
     for i in range(m):
-        is_shown = not np.isnan(rewards[i])
-        if reward > 0.0:
-            pull = (rewards[i] / reward if is_shown else 0.0) - pulls[i]
-        else:
-            pull = -pulls[i] if is_shown else pulls[i] * shown / (1.0 - shown)
+        pull = -advantages * pulls[i] / total
+        if not np.isnan(rewards[i]):
+            pull += share * (rewards[i] - expected[i])
         if pull != 0.0:
             for start in range(0, query.size, moved.size):
                 add_scaled(moved, np.float32(_STEP_OF_MAP * pull), keys[i, start : start + moved.size])
@@ -229,25 +201,14 @@ def _train_map(learned, query, keys, parts, rewards, m, pulls, terms):
 
 
 @inner
-def _move_key(key, query, reward, missed):
-    towards = np.float32(reward) * _TOWARDS - np.float32(missed) * _AWAY
+def _move_key(key, query, advantage):
+    towards = np.float32(advantage) * (_TOWARDS if advantage > 0.0 else _AWAY)
     for j in range(key.size):
         key[j] += towards * query[j]
     length = np.sqrt(dot(key, np.int64(0), key, np.int64(0), key.size))
     if length > _TINY:
         for j in range(key.size):
             key[j] /= length
-
-
-@inner
-def _train_linear(learned, own, query, offset, value, reward):
-    """Take AdaGrad steps for the weights of a memory."""
-    error = chance(offset + value) - reward
-    figures = learned.figures[own]
-    figures[states.SQUARES] += error * error
-    add_scaled(
-        learned.linear[own], np.float32(-_STEP_OF_LINEAR * error / np.sqrt(1.0 + figures[states.SQUARES])), query
-    )
 
 
 @inner_fastmath
@@ -260,31 +221,29 @@ def _train_diagonal(weights, squares, query, key, error):
 
 
 @inner
-def _predict_from_similarity(totals, similar, reward):
-    """Train the logistic regression on the similarity, and return its log-odds from before."""
-    offset = totals[states.SLOPE] * similar + totals[states.INTERCEPT]
-    error = chance(offset) - reward
-    totals[states.OFFSET_SQUARES] += error * error
-    step = error / np.sqrt(totals[states.OFFSET_SQUARES])
-    totals[states.SLOPE] = max(1.0, totals[states.SLOPE] - 1.5 * step * similar)
-    totals[states.INTERCEPT] -= 0.5 * step
-    return offset
-
-
-@inner
-def _count(learned, own, expected, reward):
-    figures, totals = learned.figures[own], learned.totals
+def _count(learned, own, reward, advantage, share):
+    figures = learned.figures[own]
     figures[states.SHOWN] += 1.0
-    figures[states.EXPECTED] = _RECENT * figures[states.EXPECTED] + expected
-    figures[states.REWARDED] = _RECENT * figures[states.REWARDED] + reward
-    totals[states.ALL_SHOWN] += 1.0
-    totals[states.ALL_REWARDED] += reward
+    figures[states.REWARDED] += reward
+    figures[states.TRIALS] = _RECENT * figures[states.TRIALS] + share
+    figures[states.ADVANTAGE] = _RECENT * figures[states.ADVANTAGE] + share * advantage
 
 
 @inner
-def _remember(learned, own, codes, scale, reward):
-    """Keep a query with its memory, in the place of the oldest one if there is no other."""
+def _information(learned, own, slot):
+    """Return the size of the advantage of a past query, or -1 if the memory has lost it."""
+    place = np.int64(learned.past_of[own, slot])
+    return abs(np.float64(learned.past_advantages[place])) if place >= 0 else -1.0
+
+
+@inner
+def _remember(learned, own, codes, scale, advantage):
+    """Keep a query with its memory. If it has enough, replace the least informative one of the oldest."""
     place, slot = learned.ends[states.PAST], learned.n_past[own] % states.MOST_PAST
+    for later in range(1, _N_OLDEST if learned.n_past[own] >= states.MOST_PAST else 1):
+        other = (learned.n_past[own] + later) % states.MOST_PAST
+        if _information(learned, own, other) < _information(learned, own, slot):
+            slot = other
     if learned.n_past[own] >= states.MOST_PAST and learned.past_of[own, slot] >= 0:
         place = np.int64(learned.past_of[own, slot])
     else:
@@ -296,7 +255,7 @@ def _remember(learned, own, codes, scale, reward):
                     learned.past_of[before, j] = np.int32(-1)
     copy_values(codes, learned.past[place])
     learned.past_scales[place] = scale
-    learned.past_rewards[place] = np.float32(reward)
+    learned.past_advantages[place] = np.float32(advantage)
     learned.past_rows[place] = np.int32(own)
     learned.past_of[own, slot] = np.int32(place)
     learned.n_past[own] += 1
@@ -306,17 +265,18 @@ def _remember(learned, own, codes, scale, reward):
 def _enter(learned, table, row, memory, key):
     """Give a row to a memory, for which there is room."""
     copy_values(key, learned.moved[row])
-    learned.linear[row, :] = np.float32(0.0)
     learned.figures[row, :], learned.past_of[row, :], learned.n_past[row] = 0.0, np.int32(NONE), 0
     learned.ids[row] = memory
     enter_slot(table.slot_table, memory, row)
 
 
 @kernel
-def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_shared):
+def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_shared, may_be_chosen):
     """Learn from the rewards of candidates, with room for each memory that is new; return the number of memories.
 
-    A reward of NaN is unknown. The ``n`` memories so far have the first rows of the state.
+    A reward of NaN is unknown. The ``n`` memories so far have the first rows of the state. Shared rewards are one
+    outcome, which counts once for all shown memories. With ``may_be_chosen``, memories with good rewards may be known
+    answers. Otherwise, the caller has set the reward of the memory that was passed over to 0.
     """
     learned, codes = by_reference(learned), by_reference(codes)
     ids, similarities, keys = candidates
@@ -325,46 +285,54 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_sha
     rows, parts = empty(m, np.int64), empty((m, states.N_PARTS), np.float64)
     mapped = empty(learned.map.shape[0], np.float32)
     pulls, expected = empty(m, np.float64), empty(m, np.float64)
-    target, step = empty(states.N_REGRESSED, np.float64), empty(states.N_REGRESSED, np.float64)
-    lower = empty((states.N_REGRESSED, states.N_REGRESSED), np.float64)
+    own_room = Room(
+        empty(states.N_PARTS, np.float64),
+        empty(states.N_PARTS, np.float64),
+        empty((states.N_PARTS, states.N_PARTS), np.float64),
+    )
     for row in range(queries.shape[0]):
-        query, given = queries[row], rewards[row]
-        for i in range(m):
-            if not np.isnan(given[i]) and find_slot(table, ids[row, i]) == NONE:
-                _enter(learned, table, n, ids[row, i], keys[row, i])
-                n += 1
-        map_query(learned, query, terms, mapped)
-        find_rows(learned, table, ids[row], rows)
-        describe(learned, query, mapped, rows, ids[row], similarities[row], keys[row], forms, parts)
-        outcome = _share(learned, parts, given, m) if is_shared else np.nan
-        _try(learned, parts, given, m)
-        _balance_fresh(learned, parts, given, m)
-        n_shown, is_repeated = 0, _weigh_repeated(learned, parts, given, m)
+        query, given, n_shown = queries[row], rewards[row], 0
         for i in range(m):
             if not np.isnan(given[i]):
                 n_shown += 1
-                others = log_odds(learned, parts, i) - learned.weights[states.CLICKS] * parts[i, states.CLICKS]
-                expected[i] = chance(others)
-            if not np.isnan(given[i]) and not is_repeated:
-                _weigh(learned, parts, i, given[i], target, lower, step)
-        if n_shown > 0:
-            _train_map(learned, query, keys[row], parts, given, m, pulls, terms)
-        first = True
+                if find_slot(table, ids[row, i]) == NONE:
+                    _enter(learned, table, n, ids[row, i], keys[row, i])
+                    n += 1
+        if n_shown == 0:
+            continue
+        map_query(learned, query, terms, mapped)
+        find_rows(learned, table, ids[row], rows)
+        describe(learned, query, mapped, rows, ids[row], similarities[row], keys[row], forms, parts)
+        if learned.totals[states.QUERIES] == 0.0:
+            _expect_mean(learned, given)
+        passed = _try(learned, query, keys[row], similarities[row], parts, given, m, pulls)
+        is_answer = passed >= 0 if may_be_chosen else _ends_with_passed(given)
+        if passed >= 0 and may_be_chosen:
+            given[passed] = 0.0
+            if rows[passed] == NONE:
+                _enter(learned, table, n, ids[row, passed], keys[row, passed])
+                rows[passed] = n
+                n += 1
+        share, deviation = 1.0 / n_shown if is_shared else 1.0, deviation_of(learned.totals)
+        for i in range(1, m if not (is_shared or is_answer) else 0):
+            if not np.isnan(given[i]):
+                parts[i, states.SECOND + min(i, _N_PLACES) - 1] = 1.0
+        _weigh_evidence(learned, parts, given, expected, share, m)
+        for i in range(m):
+            if not np.isnan(given[i]):
+                _regress(learned, states.STATIC, states.N_STATIC, parts[i], given[i], share, own_room)
+                _regress(learned, states.LEARNED, states.N_REGRESSED, parts[i], given[i], share, own_room)
+        _train_map(learned, query, keys[row], similarities[row], parts, given, expected, share, m, pulls, terms)
         for i in range(m):
             if np.isnan(given[i]):
                 continue
-            own, reward = rows[i], given[i]
-            missed = 1.0 - (outcome if is_shared else reward)  # a small share of a success is no failure
-            offset = _predict_from_similarity(learned.totals, parts[i, states.SIMILAR], reward)
-            _train_linear(learned, own, query, offset, parts[i, states.LINEAR], reward)
-            error = np.float32(chance(offset + parts[i, states.DIAGONAL]) - reward)
-            _train_diagonal(learned.diagonal[0], learned.diagonal[1], query, keys[row, i], error)
-            _count(learned, own, expected[i], reward)
-            if first or reward > 0.0:
-                _move_key(learned.moved[own], query, reward, missed)
-                code_moved(learned, codes, own, room)
-            if reward > 0.5 or (first and missed > 0.0):
-                _remember(learned, own, forms.codes, forms.scale[0], reward)
-            first = False
-    release((forms, terms, room, rows, mapped, parts, pulls, expected, target, step, lower))
+            own, advantage = rows[i], given[i] - expected[i]
+            error = np.float32(parts[i, states.DIAGONAL] - advantage)
+            _train_diagonal(learned.diagonal[0], learned.diagonal[1], query, keys[row, i], np.float32(share) * error)
+            _count(learned, own, given[i], advantage, share)
+            _move_key(learned.moved[own], query, share * advantage)
+            code_moved(learned, codes, own, room)
+            if abs(advantage) >= _LEAST_REMEMBERED * deviation:
+                _remember(learned, own, forms.codes, forms.scale[0], advantage)
+    release((forms, terms, room, rows, mapped, parts, pulls, expected, own_room))
     return n

@@ -1,6 +1,7 @@
 """``FeedbackModel``: what a memory learned from rewards, independent of how its vectors are stored and searched."""
 
 import math
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -12,21 +13,19 @@ from .._jit import held
 from . import state as states
 from .learning import learn_rewards
 from .moved import code_all_moved, drop_code, map_queries, no_codes, with_rows
-from .parts import rank_stored, score_candidates
+from .parts import FIRST_SLOPE, LEAST_DEVIATION, LEAST_SLOPE, rank_stored, score_candidates
 from .query_map import code_map
 from .rows import hash_rows, new_table, read_keys, scale_rows
 
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
-_MOST_LOSS = 1.0  # a model that is worse than static ranking by this number of standard errors is not used
-_PROVEN = 2.0  # standard errors of a gain that proves the learned scores
-_LEAST_TRUST = 0.3  # share of learned scores before their gain is proven
+_CONTROL = 1.0 / 32.0  # least share of queries that are ranked statically
+_LEAST_SHARE = 0.25  # a model with a smaller share, below its first share, ranks no query: rewards have proved nothing
 _LARGEST = 1e8  # limit of the absolute values in a file
 _NO_PARTS = np.empty((0, 0, states.N_PARTS))
-_NOT_NEGATIVE = ("figures", "n_past", "past_rewards", "past_scales")
-_COUNTS = [states.ALL_SHOWN, states.ALL_REWARDED, states.OFFSET_SQUARES]
-_ROW_ARRAYS = ("ids", "moved", "linear", "figures", "past_of", "n_past")
-_PLACE_ARRAYS = ("past", "past_scales", "past_rewards", "past_rows")
+_NOT_NEGATIVE = ("n_past", "past_scales", "outcomes")
+_ROW_ARRAYS = ("ids", "moved", "figures", "past_of", "n_past")
+_PLACE_ARRAYS = ("past", "past_scales", "past_advantages", "past_rows")
 _DERIVED = ("map_codes", "map_scales")
 
 
@@ -83,20 +82,28 @@ class LearnedSummary(NamedTuple):
     Attributes
     ----------
     parts : list of LearnedPart
-        The weight of each part.
+        The weight of each part in the expected reward.
     n_rewards : float
-        The number of queries with rewards; recent ones count more.
+        The number of queries with rewards.
     gain : float
-        The mean reward of the first result minus that of the most similar memory. Where one of both was not shown, its
-        reward is predicted.
+        The mean reward of the first result minus that of static ranking. It compares rewards that were seen: of queries
+        for which both rankings put different memories first, some are ranked statically.
     interval : tuple of float
         The 95 % confidence interval of the gain.
+    share : float
+        The share of queries that are ranked by the model: the probability that it predicts rewards better than
+        similarity, place and query alone, at most 31 in 32. The others, chosen by a hash of the query, are ranked
+        statically.
+    reason : str
+        Why the model ranks this share of queries.
     """
 
     parts: list[LearnedPart]
     n_rewards: float
     gain: float
     interval: tuple[float, float]
+    share: float
+    reason: str
 
 
 class FeedbackModel:
@@ -136,21 +143,23 @@ class FeedbackModel:
     @property
     def weights(self) -> np.ndarray:
         """The weights of the parts of scores."""
-        return self._state.weights
+        return self._state.weights[states.LEARNED]
+
+    @property
+    def share(self) -> float:
+        """The share of queries to rank by the model: the probability that it is better than static ranking."""
+        share = min(1.0 / (1.0 + math.exp(-self._state.totals[states.EVIDENCE])), 1.0 - _CONTROL)
+        return share if share >= _LEAST_SHARE and self._state.totals[states.QUERIES] > 0.0 else 0.0
 
     @property
     def is_used(self) -> bool:
-        """Whether to rank by the model: it has learned, and does not seem to be worse than static ranking."""
-        totals = self._state.totals.tolist()
-        return bool(
-            totals[states.TRIALS] > 0.0 and totals[states.GAIN] >= -_MOST_LOSS * totals[states.SQUARED_GAIN] ** 0.5
-        )
+        """Whether to rank any query by the model."""
+        return self.share > 0.0
 
-    @property
-    def trust(self) -> float:
-        """The share of what was learned to add to other scores: 1 if the gain over static ranking is significant."""
-        gain, squares = self._state.totals[[states.GAIN, states.SQUARED_GAIN]].tolist()
-        return float(min(max(gain / (_PROVEN * max(squares, 1.0) ** 0.5), _LEAST_TRUST), 1.0))
+    def is_chosen(self, queries: np.ndarray) -> np.ndarray:
+        """Return whether to rank each query by the model; the same queries are chosen until the share falls."""
+        least = self.share * 2.0**32
+        return np.array([zlib.crc32(query) < least for query in queries], np.bool_)
 
     def read_keys(self, index: Any, ids: np.ndarray) -> np.ndarray:
         """Return the vectors of memories in a dense index, scaled to unit length."""
@@ -184,7 +193,7 @@ class FeedbackModel:
     def rank(
         self, queries: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray, mapped: np.ndarray
     ) -> np.ndarray:
-        """Return the scores of candidates, float64 (n, m): log-odds of a reward, in units of the similarity.
+        """Return the scores of candidates, float64 (n, m), in units of the similarity.
 
         ``queries`` and ``keys``, the latter of shape (n * m, width), are results of :meth:`prepare`, and ``mapped`` are
         products of queries with the map. ``ids``, int64 (n, m), are -1 for no candidate, whose score is -inf.
@@ -215,12 +224,20 @@ class FeedbackModel:
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray
     ) -> list[dict[str, float]]:
         """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
-        parts, weights, scores = np.empty((1, ids.size, states.N_PARTS)), self._state.weights, np.empty((1, ids.size))
+        parts, scores = np.empty((1, ids.size, states.N_PARTS)), np.empty((1, ids.size))
         mapped, candidates = self.map(query)[0], Candidates.of(ids[None], similarities[None], keys)
         score_candidates(self._held, self._table, query, mapped, candidates, scores, parts)
-        products = parts[0] * weights / weights[states.SIMILAR]
-        products[:, states.CONSTANT] = 0.0
+        products = parts[0] * self.weights / self._slope
+        products[:, : states.N_STATIC] = 0.0
+        products[:, states.SIMILAR] = candidates.similarities[0]
         return [dict(zip(states.PART_NAMES, row, strict=True)) for row in products.tolist()]
+
+    @property
+    def _slope(self) -> float:
+        squares, n = self._state.totals[[states.SQUARES, states.N_SQUARES]].tolist()
+        deviation = max(math.sqrt(squares / n), LEAST_DEVIATION)
+        least = LEAST_SLOPE + FIRST_SLOPE / float(self._state.precision[states.LEARNED, states.SIMILAR, states.SIMILAR])
+        return max(float(self.weights[states.SIMILAR]), least * deviation)
 
     def learn(
         self,
@@ -230,17 +247,20 @@ class FeedbackModel:
         keys: np.ndarray,
         rewards: np.ndarray,
         is_shared: bool = False,
+        may_be_chosen: bool = True,
     ) -> None:
         """Learn from the rewards of candidates, float64 (n, m); NaN if unknown.
 
         Other arguments are those of :meth:`rank`. Candidates that were shown come first; others are their competitors.
-        With ``is_shared``, the rewards of a row are one outcome of all its memories, and are divided by the probability
-        that each of them caused it.
+        With ``is_shared``, the rewards of a row are one outcome of all its memories, which counts once.
+        Good rewards of memories that both rankings put below several others are known answers: the first of the others
+        counts as unrewarded, unless ``may_be_chosen`` is False, because the memories were ranked in another way.
         """
         rewards = np.where(ids == NONE, np.nan, rewards).astype(np.float64)
-        self._make_room(int(np.count_nonzero(rewards == rewards)), ids)
+        n_passed = len(ids)  # in each row, one memory may count as unrewarded
+        self._make_room(int(np.count_nonzero(rewards == rewards)) + n_passed, ids)
         held, candidates = (self._held, self._table, self._held_codes), Candidates.of(ids, similarities, keys)
-        self._n = learn_rewards(*held, self._n, queries, candidates, rewards, is_shared)
+        self._n = learn_rewards(*held, self._n, queries, candidates, rewards, is_shared, may_be_chosen)
 
     def _make_room(self, n_rewards: int, ids: np.ndarray) -> None:
         """Enlarge the arrays for further rewards of some memories."""
@@ -258,14 +278,22 @@ class FeedbackModel:
         state = self._state
         self._set_state(state._replace(**{name: resized(getattr(state, name), size, fill=0) for name in names}))
 
-    def chances(self, scores: np.ndarray) -> np.ndarray:
-        """Return the probability of a reward of 1 for scores of :meth:`rank`."""
-        odds = scores * self._state.weights[states.SIMILAR] + self._state.weights[states.CONSTANT]
-        return 1.0 / (1.0 + np.exp(-np.clip(odds, -30.0, 30.0)))
+    def expected_rewards(self, scores: np.ndarray, similarities: np.ndarray) -> np.ndarray:
+        """Return the expected rewards for scores of :meth:`rank`, arrays of shape (n, m)."""
+        best = similarities.max(axis=1, keepdims=True)
+        weights = self.weights
+        expected = weights[states.CONSTANT] + weights[states.BEST] * best + self._slope * (scores - best)
+        return np.clip(expected, 0.0, 1.0)
 
     def counts(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of rewards of each memory."""
         return np.append(self._state.figures[: self._n, states.SHOWN], 0.0)[self._find(ids)]
+
+    @property
+    def mean_reward(self) -> float:
+        """The mean of all rewards of memories that are stored, shrunk towards 0.5."""
+        sums = self._state.figures[: self._n].sum(axis=0)
+        return float((sums[states.REWARDED] + 0.5) / (sums[states.SHOWN] + 1.0))
 
     def has_any(self, ids: np.ndarray) -> bool:
         """Return whether one of the memories has rewards."""
@@ -294,12 +322,32 @@ class FeedbackModel:
 
     def learned(self) -> LearnedSummary:
         """Return the weights of the parts, and the gain over static ranking."""
-        state = self._state
-        n, gain, squares = state.totals[[states.TRIALS, states.GAIN, states.SQUARED_GAIN]].tolist()
-        mean = gain / max(n, 1.0)
-        error = 1.96 * math.sqrt(max(squares / max(n, 1.0) - mean**2, 0.0) / max(n, 1.0))
-        parts = [LearnedPart(*part) for part in zip(states.PART_NAMES, state.weights.tolist(), strict=True)]
-        return LearnedSummary(parts, n, mean, (mean - error, mean + error))
+        state, share = self._state, self.share
+        gain, error = share * np.array(self._gain_of_learned())
+        parts = [LearnedPart(*part) for part in zip(states.PART_NAMES, self.weights.tolist(), strict=True)]
+        interval = float(gain - 1.96 * error), float(gain + 1.96 * error)
+        n = float(state.totals[states.QUERIES])
+        return LearnedSummary(parts, n, float(gain), interval, share, self._reason(share))
+
+    def _gain_of_learned(self) -> tuple[float, float]:
+        """Return the gain of the learned over the static ranking, and its standard error.
+
+        The rankings differ only for queries with different first results. Their mean rewards are shrunk towards each
+        other by one reward.
+        """
+        (n, sums, squares), totals = self._state.outcomes.T, self._state.totals
+        mean = (sums.sum() + 0.5) / (n.sum() + 1.0)
+        variance = max((squares.sum() + 0.5) / (n.sum() + 1.0) - mean**2, 0.0)
+        means = (sums + mean) / (n + 1.0)
+        apart = totals[states.APART] / max(totals[states.RECENT_QUERIES], 1.0)
+        return apart * (means[1] - means[0]), apart * math.sqrt(variance * (1.0 / (n + 1.0)).sum())
+
+    def _reason(self, share: float) -> str:
+        if share >= 1.0 - _CONTROL:
+            return "the learned parts predict rewards better than similarity, place and query alone"
+        if share > 0.0:
+            return "it is not certain that the learned parts predict rewards better than similarity alone"
+        return "not used: the learned parts predict rewards no better than similarity, place and query alone"
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the persistent state."""
@@ -323,12 +371,11 @@ class FeedbackModel:
             require(bool((np.abs(array) < limit).all()), f"{name} must be finite and moderate")
         require(bool((arrays["diagonal"][1] > 0.0).all()), "sums of squares must be positive")
         require(all(bool((arrays[name] >= 0.0).all()) for name in _NOT_NEGATIVE), "counts must not be negative")
-        require(bool((arrays["totals"][_COUNTS] > 0.0).all()), "totals must be positive")
-        require(
-            bool((arrays["totals"][[states.TRIALS, states.SQUARED_GAIN]] >= 0.0).all()), "totals must not be negative"
-        )
-        require(bool(arrays["weights"][states.SIMILAR] > 0.0), "the weight of similarity must be positive")
-        require(_is_positive_definite(arrays["precision"]), "the precision must be positive definite")
+        totals = arrays["totals"]
+        require(bool((totals[states.SQUARES :] >= 0.0).all()), "totals must not be negative")
+        require(bool(totals[states.N_SQUARES] > 0.0), "totals must be positive")
+        require(abs(float(totals[states.EVIDENCE])) <= states.MOST_EVIDENCE, "the evidence is out of its range")
+        require(all(map(_is_positive_definite, arrays["precision"])), "the precision must be positive definite")
         require(np.unique(ids).size == n, "ids of the model must be distinct")
         require(bool(((arrays["past_rows"] >= NONE) & (arrays["past_rows"] < n)).all()), "past_rows must be rows")
         require(bool(((arrays["past_of"] >= NONE) & (arrays["past_of"] < p)).all()), "past_of must be places")

@@ -1,42 +1,46 @@
-"""Kernels: the parts of the score of a memory for a query.
+"""Kernels: the parts of the reward that is expected for a memory, and its score.
 
-All parts are computed from unit-length queries and keys.
+All parts are computed from unit-length queries and keys. The reward of a memory is a sum of weighted parts. These
+belong to the static model, the null hypothesis:
 
-- SIMILAR is the similarity, SHARE the logarithm of its softmax over the candidates.
-- MOVED is the gain in similarity of a key that moves towards rewarded queries (Rocchio, 1971).
-- LINEAR is a linear model of the queries of each memory.
+- CONSTANT is 1, BEST the largest similarity of a candidate, and SIMILAR the similarity of the memory minus BEST.
+- QUERY is the mean advantage of similar past queries, whatever the memory.
+- SECOND to LATER are 1 at one place of the list of results. Later places may only lower a reward.
+
+The others are learned, and rank memories if they have proved to predict rewards better than the static model. An
+*advantage* is a reward minus what the static model expects for the query, the place and the similarity.
+
 - MAPPED is a bilinear form of query and key, and DIAGONAL one with a weight for each feature (the scorer of the paper).
-- CLICKS is the logarithm of the rewards of the memory, relative to those that the other parts predict.
-- REPEATED is 1 if the memory was rewarded for the same query, and -1 if it was not.
-- NEAR is the gain in similarity if the nearest rewarded query replaces the key.
-- FRESH is 1 for a memory whose rewards are all unknown. LEAD is the lead of such a memory over the evidence for others:
-  the log-odds of the parts that need no rewards, with NEAR added to the similarity of memories with rewards as far as
-  it has proved to predict rewards.
+- VOTE is the mean advantage of the memory for similar past queries, BROAD the same with a wider kernel, and COUNT the
+  logarithm of their number. Both means are shrunk towards 0.
+- VALUE is the mean advantage of the memory, shrunk towards 0.
+- MOVED is the gain in similarity of a key that moves towards queries with advantages (Rocchio, 1971).
+- FRESH, for a memory without rewards, is three quarters of the largest reward of less similar memories by parts that
+  need rewards, apart from VOTE. Otherwise, memories that arrive late would never be shown.
 
-A score is the weighted sum of the parts. For a memory with rewards, it is the log-odds of a reward of 1.
+A score is the similarity plus the learned parts, in units of the similarity. Without rewards they are 0.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, find_slot, keep_best, sort_best_first
+from .._forest import NONE, dot, find_slot, keep_best, sort_best_first
 from .._index import copy_values, dot_codes, encode_bytes, vector_of
 from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, prefetch, release
 from . import state as states
 from .rows import add_distinct, code_shorts, prefetch_row, read_key
 
-SHARPNESS = 10.0
-"""Inverse temperature of the softmax of similarities."""
-
-EXACT = 1.0 - 1e-5
-"""A memory with at least this similarity comes first."""
-
+_EXACT, _ROUNDING = 1.0 - 1e-5, np.float32(2e-6)  # bounds for a memory with the very key of the query
+_FOR_EXACT = 1e4  # advantage of such a memory
 _BYTES_IN_A_LINE = 64
-_PRIOR_CLICKS = 3.0  # number of rewards that the mean of all counts as
-_NEARLY_EQUAL = 0.98  # queries with equal codes are at least so similar by their codes
+_WIDE, _SHARPER = 3.5, 2  # sharpness of the kernel of BROAD, and the power of it that VOTE uses
+_PRIOR_VOTES, _PRIOR_BROAD, _PRIOR_TRIALS, _PRIOR_QUERIES = 0.1, 1.0, 3.0, 1.0  # numbers of advantages of 0 in means
+_UNIT_OF_COUNT, _OPTIMISM = 0.2, 0.75
 _LARGEST_SHORT = np.float32(4095.0)
-_FOR_EXACT = 1e4  # advantage of a memory with the very key of the query
+LEAST_SLOPE, FIRST_SLOPE = 0.5, 1.5  # least weights of the similarity, in standard deviations of rewards
+LEAST_DEVIATION = 0.15
+_FARTHEST = -1.0  # least value of SIMILAR and BEST in a regression
 
 
 class Forms(NamedTuple):
@@ -63,7 +67,6 @@ def find_rows(learned, table, ids, rows):
         if own >= 0:
             prefetch(learned.past_of[own], 0)
             prefetch_row(learned.moved[own])
-            prefetch_row(learned.linear[own])
 
 
 @inner
@@ -96,50 +99,59 @@ def _three_products(query, mapped, weighted, key):
     return np.float64(similar), np.float64(by_map), np.float64(by_feature)
 
 
-@inner_fastmath
-def _two_products(query, x, y):
-    first, second = np.float32(0.0), np.float32(0.0)
-    for j in range(query.size):
-        first += query[j] * x[j]
-        second += query[j] * y[j]
-    return np.float64(first), np.float64(second)
-
-
 @inner
-def _is_equal(x, y):
+def _is_key(query, key):
+    """Return whether a unit-length query equals a key up to rounding."""
     i = 0
-    while i < x.size and x[i] == y[i]:
+    while i < key.size and abs(query[i] - key[i]) <= _ROUNDING:
         i += 1
-    return i == x.size
+    return i == key.size
 
 
 @inner
-def _compare_past(learned, own, forms, step, unmoved, parts):
-    """Write the parts that depend on past queries of a memory."""
-    nearest, repeated = unmoved, 1.0 if unmoved >= EXACT else 0.0
+def _compare_past(learned, own, forms, step, parts):
+    """Write the parts that depend on past queries of a memory; return the sums for VOTE."""
+    sharp, total, wide, wide_total = 0.0, 0.0, 0.0, 0.0
     for j in range(min(learned.n_past[own], learned.past_of.shape[1])):
         place = np.int64(learned.past_of[own, j])
         if place < 0:
             continue
-        codes, is_rewarded = learned.past[place], learned.past_rewards[place] > np.float32(0.5)
-        near = np.float64(step * learned.past_scales[place] * dot_codes(forms.shorts, codes))
-        if near > _NEARLY_EQUAL and _is_equal(forms.codes, codes):
-            near = np.float64(1.0)
-            if repeated <= 0.0:
-                repeated = 1.0 if is_rewarded else -1.0
-        if is_rewarded:
-            nearest = max(nearest, near)
-    parts[states.NEAR], parts[states.REPEATED] = nearest - unmoved, repeated
+        near = np.float64(step * learned.past_scales[place] * dot_codes(forms.shorts, learned.past[place]))
+        kernel, advantage = np.exp(_WIDE * (min(near, 1.0) - 1.0)), np.float64(learned.past_advantages[place])
+        wide_total += kernel
+        wide += kernel * advantage
+        kernel = kernel**_SHARPER
+        total += kernel
+        sharp += kernel * advantage
+    parts[states.VOTE] = sharp / (total + _PRIOR_VOTES)
+    parts[states.BROAD] = wide / (wide_total + _PRIOR_BROAD)
+    parts[states.COUNT] = _UNIT_OF_COUNT * np.log(1.0 + total)
+    return sharp, total
+
+
+@inner
+def _best_general(learned, rows, similarities, parts, fresh, m):
+    """Return the largest reward by parts that need rewards, of memories that are less similar than a fresh one.
+
+    VOTE does not count: it is evidence that a memory suits this query.
+    """
+    most, weights = 0.0, learned.weights[states.LEARNED]
+    for i in range(m):
+        if rows[i] >= 0 and similarities[i] <= similarities[fresh]:
+            total = 0.0
+            for j in range(states.BROAD, states.MOVED + 1):
+                total += weights[j] * parts[i, j]
+            most = max(most, total)
+    return most
 
 
 @inner
 def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts):
-    """Write the parts of the scores of all candidates for a query, and the unknown similarities.
+    """Write the parts of the rewards of all candidates for a query, and the unknown similarities.
 
-    Missing candidates have no parts.
+    Missing candidates have no parts. Places are not written.
     """
-    figures, mean = learned.figures, learned.totals[states.ALL_REWARDED] / learned.totals[states.ALL_SHOWN]
-    prior, most, total, m = _PRIOR_CLICKS * mean, -np.inf, 0.0, ids.size
+    figures, most, m, sharp, total = learned.figures, -np.inf, ids.size, 0.0, 0.0
     _weigh_features(learned.diagonal[0], query, forms.weighted)
     forms.scale[0], _ = encode_bytes(query, forms.codes)
     step = code_shorts(query, _LARGEST_SHORT, forms.shorts)
@@ -150,82 +162,70 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
         if ids[i] == NONE:
             similarities[i] = -np.inf
             continue
-        # ``unmoved`` differs from the similarity of hashed rows
-        unmoved, given[states.MAPPED], given[states.DIAGONAL] = _three_products(query, mapped, forms.weighted, keys[i])
+        similar, given[states.MAPPED], given[states.DIAGONAL] = _three_products(query, mapped, forms.weighted, keys[i])
         if np.isnan(similarities[i]):
-            similarities[i] = unmoved
-        given[states.SIMILAR], given[states.CONSTANT], most = similarities[i], 1.0, max(most, similarities[i])
-        if own < 0 or figures[own, states.SHOWN] == 0.0:
-            given[states.FRESH] = 1.0
+            similarities[i] = similar
+        given[states.CONSTANT], most = 1.0, max(most, similarities[i])
+        if own < 0:
             continue
-        moved, given[states.LINEAR] = _two_products(query, learned.moved[own], learned.linear[own])
-        given[states.MOVED] = moved - unmoved
-        given[states.CLICKS] = np.log((figures[own, states.REWARDED] + prior) / (figures[own, states.EXPECTED] + prior))
-        _compare_past(learned, own, forms, step, unmoved, given)
-    for i in range(m):
-        total += np.exp(SHARPNESS * (similarities[i] - most))
+        given[states.VALUE] = figures[own, states.ADVANTAGE] / (figures[own, states.TRIALS] + _PRIOR_TRIALS)
+        moved = dot(query, np.int64(0), learned.moved[own], np.int64(0), query.size)
+        given[states.MOVED] = np.float64(moved) - similar
+        votes, n = _compare_past(learned, own, forms, step, given)
+        sharp, total = sharp + votes, total + n
     for i in range(m):
         if parts[i, states.CONSTANT] != 0.0:
-            parts[i, states.SHARE] = similarities[i] - most - np.log(total) / SHARPNESS
-    for i in range(m):
-        if parts[i, states.FRESH] != 0.0:
-            parts[i, states.LEAD] = lead(learned, parts, i, m)
+            parts[i, states.BEST] = max(most, _FARTHEST)
+            parts[i, states.SIMILAR] = max(similarities[i] - most, _FARTHEST)
+            parts[i, states.QUERY] = sharp / (total + _PRIOR_QUERIES)
+            if rows[i] < 0:
+                parts[i, states.FRESH] = _OPTIMISM * _best_general(learned, rows, similarities, parts, i, m)
 
 
 @inner
-def general_odds(learned, parts, i):
-    """Return the log-odds of the parts that do not depend on rewards of the memory."""
-    total = 0.0
-    for j in (states.SIMILAR, states.SHARE, states.MAPPED, states.DIAGONAL, states.CONSTANT):
-        total += learned.weights[j] * parts[i, j]
-    return total
+def deviation_of(totals):
+    """Return the standard deviation of rewards that the static model predicts."""
+    return max(np.sqrt(totals[states.SQUARES] / totals[states.N_SQUARES]), LEAST_DEVIATION)
 
 
 @inner
-def lead(learned, parts, fresh, m):
-    """Return the lead of a memory, as if it were fresh, over the evidence for others.
+def slope(learned):
+    """Return the weight of the similarity by which learned parts are divided.
 
-    Rewarded queries are evidence only as far as NEAR has proved to predict rewards.
+    It is at least a number of standard deviations, which is larger as long as few rewards have shown the weight.
     """
-    proven = min(learned.weights[states.NEAR] / states.FIRST_WEIGHTS[states.NEAR], 1.0)
-    similar, most = proven * (learned.weights[states.SIMILAR] + learned.weights[states.SHARE]), -np.inf
-    for i in range(m):
-        if i != fresh and parts[i, states.CONSTANT] != 0.0 and parts[i, states.FRESH] == 0.0:
-            most = max(most, general_odds(learned, parts, i) + similar * parts[i, states.NEAR])
-    return general_odds(learned, parts, fresh) - most if most > -np.inf else 0.0
+    least = LEAST_SLOPE + FIRST_SLOPE / learned.precision[states.LEARNED, states.SIMILAR, states.SIMILAR]
+    return max(learned.weights[states.LEARNED, states.SIMILAR], least * deviation_of(learned.totals))
 
 
 @inner
-def log_odds(learned, parts, i):
-    """Return the log-odds of a reward for candidate ``i``."""
+def expected_reward(weights, parts, n):
+    """Return the reward that the first ``n`` parts predict."""
     total = 0.0
-    for j in range(states.N_REGRESSED):
-        total += learned.weights[j] * parts[i, j]
-    return total
+    for j in range(n):
+        total += weights[j] * parts[j]
+    return min(max(total, 0.0), 1.0)
 
 
 @inner
-def standing(learned, parts, i):
-    """Return the score by which candidate ``i`` is ranked."""
-    if parts[i, states.CONSTANT] == 0.0:
+def score(weights, divisor, similarity, query, key, parts):
+    """Return the score of a candidate."""
+    if parts[states.CONSTANT] == 0.0:
         return -np.inf
-    exact = _FOR_EXACT if parts[i, states.SIMILAR] >= EXACT else 0.0
-    fresh = (
-        learned.weights[states.FRESH] * parts[i, states.FRESH] + learned.weights[states.LEAD] * parts[i, states.LEAD]
-    )
-    return log_odds(learned, parts, i) + fresh + exact
+    total = 0.0
+    for j in range(states.N_STATIC, states.N_PARTS):
+        total += weights[j] * parts[j]
+    exact = _FOR_EXACT if similarity >= _EXACT and _is_key(query, key) else 0.0
+    return similarity + total / divisor + exact
 
 
 @inner
 def _score(learned, query, mapped, ids, similarities, keys, room, scores):
-    """Write the scores of candidates: the log-odds of a reward without the constant, in units of the similarity.
-
-    ``room`` has the rows of the candidates, from :func:`find_rows`.
-    """
-    forms, rows, parts = room
+    """Write the scores of candidates. ``room`` has the rows of the candidates, from :func:`find_rows`."""
+    (forms, rows, parts), divisor = room, slope(learned)
     describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts)
     for i in range(ids.size):
-        scores[i] = (standing(learned, parts, i) - learned.weights[states.CONSTANT]) / learned.weights[states.SIMILAR]
+        scores[i] = score(learned.weights[states.LEARNED], divisor, similarities[i], query, keys[i], parts[i])
 
 
 @kernel

@@ -23,8 +23,9 @@ from .._jit import (
     kernel,
     release,
 )
+from .parts import slope
 from .rows import code_shorts
-from .state import DIAGONAL, MAPPED, N_RECENT, RECENT, SIMILAR
+from .state import DIAGONAL, LEARNED, MAPPED, N_RECENT, RECENT
 
 _TOGETHER = 4  # number of rows to add at once
 _NOTHING = np.float32(0.0)
@@ -162,8 +163,9 @@ def transform_query(learned, query, mapped, changed):
 
     Its products with keys are the parts of scores that do not depend on a memory's rewards.
     """
-    similar, theta, zero = learned.weights[SIMILAR], learned.diagonal[0], np.int64(0)
-    by_map, by_feature = np.float32(learned.weights[MAPPED] / similar), np.float32(learned.weights[DIAGONAL] / similar)
+    weights, divisor = learned.weights[LEARNED], slope(learned)
+    theta, zero = learned.diagonal[0], np.int64(0)
+    by_map, by_feature = np.float32(weights[MAPPED] / divisor), np.float32(weights[DIAGONAL] / divisor)
     for j in range(changed.size):
         changed[j] = query[j] + by_map * mapped[j] + by_feature * theta[j] * query[j]
     length = np.sqrt(dot(changed, zero, changed, zero, changed.size))

@@ -52,6 +52,19 @@ class LearnedSearch:
         if not self.model.is_used:
             return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)
+        chosen = self.model.is_chosen(queries)
+        if chosen.all():
+            return self._search(index, Q, queries, k, target_recall, among, n_threads)
+        ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+        ids[~chosen], scores[~chosen] = index.search(Q[~chosen], k, target_recall, among, n_threads)
+        if chosen.any():
+            found = self._search(index, Q[chosen], queries[chosen], k, target_recall, among, n_threads)
+            ids[chosen], scores[chosen] = found
+        return ids, scores
+
+    def _search(
+        self, index: Any, Q: Any, queries: np.ndarray, k: int, target_recall: float, among: Any, n_threads: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         mapped, parts = self._candidates(index, Q, queries, k, target_recall, among, n_threads)
         if among is None:
             self._keep(index, queries, parts[-2:])
@@ -101,17 +114,28 @@ class LearnedSearch:
         queries = self.model.prepare(Q)
         return _joined(0, *self._candidates(index, Q, queries, k, 1.0, None, 1)[1])
 
-    def chances(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
-        """Return the probability of a reward of 1 for each candidate, shape (n, m)."""
+    def expected_rewards(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
+        """Return the expected reward of each candidate, shape (n, m)."""
         queries = self.model.prepare(Q)
-        scores, keys = self._described(index, Q, ids)
-        if self.model.is_used:
-            scores = self.model.rank(queries, ids, scores, keys, self.model.map(queries)[0])
-        return self.model.chances(scores)
+        similarities, keys = self._described(index, Q, ids)
+        if np.isnan(similarities).any():
+            similarities = np.einsum("ijk,ik->ij", keys.reshape(*ids.shape, -1), queries, dtype=np.float64)
+            similarities[ids == NONE] = -np.inf
+        scores, chosen = similarities.copy(), self.model.is_chosen(queries)
+        if chosen.any():
+            own = keys.reshape(*ids.shape, -1)[chosen].reshape(-1, keys.shape[1])
+            mapped = self.model.map(queries[chosen])[0]
+            scores[chosen] = self.model.rank(queries[chosen], ids[chosen], similarities[chosen], own, mapped)
+        return self.model.expected_rewards(scores, similarities)
 
-    def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]]:
-        """Return the parts of the similarity of each result of one query that are not 0, by name."""
+    def explain(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> list[dict[str, float]] | None:
+        """Return the parts of the similarity of each result of one query that are not 0, by name.
+
+        Return None if the model does not rank this query.
+        """
         queries = self.model.prepare(Q)
+        if not self.model.is_chosen(queries).all():
+            return None
         found = self._candidates(index, Q, queries, ids.size, target_recall, None, 1)[1]
         others = _joined(0, *found)[0]
         candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
@@ -227,24 +251,43 @@ class LearnedSearch:
         return _joined(ids.shape[1], ids, found, mapped.moved)
 
     def feedback(
-        self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool, target_recall: float = 1.0
+        self,
+        index: Any,
+        Q: Any,
+        ids: np.ndarray,
+        rewards: np.ndarray,
+        *,
+        is_shared: bool = False,
+        may_be_chosen: bool = True,
+        target_recall: float = 1.0,
     ) -> None:
         """Learn from rewards of shown memories, arrays of shape (n, k), compared with further candidates."""
         candidates = self._compared(index, Q, self.model.prepare(Q), ids, target_recall)
         known = np.full(candidates.shape, np.nan)
         known[:, : ids.shape[1]] = rewards
-        self.learn(index, Q, candidates, known, is_shared=is_shared)
+        self.learn(index, Q, candidates, known, is_shared=is_shared, may_be_chosen=may_be_chosen)
 
-    def learn(self, index: Any, Q: Any, ids: np.ndarray, rewards: np.ndarray, *, is_shared: bool = False) -> None:
+    def learn(
+        self,
+        index: Any,
+        Q: Any,
+        ids: np.ndarray,
+        rewards: np.ndarray,
+        *,
+        is_shared: bool = False,
+        may_be_chosen: bool = True,
+    ) -> None:
         """Learn from rewards of memories, arrays of shape (n, m). NaN stands for an unknown reward.
 
-        With ``is_shared``, the rewards of a row are one outcome of all its memories.
+        With ``is_shared``, the rewards of a row are one outcome of all its memories. ``may_be_chosen`` is that of
+        :meth:`FeedbackModel.learn`.
         """
         size = max(1, _CELLS_AT_ONCE // (ids.shape[1] * self.model.width))
         for start in range(0, len(ids), size):
             rows = slice(start, start + size)
             own, queries = ids[rows], self.model.prepare(Q[rows])
-            self.model.learn(queries, own, *self._described(index, Q[rows], own), rewards[rows], is_shared)
+            described = self._described(index, Q[rows], own)
+            self.model.learn(queries, own, *described, rewards[rows], is_shared, may_be_chosen)
 
     # Files
 

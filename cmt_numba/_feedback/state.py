@@ -6,27 +6,35 @@ import numpy as np
 
 from .._jit import COLUMNS
 
-(SIMILAR, SHARE, MAPPED, DIAGONAL, MOVED, LINEAR, REPEATED, CLICKS, NEAR, CONSTANT, FRESH, LEAD) = range(12)
-"""The parts of a score, see :mod:`cmt_numba._feedback.parts`."""
+(CONSTANT, BEST, SIMILAR, QUERY, SECOND, THIRD, FOURTH, LATER) = range(8)
+(MAPPED, DIAGONAL, VOTE, BROAD, COUNT, VALUE, MOVED, FRESH) = range(8, 16)
+"""The parts of a reward, see :mod:`cmt_numba._feedback.parts`."""
 
 PART_NAMES = (
+    "constant",
+    "best similarity",
     "similarity",
-    "share of similarity",
+    "similar queries",
+    "second place",
+    "third place",
+    "fourth place",
+    "later places",
     "query map",
     "feature weights",
+    "votes",
+    "broad votes",
+    "trials",
+    "value",
     "moved key",
-    "weights of the memory",
-    "repeated queries",
-    "clicks",
-    "rewarded queries",
-    "constant",
     "fresh",
-    "fresh: lead",
 )
 N_PARTS = len(PART_NAMES)
 
-N_REGRESSED = CONSTANT + 1
-"""Number of parts whose weights are learned by logistic regression: all but those of fresh memories."""
+N_REGRESSED = FRESH
+"""Number of parts with learned weights. That of FRESH is 1."""
+
+N_STATIC = MAPPED
+"""Number of parts of the static model. The others are learned from rewards."""
 
 WIDEST = 1024
 """Largest number of features of dense keys that are not hashed, and of the map of queries."""
@@ -37,20 +45,32 @@ HASHED = 2 * WIDEST
 MOST_PAST = 16
 """Number of past queries that a memory keeps."""
 
+N_PASSED = 3
+"""Number of memories that both rankings put before a rewarded one, if it is a known answer."""
+
 N_RECENT = 32
 """Number of steps of the map that are added to it together; a multiple of 4."""
 
-FIRST_WEIGHTS = np.array([10.0, 0.0, 10.0, 0.5, 10.0, 0.5, 2.0, 1.0, 3.0, -5.0, 0.0, 1.0])
-_RIDGE = 4.0  # precision of the first weights, in units of their squared size
+FIRST_WEIGHTS = np.array([0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 0.3, 0.3, 0.0, 0.0, 0.0, 0.0, 1.0])
+FIRST_PRECISION = np.repeat([1.0, 3.0], [N_STATIC, N_PARTS - N_STATIC])
 
-SHOWN, EXPECTED, REWARDED, SQUARES, N_FIGURES = range(5)
-"""Figures of a memory: its number of rewards, the sum that the other parts predicted, and their sum. Both sums fade."""
+STATIC, LEARNED = range(2)
+"""The regression on the parts of the static model, and that on all parts."""
+
+SHOWN, REWARDED, TRIALS, ADVANTAGE, N_FIGURES = range(5)
+"""Figures of a memory: the number and the sum of its rewards, and the same, fading, for rewards minus expected ones."""
 
 PAST, RECENT, N_ENDS = range(3)
 """The place of the next past query, and the number of recent steps of the map."""
 
-ALL_SHOWN, ALL_REWARDED, SLOPE, INTERCEPT, OFFSET_SQUARES, TRIALS, GAIN, SQUARED_GAIN, N_TOTALS = range(9)
-"""Totals: of all rewards; a logistic regression of rewards on the similarity; the gain over static ranking."""
+(EVIDENCE, SQUARES, N_SQUARES, QUERIES, RECENT_QUERIES, APART, N_TOTALS) = range(7)
+"""Totals: the log-odds that the learned model is better than the static one; the squared errors of the static one; and
+the number of queries with rewards, all and recent, and of recent ones for which the models disagree."""
+
+FIRST_EVIDENCE, MOST_EVIDENCE = -2.0, 10.0
+
+N_SHOWN, SUM, SUM_OF_SQUARES, N_OUTCOMES = range(4)
+"""Rewards of the first result of one ranking, for queries for which the rankings disagree. They fade."""
 
 
 class Learned(NamedTuple):
@@ -65,31 +85,28 @@ class Learned(NamedTuple):
     recent_queries: np.ndarray  # float32 (N_RECENT, folded): the recent steps of the map, which it does not include yet
     recent_keys: np.ndarray  # float32 (N_RECENT, folded)
     diagonal: np.ndarray  # float32 (2, width): weights of features, and sums of squared gradients
-    weights: np.ndarray  # float64 (N_PARTS,): the weights of the parts
-    precision: np.ndarray  # float64 (N_REGRESSED, N_REGRESSED): the precision of ``weights``
+    weights: np.ndarray  # float64 (2, N_PARTS): the weights of the parts in the static and in the learned model
+    precision: np.ndarray  # float64 (2, N_PARTS, N_PARTS): the precision of ``weights``
     totals: np.ndarray  # float64 (N_TOTALS,)
+    outcomes: np.ndarray  # float64 (2, N_OUTCOMES): of the static and of the learned ranking
     ids: np.ndarray  # int64 (rows,): the id of each memory
     moved: np.ndarray  # float32 (rows, width): the moved key of each memory
-    linear: np.ndarray  # float32 (rows, width): the weights of each memory
     figures: np.ndarray  # float64 (rows, N_FIGURES)
     past_of: np.ndarray  # int32 (rows, MOST_PAST): places of past queries in ``past``, or -1
     n_past: np.ndarray  # int64 (rows,): the number of past queries so far
     past: np.ndarray  # int8 (places, width): codes of past queries
     past_scales: np.ndarray  # float32 (places,): their factors
-    past_rewards: np.ndarray  # float32 (places,)
+    past_advantages: np.ndarray  # float32 (places,): rewards minus expected rewards
     past_rows: np.ndarray  # int32 (places,): the row of the memory of each past query, or -1
     ends: np.ndarray  # int64 (N_ENDS,)
-
-
-def first_precision() -> np.ndarray:
-    """Return the precision of the first weights."""
-    return np.diag(_RIDGE / np.maximum(np.abs(FIRST_WEIGHTS[:N_REGRESSED]), 1.0) ** 2)
 
 
 def new_state(width: int) -> Learned:
     """Return the state before the first reward."""
     totals = np.zeros(N_TOTALS)
-    totals[[ALL_SHOWN, ALL_REWARDED, SLOPE, INTERCEPT, OFFSET_SQUARES]] = 2.0, 1.0, 10.0, -5.0, 1.0
+    totals[[EVIDENCE, SQUARES, N_SQUARES]] = FIRST_EVIDENCE, 0.25, 1.0
+    weights = np.tile(FIRST_WEIGHTS, (2, 1))
+    weights[STATIC, N_STATIC:] = 0.0
     diagonal = np.zeros((2, width), np.float32)
     diagonal[1] = 1e-6
     folded = min(width, WIDEST)
@@ -100,11 +117,11 @@ def new_state(width: int) -> Learned:
         np.zeros((N_RECENT, folded), np.float32),
         np.zeros((N_RECENT, folded), np.float32),
         diagonal,
-        FIRST_WEIGHTS.copy(),
-        first_precision(),
+        weights,
+        np.tile(np.diag(FIRST_PRECISION), (2, 1, 1)),
         totals,
+        np.zeros((2, N_OUTCOMES)),
         np.empty(0, np.int64),
-        np.empty((0, width), np.float32),
         np.empty((0, width), np.float32),
         np.empty((0, N_FIGURES)),
         np.empty((0, MOST_PAST), np.int32),

@@ -19,10 +19,7 @@ from .scorer import ScorerLoss, aim_probe, aim_weighted_probe, score, value_of
 from .state import NONE
 
 _STEEPNESS = 4.0  # logits per unit of the gap; values from 1 to 8 work equally well
-_MARGIN = 0.2  # gap that MIRA requires per unit of reward difference
-_AGGRESSIVENESS = 10.0  # MIRA's largest step, in learning rates; MIRA and AdaGrad can then share a default rate
 _LEAST_WEIGHT = np.float32(-1.0)  # with theta = -1 a feature has no effect; a smaller theta would penalise matches
-_TINY = np.float32(1e-20)  # avoids 0 / 0 if the squares underflow
 
 
 class Comparison(NamedTuple):
@@ -132,24 +129,6 @@ def _descend(parameters, scorer, comparison, n, slope):
 
 
 @inner
-def _widen(parameters, scorer, comparison, n, shortfall):
-    """Widen the gap by ``shortfall`` with the smallest change of the weights (MIRA, the passive-aggressive step).
-
-    The step is capped because pairs of nearly equal keys would need a huge step.
-    """
-    total = np.float32(0.0)
-    for i in range(n):
-        total += comparison.gradient[i] * comparison.gradient[i]
-    if total < _TINY:
-        return
-    amount = np.float32(min(shortfall / total, _AGGRESSIVENESS * parameters.scorer_learning_rate))
-    theta = scorer.theta
-    for i in range(n):
-        feature = comparison.features[i]
-        theta[feature] = max(theta[feature] + amount * comparison.gradient[i], _LEAST_WEIGHT)
-
-
-@inner
 def train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison):
     """Train the scorer on a row's pair of memories. Skip rows whose stored memories have equal rewards."""
     rows, rewards = feedback.rows, feedback.rewards
@@ -162,11 +141,7 @@ def train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison):
     n = _find_gradient(keys, probe, comparison.slots[right], comparison.slots[wrong], comparison)
     worth = np.float64(rewards[row, right] - rewards[row, wrong])
     gap = np.float64(comparison.scores[right] - comparison.scores[wrong])
-    loss = parameters.scorer_loss
-    if loss == ScorerLoss.MIRA:
-        if gap < _MARGIN * worth:
-            _widen(parameters, scorer, comparison, n, _MARGIN * worth - gap)
-    elif loss == ScorerLoss.RANKING or loss == ScorerLoss.CONTRAST:
+    if parameters.scorer_loss == ScorerLoss.CONTRAST:
         _descend(parameters, scorer, comparison, n, -worth * _STEEPNESS / (1.0 + np.exp(_STEEPNESS * gap)))
     else:
         raise ValueError("train_on_pair has no rule for this scorer_loss")

@@ -21,10 +21,8 @@ from .state import NONE
 class ScorerLoss(IntEnum):
     """The loss functions of the scorer."""
 
-    RANKING = 0
-    MIRA = 1
-    REGRESSION = 2
-    CONTRAST = 3
+    REGRESSION = 0
+    CONTRAST = 1
 
 
 _WIDEST_DIRECT = 1 << 18  # maximum number of features of a direct probe, whose float32 values fit the L2 cache

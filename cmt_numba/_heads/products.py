@@ -271,11 +271,12 @@ def best_of_all(
     rows: Rows,
     lengths: np.ndarray | None = None,
     rank_tied: Callable[[np.ndarray], np.ndarray] | None = None,
+    usual: int = 0,
 ) -> np.ndarray:
     """Return the best label of each row, as int64. Ties go to the lowest label.
 
     ``lengths`` are the lengths of unscaled rows. ``rank_tied`` returns the best labels of the rows at some positions,
-    whose best scores here differ by no more than rounding errors.
+    whose best scores here differ by no more than rounding errors. ``usual`` is the label of rows that have no score.
     """
     labels = np.empty(rows.n_rows, np.int64)
     if rows.n_rows == 1 and not scorers.sparse and scorers.n_labels > 1:
@@ -293,6 +294,7 @@ def best_of_all(
                 best[0], _ = _first_largest(scores[0])
             else:
                 scores.argmax(axis=1, out=best)
+            _set_usual(best, scores, usual)
             continue
         largest, second = np.empty((2, best.size), np.float32)
         best_two(scores, biases, best, largest, second)
@@ -306,7 +308,17 @@ def best_of_all(
             some = tied[start : start + n_rows]
             row, near = np.nonzero(scores[some] >= least[some, None])
             best[some] = _ranked(near, _scores_of_pairs(scorers, rows, first + some[row], near), row, 1)[0][:, 0]
+        if biases.size == 0:
+            _set_usual(best, scores, usual)
     return labels
+
+
+def _set_usual(best: np.ndarray, scores: np.ndarray, usual: int) -> None:
+    """Replace the best label of rows whose scores are all 0. It is the first of equal labels, which says nothing."""
+    first = np.flatnonzero(best == 0)
+    first = first[scores[first, 0] == 0.0]
+    if first.size > 0:
+        best[first[~scores[first].any(axis=1)]] = usual
 
 
 def _first_largest(scores: np.ndarray) -> tuple[int, float]:

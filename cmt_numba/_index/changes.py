@@ -12,6 +12,7 @@ from .state import (
     MASS,
     N_CHANGES,
     N_FAR,
+    N_LISTED,
     N_LISTS,
     N_TILES,
     N_VECTORS,
@@ -22,6 +23,8 @@ from .state import (
 )
 
 _CHANGES_PER_REFRESH = LIST_SIZE // 2
+INSERT, REPLACE, REMOVE, ENTER = 0, 1, 2, 3
+"""The changes of :func:`change_vectors`."""
 
 
 @inner
@@ -82,75 +85,74 @@ def _leave(state, slot, work):
 
 
 @inner
-def _keep_large(state, j, work):
-    """Dissolve a list that has become small."""
-    if state.lists.sizes[j] < LEAST_SIZE and state.lists.counts[N_LISTS] > 1:
-        refresh(by_value(state), j, work)
+def _append(state, x, id_):
+    """Store a vector in a new slot, for which there must be room; return the slot."""
+    vectors, slot = state.vectors, state.totals[N_VECTORS]
+    vectors.ids[slot] = id_
+    copy_values(x, vector_of(vectors, slot).values)
+    enter_place(vectors.slot_table, slot, hash_number(id_, vectors.slot_table.size))
+    state.totals[N_VECTORS] = slot + 1
+    return slot
 
 
-@kernel
-def insert_vectors(arrays, X, ids, first):
-    """Insert the vectors ``X[first:]``, for which there must be slots. Stop early if an array is full.
-
-    Returns the number of rows done, including those before ``first``.
-    """
-    state = by_reference(arrays)
-    vectors, totals = state.vectors, state.totals
-    work = new_work(state)
-    i = np.int64(first)
-    while i < ids.size and _has_room(state):
-        slot = totals[N_VECTORS]
-        vectors.ids[slot] = ids[i]
-        copy_values(X[i], vector_of(vectors, slot).values)
-        enter_place(vectors.slot_table, slot, hash_number(vectors.ids[slot], vectors.slot_table.size))
-        totals[N_VECTORS] = slot + 1
-        _enter_and_keep_small(state, slot, work)
-        _count_change(state, work)
-        i += 1
-    release(work)
-    return i
-
-
-@kernel
-def remove_ids(arrays, ids, first):
-    """Remove the vectors with ``ids[first:]``; return the number of ids removed, or fewer if an array is full.
-
-    The last vector moves into the slot of each removed vector.
-    """
-    state = by_reference(arrays)
-    vectors, totals = state.vectors, state.totals
-    work = new_work(state)
-    i = np.int64(first)
-    while i < ids.size and _has_room(state):
-        slot, last = find_slot(vectors, ids[i]), totals[N_VECTORS] - 1
-        j = _leave(state, slot, work)
-        erase_id(vectors, ids[i])
-        if slot != last:
-            moved = vectors.ids[last]
-            cell = find_place(vectors.slot_table, vectors.ids, moved, hash_number(moved, vectors.slot_table.size))
-            vectors.slot_table[cell] = slot
-            vectors.ids[slot] = moved
-            copy_values(vector_of(vectors, last).values, vector_of(vectors, slot).values)
+@inner
+def _erase(state, slot):
+    """Erase the vector in a slot, which has left its list. The last vector moves into the slot."""
+    vectors, last = state.vectors, state.totals[N_VECTORS] - 1
+    erase_id(vectors, vectors.ids[slot])
+    if slot != last:
+        moved = vectors.ids[last]
+        cell = find_place(vectors.slot_table, vectors.ids, moved, hash_number(moved, vectors.slot_table.size))
+        vectors.slot_table[cell] = slot
+        vectors.ids[slot] = moved
+        copy_values(vector_of(vectors, last).values, vector_of(vectors, slot).values)
+        if state.totals[N_LISTED] > 0:
             take_place(state.lists, np.int64(state.lists.places[last]), slot)
-        totals[N_VECTORS] = last
-        _keep_large(state, j, work)
-        _count_change(state, work)
-        i += 1
-    release(work)
-    return i
+    state.totals[N_VECTORS] = last
 
 
 @kernel
-def replace_slots(arrays, slots, X, first):
-    """Replace the vectors in ``slots[first:]``; return the number of slots done, or fewer if an array is full."""
+def change_few(arrays, change, ids, X):
+    """Insert, replace or remove vectors that are not in lists. There must be slots for inserted vectors."""
+    state = by_reference(arrays)
+    for i in range(ids.size):
+        if change == INSERT:
+            _append(state, X[i], ids[i])
+            continue
+        slot = find_slot(state.vectors, ids[i])
+        if change == REPLACE:
+            copy_values(X[i], vector_of(state.vectors, slot).values)
+        else:
+            _erase(state, slot)
+
+
+@kernel
+def change_vectors(arrays, change, ids, X, first):
+    """Insert, replace or remove the vectors with ``ids[first:]``. Stop early if an array of lists is full.
+
+    There must be slots for inserted vectors. ENTER adds stored vectors to lists; ``ids`` are then their slots. Returns
+    the number of ids done, including those before ``first``.
+    """
     state = by_reference(arrays)
     work = new_work(state)
     i = np.int64(first)
-    while i < slots.size and _has_room(state):
-        slot = slots[i]
-        _keep_large(state, _leave(state, slot, work), work)  # before refreshed lists may get other numbers
-        copy_values(X[i], vector_of(state.vectors, slot).values)
-        _enter_and_keep_small(state, slot, work)
+    while i < ids.size and _has_room(state):
+        if change == INSERT:
+            slot = _append(state, X[i], ids[i])
+        elif change == ENTER:
+            slot = ids[i]
+        else:
+            slot = find_slot(state.vectors, ids[i])
+            j = _leave(state, slot, work)
+            if state.lists.sizes[j] < LEAST_SIZE and state.lists.counts[N_LISTS] > 1:
+                refresh(by_value(state), j, work)  # before other lists may get its number
+        if change == REPLACE:
+            copy_values(X[i], vector_of(state.vectors, slot).values)
+        if change == REMOVE:
+            _erase(state, slot)
+        else:
+            _enter_and_keep_small(state, slot, work)
+        state.totals[N_LISTED] = i + 1 if change == ENTER else state.totals[N_VECTORS]
         _count_change(state, work)
         i += 1
     release(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import thread_time
 from typing import Any, Self
 
 import numpy as np
@@ -10,17 +11,31 @@ from .._change import share_rows
 from .._forest import NONE, require
 from .._jit import TILE, held, keeping_interpreter
 from . import changes
-from .effort import N_AT_ONCE, N_MEASURED, N_MEASURED_OF_LISTS, N_NEAREST, N_SAMPLES, Gaps
+from .effort import (
+    COPY,
+    N_AT_ONCE,
+    N_COLUMNS,
+    N_MEASURED,
+    N_MEASURED_OF_LISTS,
+    N_MEASURED_OF_OTHERS,
+    N_RECENT,
+    N_REFERENCES,
+    N_SAMPLES,
+    RANKS,
+    Gaps,
+)
 from .few_vectors import compare_few
 from .invariants import check_state
-from .sample_search import find_nearest
-from .search import Mask, RowRange, SlotChoice, compare_slots, count_allowed, find_gaps, search_rows
+from .query_checks import CheckedQuery, QueryChecks
+from .sample_search import find_gaps, find_nearest
+from .search import Mask, SlotChoice, compare_slots, count_allowed, search_one_by_one, search_together
 from .state import (
     COSINE,
     EUCLIDEAN,
     INNER_PRODUCT,
     METRIC,
     N_FAR,
+    N_LISTED,
     N_LISTS,
     N_VECTORS,
     SCALE,
@@ -41,7 +56,8 @@ _FEW_ROWS, _LISTS_PER_ROW = 16, 32  # up to 16 rows, plus one for every 32 lists
 _FEW_VALUES = 1 << 17  # the coding of a query takes longer than the comparison of so many values
 _ROWS_OF_A_PRODUCT, _PRODUCTS_AT_ONCE = 8, 1 << 18  # the least rows of a matrix product, and its most elements
 _PRODUCTS_OF_A_THREAD = 1 << 24  # fewer take less time than the start of a thread
-_MICROSECONDS = 100.0  # estimated time of a search per row
+_KEPT_MICROSECONDS = 60.0  # if a search takes longer, other threads gain from the interpreter lock
+_SEARCHES_PER_TIME = 32  # the time of one of so many searches is measured
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
 
 
@@ -78,16 +94,23 @@ class DenseIndex:
     """An index of dense vectors, which can be added, replaced and removed at any time.
 
     The score by the ``metric`` is the cosine, the inner product, or the negative Euclidean distance. The caller
-    provides the lock: changes need exclusive access, and searches may run concurrently.
+    provides the lock: changes need exclusive access, and searches may run concurrently. With ``needs_lists``, also a
+    few vectors are in lists.
     """
 
-    def __init__(self, n_features: int, metric: str = "cosine", random_state: int = 0) -> None:
+    def __init__(
+        self, n_features: int, metric: str = "cosine", random_state: int = 0, *, needs_lists: bool = False
+    ) -> None:
+        self._needs_lists = needs_lists
         self.n_features, self.metric, self.random_state = n_features, metric, random_state
         self.next_id, self.version = 0, 0
         self._state = new_state(n_features, METRICS[metric], random_state)
         self._held = held(self._state)
-        self._gaps = Gaps(np.empty((0, N_NEAREST + 2), np.float32), 0, n_features)
-        self._n_due, self._n_lists_measured = 0, 1  # changes since the last sample, and the lists then
+        self._gaps = Gaps(np.empty((0, N_COLUMNS), np.float32), 0, n_features)
+        self._due, self._n_lists_measured = 0.0, 1  # samples due, and the number of lists at the last sample
+        self._checks = QueryChecks()
+        self._n_searches = 0
+        self._microseconds: dict[Any, float] = {}  # per row, by the kernel of a search
 
     def _set_state(self, state: DenseState) -> None:
         self._state, self._held = state, held(state)
@@ -121,12 +144,14 @@ class DenseIndex:
     @property
     def n_lists(self) -> int:
         """The number of lists that have vectors."""
+        if not self._has_lists:
+            return min(len(self), 1)
         return int(np.count_nonzero(self._state.lists.sizes[: self._state.lists.counts[N_LISTS]]))
 
     def list_means(self) -> np.ndarray:
         """Return the mean of the vectors in each list, float32, shape (n_lists, n_features)."""
         n, lists = len(self), self._state.lists
-        list_of = lists.list_of[lists.places[:n] // TILE]
+        list_of = lists.list_of[lists.places[:n] // TILE] if self._has_lists else np.zeros(n, np.int64)
         _, numbers, counts = np.unique(list_of, return_inverse=True, return_counts=True)
         sums = np.zeros((counts.size, self.n_features))
         np.add.at(sums, numbers, used_vectors(self._state))
@@ -156,34 +181,53 @@ class DenseIndex:
         changes.measure_cosines(self._held, Q, self._slots_of(ids.reshape(-1)).reshape(ids.shape), cosines)
         return cosines
 
+    @property
+    def _has_lists(self) -> bool:
+        return bool(self._state.totals[N_LISTED] > 0)
+
     def insert(self, X: np.ndarray, ids: np.ndarray | None = None) -> np.ndarray:
         """Store finite vectors, C-contiguous and for the cosine not zero, and return their ids.
 
         Given ``ids`` must not be stored. By default they are consecutive and were not used before.
         """
         n, before = len(X), len(self)
-        ids = np.arange(self.next_id, self.next_id + n) if ids is None else ids
+        ids = np.arange(self.next_id, self.next_id + n) if ids is None else np.ascontiguousarray(ids)
         if n == 0:
             return ids
-        if before == 0:
-            self._set_origin(X)
-        self.version += 1
-        n_done = 0
         try:
-            if before + n > self._state.vectors.ids.size:
-                self._make_room(n)
-            while (n_done := changes.insert_vectors(self._held, X, ids, n_done)) < n:
-                self._make_room(n - n_done)
+            self._change(changes.INSERT, ids, X)
         except BaseException:
             self.remove(ids[: len(self) - before])
             raise
         self.next_id = max(self.next_id, int(ids.max()) + 1)
-        self._measure(n)
+        self._measure(N_MEASURED * n, N_SAMPLES)
         return ids
 
-    def _set_origin(self, X: np.ndarray) -> None:
-        """Choose the origin and the scale of codes for the first vectors of an empty index."""
-        state, some = self._state, X[:_FEW].astype(np.float64)
+    def _change(self, change: int, ids: np.ndarray, X: np.ndarray) -> None:
+        """Insert, replace or remove vectors. A few vectors are in no lists, which need more time and compilation."""
+        self.version += 1
+        n = len(self) + (len(ids) if change == changes.INSERT else 0)
+        if n > self._state.vectors.ids.size:
+            self._make_room(n - len(self))
+        if not self._has_lists and n <= min(_FEW, _FEW_VALUES // self.n_features) and not self._needs_lists:
+            changes.change_few(self._held, change, ids, X)
+            return
+        if not self._has_lists:
+            self._set_origin(np.concatenate([self._vectors_in(np.arange(len(self))), X])[:_FEW])
+        n_listed = int(self._state.totals[N_LISTED])
+        if n_listed < len(self):
+            self._change_lists(changes.ENTER, np.arange(len(self)), X[:0], n_listed)
+        self._change_lists(change, ids, X)
+
+    def _change_lists(self, change: int, ids: np.ndarray, X: np.ndarray, n_done: int = 0) -> None:
+        while n_done < len(ids):
+            n_done = changes.change_vectors(self._held, change, ids, X, n_done)
+            if n_done < len(ids):
+                self._make_room()
+
+    def _set_origin(self, some: np.ndarray) -> None:
+        """Choose the origin and the scale of codes for some of the first vectors in lists."""
+        state, some = self._state, some.astype(np.float64)
         if self.metric == "euclidean":
             state.origin[:] = np.median(some, axis=0)
         lengths = np.sqrt(np.square(some - state.origin).sum(axis=1))
@@ -191,46 +235,54 @@ class DenseIndex:
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove stored vectors. Ids must be distinct."""
-        self.version += 1
-        n = 0
-        while (n := changes.remove_ids(self._held, ids, n)) < len(ids):
-            self._make_room()
-        self._measure(len(ids))
+        self._change(changes.REMOVE, np.ascontiguousarray(ids), np.empty((0, self.n_features), np.float32))
+        self._measure(N_MEASURED_OF_OTHERS * len(ids), N_RECENT)
 
     def replace(self, ids: np.ndarray, X: np.ndarray) -> None:
         """Replace stored vectors. Ids must be distinct."""
-        self.version += 1
-        slots, n = self._slots_of(ids), 0
-        while (n := changes.replace_slots(self._held, slots, X, n)) < len(ids):
-            self._make_room()
-        self._measure(len(ids))
+        self._change(changes.REPLACE, np.ascontiguousarray(ids), X)
+        self._measure(N_MEASURED_OF_OTHERS * len(ids), N_RECENT)
 
     def reroute(self, n: int) -> None:
         """Refresh the lists of about ``n`` vectors: move their centers, and vectors to the nearest list."""
         self.version += 1
+        if not self._has_lists:
+            return
         left = -(-n * int(self._state.lists.counts[N_LISTS]) // max(len(self), 1))
         while (left := left - changes.refresh_lists(self._held, left)) > 0:
             self._make_room()
 
-    def _measure(self, n_changes: int) -> None:
+    def _measure(self, weight: int, most: int) -> None:
         """Measure the effort of searches on random stored vectors, in proportion to the number of changes.
 
-        It is measured more often if lists of equal size split at the same time.
+        A change needs ``weight / len(self)`` samples. The effort is measured more often if lists of equal size split at
+        the same time. The ``most`` latest samples are kept.
         """
         n = len(self)
         if n <= _FEW:
             return
-        self._n_due += n_changes
+        self._due += weight / n
         n_lists = int(self._state.lists.counts[N_LISTS])
-        changed, lists_changed = self._n_due / n, abs(n_lists - self._n_lists_measured) / n_lists
-        n_samples = min(int(N_MEASURED * changed + N_MEASURED_OF_LISTS * max(lists_changed - changed, 0.0)), N_SAMPLES)
+        of_lists = N_MEASURED_OF_LISTS * abs(n_lists - self._n_lists_measured) / n_lists
+        n_samples = min(int(max(self._due, of_lists)), N_SAMPLES)
         if n_samples < N_AT_ONCE:
             return
-        self._n_due, self._n_lists_measured = 0, n_lists
+        self._due, self._n_lists_measured = 0.0, n_lists
         rng = np.random.default_rng([self.random_state, self._gaps.n_measured])
-        slots = rng.integers(n, size=n_samples)
+        slots, references = rng.integers(n, size=n_samples), rng.integers(n, size=N_REFERENCES)
         X = self._vectors_in(slots)
-        self._gaps.add(self._gaps_of(X, slots, slots))
+        radius = COPY * self._usual_distance(X, self._vectors_in(references))
+        self._gaps = self._gaps.with_samples(self._samples_of(X, slots, radius), most)
+
+    def _usual_distance(self, X: np.ndarray, references: np.ndarray) -> float:
+        """Return the median distance of vectors from the nearest of some others, on the scale of codes."""
+        A, B = X.astype(np.float64), references.astype(np.float64)
+        scale = float(self._state.numbers[SCALE])
+        if self.metric == "cosine":
+            scale = 1.0
+            A, B = (some / np.maximum(np.sqrt(np.square(some).sum(axis=1)), 1e-300)[:, None] for some in (A, B))
+        squares = np.square(A).sum(axis=1)[:, None] - 2.0 * A @ B.T + np.square(B).sum(axis=1)
+        return scale * float(np.sqrt(max(np.median(squares.min(axis=1)), 0.0)))
 
     def calibrate(self, Q: np.ndarray, ids: np.ndarray) -> None:
         """Measure the effort on given queries instead of stored vectors, until the next change.
@@ -238,21 +290,56 @@ class DenseIndex:
         The vector with the id ``ids[i]``, which may be -1, does not count as a result of query ``i``.
         """
         if len(self) > _FEW:
-            self._gaps = Gaps(self._gaps_of(Q, self._slots_of(ids), np.full(len(Q), NONE)), 0, self.n_features)
+            self._gaps = Gaps(self._samples_of(Q, self._slots_of(ids)), 0, self.n_features)
 
-    def _gaps_of(self, X: np.ndarray, ignored: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def _samples_of(self, X: np.ndarray, ignored: np.ndarray, radius: float | None = None) -> np.ndarray:
         """Return samples for :class:`Gaps`.
 
-        The vector in slot ``ignored[i]`` does not count as a result of row ``i``. The row is the vector in slot
-        ``own[i]``. Both may be NONE.
+        The vector in slot ``ignored[i]``, which may be NONE, does not count as a result of row ``i``. With a radius,
+        the row is this vector, and vectors within the radius are near copies if the next vector is twice as far away.
         """
-        n, k = len(X), min(N_NEAREST, len(self) - 1)
-        nearest, gaps = np.empty((n, k), np.int64), np.full((n, N_NEAREST + 2), np.nan, np.float32)
-        find_nearest(self._held, X, ignored, nearest)
-        found, apart, n_groups = np.empty((n, k), np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
-        find_gaps(self._held, own, X, nearest, found, n_groups, apart)
-        gaps[:, :k], gaps[:, -2], gaps[:, -1] = found, n_groups, apart
-        return gaps
+        samples = np.empty((len(X), N_COLUMNS), np.float32)
+        for first in range(0, len(X), N_AT_ONCE):
+            span = slice(first, first + N_AT_ONCE)
+            self._measure_some(X[span], ignored[span], radius, samples[span])
+        return samples
+
+    def _measure_some(self, X: np.ndarray, ignored: np.ndarray, radius: float | None, samples: np.ndarray) -> None:
+        n_ranks, is_stored = RANKS.size, radius is not None
+        gaps, distances, *rest = self._gaps_of(X, ignored, 0.0, is_stored)
+        slopes, has_copies = self._per_distance(gaps, distances), np.zeros(len(X), np.bool_)
+        near = np.flatnonzero(distances[:, 0] <= (radius or -1.0))
+        if near.size > 0:
+            others, their_distances, *_ = self._gaps_of(X[near], ignored[near], radius or 0.0, is_stored)
+            is_apart = ~(their_distances[:, 0] < 2.0 * (radius or 0.0))
+            has_copies[near] = is_apart
+            slopes[near[is_apart]] = self._per_distance(others, their_distances)[is_apart]
+        samples[:, :n_ranks], samples[:, n_ranks:-3] = gaps, slopes
+        samples[:, -3:] = np.column_stack([has_copies, *rest])
+
+    def _per_distance(self, gaps: np.ndarray, distances: np.ndarray) -> np.ndarray:
+        """Return gaps per distance of the vectors, or for inner products the gaps themselves."""
+        return gaps.copy() if self.metric == "inner_product" else gaps / np.maximum(distances, 1e-12)
+
+    def _nearest(self, X: np.ndarray, ignored: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the slots of the nearest vectors without copies, and the number of copies in each list."""
+        slots = np.empty((len(X), RANKS[-1]), np.int64)
+        n_copies = np.zeros((len(X), int(self._state.lists.counts[N_LISTS])), np.int32)
+        find_nearest(self._held, X, ignored, np.float32(radius), slots, n_copies)
+        return slots, n_copies
+
+    def _gaps_of(self, X: np.ndarray, ignored: np.ndarray, radius: float, is_stored: bool) -> tuple[np.ndarray, ...]:
+        """Return the gaps and distances of the nearest vectors, and the numbers of groups and distances of centers."""
+        slots, n_copies = self._nearest(X, ignored, radius)
+        if not is_stored:
+            n_copies[:] = 0
+        return self._gaps_at(X, np.ascontiguousarray(slots[:, RANKS - 1]), n_copies)
+
+    def _gaps_at(self, X: np.ndarray, slots: np.ndarray, n_copies: np.ndarray) -> tuple[np.ndarray, ...]:
+        gaps, distances = np.empty((2, *slots.shape), np.float32)
+        n_groups, apart = np.empty((2, len(X)), np.float32)
+        find_gaps(self._held, X, slots, n_copies, gaps, distances, n_groups, apart)
+        return gaps, distances, n_groups, apart
 
     def allow(self, ids: np.ndarray) -> Allowed:
         """Return the set of stored vectors that a search may return. It is valid until the next change."""
@@ -288,8 +375,9 @@ class DenseIndex:
         elif n <= _FEW or is_exact:
             slots = np.arange(n)
         by_product = n_rows >= _ROWS_OF_A_PRODUCT and self.metric != "euclidean"
+        kernel: Any = compare_slots
         if slots is not None and slots.size <= (_FEW if by_product else _FEW_VALUES // self.n_features):
-            vectors, n_at_once = None, max(n_rows, 1)
+            kernel, vectors, n_at_once = compare_few, None, max(n_rows, 1)
             if by_product:
                 vectors, n_at_once = self._vectors_in(slots), _PRODUCTS_AT_ONCE // max(slots.size, 1)
                 n_threads = min(n_threads, 1 + n_rows * vectors.size // _PRODUCTS_OF_A_THREAD)
@@ -303,18 +391,57 @@ class DenseIndex:
             choice = SlotChoice(slots, bool(is_exact or slots.size <= _FEW))
 
             def answer(first: int, stop: int) -> None:
-                compare_slots(self._held, Q, RowRange(first, stop, n_rows > 1), choice, _ALL, scores, ids)
+                compare_slots(self._held, Q, first, stop, n_rows > 1, choice, _ALL, scores, ids)
 
         else:
             effort = self._gaps.effort(target_recall)
             together = n_rows > _FEW_ROWS + int(self._state.lists.counts[N_LISTS]) // _LISTS_PER_ROW
 
-            def answer(first: int, stop: int) -> None:
-                search_rows(self._held, Q, RowRange(first, stop, together), effort, mask, scores, ids)
+            kernel = search_together if together else search_one_by_one
 
-        with keeping_interpreter(n_rows, _MICROSECONDS):
+            def answer(first: int, stop: int) -> None:
+                kernel(self._held, Q, first, stop, effort, mask, scores, ids)
+
+        self._n_searches += 1
+        is_timed = self._n_searches % _SEARCHES_PER_TIME == 1 and n_rows > 0
+        with keeping_interpreter(n_rows, self._microseconds.get(kernel, 0.0), _KEPT_MICROSECONDS):
+            before = thread_time() if is_timed else 0.0
             share_rows(answer, n_rows, n_threads)
+            if is_timed:
+                self._microseconds[kernel] = 1e6 * (thread_time() - before) / n_rows
+        if slots is None and among is None:
+            self._check(self._checks.due(Q, k, target_recall, together))
         return ids, scores
+
+    @property
+    def recall_seen(self) -> float | None:
+        """The mean recall of the latest queries that were also compared with all vectors, or None without such queries.
+
+        About one query in 1,000 is compared with all vectors. They also become samples for the effort.
+        """
+        return self._checks.recall
+
+    def _check(self, queries: list[CheckedQuery]) -> None:
+        """Compare queries with all vectors, note the recall of searches, and add samples for the effort."""
+        if not queries:
+            return
+        X = np.array([query.x for query in queries])
+        slots, n_copies = self._nearest(X, np.full(len(X), NONE), 0.0)
+        samples = np.zeros((len(X), N_COLUMNS), np.float32)
+        gaps, distances, *rest = self._gaps_at(X, np.ascontiguousarray(slots[:, RANKS - 1]), n_copies)
+        samples[:, : RANKS.size], samples[:, RANKS.size : -3] = gaps, self._per_distance(gaps, distances)
+        samples[:, -2:] = np.column_stack(rest)
+        recalls = []
+        for query, nearest in zip(queries, slots, strict=True):
+            k = min(query.k, int(RANKS[-1]))
+            scores, ids = np.empty((1, k)), np.empty((1, k), np.int64)
+            compare_few(self._held, query.x[None], 0, 1, nearest[nearest != NONE], _products(X, None), scores, ids)
+            found = np.empty((1, k)), np.empty((1, k), np.int64)
+            effort = self._gaps.effort(query.target_recall)
+            search_one_by_one(self._held, query.x[None], 0, 1, effort, _ALL, *found)
+            recalls.append(float(np.mean(found[0] >= scores[0, -1])))
+        self._checks.add(recalls)
+        self._gaps = self._gaps.with_samples(samples)
 
     def recall(self, Q: np.ndarray, k: int, target_recall: float) -> float:
         """Return the fraction of the true ``k`` best vectors that a search with this target finds."""
@@ -327,13 +454,13 @@ class DenseIndex:
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the persistent state: arrays, and facts that JSON can express. Arrays may be views."""
-        arrays = used_arrays(self._state) | {"vectors": used_vectors(self._state), "gaps": self._gaps.samples}
+        arrays = used_arrays(self._state) | {"vectors": used_vectors(self._state), "samples": self._gaps.samples}
         facts = {
             "n_features": self.n_features,
             "metric": self.metric,
             "random_state": self.random_state,
             "next_id": self.next_id,
-            "n_due": self._n_due,
+            "due": self._due,
             "n_lists_measured": self._n_lists_measured,
             "n_measured": self._gaps.n_measured,
         }
@@ -347,10 +474,13 @@ class DenseIndex:
         copied.
         """
         require(facts.get("metric") in METRICS, "the metric must be known")
-        for name in ("n_features", "random_state", "next_id", "n_due", "n_lists_measured", "n_measured"):
+        for name in ("n_features", "random_state", "next_id", "n_lists_measured", "n_measured"):
             is_valid = isinstance(facts.get(name), int) and 0 <= facts[name] < 1 << 62
             require(is_valid, f"{name} must be a non-negative integer")
         require(facts["n_features"] > 0, "n_features must be positive")
+        require(
+            isinstance(facts.get("due"), float) and 0.0 <= facts["due"] < N_SAMPLES, "due must be a number of samples"
+        )
         require(arrays["vectors"].shape[1:] == (facts["n_features"],), "vectors must have n_features columns")
         index = cls(facts["n_features"], facts["metric"], facts["random_state"])
         state = restored(index._state, arrays)
@@ -358,14 +488,15 @@ class DenseIndex:
         changes.derive(state)
         index._set_state(state)
         require(index._state.totals[METRIC] == METRICS[index.metric], "the metrics must agree")
-        gaps = arrays["gaps"]
+        samples = arrays["samples"]
         require(
-            gaps.dtype == np.float32 and gaps.ndim == 2 and gaps.shape[1] == N_NEAREST + 2 and len(gaps) <= N_SAMPLES,
-            f"gaps must be float32 with {N_NEAREST + 2} columns",
+            samples.dtype == np.float32 and samples.ndim == 2 and samples.shape[1] == N_COLUMNS,
+            f"samples must be float32 with {N_COLUMNS} columns",
         )
-        index.next_id, index._n_due = facts["next_id"], facts["n_due"]
+        require(len(samples) <= N_SAMPLES, f"there must be at most {N_SAMPLES} samples")
+        index.next_id, index._due = facts["next_id"], facts["due"]
         index._n_lists_measured = facts["n_lists_measured"]
-        index._gaps = Gaps(gaps.copy(), facts["n_measured"], index.n_features)
+        index._gaps = Gaps(samples.copy(), facts["n_measured"], index.n_features)
         return index
 
     def copy(self) -> Self:

@@ -12,6 +12,7 @@ from .state import (
     METRIC,
     N_CHANGES,
     N_FAR,
+    N_LISTED,
     N_LISTS,
     N_NUMBERS,
     N_REFRESHES,
@@ -44,7 +45,8 @@ def check_state(state: DenseState, next_id: int) -> None:
     ids = vectors.ids[:n]
     require(bool(((ids >= 0) & (ids < next_id)).all()), "ids must be from 0 to next_id")
     require(len(np.unique(ids)) == n, "ids must be distinct")
-    _check_lists(lists, n, width_of(d), codes_of(d))
+    require(totals[N_LISTED] in (0, n), "all vectors must be in lists, or none")
+    _check_lists(lists, int(totals[N_LISTED]), width_of(d), codes_of(d))
     _check_lists(groups, int(lists.counts[N_LISTS]), width_of(d), 0)
     n_places = int(lists.counts[N_TILES]) * TILE
     is_taken = lists.slots[:n_places] != NONE

@@ -152,11 +152,19 @@ def new_work(state):
     return _new_work(state.vectors.more.shape[1], state.signs.shape[1], groups.sizes.size, groups.nexts.size)
 
 
+@inner
+def usual_length(state):
+    """Return the length of queries of inner products: that of the vectors, so that both have the same scale."""
+    if state.totals[METRIC] != INNER_PRODUCT or state.totals[N_VECTORS] == 0:
+        return np.float32(0.0)
+    return np.float32(np.sqrt(max(2.0 * state.numbers[MASS] / np.float64(state.totals[N_VECTORS]), 1e-30)))
+
+
 # Near lists
 
 
 @inner
-def _choose_groups(groups, y, n_wanted, scan):
+def choose_groups(groups, y, n_wanted, scan):
     """Write the squared distances of all groups and the nearest ones, in any order; return how many these are."""
     n = groups.counts[N_LISTS]
     for g in range(n):
@@ -181,7 +189,7 @@ def estimate_near(state, queries, m, weight, epsilon, n_wanted, scan, near):
     """
     groups, y = state.groups, queries.rotated[m]
     best, value, n_tiles = np.int64(NONE), -np.float32(np.inf), np.int64(0)
-    for i in range(_choose_groups(groups, y, n_wanted, scan)):
+    for i in range(choose_groups(groups, y, n_wanted, scan)):
         g = scan.nearest[i]
         base = (ROUNDING - _HALF) * scan.apart[g]
         error = error_of(scan.apart[g], queries.steps[m], y.size, epsilon)
@@ -347,21 +355,27 @@ def write_route(state, place, rest):
 
 
 @inner
-def _set_lift(state, j):
-    """Compute what is added to the nearness of a list in searches.
+def lift_of(state, square, mass, size):
+    """Return what is added to the nearness of a list in searches, given its center's squared length and its members.
 
     The longer the mean of unit vectors is, the less they are scattered. Of two lists whose centers are equally far from
     a query, the members of the less scattered one are nearer to it. For inner products, the nearness is as if all
     vectors were equally long. There, a single long member of a short list must not outweigh all other lists.
     """
-    lists, groups, metric, lift = state.lists, state.groups, state.totals[METRIC], np.float32(0.0)
-    half = _HALF * dot32(lists.centers[j], lists.centers[j])
-    if metric == COSINE:
-        lift = _HALF * half
-    elif metric == INNER_PRODUCT and lists.sizes[j] > 0:
+    if state.totals[METRIC] == COSINE:
+        return _HALF * _HALF * square
+    if state.totals[METRIC] == INNER_PRODUCT and size > 0:
         usual = np.float32(state.numbers[MASS] / np.float64(state.totals[N_VECTORS]))
-        lift = min(lists.masses[j] / np.float32(lists.sizes[j]), half + usual)
-    groups.lifts[groups.places[j]] = lift
+        return min(mass / np.float32(size), _HALF * square + usual)
+    return np.float32(0.0)
+
+
+@inner
+def _set_lift(state, j):
+    """Compute the lift of a list."""
+    lists, groups = state.lists, state.groups
+    square = dot32(lists.centers[j], lists.centers[j])
+    groups.lifts[groups.places[j]] = lift_of(state, square, lists.masses[j], lists.sizes[j])
 
 
 @inner

@@ -188,7 +188,7 @@ def _compare(state, x, queries, m, ranking, place, scores, ids):
 
 
 @inner_called
-def _compare_waiting(arrays, x, queries, m, ranking, scores, ids):
+def compare_waiting(arrays, x, queries, m, ranking, scores, ids):
     """Compare the 8-bit codes of the waiting members that may be among the best."""
     state = by_reference(arrays)
     for i in range(ranking.n_waiting[m]):
@@ -208,7 +208,7 @@ def prefetch_code(lists, place):
 def let_wait(state, x, queries, m, ranking, place, upper, scores, ids):
     """Let a member wait for the comparison of its 8-bit code, which is prefetched."""
     if ranking.n_waiting[m] == _WAITING:
-        _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
+        compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
     n = ranking.n_waiting[m]
     ranking.waiting[m, n], ranking.their_uppers[m, n] = place, upper
     ranking.n_waiting[m] = n + 1
@@ -217,6 +217,6 @@ def let_wait(state, x, queries, m, ranking, place, upper, scores, ids):
 
 @inner
 def finish_row(state, x, queries, m, ranking, scores, ids):
-    _compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
+    compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
     _settle(by_value(state), x, queries, m, ranking, scores, ids)
     sort_best_first(scores, ids)

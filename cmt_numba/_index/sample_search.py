@@ -1,4 +1,4 @@
-"""Kernel: the nearest stored vectors of samples.
+"""Kernels: the nearest stored vectors of samples, and the gaps at which searches reach them.
 
 All vectors are compared, by their 8-bit codes alone. The first bar follows from the scores of thousands of members, so
 few members reach it. The codes decide which of two members is nearer unless the difference is very small.
@@ -18,18 +18,20 @@ from .._jit import (
     inner,
     inner_allocating,
     inner_called,
+    inner_fastmath,
     kernel,
     marks_of,
     release,
 )
 from .byte_rows import TILES, bytes_of_tile, code_row, load_stored_tile, new_row_codes, new_tiles
 from .byte_tiles import FEATURES, ROWS, score_rows
-from .codes import coded_values, copy_values, rotate_query
-from .lists import new_queries
+from .codes import coded_values, copy_values, distance32, distance64, dot32, prepare, rotate_query
+from .lists import choose_groups, lift_of, new_queries, new_scan, usual_length, vector_of
 from .ranking import LEAST, low_bar
-from .state import N_TILES
+from .state import INNER_PRODUCT, METRIC, N_LISTS, N_TILES, SCALE
 
 _LENGTH = np.float32(1.0)  # of queries of inner products; it does not affect their ranking
+_HALF = np.float32(0.5)
 _PADDED = 64  # number of scores that LLVM compares in one iteration
 _MOST_ROWS = 64  # number of rows that share loaded tiles
 _MOST_TILES = 252  # number of tiles whose scores are compared with a bar together, a multiple of TILES
@@ -49,6 +51,9 @@ class SampleScores(NamedTuple):
     slots: np.ndarray  # int32 (rows, 4 * k): their slots
     best: np.ndarray  # float32 (k,): scratch space for sorting
     found: np.ndarray  # int32 (k,)
+    limits_of_copies: np.ndarray  # float32 (rows,): the least scores of near copies
+    lengths: np.ndarray  # float32 (rows,): for inner products, the length of the row, otherwise 0
+    is_copy: np.ndarray  # bool (252 * 32,)
 
 
 @inner_allocating
@@ -65,6 +70,9 @@ def _new_scores(n_rows, k):
         empty((n_rows, 4 * k), np.int32),
         empty(k, np.float32),
         empty(k, np.int32),
+        empty(n_rows, np.float32),
+        empty(n_rows, np.float32),
+        empty(_MOST_TILES * TILE, np.bool_),
     )
 
 
@@ -121,19 +129,50 @@ def _keep_best(kept, slots, n, best, found):
 
 
 @inner
-def _keep_near(members, own, m, block):
-    """Keep the members of some tiles that may be among the best of a row, except for the one in slot ``own``."""
+def _length_of(state, x):
+    """Return the length of a vector on the scale of codes."""
+    return np.float32(np.sqrt(distance64(x, state.origin)) * state.numbers[SCALE])
+
+
+@inner
+def _limit_copies(state, x, queries, m, radius, block):
+    """Write the score from which members are within the radius of a row, or infinity if the radius is 0."""
+    length = queries.lengths[m]
+    block.lengths[m] = np.float32(0.0)
+    if state.totals[METRIC] == INNER_PRODUCT:
+        block.lengths[m] = length = _length_of(state, x)
+    limit = _HALF * (length * length - radius * radius)
+    block.limits_of_copies[m] = limit if radius > np.float32(0.0) else np.float32(np.inf)
+
+
+@inner
+def _drop_copies(lists, begin, n, own, m, block, n_copies):
+    """Drop the scores of a row's near copies and of the vector in slot ``own``, and count them in their lists."""
+    values, limit, length = block.values[m], block.limits_of_copies[m], block.lengths[m]
+    lifted = np.float32(1.0)
+    if length == np.float32(0.0):
+        length, lifted = np.float32(1.0), np.float32(0.0)
+    slots, lifts, is_copy = lists.slots[begin : begin + n], lists.lifts[begin : begin + n], block.is_copy
+    for i in range(n):
+        is_copy[i] = (length * values[i] - lifted * lifts[i] >= limit) | (slots[i] == own)
+    for i in range(n):
+        if is_copy[i] and slots[i] != NONE:
+            values[i] = -np.float32(np.inf)
+            n_copies[lists.list_of[(begin + i) // TILE]] += 1
+
+
+@inner
+def _keep_near(members, m, block):
+    """Keep the members of some tiles that may be among the best of a row."""
     values, kept, slots, n_kept, k = block.values[m], block.kept[m], block.slots[m], block.n_kept[m], block.best.size
     bar = block.bars[m]
     if bar == LEAST:
-        bar = low_bar(values, members.size, k + 1, block.highest)
+        bar = low_bar(values, members.size, k, block.highest)
     for at in range(0, members.size, TILE):
         marks = marks_of(values, at, bar)
         while marks != 0:
             i = at + first_of(marks)
             marks &= marks - 1
-            if members[i] == own:
-                continue
             if n_kept == kept.size:
                 n_kept = _keep_best(kept, slots, n_kept, block.best, block.found)
                 bar = max(bar, kept[k - 1])
@@ -143,8 +182,11 @@ def _keep_near(members, own, m, block):
 
 
 @kernel
-def find_nearest(arrays, Q, own, slots):
-    """Write the slots of the vectors nearest to each row, except slot ``own[row]``, best first, padded with NONE."""
+def find_nearest(arrays, Q, own, radius, slots, n_copies):
+    """Write the slots of the vectors nearest to each row, best first, padded with NONE.
+
+    Slot ``own[row]`` and vectors within a radius of the row are left out. They are counted for each list.
+    """
     state = by_reference(arrays)
     lists, k = state.lists, slots.shape[1]
     width, n_tiles = lists.codes.shape[1], lists.counts[N_TILES]
@@ -152,12 +194,14 @@ def find_nearest(arrays, Q, own, slots):
     queries, coded = new_queries(most, Q.shape[1], state.signs.shape[1]), new_row_codes(most, width)
     loaded, block = new_tiles(width, TILES), _new_scores(most, k)
     block.limits[:] = np.float32(np.inf)
+    n_copies[:, :] = 0
     for first in range(0, Q.shape[0], most):
         n_rows = min(most, Q.shape[0] - first)
         block.bars[:], block.n_kept[:] = LEAST, 0
         for m in range(n_rows):
             is_far = rotate_query(state, Q[first + m], queries, m, _LENGTH)
             code_row(coded_values(queries, m).values, queries.lengths[m], is_far, m, coded)
+            _limit_copies(state, Q[first + m], queries, m, radius, block)
         for begin in range(0, n_tiles, _MOST_TILES):
             stop = min(begin + _MOST_TILES, n_tiles)
             for tile in range(begin, stop, TILES):
@@ -166,9 +210,96 @@ def find_nearest(arrays, Q, own, slots):
                     load_stored_tile(by_value(state), loaded, t, tile + t)
                 _score_loaded(loaded, n, coded, n_rows, block, (tile - begin) * TILE)
             for m in range(n_rows):
-                _keep_near(lists.slots[begin * TILE : stop * TILE], own[first + m], m, block)
+                row, n = first + m, (stop - begin) * TILE
+                _drop_copies(lists, begin * TILE, n, own[row], m, block, n_copies[row])
+                _keep_near(lists.slots[begin * TILE : stop * TILE], m, block)
         for m in range(n_rows):
             n = _keep_best(block.kept[m], block.slots[m], block.n_kept[m], block.best, block.found)
             copy_values(block.found[:n], slots[first + m])
             slots[first + m, n:] = NONE
     release((queries, coded, loaded, block))
+
+
+class NearLists(NamedTuple):
+    """Scratch space for the nearness of lists."""
+
+    nearness: np.ndarray  # float32 (lists,)
+    center: np.ndarray  # float32 (width,): the center of a list without the copies of a row
+    other: np.ndarray  # float32 (d,): another vector as codes describe it
+
+
+@inner_allocating
+def _new_near(n_lists, width, d):
+    return NearLists(empty(n_lists, np.float32), empty(width, np.float32), empty(d, np.float32))
+
+
+@inner_fastmath
+def _remove_copies(center, size, y, ratio, n, rest):
+    """Write the mean of ``size`` members, of which ``n`` are removed that equal ``ratio * y``."""
+    left, share = np.float32(size) / np.float32(size - n), ratio * np.float32(n) / np.float32(size - n)
+    for f in range(center.size):
+        rest[f] = left * center[f] - share * y[f]
+
+
+@inner_fastmath
+def _distance_of_multiple(x, ratio, y):
+    """Return the squared distance of ``ratio * x`` and ``y``."""
+    total = np.float32(0.0)
+    for f in range(x.size):
+        apart = ratio * x[f] - y[f]
+        total += apart * apart
+    return total
+
+
+@inner
+def _measure_nearness(state, y, ratio, n_copies, space):
+    """Write how near all lists are to a row; return the nearest list."""
+    lists, groups, best = state.lists, state.groups, np.int64(0)
+    for j in range(lists.counts[N_LISTS]):
+        n, size = np.int64(n_copies[j]), lists.sizes[j]
+        value = groups.lifts[groups.places[j]] - _HALF * distance32(lists.centers[j], y)
+        if n >= size > 0:
+            value = -np.float32(np.inf)
+        elif n > 0:
+            _remove_copies(lists.centers[j], size, y, ratio, n, space.center)
+            square, mass = dot32(space.center, space.center), lists.masses[j]
+            mass -= np.float32(n) * _HALF * ratio * ratio * dot32(y, y)
+            value = lift_of(state, square, mass, size - n) - _HALF * distance32(space.center, y)
+        space.nearness[j] = value
+        if value > space.nearness[best]:
+            best = np.int64(j)
+    return best
+
+
+@kernel
+def find_gaps(arrays, Q, slots, n_copies, gaps, distances, n_groups, apart):
+    """Write the gap at which a search for row ``i`` reaches the list of ``slots[i, j]``; NaN where this is NONE.
+
+    Centers are computed without the row and its copies, because other queries have no part in a center. Also writes the
+    distances of the vectors, the number of groups to compare, and the squared distance of each row from the nearest
+    center.
+    """
+    state = by_reference(arrays)
+    lists, groups, metric = state.lists, state.groups, state.totals[METRIC]
+    queries, scan = new_queries(1, Q.shape[1], state.signs.shape[1]), new_scan(groups.sizes.size, 0)
+    space = _new_near(lists.counts[N_LISTS], state.signs.shape[1], Q.shape[1])
+    usual = usual_length(state)
+    for row in range(Q.shape[0]):
+        rotate_query(state, Q[row], queries, 0, usual)
+        y, ratio, farthest = queries.rotated[0], np.float32(1.0), np.float32(0.0)
+        if metric == INNER_PRODUCT:
+            ratio = _length_of(state, Q[row]) / usual
+        best = _measure_nearness(state, y, ratio, n_copies[row], space)
+        choose_groups(groups, y, groups.counts[N_LISTS], scan)
+        for i in range(slots.shape[1]):
+            gaps[row, i] = distances[row, i] = np.float32(np.nan)
+            if slots[row, i] != NONE:
+                j = lists.list_of[lists.places[slots[row, i]] // TILE]
+                gaps[row, i] = space.nearness[best] - space.nearness[j]
+                farthest = max(farthest, scan.apart[groups.list_of[groups.places[j] // TILE]])
+                prepare(state, vector_of(state.vectors, np.int64(slots[row, i])).values, space.other)
+                distances[row, i] = np.sqrt(_distance_of_multiple(queries.prepared, ratio, space.other))
+        apart[row], n_groups[row] = distance32(lists.centers[best], y), 0
+        for g in range(groups.counts[N_LISTS]):
+            n_groups[row] += scan.apart[g] <= farthest
+    release((queries, scan, space))

@@ -42,9 +42,19 @@ from .codes import (
     score_codes,
     share_of_errors,
 )
-from .lists import NEAR_GROUPS, ROUNDING, Scan, estimate_near, new_queries, new_scan
-from .ranking import LEAST, begin_row, finish_row, keep_member, let_wait, low_bar, new_ranking, prefetch_code
-from .state import INNER_PRODUCT, MASS, METRIC, N_LISTS, N_TILES, N_VECTORS
+from .lists import NEAR_GROUPS, ROUNDING, Scan, estimate_near, new_queries, new_scan, usual_length
+from .ranking import (
+    LEAST,
+    begin_row,
+    compare_waiting,
+    finish_row,
+    keep_member,
+    let_wait,
+    low_bar,
+    new_ranking,
+    prefetch_code,
+)
+from .state import INNER_PRODUCT, METRIC, N_LISTED, N_LISTS, N_TILES
 
 _MOST_ROWS = 1024  # number of rows in a block
 _STEPS = 64  # number of steps of nearness by which lists are sorted
@@ -56,21 +66,16 @@ _LEAST_K = 4  # a first bar pays from this number of results on
 _TWO, _ONE, _HALF = np.float32(2.0), np.float32(1.0), np.float32(0.5)
 _SHORTEST = np.float32(1e-30)
 _FARTHER = np.float32(0.25)  # growth of a gap with the squared distance of a far query from the nearest center
+_LARGEST_GAP = np.float32(1e30)
 _WIDER, _LEAST_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
-
-
-class RowRange(NamedTuple):
-    """The rows of a batch that a kernel searches, together or one by one."""
-
-    first: int
-    stop: int
-    together: bool
 
 
 class ListEffort(NamedTuple):
     """How far a search goes."""
 
-    gaps: np.ndarray  # float32: the gap for the 2**i best vectors
+    ranks: np.ndarray  # float32: numbers of best vectors, ascending
+    gaps: np.ndarray  # float32: the gap for each of them
+    slopes: np.ndarray  # float32: the gap per distance of the last of them; not 0 if vectors have near copies
     epsilon: float  # number of standard errors of estimates
     n_groups: int  # number of groups whose lists are compared with a single row
     apart: float  # squared distance from the nearest center beyond which a query is far from all lists
@@ -98,6 +103,7 @@ class ListReach(NamedTuple):
     chosen: np.ndarray  # int64 (lists,): lists that the current row reaches, in any order
     values: np.ndarray  # float32 (lists,): their nearness
     stops: np.ndarray  # int64 (64,): scratch space for sorting
+    least: np.ndarray  # float32 (1,): the least nearness of lists within the gap
 
 
 @inner_allocating
@@ -108,6 +114,7 @@ def _new_reach(n_rows, n_lists, n_groups, n_tiles):
         empty(n_lists, np.int64),
         empty(n_lists, np.float32),
         empty(_STEPS, np.int64),
+        empty(1, np.float32),
     )
 
 
@@ -150,14 +157,21 @@ def _prefetch_codes(lists, tile):
 
 
 @inner
-def _gap_for(gaps, k):
-    """Return the gap for the ``k`` best vectors, between those of powers of two."""
-    i, power = 0, np.float32(1.0)
-    while i + 2 < gaps.size and _TWO * power <= k:
-        power *= _TWO
+def _gap_for(ranks, gaps, k):
+    """Return the gap for the ``k`` best vectors."""
+    i = 0
+    while i + 1 < gaps.size and ranks[i] < k:
         i += 1
-    share = min((k - power) / power, np.float32(1.0))
-    return gaps[i] + share * (gaps[i + 1] - gaps[i])
+    return gaps[i]
+
+
+@inner
+def _gap_of_bar(state, effort, bar, k):
+    """Return the gap for a row whose ``k``-th best vector is at least as good as the bar."""
+    gap = _gap_for(effort.ranks, effort.slopes, k)
+    if state.totals[METRIC] != INNER_PRODUCT:
+        gap *= np.sqrt(max(-_TWO * bar, np.float32(0.0)))
+    return min(gap, _LARGEST_GAP)
 
 
 @inner
@@ -203,6 +217,19 @@ def _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap):
     for i in range(n):
         if reach.values[i] >= most - gap:
             reach.chosen[left], reach.values[left] = reach.chosen[i], reach.values[i]
+            left += 1
+    reach.least[0] = most - gap
+    return left
+
+
+@inner
+def _without_nearer(state, queries, m, near, reach, n, least):
+    """Drop the chosen lists that have at least a given nearness; return the number of others."""
+    left = np.int64(0)
+    for i in range(n):
+        place = reach.chosen[i]
+        if near[place] < least or _nearness(state, queries, m, place) < least:
+            reach.chosen[left], reach.values[left] = place, reach.values[i]
             left += 1
     return left
 
@@ -266,8 +293,11 @@ def _n_candidates(state, reach, n, counts):
 
 
 @inner_called
-def _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, mask, k):
+def _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, mask, k, bar):
     """Write the lists that a row reaches, in any order; return their number.
+
+    In a second round, with the ``bar`` of the first one, these are the lists to search in addition. In the first round,
+    the bar is infinite.
 
     The lists have at least ``k`` members. With a mask, lists without allowed members are left out. If few members of
     the nearest lists are allowed, the best ``k`` of them are as far away as the best ``k / share`` members, and the gap
@@ -292,25 +322,23 @@ def _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, 
             return np.int64(0)
     farther = max(_apart(state, best, _nearness(state, queries, m, best)) - np.float32(effort.apart), np.float32(0.0))
     farther *= _FARTHER
-    gap = _gap_for(effort.gaps, np.float32(k)) + farther
+    gap = _gap_for(effort.ranks, effort.gaps, np.float32(k)) + farther
     n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
     if is_masked:
         n_members = _n_candidates(state, reach, n, sizes)
         wanted = np.float32(k) * np.float32(n_members) / np.float32(_n_candidates(state, reach, n, mask.counts))
-        gap = _gap_for(effort.gaps, wanted) + farther
+        gap = _gap_for(effort.ranks, effort.gaps, wanted) + farther
         n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
     while n < n_possible and _n_candidates(state, reach, n, mask.counts if is_masked else sizes) < k:
         gap = _WIDER * gap + _LEAST_GAP
         n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
+    if bar < np.inf:
+        least, wider = reach.least[0], _gap_of_bar(state, effort, bar, np.float32(k))
+        if wider <= gap:
+            return np.int64(0)
+        n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, wider)
+        n = _without_nearer(state, queries, m, near, reach, n, least)
     return n
-
-
-@inner
-def _query_length(state):
-    """Return the length of queries of inner products: that of the vectors, so that both have the same scale."""
-    if state.totals[METRIC] != INNER_PRODUCT or state.totals[N_VECTORS] == 0:
-        return np.float32(0.0)
-    return np.float32(np.sqrt(max(2.0 * state.numbers[MASS] / np.float64(state.totals[N_VECTORS]), 1e-30)))
 
 
 class Block(NamedTuple):
@@ -524,94 +552,144 @@ def _compare_together(state, Q, first, n_rows, slots, queries, coded, loaded, ra
 @inner
 def _code_for_batch(state, x, queries, m, coded):
     """Write the forms of a row that batches need, and its codes; return whether it is too long."""
-    is_far = rotate_query(state, x, queries, m, _query_length(state))
+    is_far = rotate_query(state, x, queries, m, usual_length(state))
     code_row(coded_values(queries, m).values, queries.lengths[m], is_far, m, coded)
     return is_far
 
 
 @inner
-def _rows_of_block(n_rows, k, together):
+def _rows_of_block(n_rows, k):
     """Return the number of rows in a block."""
-    return max(1, min(n_rows, _MOST_ROWS, _KEPT_AT_ONCE // k)) if together else 1
+    return max(1, min(n_rows, _MOST_ROWS, _KEPT_AT_ONCE // k))
 
 
 @kernel
-def search_rows(arrays, Q, rows, effort, mask, scores, ids):
-    """Write the best vectors for a range of rows."""
+def search_one_by_one(arrays, Q, first, stop, effort, mask, scores, ids):
+    """Write the best vectors for a range of rows, each of which is searched alone."""
     state, effort = by_reference(arrays), by_reference(effort)
-    first, stop, together = rows
+    groups, k = state.groups, ids.shape[1]
+    queries, ranking = new_queries(1, Q.shape[1], state.signs.shape[1]), new_ranking(1, k)
+    reach = _new_reach(1, state.lists.counts[N_LISTS], groups.sizes.size, groups.counts[N_TILES])
+    block = _new_block(state.lists.counts[N_LISTS], state.lists.counts[N_LISTS])
+    is_limited = mask.words.size == 0 and k <= NEAR_GROUPS and state.totals[METRIC] != INNER_PRODUCT
+    n_groups = np.int64(effort.n_groups) if is_limited else groups.counts[N_LISTS]
+    n_rounds = 1 if effort.slopes[0] == np.float32(0.0) else 2
+    for row in range(first, stop):
+        x, best_scores, best_ids = Q[row], scores[row], ids[row]
+        best_ids[:], best_scores[:] = NONE, -np.inf
+        begin_row(ranking, 0, share_of_errors(queries.shorts.shape[1]))
+        code_query(state, x, queries, 0, usual_length(state))
+        near, bar = reach.near[0], np.float32(np.inf)
+        best, n_tiles = estimate_near(state, queries, 0, _ONE, _SURE, n_groups, reach.scan, near)
+        for _ in range(n_rounds):
+            n = _reach_lists(
+                by_value(state),
+                queries,
+                0,
+                best,
+                near,
+                n_tiles,
+                np.float32(np.inf),
+                reach,
+                by_value(effort),
+                mask,
+                k,
+                bar,
+            )
+            _sort_lists(by_value(state), reach, n, block)
+            _search_lists(state, x, n, queries, ranking, block, effort.epsilon, mask, best_scores, best_ids)
+            compare_waiting(by_value(state), x, queries, 0, ranking, best_scores, best_ids)
+            bar = ranking.bars[0]
+        finish_row(state, x, queries, 0, ranking, best_scores, best_ids)
+    release((queries, ranking, reach, block))
+
+
+@inner_called
+def _reach_together(arrays, queries, coded, centers, first, n_rows, ranking, reach, block, effort, mask, k, turn):
+    """Write the lists that rows from ``first`` on reach, as long as there is room; return the first row without room.
+
+    ``block.stops[0]`` is the number of lists written.
+    """
+    state = by_reference(arrays)
+    groups, width, total, m = state.groups, state.lists.centers.shape[1], np.int64(0), first
+    n_tiles, n_lists = groups.counts[N_TILES], state.lists.counts[N_LISTS]
+    while m < n_rows and total + ROWS * n_lists <= block.lists.size:
+        n = min(ROWS, n_rows - m)
+        _compare_centers(state, queries, coded, centers, share_of_errors(width), block, reach, m, n)
+        for r in range(n):
+            near, at, bar = reach.near[r], m + r, np.float32(np.inf)
+            best = _nearest_of(near, reach.scan.tiles, n_tiles)
+            if turn > 0:
+                bar = ranking.bars[at]
+            slack = block.errors[r]
+            reached = _reach_lists(arrays, queries, at, best, near, n_tiles, slack, reach, effort, mask, k, bar)
+            for i in range(reached):
+                block.lists[total], block.rows[total] = groups.slots[reach.chosen[i]], at
+                total += 1
+        m += n
+    block.stops[0] = total
+    return m
+
+
+@kernel
+def search_together(arrays, Q, first, stop, effort, mask, scores, ids):
+    """Write the best vectors for a range of rows, which share the codes of lists."""
+    state, effort = by_reference(arrays), by_reference(effort)
     groups, n_lists = state.groups, state.lists.counts[N_LISTS]
     n_tiles, k, width = groups.counts[N_TILES], ids.shape[1], state.signs.shape[1]
-    at_once = ROWS if together else 1
-    most = _rows_of_block(stop - first, k, together)
+    most = _rows_of_block(stop - first, k)
     queries = new_queries(most, Q.shape[1], width)
     n_codes = queries.shorts.shape[1]
     coded, loaded, share = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), share_of_errors(n_codes)
-    rotated, centers = new_row_codes(most, width), new_tiles(width, n_tiles if together else 0)
+    rotated, centers = new_row_codes(most, width), new_tiles(width, n_tiles)
     by_center = coded if n_codes == width else rotated
-    if together:
-        load_centers(by_value(state), centers)
+    load_centers(by_value(state), centers)
     ranking = new_ranking(most, k)
-    reach = _new_reach(at_once, n_lists, groups.sizes.size, n_tiles)
+    reach = _new_reach(ROWS, n_lists, groups.sizes.size, n_tiles)
     for i in range(n_tiles):
         reach.scan.tiles[i] = i
-    is_limited = mask.words.size == 0 and k <= NEAR_GROUPS
-    n_groups = np.int64(effort.n_groups) if is_limited else groups.counts[N_LISTS]
-    n_reached = max(min(_REACHED_AT_ONCE, most * n_lists), at_once * n_lists)
-    block = _new_block(n_lists, n_reached)
-    while first < stop:
-        n_rows, end, total = np.int64(0), min(most, stop - first), np.int64(0)
-        while n_rows < end and total + at_once * n_lists <= n_reached:
-            n = min(at_once, end - n_rows)
-            for m in range(n_rows, n_rows + n):
-                row = first + m
-                begin_row(ranking, m, share)
-                ids[row, :], scores[row, :] = NONE, -np.inf
-                if not together:
-                    code_query(state, Q[row], queries, m, _query_length(state))
-                    continue
-                is_far = _code_for_batch(state, Q[row], queries, m, coded)
-                if n_codes != width:
-                    code_row(queries.rotated[m], queries.lengths[m], is_far, m, rotated)
-            if together:
-                _compare_centers(state, queries, by_center, centers, share_of_errors(width), block, reach, n_rows, n)
-            for r in range(n):
-                near, at, slack = reach.near[r], n_rows + r, block.errors[r]
-                if together:
-                    best = _nearest_of(near, reach.scan.tiles, n_tiles)
-                else:
-                    best, n_tiles = estimate_near(state, queries, at, _ONE, _SURE, n_groups, reach.scan, near)
-                    slack = np.float32(np.inf)
-                reached = _reach_lists(
-                    by_value(state), queries, at, best, near, n_tiles, slack, reach, by_value(effort), mask, k
-                )
-                if not together:
-                    _sort_lists(by_value(state), reach, reached, block)
-                    total = reached
-                    continue
-                for i in range(reached):
-                    block.lists[total], block.rows[total] = groups.slots[reach.chosen[i]], at
-                    total += 1
-            n_rows += n
-        if together:
-            _group_by_list(block, total)
-            _search_together(state, Q, first, queries, coded, loaded, ranking, block, mask, scores, ids)
-        else:
-            x, epsilon = Q[first], effort.epsilon
-            _search_lists(state, x, total, queries, ranking, block, epsilon, mask, scores[first], ids[first])
+    block = _new_block(n_lists, max(min(_REACHED_AT_ONCE, most * n_lists), ROWS * n_lists))
+    n_rounds = 1 if effort.slopes[0] == np.float32(0.0) else 2
+    for begin in range(first, stop, most):
+        n_rows = min(most, stop - begin)
         for m in range(n_rows):
-            row = first + m
+            row = begin + m
+            begin_row(ranking, m, share)
+            ids[row, :], scores[row, :] = NONE, -np.inf
+            is_far = _code_for_batch(state, Q[row], queries, m, coded)
+            if n_codes != width:
+                code_row(queries.rotated[m], queries.lengths[m], is_far, m, rotated)
+        for turn in range(n_rounds):
+            m = np.int64(0)
+            while m < n_rows:
+                m = _reach_together(
+                    by_value(state),
+                    queries,
+                    by_center,
+                    centers,
+                    m,
+                    n_rows,
+                    ranking,
+                    reach,
+                    block,
+                    by_value(effort),
+                    mask,
+                    k,
+                    turn,
+                )
+                _group_by_list(block, block.stops[0])
+                _search_together(state, Q, begin, queries, coded, loaded, ranking, block, mask, scores, ids)
+        for m in range(n_rows):
+            row = begin + m
             finish_row(state, Q[row], queries, m, ranking, scores[row], ids[row])
-        first += n_rows
     release((queries, coded, loaded, rotated, centers, ranking, reach, block))
 
 
 @kernel
-def compare_slots(arrays, Q, rows, choice, mask, scores, ids):
-    """Write the best of the chosen vectors for a range of rows."""
+def compare_slots(arrays, Q, first, stop, together, choice, mask, scores, ids):
+    """Write the best of the chosen vectors for a range of rows, which share their codes or not."""
     state, k, slots = by_reference(arrays), ids.shape[1], choice.slots
-    first, stop, together = rows
-    most = _rows_of_block(stop - first, k, together)
+    most = _rows_of_block(stop - first, k) if together else 1
     queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), new_ranking(most, k)
     n_codes = queries.shorts.shape[1]
     coded, loaded, block = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), _new_block(0, most)
@@ -625,7 +703,7 @@ def compare_slots(arrays, Q, rows, choice, mask, scores, ids):
             if together:
                 _code_for_batch(state, Q[row], queries, m, coded)
                 continue
-            code_query(state, Q[row], queries, m, _query_length(state))
+            code_query(state, Q[row], queries, m, usual_length(state))
             for i in range(slots.size):
                 place, upper = np.int64(state.lists.places[slots[i]]), np.float32(np.inf)
                 let_wait(state, Q[row], queries, m, ranking, place, upper, scores[row], ids[row])
@@ -639,47 +717,6 @@ def compare_slots(arrays, Q, rows, choice, mask, scores, ids):
 
 
 @kernel
-def find_gaps(arrays, own, Q, slots, gaps, n_groups, apart):
-    """Write the gap at which a search for row ``i`` reaches the list of ``slots[i, j]``, or 0 where this is NONE.
-
-    Also writes the number of groups to compare, and the squared distance of each row from the nearest center. Row ``i``
-    is the vector in slot ``own[i]``, if this is not NONE. The center of its list is computed without it, because other
-    queries have no part in a center.
-    """
-    state = by_reference(arrays)
-    lists, groups = state.lists, state.groups
-    queries = new_queries(1, Q.shape[1], state.signs.shape[1])
-    reach = _new_reach(1, lists.counts[N_LISTS], groups.sizes.size, groups.counts[N_TILES])
-    near, scan = reach.near[0], reach.scan
-    for row in range(Q.shape[0]):
-        code_query(state, Q[row], queries, 0, _query_length(state))
-        best, n_tiles = estimate_near(state, queries, 0, _ONE, _SURE, groups.counts[N_LISTS], scan, near)
-        of_own, less = np.int64(NONE), np.float32(0.0)
-        if own[row] != NONE:
-            j = lists.list_of[lists.places[own[row]] // TILE]
-            of_own, n_others = np.int64(groups.places[j]), lists.sizes[j] - 1
-            value = _nearness(state, queries, 0, of_own)
-            less = _HALF * _apart(state, of_own, value) * np.float32(((n_others + 1) / max(n_others, 1)) ** 2 - 1.0)
-        n = _within_gap(state, queries, 0, near, n_tiles, np.float32(np.inf), reach, best, less)
-        most, farthest = -np.float32(np.inf), np.float32(0.0)
-        for i in range(n):
-            value = reach.values[i] - (less if reach.chosen[i] == of_own else np.float32(0.0))
-            if value > most:
-                most, best = value, reach.chosen[i]
-        for i in range(slots.shape[1]):
-            gaps[row, i] = np.float32(0.0)
-            if slots[row, i] != NONE:
-                place = np.int64(groups.places[lists.list_of[lists.places[slots[row, i]] // TILE]])
-                value = _nearness(state, queries, 0, place) - (less if place == of_own else np.float32(0.0))
-                gaps[row, i] = max(np.float32(0.0), most - value)
-                farthest = max(farthest, scan.apart[groups.list_of[place // TILE]])
-        apart[row], n_groups[row] = _apart(state, best, most), 0
-        for g in range(groups.counts[N_LISTS]):
-            n_groups[row] += scan.apart[g] <= farthest
-    release((queries, reach))
-
-
-@kernel
 def count_allowed(arrays, slots, mask):
     """Write the mask of the allowed slots."""
     state = by_reference(arrays)
@@ -688,4 +725,5 @@ def count_allowed(arrays, slots, mask):
     for i in range(slots.size):
         slot = slots[i]
         mask.words[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
-        mask.counts[state.lists.list_of[state.lists.places[slot] // TILE]] += 1
+        if state.totals[N_LISTED] > 0:
+            mask.counts[state.lists.list_of[state.lists.places[slot] // TILE]] += 1

@@ -25,7 +25,8 @@ N_VECTORS = 1
 N_FAR = 2  # number of vectors that are too long for codes
 N_CHANGES = 3  # changes since a list was refreshed
 N_REFRESHES = 4  # refreshed lists since a group was refreshed
-N_TOTALS = 5
+N_LISTED = 5  # number of vectors in lists: all of them, or 0 while they are few
+N_TOTALS = 6
 
 # Positions in ``Lists.counts``.
 N_LISTS = 0

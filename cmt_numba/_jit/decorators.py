@@ -24,16 +24,16 @@ during compilation is raised when compilation ends, at most a few seconds later.
 generators with which Numba iterates over its registries, every later compilation in the process would fail with
 ``RuntimeError: generator raised StopIteration``.
 
-If compilation takes longer than a second, the logger "cmt_numba" warns once. The environment variable
+If compilation takes longer than a second in total, the logger "cmt_numba" warns once. The environment variable
 ``CMT_NUMBA_CACHE=0`` disables the cache on disk.
 """
 
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from numba import njit
@@ -46,55 +46,43 @@ from .machine_code import KernelCache
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
-_PATIENCE = 1.0  # seconds of compilation before the warning is logged
+_PATIENCE = 1.0  # seconds of compilation after which the warning is logged
 _MESSAGE = "compiling kernels for first use, about 15 s; see cmt_numba.warmup"
 
 logger = logging.getLogger("cmt_numba")
 
 
 class Notice:
-    """Logs a warning at most once if a ``with`` block takes longer than ``patience`` seconds."""
+    """Logs a warning once, when compilation has taken ``patience`` seconds in total.
+
+    The warning follows the kernel that exceeds the limit. A thread that watches the clock could give it earlier, but
+    a change may compile when the memory for another thread is lacking.
+    """
 
     def __init__(self, message: str, patience: float) -> None:
         self.message, self.patience = message, patience
+        self._seconds = 0.0
         self._lock = threading.Lock()
-        self._given = False
 
-    @contextmanager
-    def around(self, wanted: Callable[[], bool]) -> Iterator[None]:
-        """Log the warning if the ``with`` block takes longer than ``patience`` and ``wanted()`` is then true."""
-        if self._given:
-            yield
-            return
-        done = threading.Event()
-        threading.Thread(target=self._watch, args=(done, wanted), daemon=True).start()
-        try:
-            yield
-        finally:
-            done.set()
-
-    def _watch(self, done: threading.Event, wanted: Callable[[], bool]) -> None:
-        while not done.wait(self.patience):
-            if wanted():
-                self._give()
-                return
-
-    def _give(self) -> None:
+    def add(self, seconds: float) -> None:
+        """Add the duration of one compilation."""
         with self._lock:
-            if self._given:
-                return
-            self._given = True
-        logger.warning(self.message)
+            before, self._seconds = self._seconds, self._seconds + seconds
+        if before < self.patience <= self._seconds:
+            logger.warning(self.message)
 
 
 compiling = Notice(_MESSAGE, _PATIENCE)
 
 
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compile a function for its arguments or load it from the cache; log a notice if compilation takes long."""
-    before = dispatcher.stats.cache_misses.total()
-    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before):
+    """Compile a function for its arguments or load it from the cache, and measure compilation."""
+    n_compiled, began = dispatcher.stats.cache_misses.total(), perf_counter()
+    try:
         return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
+    finally:
+        if dispatcher.stats.cache_misses.total() > n_compiled:
+            compiling.add(perf_counter() - began)
 
 
 class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]

@@ -47,9 +47,11 @@ _keeping = _Keeping()
 _unchanged: AbstractContextManager[None] = nullcontext()
 
 
-def keeping_interpreter(n_rows: int, microseconds: float = _EACH) -> AbstractContextManager[None]:
-    """Return a context in which kernels keep the lock if ``n_rows`` take at most about a millisecond."""
-    if n_rows * microseconds <= _LONGEST:
+def keeping_interpreter(
+    n_rows: int, microseconds: float = _EACH, longest: float = _LONGEST
+) -> AbstractContextManager[None]:
+    """Return a context in which kernels keep the lock if ``n_rows`` take at most about ``longest`` microseconds."""
+    if n_rows * microseconds <= longest:
         return _unchanged if _keeper.value == get_ident() else _keeping
     if _keeper.value == get_ident():  # a large batch inside the context of a small one
         _keeper.value = 0

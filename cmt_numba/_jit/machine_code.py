@@ -13,6 +13,7 @@ versions of Numba and Python. If no folder is writable, each process compiles it
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import logging
 import os
@@ -94,6 +95,37 @@ class _CacheEntries(FunctionCache._impl_class):  # type: ignore[misc, valid-type
     _locator_classes: ClassVar[list[Any]] = [*FunctionCache._impl_class._locator_classes, _NoFolder]
 
 
+class KernelFiles(IndexDataCacheFile):  # type: ignore[misc]
+    """The index and the data files of one kernel, each named by a hash of its key, so that processes may save at once.
+
+    Numba numbers the data files. Two processes that save different signatures may then choose the same number, and the
+    index names the machine code of another signature.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Save the machine code, and add it to the index. A concurrent save may drop the entry, but not change it."""
+        name = self._name_of(key)
+        self._save_data(name, data)
+        entries = self._load_index()
+        if not entries:
+            self._remove_stale(name)
+        self._save_index({**entries, key: name})
+
+    def _name_of(self, key: Any) -> str:
+        described = repr((self._version, self._source_stamp, key))
+        return f"{self._base}.{hashlib.sha256(described.encode()).hexdigest()[:32]}.nbc"
+
+    def _remove_stale(self, name: str) -> None:
+        """Remove the other data files, which belong to earlier sources or will be compiled again."""
+        for path in Path(self._cache_path).glob(f"{glob.escape(self._base)}.*.nbc"):
+            if path.name != name:
+                path.unlink(missing_ok=True)
+
+    @property
+    def _base(self) -> str:
+        return self._index_name.removesuffix(".nbi")
+
+
 class KernelCache(FunctionCache):  # type: ignore[misc]
     """The machine code of one kernel on disk, which is not accessed before the kernel's first call."""
 
@@ -109,11 +141,11 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         return self._impl_class(self._py_func)
 
     @cached_property
-    def _cache_file(self) -> IndexDataCacheFile:  # type: ignore[override]
+    def _cache_file(self) -> KernelFiles:  # type: ignore[override]
         return self._entries_in(self._cache_path)
 
     @cached_property
-    def _shipped_file(self) -> IndexDataCacheFile:
+    def _shipped_file(self) -> KernelFiles:
         folder = Path(self._py_func.__code__.co_filename).parent
         return self._entries_in(str(SHIPPED / folder.relative_to(PACKAGE)))
 
@@ -121,9 +153,9 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         signature, target, code = super()._index_key(sig, codegen)
         return signature, target, (*code, config.BOUNDSCHECK)  # type: ignore[attr-defined]
 
-    def _entries_in(self, folder: str) -> IndexDataCacheFile:
+    def _entries_in(self, folder: str) -> KernelFiles:
         stamp = stamp_of(self._py_func.__code__.co_filename)
-        return IndexDataCacheFile(folder, self._impl.filename_base, stamp)
+        return KernelFiles(folder, self._impl.filename_base, stamp)
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
         if not self._enabled:

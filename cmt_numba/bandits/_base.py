@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections import namedtuple
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Self
@@ -26,13 +26,14 @@ from ._rules import draw, rows_of, uniform_numbers
 _MICROSECONDS_OF_A_PAIR = 1.0  # estimated time to score one action in one context
 
 
-class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
-    """Chosen actions with their propensities. An instance unpacks into these two arrays.
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Chosen actions with their propensities. ``actions, propensities = chosen`` unpacks these two arrays.
 
     Attributes
     ----------
     actions : ndarray of int64, shape (n,)
-        The chosen actions.
+        The chosen actions. :class:`ArgmaxRegressor` returns names if its log has names.
     propensities : ndarray of float64, shape (n,)
         The probability of each choice.
     ids : ndarray of int64, shape (n,), or None
@@ -41,15 +42,12 @@ class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
 
     __module__ = "cmt_numba.bandits"
 
-    ids: Any
+    actions: np.ndarray
+    propensities: np.ndarray
+    ids: np.ndarray | None = None
 
-    def __new__(cls, actions: np.ndarray, propensities: np.ndarray, ids: np.ndarray | None = None) -> Self:
-        chosen = super().__new__(cls, actions, propensities)
-        chosen.ids = ids
-        return chosen
-
-    def __reduce__(self) -> Any:
-        return Chosen, (self.actions, self.propensities, self.ids)
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.actions, self.propensities))
 
 
 @dataclass(eq=False, repr=False)

@@ -354,7 +354,7 @@ class CMTBandit(Policy):
         actions.sort(axis=1)
         actions[:, 1:][actions[:, 1:] == actions[:, :-1]] = NONE
         there = actions != NONE
-        means = feedback.chances(self._keys, X, actions)[there]
+        means = feedback.expected_rewards(self._keys, X, actions)[there]
         counts = feedback.model.counts(actions[there])
         deviations = float(self._options["beta"]) * np.sqrt(means * (1.0 - means) / (1.0 + counts))
         offsets = np.append(0, there.sum(axis=1).cumsum())
@@ -483,7 +483,8 @@ class CMTBandit(Policy):
             new, first = np.unique(actions[kept], return_index=True)
             if new.size > 0:
                 self._keys.store(rows.take(kept[first]), new)
-        feedback.feedback(self._keys, as_matrix(rows), actions[:, None], rewards[:, None], is_shared=False)
+        X, shown, given = as_matrix(rows), actions[:, None], rewards[:, None]
+        feedback.feedback(self._keys, X, shown, given, may_be_chosen=False)  # exploration chooses other actions
 
     def _regress(self, rows: Rows, actions: np.ndarray, rewards: np.ndarray) -> None:
         most, room = self._most_candidates(None), self._take_room(rows)
@@ -514,6 +515,7 @@ class CMTBandit(Policy):
         return super()._fingerprint() | waiting | {"turn": self._turn, "learned": learned}
 
     def _correct(self, decision: Chosen, actions: np.ndarray) -> None:
+        assert decision.ids is not None
         self._pending.correct(decision.ids, actions)
 
     def _packed(self) -> Any:

@@ -19,7 +19,7 @@ from ._checks import LARGEST, MOST_ACTIONS, Choices, all_of, check_choices, gene
 from ._ridges import ActionRidges, fit_ridges, with_indicators
 from ._rules import draw, greedy, rows_of
 from .evaluation._estimators import importance_weights
-from .evaluation._logs import Log, check_log_contexts
+from .evaluation._logs import Log, check_log_contexts, number_names
 
 SUPPORTS = ("contexts", "actions", "all")
 METHODS = ("classification", "product", "regression")
@@ -104,6 +104,9 @@ class ArgmaxRegressor(Saved, Constrained):
         The selected method.
     tau_ : float
         The selected ``tau``.
+    arms_ : tuple of str or None
+        The names of actions 0, 1, 2, ..., if the log has names. :meth:`act` then returns names, and methods accept
+        names or numbers.
     values_ : dict of (str, float) to float
         The held-out score of each compared method and ``tau``, ``2 * sum(w * p * r) / sum(w * (p + r))``. Each row has
         the reward ``r``, shifted to be non-negative, the importance weight ``w``, and the probability ``p`` with which
@@ -130,6 +133,7 @@ class ArgmaxRegressor(Saved, Constrained):
         _generator=files.GeneratorField(),
         _width=files.NumberField(1, 2**31 - 1),
         _known=_ACTIONS,
+        arms_=files.OptionalField(files.TextsField()),
         # the distinct contexts of the log, the number of actions in each, and these actions, context by context
         seen=files.FieldTable(
             contexts=files.ArrayField(np.float64, n_axes=2, bounds=(-LARGEST, LARGEST)),
@@ -181,6 +185,7 @@ class ArgmaxRegressor(Saved, Constrained):
             ways = [best]
         method, tau = ways[0]
         model = self._learned(log, np.arange(len(log)), known, chosen, given, tau, method != "regression")
+        self.arms_ = log.arms
         self._known, self._width, self._model = known, log.contexts.shape[1], model
         self.method_, self.tau_ = method, tau
         self.values_ = {way: float(terms.mean()) for way, terms in values.items()}
@@ -323,7 +328,8 @@ class ArgmaxRegressor(Saved, Constrained):
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         policy = cls(**{name: values[name] for name in _OPTIONS})
-        vars(policy).update({name: values[name] for name in ("_generator", "_known", "_width")})
+        vars(policy).update({name: values[name] for name in ("_generator", "_known", "_width", "arms_")})
+        policy.arms_ = None if policy.arms_ is None else tuple(policy.arms_)
         known, width, (rows, lengths, seen) = policy._known, policy._width, values["seen"].values()
         require(known.size > 0 and np.all(np.diff(known) > 0), "actions must be in ascending order, at least one")
         require(
@@ -349,7 +355,7 @@ class ArgmaxRegressor(Saved, Constrained):
 
         The log need not contain the actions.
         """
-        (model, rows), actions = self._checked(contexts), np.asarray(actions)
+        (model, rows), actions = self._checked(contexts), np.asarray(self._numbered(actions)[0])
         choices = check_choices(actions[:, None], rows.shape[0])
         regression = LogModel(model.regression, None)
         return self._scores(regression, rows, choices, self._known, ["regression"])["regression"]
@@ -359,23 +365,36 @@ class ArgmaxRegressor(Saved, Constrained):
 
         By default, all actions of the log are allowed; see :meth:`Policy.act`.
         """
-        choices, probabilities = self._scored_choices(contexts, actions)
+        choices, probabilities = self._scored_choices(contexts, self._numbered(actions)[0])
         answer = np.zeros(choices.shape)
         answer.reshape(-1)[choices.places] = probabilities
         return answer
 
     def act(self, contexts: Any, actions: Any = None) -> Chosen:
-        """Choose an action in each context. The arguments are those of :meth:`probabilities`."""
+        """Choose an action in each context, by name if the log has names. Arguments are as in :meth:`probabilities`."""
+        actions, names = self._numbered(actions)
+        chosen, propensities = self._drawn(contexts, actions)
+        return Chosen(chosen if names is None else np.array(names)[chosen], propensities)
+
+    def _numbered(self, actions: Any) -> tuple[Any, list[str] | None]:
+        """Return actions as numbers, and the names of all numbers if the log has names."""
+        if self._model is None or self.arms_ is None:
+            return actions, None
+        names = list(self.arms_)
+        actions = None if actions is None else number_names(actions, names)
+        return actions, names
+
+    def _drawn(self, contexts: Any, actions: Any) -> tuple[np.ndarray, np.ndarray]:
         choices, probabilities = self._scored_choices(contexts, actions)
         drawn = draw(probabilities, choices.offsets, self._generator.random(choices.shape[0]))
-        return Chosen(choices.actions[drawn], probabilities[drawn])
+        return choices.actions[drawn], probabilities[drawn]
 
     def warm_start(self, policy: Any, contexts: Any) -> Any:
         """Train another policy, such as a :class:`CMTBandit`, on the actions that this policy chooses, and return it.
 
         Its ``learn(contexts, actions, rewards)`` receives the expected rewards, clipped to [0, 1].
         """
-        chosen = self.act(contexts).actions
+        chosen, _ = self._drawn(contexts, None)
         policy.learn(contexts, chosen, np.clip(self.expected(contexts, chosen), 0.0, 1.0))
         return policy
 

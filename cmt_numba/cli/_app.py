@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,24 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with _one_line_errors(ctx):
             return super().invoke(ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, words = super().resolve_command(ctx, args)
+        _check_values(command, words)
+        return name, command, words
+
+
+def _check_values(command: Any, words: list[str]) -> None:
+    """Raise ValueError for an option in the place of another option's value, as in ``--text --model my.cmt``."""
+    if words and words[0] in getattr(command, "commands", {}):
+        _check_values(command.commands[words[0]], words[1:])
+        return
+    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    names = {name for one in options for name in (*one.opts, *one.secondary_opts)}
+    need_values = {name for one in options if not one.is_flag for name in one.opts}
+    for word, following in pairwise(words):
+        if word in need_values and following in names:
+            raise ValueError(f"{word} requires a value, but is followed by {following}")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 
 from .. import text as text
 from .._forest import require
+from .._words import words_of
 from ..evaluation import RIVALS
 from ..formats import ReadOptions, kinds_of
 from ..persistence import ArrayField, Arrays, DocumentField, FieldTable, FlagField, TextsField, take
@@ -35,7 +36,7 @@ _TEXT = text.VectorizerField()
 def new_vectorizer(keys: TextKeys, *, jobs: int, seed: int) -> Any:
     """Return an unfitted vectorizer for texts."""
     if keys is TextKeys.words:
-        return TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
+        return TfidfVectorizer(analyzer=words_of, sublinear_tf=True, dtype=np.float32)
     if keys is TextKeys.characters:
         return TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, dtype=np.float32)
     if keys is TextKeys.bm25:
@@ -61,7 +62,8 @@ def new_columns(kinds: Sequence[str]) -> Any:
     for name, kind in found.items():
         if kind == "text":
             least = 2 if numbers or categories else 1
-            parts.append((f"text {name}", TfidfVectorizer(sublinear_tf=True, min_df=least, dtype=np.float32), name))
+            words = TfidfVectorizer(analyzer=words_of, sublinear_tf=True, min_df=least, dtype=np.float32)
+            parts.append((f"text {name}", words, name))
     return ColumnTransformer(parts, verbose_feature_names_out=_name_of_feature)
 
 

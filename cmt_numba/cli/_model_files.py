@@ -9,6 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 
+import numpy as np
 from rich.console import Console
 from sklearn.model_selection import train_test_split
 
@@ -42,6 +43,11 @@ class Model(NamedTuple):
     version: str = __version__  # library version that wrote the file
     # transformer of texts, or of columns with kinds, to keys. None if the rows are keys already.
     vectorizer: Any = None
+
+    def label_names(self) -> np.ndarray:
+        """Return the classes or labels of the estimator, by name if they have names."""
+        classes: np.ndarray = self.estimator.classes_
+        return np.array(self.options.label_names)[classes] if self.options.label_names else classes
 
     def rows(self, X: Any) -> Any:
         """Convert rows of a file to keys."""
@@ -113,6 +119,8 @@ def _model_of(kind: Any, contents: files.Contents) -> Model:
     if kind is TextClassifier:
         require(options.as_text, "a text classifier must read texts")
         return Model(estimator, options, contents.library)
+    if options.label_names:
+        require(estimator.classes_.max(initial=0) < len(options.label_names), "every label must have a name")
     vectorizer = None
     if options.as_text or options.kinds:
         vectorizer = _field_of(options).get(_KEYS, contents.fields.get(_KEYS), contents.arrays, thorough=True)

@@ -57,7 +57,8 @@ def learn_more(path: Path, data: Path, data_format: str | None, batch_size: int,
     with stream(source, batch_size, "learning", progress) as batches:
         for X, y in batches.pairs():
             model.estimator.partial_fit(model.rows(X), y)
-    save_model(path, model)
+    options = replace(model.options, label_names=source.resolved().label_names)
+    save_model(path, model._replace(options=options))
     return batches.n_rows
 
 
@@ -75,7 +76,7 @@ def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
             labels, scores = estimator.top_labels(X, k)
         else:
             labels, scores = estimator.top_classes(X, k or 1)
-        names = estimator.classes_
+        names = model.label_names()
         for places, values in zip(labels, scores.tolist(), strict=True):
             n_found = int(np.count_nonzero(places != NONE))  # found labels precede the entries NONE
             yield Answer(row, names[places[:n_found]].tolist(), values[:n_found])
@@ -88,7 +89,7 @@ def write_labels(model: Model, batches: Stream, file: TextIO) -> None:
     for batch in batches:
         found = estimator.predict(model.rows(batch.X))
         if model.options.task == "multilabel":
-            names = estimator.classes_[found.indices]
+            names = model.label_names()[found.indices]
             lines = [",".join(map(str, row)) for row in np.split(names, found.indptr[1:-1])]
         else:
             lines = found.tolist()

@@ -95,6 +95,6 @@ def mean_summary(summaries: list[LearnedSummary]) -> LearnedSummary | None:
         return None
     weights = np.mean([[part.weight for part in each.parts] for each in summaries], axis=0).tolist()
     parts = [part._replace(weight=weight) for part, weight in zip(summaries[0].parts, weights, strict=True)]
-    figures = [(each.n_rewards, each.gain, *each.interval) for each in summaries]
-    n, gain, low, high = np.mean(figures, axis=0).tolist()
-    return LearnedSummary(parts, n, gain, (low, high))
+    figures = [(each.n_rewards, each.gain, *each.interval, each.share) for each in summaries]
+    n, gain, low, high, share = np.mean(figures, axis=0).tolist()
+    return LearnedSummary(parts, n, gain, (low, high), share, summaries[0].reason)

@@ -17,6 +17,7 @@ from .. import _validation as checks
 from .. import store as stores
 from .._change import Closeable
 from .._display import warn
+from .._encoder import load_encoder
 from ..persistence import FileFormatError
 from . import _resizing as resizing
 from ._calls import ShardPlan
@@ -104,7 +105,7 @@ class ShardedStore(Closeable):
         **options: Any,
     ) -> None:
         metric = None if metric is None else stores.check_metric(metric)
-        encoder = stores.check_encoder(encoder)
+        encoder = load_encoder(encoder)
         _check_options(options, metric)
         _check_limits(n_replicas, timeout, max_pending)
         if n_replicas > 0:
@@ -372,9 +373,10 @@ class ShardedStore(Closeable):
     def _write(self, name: str, keys: Any, X: Any, payloads: Any, texts: Any) -> None:
         self._client.check_open()
         checked = stores.check_keys(keys)
-        given = stores.check_new_texts(len(checked), X, texts)
+        given, _ = stores.check_new_texts(len(checked), X, texts)
+        stores.refuse_texts(X)
         if self._encoder is not None and X is None:
-            X = stores.encode_texts(self._encoder, "encode_document", given)
+            X = stores.encode_stored(self._encoder, "encode_document", given)
         if X is not None:
             X = checks.check_matrix(checks.as_rows(X))
             stores.check_values(X, self.metric)
@@ -575,7 +577,7 @@ class ShardedStore(Closeable):
         See the constructor for the parameters, and :meth:`cmt_numba.MemoryStore.load` for the errors.
         """
         _check_limits(n_replicas, timeout, max_pending)
-        encoder = stores.check_encoder(encoder)
+        encoder = load_encoder(encoder)
         folder = Path(path).absolute()
         shards = read_list(folder)
         if shards is None or not shards.complete:

@@ -22,9 +22,8 @@ from ._labels import (
 )
 from ._multilabel import CMTMultilabelClassifier
 from ._retriever import CMTRetriever
-from ._tuning import tune
 
 for _estimator in (CMTClassifier, CMTMultilabelClassifier, CMTRetriever):
     _estimator.__module__ = __name__  # so that pickles do not depend on private module names
 
-__all__ = ["CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever", "tune"]
+__all__ = ["CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever"]

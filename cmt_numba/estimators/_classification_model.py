@@ -51,6 +51,7 @@ _ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice
 _ENOUGH_FOR_FEATURES = 2500  # number of examples to train and test on for this choice
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
 
+_LEAD_OF_USUAL = 1e-6  # score of the most frequent class for rows whose scores are all 0
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
 _WORTH_A_WORD = 20_000  # minimum number of examples for a log message, because calibration takes seconds
 
@@ -638,7 +639,9 @@ class ClassificationModel(files.WithFields):
         rows = index.prepared(rows, lengths)
         scorers = index.all_scorers(options, rows.n_rows)
         if scorers is not None:
-            scores[:, self.class_of_label] = heads.exact_scores_of_all(scorers, rows)
+            found = heads.exact_scores_of_all(scorers, rows)
+            found[~found.any(axis=1), index.usual_label] = _LEAD_OF_USUAL
+            scores[:, self.class_of_label] = found
         else:
             labels, found, *_ = index.best_labels(rows, index.effort(options).n_labels, options)
             row, rank = np.nonzero(labels != NONE)

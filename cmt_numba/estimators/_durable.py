@@ -1,7 +1,7 @@
 """Durable estimators, whose changes are on disk before each call returns.
 
-Like the folder of a :class:`~cmt_numba.DurableTree` (:mod:`cmt_numba.journal`), the folder of an estimator holds a
-snapshot, in the format of ``save``, and a journal of later changes. A journal entry holds the name, version and
+The folder of an estimator (:mod:`cmt_numba.journal`) holds a snapshot, in the format of ``save``, and a journal of
+later changes. A journal entry holds the name, version and
 arguments of an operation, and the parameters of the estimator. The calibration that a classifier learns on first use is
 journaled too. Replaying the journal therefore restores the estimator bit for bit.
 
@@ -22,8 +22,9 @@ import scipy.sparse
 
 from .._arrays import WeightedRows
 from .._validation import check_integer, label_array, unmasked
-from ..journal import Arguments, Entry, ObjectForm, Operation, find_operation, fingerprint, plain_arguments
+from ..journal import Arguments, Entry, ObjectForm, Operation, find_operation, plain_arguments
 from ..persistence import NUMBERS, generator_digest
+from ..tree import fingerprint, forest_of
 from ._fields import LEARNED_STATE, _plain, read_parameters
 from ._indicators import lists_of_names
 from ._labels import check_labels
@@ -183,7 +184,7 @@ class EstimatorFolder(ObjectForm):
         if self.kind == "CMTRetriever":
             return _fingerprint_of_memories(model) | {"generator": generator_digest(model.orders)}
         index = model.index
-        return fingerprint(index.tree) | {
+        return fingerprint(forest_of(index.tree)) | {
             "n_examples": int(index.n_of_label.sum()),
             "biases": zlib.crc32(np.ascontiguousarray(index.head.nodes[0, : index.n_labels]["bias"]).tobytes()),
             "gaps": zlib.crc32(index.head.gaps.tobytes()),

@@ -207,6 +207,11 @@ class LabelIndex(files.WithFields):
         return self.weight_of_label, self.n_rows if self.weight_of_rows is None else self.weight_of_rows
 
     @property
+    def usual_label(self) -> int:
+        """The label with the most examples."""
+        return int(self.amounts[0].argmax())
+
+    @property
     def is_standardized(self) -> bool:
         """Whether scorers expect standardised rows."""
         return self.scales is not None and self.scales.is_used
@@ -389,6 +394,8 @@ class LabelIndex(files.WithFields):
         scales, digest = self.scales, self.head.digest
         if scales is None or not scales.is_used:
             return scorers
+        if scorers.biases is not None:
+            return None  # a bias is added to the score of a row of unit length
         if self._unprepared is None or self._unprepared[0] is not digest:
             is_worth = n_rows >= _ROWS_WORTH_A_LAYOUT or (self._layout is not None and self._layout[0] is digest)
             if not is_worth:
@@ -535,24 +542,25 @@ class LabelIndex(files.WithFields):
         if direct is None or unscaled is None:
             return self._best_prepared(scorers, X)
         rank_tied = partial(self._best_prepared, scorers, X) if self.is_standardized else None
-        return heads.best_of_all(direct, *unscaled, rank_tied)
+        return heads.best_of_all(direct, *unscaled, rank_tied, self.usual_label)
 
     def best_label_of(self, rows: forests.Rows, options: LabelOptions) -> np.ndarray:
         """Return the best label of each prepared row, or NONE if none was reached."""
         scorers = self.all_scorers(options, rows.n_rows)
         if scorers is not None:
-            return heads.best_of_all(scorers, rows)
+            return heads.best_of_all(scorers, rows, usual=self.usual_label)
         return self.best_labels(rows, 1, options).labels[:, 0]
 
     def _best_prepared(self, scorers: heads.AllScorers, X: Any, at: np.ndarray | None = None) -> np.ndarray:
         """Return the best label of the rows at some positions, by default all, after preparing them."""
-        return heads.best_of_all(scorers, self.prepared_matrix(X if at is None else X[at]))
+        return heads.best_of_all(scorers, self.prepared_matrix(X if at is None else X[at]), usual=self.usual_label)
 
     def best_labels(self, rows: forests.Rows, k: int, options: LabelOptions) -> heads.LabelAnswers:
         """Return the ``k`` best labels of each row, padded with NONE and minus infinity."""
         scorers, index = self.all_scorers(options, rows.n_rows), self.dense_index(options)
         if scorers is not None:
             labels, scores = heads.top_of_all(scorers, rows, min(k, scorers.n_labels))
+            self._put_usual_first(scorers, rows, labels, scores)
             n_scored = np.full(rows.n_rows, scorers.n_labels)
             missing = ((0, 0), (0, k - labels.shape[1]))
             labels = np.pad(labels, missing, constant_values=forests.NONE)
@@ -576,6 +584,17 @@ class LabelIndex(files.WithFields):
             for part, of_short in zip(answers, found, strict=True):
                 part[short] = of_short
         return answers
+
+    def _put_usual_first(
+        self, scorers: heads.AllScorers, rows: forests.Rows, labels: np.ndarray, scores: np.ndarray
+    ) -> None:
+        """Put the most frequent label first for rows whose scores are all 0, because no feature of theirs is known."""
+        zero = np.flatnonzero(scores[:, 0] == 0.0)
+        if zero.size == 0 or self.of_sets:
+            return
+        for row in zero[~heads.exact_scores_of_all(scorers, rows.take(zero)).any(axis=1)].tolist():
+            others = labels[row][labels[row] != self.usual_label]
+            labels[row] = np.append(self.usual_label, others)[: labels.shape[1]]
 
     def lists_best(self, k: int, options: LabelOptions) -> bool:
         """Return whether the inverted index alone finds the ``k`` best labels, because it lists all weights.

@@ -26,7 +26,13 @@ def check_unmixed(name: str, labels: Any) -> None:
     try:
         array = label_array(name, labels)
     except ValueError:
-        return  # sequences of different lengths
+        array = None  # sequences of different lengths
+    if name == "y" and (array is None or (array.ndim == 2 and array.shape[1] > 1)):
+        raise ValueError("y must have one class for each row: use CMTMultilabelClassifier for several labels per row")
+    if array is None:
+        return
+    if array.dtype.kind in "mM":
+        raise TypeError(f"{name} must be strings, numbers or bools, got {array.dtype}: convert dates to strings")
     if array.dtype.kind == "O":
         missing = [label is None for label in array.ravel().tolist()]
         if any(missing):

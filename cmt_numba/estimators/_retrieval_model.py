@@ -233,10 +233,11 @@ class RetrievalModel(files.WithFields):
         self, rows: Rows, ids: np.ndarray, scores: np.ndarray, options: RetrievalOptions
     ) -> list[dict[str, float]]:
         """Return the parts of the scores of the memories found for one row, by name."""
-        if self.learned is None or not self.learned.model.is_used or ids.size == 0:
-            return [{"similarity": score} for score in scores.tolist()]
-        entries = self.memories.entries_of(ids)
-        return self.learned.explain(self.index, as_matrix(rows), entries, options.target_recall)
+        parts = None
+        if self.learned is not None and ids.size > 0:
+            entries = self.memories.entries_of(ids)
+            parts = self.learned.explain(self.index, as_matrix(rows), entries, options.target_recall)
+        return parts or [{"similarity": score} for score in scores.tolist()]
 
 
 def _threads(options: RetrievalOptions, n_rows: int) -> int:

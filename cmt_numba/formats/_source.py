@@ -42,7 +42,9 @@ class ReadOptions:
     """The number of features of sparse rows. By default, read from the file's header or counted in a pass over the
     file."""
     named_labels: bool | None = None
-    """Whether classes are text rather than integers. By default, detected from the labels."""
+    """Whether classes or labels are text rather than integers. By default, detected from the labels."""
+    label_names: tuple[str, ...] = ()
+    """The names of labels 0, 1, 2, ..., if each row has any number of named labels. New names are appended."""
     n_bits: int = 18
     """Words and feature names are hashed into ``2**n_bits`` features."""
     label: str | None = "label"

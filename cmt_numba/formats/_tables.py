@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ._text import (
     first_line,
     indicator,
     is_name,
+    is_written_number,
     label_list,
     open_text,
     read_blocks,
@@ -125,8 +126,73 @@ _CELLS_IN_A_CHUNK = 1 << 18
 _CELLS_IN_A_SCAN = 1 << 18
 
 
+class LabelScan:
+    """Detection of the task, and of labels that are names rather than numbers.
+
+    Text in a file with types is a name. Text in a CSV file is a number if the number is written in the same way.
+
+    - ``are_typed``: whether the file distinguishes the text "7" from the number 7.
+    """
+
+    def __init__(self, path: Path, label: str, *, are_typed: bool) -> None:
+        self._path, self._label, self._are_typed = path, label, are_typed
+        self._has_lists = self._has_commas = False
+        self._are_numbers = True  # whether all cells are numbers, or numbers separated by commas
+        self._has_named_classes = self._has_named_labels = False
+        self._by_type: dict[bool, Any] = {}  # by whether it is a str, the first label
+        self._labels: set[str] = set()  # the labels of lists, or separated by commas
+
+    def look_at(self, column: Any) -> None:
+        """Look at the labels of more rows."""
+        for cell in column.unique() if _is_flat(column) else column:
+            if isinstance(cell, np.ndarray | list | tuple):
+                self._has_lists = True
+                for label in np.asarray(cell).tolist():
+                    self._by_type.setdefault(isinstance(label, str), label)
+                    if isinstance(label, str):
+                        self._has_named_labels = True
+                        self._labels.add(label)
+            elif not _is_missing(cell):
+                self._look_at_cell(cell)
+
+    def _look_at_cell(self, cell: Any) -> None:
+        self._by_type.setdefault(isinstance(cell, str), cell)
+        if not isinstance(cell, str):
+            self._has_named_classes |= is_name(str(cell))
+            return
+        self._has_named_classes |= self._are_typed or not is_written_number(cell)
+        self._has_commas |= "," in cell
+        labels = split_labels(cell)
+        self._are_numbers &= all(map(is_written_number, labels))
+        self._labels.update(labels)
+
+    def completed(self, options: ReadOptions) -> ReadOptions:
+        """Return options with the task and the type of labels, unless they are given, and with all names of labels."""
+        several = self._has_lists or (self._has_commas and self._are_numbers)
+        task = options.task or ("multilabel" if several else "multiclass")
+        named = self._has_named_labels or not self._are_numbers if task == "multilabel" else self._has_named_classes
+        if named and len(self._by_type) == 2:
+            mixed = f"text such as {self._by_type[True]!r:.50} with numbers such as {self._by_type[False]!r:.50}"
+            raise FormatError(
+                self._path, f"column {self._label!r} mixes {mixed}: write all labels as text or as numbers"
+            )
+        named = named if options.named_labels is None else options.named_labels
+        names: tuple[str, ...] = ()
+        if named and task == "multilabel":
+            names = tuple(dict.fromkeys([*options.label_names, *sorted(self._labels)]))
+        return replace(options, task=task, named_labels=named, label_names=names)
+
+
+def split_labels(cell: str) -> list[str]:
+    """Return the labels of a cell, which are separated by commas."""
+    return [part.strip() for part in cell.split(",")] if cell.strip() else []
+
+
 class TableSource(Source):
     """A table with named columns. One column has labels; the features are numbers, or the words of text columns."""
+
+    has_types: ClassVar[bool] = True
+    """Whether the file distinguishes the text "7" from the number 7."""
 
     def _scanned(self) -> ReadOptions:
         names = self._names()
@@ -145,34 +211,23 @@ class TableSource(Source):
         if options.with_labels and label not in names:
             raise FormatError(self.path, f"has no column {label!r} for the labels, but {_listed(names)}")
         kinds = None if options.kinds is None else KindsOfColumns(self.path, columns, options.kinds)
-        scans_labels = options.with_labels and (options.task is None or options.named_labels is None)
+        are_known = options.task == "multiclass" or options.named_labels is False  # else, new names are appended
+        scans_labels = options.with_labels and (options.task is None or options.named_labels is None or not are_known)
         wanted = [*([label] if scans_labels else []), *([] if kinds is None else kinds.unknown)]
         if not wanted:
             return options
-        several, named = options.task == "multilabel", False
-        by_type: dict[bool, Any] = {}  # the first label that is a str (key True) and the first other label (False)
+        labels = LabelScan(self.path, label, are_typed=self.has_types)
         for frame, position in self._frames(wanted, max(1000, _CELLS_IN_A_SCAN // len(wanted)), {label}):
             self._watch(position)
             if kinds is not None:
                 kinds.look_at(frame)
-            for value in [] if not scans_labels else frame[label].unique() if _is_flat(frame[label]) else [[]]:
-                if isinstance(value, list):
-                    several = True
-                elif not _is_missing(value):
-                    several = several or ("," in str(value) and label_list(str(value)) is not None)
-                    named = named or is_name(str(value))
-                    by_type.setdefault(isinstance(value, str), value)
+            if scans_labels:
+                labels.look_at(frame[label])
         if kinds is not None:
             ids = kinds.ids()
             kept = tuple(name for name in columns if name not in ids)
             options = replace(options, kinds=kinds.found(), columns=kept, ignore=(*options.ignore, *ids))
-        if not scans_labels:
-            return options
-        task = options.task or ("multilabel" if several else "multiclass")
-        if named and task == "multiclass" and len(by_type) == 2:
-            mixed = f"text such as {by_type[True]!r:.50} with numbers such as {by_type[False]!r:.50}"
-            raise FormatError(self.path, f"column {label!r} mixes {mixed}: write all labels as text or as numbers")
-        return replace(options, task=task, named_labels=named and task == "multiclass")
+        return labels.completed(options) if scans_labels else options
 
     @abstractmethod
     def _names(self) -> list[str]:
@@ -271,6 +326,10 @@ class TableSource(Source):
 
     def _labels(self, column: Any, options: ReadOptions, first_row: int, n_labels: int) -> Any:
         labels = list(column)
+        if options.task == "multilabel" and options.named_labels:
+            places = {name: i for i, name in enumerate(options.label_names)}
+            lists = [[places[name] for name in _named_labels(cell)] for cell in labels]
+            return indicator(lists, len(places))
         if options.task == "multilabel":
             return indicator([self._label_list(one, row) for row, one in enumerate(labels, first_row)], n_labels)
         for row, label in enumerate(labels, first_row):
@@ -303,6 +362,8 @@ class TableSource(Source):
 
 class CsvSource(TableSource):
     """A table with a header. The header decides whether commas, semicolons or tabs separate values."""
+
+    has_types = False
 
     format = "csv"
     suffixes = (".csv", ".tsv")
@@ -406,6 +467,12 @@ def _is_flat(column: Any) -> bool:
     return not any(isinstance(label, np.ndarray) for label in column)
 
 
+def _named_labels(cell: Any) -> list[str]:
+    if isinstance(cell, np.ndarray | list | tuple):
+        return [str(name) for name in cell]
+    return [] if _is_missing(cell) else split_labels(str(cell))
+
+
 def _is_missing(value: Any) -> bool:
     return value is None or value != value or value is _pandas().NA
 
@@ -475,8 +542,8 @@ class JsonlSource(TableSource):
             array = np.asarray(value)
         except (ValueError, OverflowError):  # ragged nested lists, or integers that are too large
             array = np.zeros((0, 0))
-        if array.ndim != 1 or array.dtype.kind == "O":
-            raise FormatError(self.path, f"field {name!r} must be a list of numbers", row=row)
+        if array.ndim != 1 or array.dtype.kind == "O" or len({isinstance(entry, str) for entry in value}) > 1:
+            raise FormatError(self.path, f"field {name!r} must be a list of numbers or a list of text", row=row)
         return array
 
     def _rows(self, n_rows: int) -> Iterator[tuple[list[dict[str, Any]], int]]:

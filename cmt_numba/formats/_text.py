@@ -129,6 +129,12 @@ def whole_number(text: str) -> int | None:
     return int(number) if number % 1 == 0 and abs(number) < _END_OF_CLASSES else None
 
 
+def is_written_number(text: str) -> bool:
+    """Return whether a label in a table of text is an integer: as a number, it is written in the same way."""
+    number = whole_number(text)
+    return number is not None and str(number) == text
+
+
 def is_name(text: str) -> bool:
     """Return whether a label is a name rather than a number. Python would read "1_0" as the number 10."""
     try:

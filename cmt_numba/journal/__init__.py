@@ -1,17 +1,17 @@
 """Durable objects in folders: a snapshot, and a journal of the changes after it.
 
-A :class:`DurableTree` is a :class:`~cmt_numba.ContextualMemoryTree` that is stored in a folder. Each change is made in
-memory, written to the journal and synced to disk before the call returns. Opening the folder loads the last snapshot
-and replays the changes in the journal, which builds the same trees again. If a change fails or is interrupted, its
-entry is undone and the tree is restored by the same replay.
+The method ``open`` of a class opens an object in a folder. Each change is made in memory, written to the journal and
+synced to disk before the call returns. Opening the folder loads the last snapshot and replays the changes in the
+journal, which makes the same object again. If a change fails or is interrupted, its entry is undone and the object is
+restored by the same replay.
 
-Estimators and stores use the same kind of folder. Each has a ``Journal`` and a ``DurableForm``. The form defines how
-the object is saved, restored and compared, and lists the operations of its entries.
+An object in a folder has a ``Journal`` and a ``DurableForm``. The form defines how the object is saved, restored and
+compared, and lists the operations of its entries.
 
 The folder contains
 
 ==========================  ======================================================================================
-``tree-N.cmt``              The snapshot: the tree after ``N`` changes, in the format of ``save``.
+``tree-N.cmt``              The snapshot: the object after ``N`` changes, in the format of ``save``.
 ``journal.sqlite``          An SQLite database (with its log and the log's index, ``journal.sqlite-wal`` and ``-shm``).
                             It contains a numbered entry for the snapshot and for each later change. An entry has the
                             same format as a saved tree (:mod:`cmt_numba.persistence`): arrays and JSON with checksums.
@@ -41,27 +41,30 @@ A snapshot is taken when the journal takes long to replay. The previous snapshot
 complete, synced to disk and recorded in the journal. Opening the folder deletes files left by a crash.
 
 Any number of processes, and the writer's process itself, can read a folder with ``read_only=True``. A reader keeps no
-file open except its mapped snapshot. ``refresh`` reads the entries after the last one that it knows, as they are
-between two commits, and replays them. If a snapshot has replaced them, it loads the snapshot. Additional tables are
-copied to memory.
+file open except its mapped snapshot, so it never keeps the writer's log from being truncated. ``refresh`` reads the
+entries after the last one that it knows, as they are between two commits, and replays them. Additional tables are
+copied to memory when the folder is opened; ``refresh`` copies the rows that the entries have changed.
+
+Each entry has a random mark, which the entry of a snapshot takes over. If the folder has no entry with the mark that
+the reader knows, a snapshot has replaced the entries, or the folder has another history: a backup was restored, or the
+folder was replaced. The reader then loads the folder again.
 
 Arguments in entries and snapshots are validated like a caller's arguments. Every folder either opens as a valid tree or
 raises :class:`~cmt_numba.persistence.FileFormatError`.
 
 Other processors and other library versions may round differently and therefore build different trees from the same
 changes. All memories are then still present under their ids, but models trained since the snapshot may differ slightly,
-and a warning is issued. Take a :meth:`~DurableTree.snapshot` before moving a folder to another machine.
+and a warning is issued. Call ``checkpoint`` before moving a folder to another machine.
 
-Folders of versions before 0.3 are rejected. Later versions of the library read the folders of version 0.3.
+Folders of versions before 0.4 are rejected. Later versions of the library read the folders of version 0.4.
 
 Network file systems may not support the locks. To copy an open tree, call ``save``.
 """
 
-from ._database import ExtraTables, SchemaRow, SharedConnection
-from ._durable_tree import DurableTree, fingerprint
-from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
+from ._database import EntryDatabase, ExtraTables, SchemaRow, SharedConnection, translated_errors
+from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments, unpack_entry
 from ._files import AlreadyOpenError, JournalError
 from ._in_folder import InFolder, ObjectForm, journaled
 from ._journal import Durability, DurableForm, Journal
 
-__all__ = ["AlreadyOpenError", "DurableTree", "JournalError"]
+__all__ = ["AlreadyOpenError", "JournalError"]

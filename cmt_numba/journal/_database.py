@@ -18,9 +18,9 @@ from ._files import AlreadyOpenError, check_regular
 
 T = TypeVar("T")
 MOST_BYTES = 1 << 29  # maximum size of an entry in bytes, well below SQLite's limit of about 2**30
-VERSION = 4  # version of the database. Version 0.3 of the library started with version 4.
+VERSION = 5  # version of the database. Version 0.4 of the library started with version 5.
 _APPLICATION = 0x434D544A  # "CMTJ" in ASCII
-_SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, entry BLOB NOT NULL)"
+_SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, mark BLOB NOT NULL, entry BLOB NOT NULL)"
 _LONGEST_LOG = 1 << 22  # bytes to which a checkpoint truncates the log
 _OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's additional files
 _MOST_ATTEMPTS = 20  # maximum number of attempts to read a database that a writer is opening or closing
@@ -46,6 +46,9 @@ class ExtraTables(NamedTuple):
 
     statements: tuple[str, ...]  # SQL statements that create the tables
     allows: Callable[[list[SchemaRow]], bool]  # checks the schema rows (type, name, table, SQL) of the tables
+    functions: dict[str, Callable[..., Any]]  # functions that statements may call, by name
+    # takes a database and returns what a reader needs of the tables: everything, or what some entries have changed
+    read: Callable[["EntryDatabase", list[tuple[int, bytes]] | None], Any]
 
 
 class SharedConnection(sqlite3.Connection):
@@ -147,13 +150,18 @@ def check_files(path: Path) -> None:
         check_regular(Path(f"{path}{other}"))
 
 
-def _connected(path: Path, mode: str) -> SharedConnection:
+def _connected(path: Path, mode: str, tables: ExtraTables | None = None) -> SharedConnection:
     options = _OPTIONS | {"timeout": _SECONDS_IN_USE, "uri": True}
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", factory=SharedConnection, **options)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", factory=SharedConnection, **options)
+    for name, function in (tables.functions if tables else {}).items():
+        connection.create_function(name, -1, function, deterministic=True)
+    return connection
 
 
 class EntryDatabase:
     """The database of a writer, which readers in any process can read at the same time, or a reader's view of it.
+
+    Each entry has a random mark. Two databases with the same mark for an entry agree in all changes up to it.
 
     - ``path``: the file, for error messages.
     - ``waits``: whether each commit waits for the disk. If False, a crash of the machine may lose the commits since the
@@ -172,7 +180,7 @@ class EntryDatabase:
             message = f"{path} cannot be written; open the folder with read_only=True"
             raise PermissionError(errno.EACCES, message)
         with translated_errors(path):
-            self = cls(path, _connected(path, "mode=rw"), waits=waits)
+            self = cls(path, _connected(path, "mode=rw", tables), waits=waits)
         try:
             self._prepare(tables)
         except BaseException:
@@ -257,6 +265,10 @@ class EntryDatabase:
                 yield sequence, entry
                 expected = sequence + 1
 
+    def mark_of(self, sequence: int) -> bytes | None:
+        """Return the mark of an entry, or None if there is no such entry."""
+        return self.run("SELECT mark FROM entries WHERE sequence = ?", (sequence,))
+
     def first_entry(self) -> int | None:
         """Return the number of the first entry, or None if there is none."""
         return self.run("SELECT min(sequence) FROM entries")
@@ -288,7 +300,7 @@ class EntryDatabase:
         """Write an entry. Call :meth:`commit` to commit it."""
         if not self.connection.in_transaction:
             self.execute("BEGIN")
-        self.execute("INSERT INTO entries VALUES (?, ?)", (sequence, entry))
+        self.execute("INSERT INTO entries VALUES (?, randomblob(8), ?)", (sequence, entry))
 
     def commit(self) -> None:
         """Commit the active transaction, if any. A crash of the process cannot lose committed changes."""
@@ -332,8 +344,11 @@ class EntryDatabase:
         try:
             if not self.connection.in_transaction:
                 self.execute("BEGIN")
+            mark = self.mark_of(sequence)
             self.run("DELETE FROM entries")
             self.append(sequence, entry)
+            if mark is not None:  # the new entry stands for the same changes
+                self.execute("UPDATE entries SET mark = ?", (mark,))
             self.sync()
         except BaseException:
             self.roll_back()
@@ -395,16 +410,3 @@ def _read_copy(path: Path, read: Callable[[EntryDatabase], T]) -> T:
             shutil.copyfile(f"{path}{suffix}", f"{copied}{suffix}")
         with translated_errors(path), closing(_connected(copied, "mode=rw")) as connection:
             return read(EntryDatabase(path, connection))
-
-
-def copied_to_memory(database: EntryDatabase) -> SharedConnection:
-    """Return a connection to a copy of a database in memory."""
-    with translated_errors(database.path):
-        connection = sqlite3.connect(":memory:", factory=SharedConnection, **_OPTIONS)
-        try:
-            database.connection.backup(connection)
-            connection.execute("PRAGMA query_only = ON")
-        except BaseException:
-            connection.close()
-            raise
-        return connection

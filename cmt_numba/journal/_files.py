@@ -76,13 +76,15 @@ class Acknowledged:
     - ``identity``: the identity of the journal, or None if the file is empty.
     """
 
+    _process: int | None = None  # the process that has opened the file, or None if it is not open
+
     def __init__(self, path: Path, *, read_only: bool = False, timeout: float = 0.0) -> None:
         self.path = path
         try:
             self._descriptor = open_file(path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
         except FileNotFoundError as error:
             raise FileFormatError(path, "is missing; restore it from a copy") from error
-        self._process: int | None = os.getpid()
+        self._process = os.getpid()
         _open.add(self)
         try:
             if not read_only:
@@ -129,6 +131,9 @@ class Acknowledged:
             self._process = None
             _open.discard(self)
             os.close(self._descriptor)
+
+    def __del__(self) -> None:
+        self.close()  # an object that was dropped without ``close`` must not keep its folder locked
 
 
 _open: weakref.WeakSet[Acknowledged] = weakref.WeakSet()

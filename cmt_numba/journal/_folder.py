@@ -8,10 +8,10 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..persistence import FileFormatError, bring_to_disk, read_fields
-from ._database import EntryDatabase, ExtraTables, SharedConnection, check_files, copied_to_memory, is_blank
+from ._database import EntryDatabase, ExtraTables, check_files, is_blank
 from ._database import read_at_one_moment as read_database
 from ._files import Acknowledged, check_regular, open_file
 
@@ -54,6 +54,8 @@ class Folder(FolderFiles):
     """
 
     database: EntryDatabase
+    _descriptor: int | None = None  # holds the folder, so that no other folder gets its inode number
+    _is_closed = False
 
     def __init__(
         self,
@@ -64,8 +66,6 @@ class Folder(FolderFiles):
         timeout: float = 0.0,
     ) -> None:
         self.path = Path(path).absolute()  # a later os.chdir must not redirect snapshots
-        self._descriptor: int | None = None  # holds the folder, so that no other folder gets its inode number
-        self._is_closed = False
         self.base = 0
         if not self.path.is_dir():
             self.path.mkdir(0o700)
@@ -157,7 +157,7 @@ class Folder(FolderFiles):
         self._check_place()
         path = self._check_that_it_is_no_link(sequence)
         if path.exists() and not self._is_ours(path):
-            message = f"{path} exists but does not belong to this tree; move it elsewhere"
+            message = f"{path} exists but does not belong to this object; move it elsewhere"
             raise FileExistsError(errno.EEXIST, message)
 
     def check_presence(self) -> None:
@@ -213,7 +213,7 @@ class Folder(FolderFiles):
         self.clean_up()
 
     def clean_up(self) -> None:
-        """Delete outdated snapshots of this tree and temporary files left by crashes."""
+        """Delete outdated snapshots of this object and temporary files left by crashes."""
         for path in self.path.iterdir():
             found = _SNAPSHOT.fullmatch(path.name)
             superseded = found is not None and int(found[1]) != self.base and self._is_ours(path)
@@ -238,8 +238,15 @@ class Folder(FolderFiles):
                 self.database.close()
         finally:
             self._acknowledged.close()
-            if self._descriptor is not None:
-                os.close(self._descriptor)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self._let_go()  # its database and its lock do the same
 
 
 def check_end(path: Path, last: int, acknowledged: int) -> None:
@@ -249,13 +256,22 @@ def check_end(path: Path, last: int, acknowledged: int) -> None:
         raise FileFormatError(path, reason)
 
 
+class Position(NamedTuple):
+    """A change in the history of a folder."""
+
+    sequence: int  # the number of the entry
+    mark: bytes  # its mark, which no other history has
+
+
 class JournalView(NamedTuple):
     """The journal of a folder as it is between two commits of its writer."""
 
+    entries: Entries  # the entries after a position, or all; the first of all describes the snapshot
+    continues: bool  # whether the entries are those after the position
+    position: Position  # the last entry
     base: int  # the number of the snapshot
-    entries: Entries  # all entries, or those after a number; the first of all describes the snapshot
     acknowledged: int  # the number of a change that must not be missing
-    tables: SharedConnection | None  # a copy of the database in memory, if it has additional tables
+    tables: Any  # what was read from additional tables, or None
 
 
 class FolderReader(FolderFiles):
@@ -263,9 +279,10 @@ class FolderReader(FolderFiles):
 
     - ``path``: the folder of a durable object.
     - ``tables``: additional tables of the journal's database.
-    - ``database``: a copy of the database in memory, if there are additional tables.
-    - ``identity``: the identity of the journal.
+    - ``identity``: the identity of the journal when all its entries were last read.
     """
+
+    identity: str | None = None
 
     def __init__(self, path: str | os.PathLike[str], tables: ExtraTables | None) -> None:
         self.path = Path(path).absolute()
@@ -275,33 +292,33 @@ class FolderReader(FolderFiles):
             others = f"contains files such as {min(names)!r}, but " if names else "has "
             raise FileFormatError(self.path, f"{others}no journal; check the path, or open it without read_only first")
         check_files(self.journal_path)
-        read_database(self.journal_path, lambda database: database.check(tables))
-        self.identity = self._acknowledged().identity
-        self.database: EntryDatabase | None = None
+        read_database(self.journal_path, EntryDatabase.check_kind)
 
-    @property
-    def synced(self) -> int:
-        """The number of the last change known to be on disk."""
-        return self._acknowledged().sequence
-
-    def _acknowledged(self) -> Acknowledged:
-        return Acknowledged(self.path / _MARK, read_only=True)
-
-    def read(self, after: int | None = None) -> JournalView:
-        """Return all entries, or those after number ``after`` if the snapshot is not later."""
-        synced = self.synced  # read first, because a writer may append entries
+    def read(self, after: Position | None = None) -> JournalView:
+        """Return the entries after a position, or all if it is None or the folder has another history by now."""
+        check_files(self.journal_path)
+        acknowledged = Acknowledged(self.path / _MARK, read_only=True)  # before a writer appends more entries
 
         def view(database: EntryDatabase) -> JournalView:
-            base = database.first_entry()
-            if base is None:
+            continues = (
+                after is not None
+                and acknowledged.identity == self.identity
+                and database.mark_of(after.sequence) == after.mark
+            )
+            if not continues:
+                database.check(self._tables)
+                self.identity = acknowledged.identity
+            base, last = database.first_entry(), database.last_entry()
+            if base is None or last is None:
                 raise FileFormatError(self.journal_path, "is empty; open it without read_only first")
-            entries = list(database.entries(-1 if after is None or after < base else after))
-            copied = None if self._tables is None or not entries else copied_to_memory(database)
-            return JournalView(base, entries, synced, copied)
+            entries = list(database.entries(after.sequence if continues and after is not None else -1))
+            position = Position(last, database.mark_of(last) or b"")
+            tables = None
+            if self._tables is not None and entries:
+                tables = self._tables.read(database, entries if continues else None)
+            return JournalView(entries, continues, position, base, acknowledged.sequence, tables)
 
         return read_database(self.journal_path, view)
 
     def close(self) -> None:
-        """Free the copy of the database."""
-        if self.database is not None:
-            self.database.connection.close()
+        """Do nothing: no file is open between two reads."""

@@ -175,6 +175,11 @@ class InFolder(Closeable):
             raise ValueError(f"the object is not in a folder: create it with {type(self).__name__}.open, or call save")
         self._folder.journal.snapshot()
 
+    def sync(self) -> None:
+        """Write all changes to disk and wait until they are stored. Needed only with ``sync_every`` above 1."""
+        if self._folder is not None:
+            self._folder.journal.sync()
+
     def close(self) -> None:
         """Write all changes to disk, and close the folder if there is one.
 

@@ -15,10 +15,10 @@ from .. import persistence as files
 from .._change import ReadWriteLock, defer_interrupts, uninterrupted
 from .._display import warn
 from .._validation import check_integer, check_real
-from ._database import MOST_BYTES, EntryDatabase, ExtraTables, SharedConnection
+from ._database import MOST_BYTES, ExtraTables
 from ._entries import Entry, entry_contents, pack_entry, unpack_entry
 from ._files import AlreadyOpenError, JournalError, check_regular
-from ._folder import IDENTITY, Folder, FolderReader, JournalView, check_end
+from ._folder import IDENTITY, Folder, FolderReader, JournalView, Position, check_end
 
 T = TypeVar("T")
 SNAPSHOT = "snapshot"  # name of a snapshot's entry. It is not an operation.
@@ -33,7 +33,7 @@ _AT_THE_END = 1 / 40  # fraction of the journal's limits above which closing the
 
 
 class Durability(NamedTuple):
-    """Options of a journal; see :class:`~cmt_numba.DurableTree`."""
+    """Options of a journal; see :meth:`InFolder.open`."""
 
     sync_every: int = 1
     snapshot_bytes: int = 1 << 26
@@ -104,8 +104,12 @@ class DurableForm(Protocol):
         """
 
     def follow(self, apply: Callable[[], None]) -> None:
-        """Call ``apply``, which replays entries of the writer and exchanges the additional tables, as one change."""
+        """Call ``apply``, which replays entries of the writer and calls :meth:`use_tables`, as one change."""
         self.lock.change(apply)
+
+    def use_tables(self, tables: Any) -> None:
+        """Use what ``ExtraTables.read`` has returned to a reader."""
+        return
 
     def use(self, made: Any) -> None:
         """Replace the current object with a restored one."""
@@ -142,7 +146,7 @@ class Journal:
     - ``form``: the interface to the object. A new folder starts with a snapshot of the current object.
     - ``durability``: when to wait for the disk, and when to take snapshots.
     - ``tables``: additional tables of the database. They change in the same transactions as the entries.
-    - ``folder``: the folder. With additional tables, ``folder.database`` executes statements on them.
+    - ``folder``: the folder. For a writer, ``folder.database`` executes statements on the additional tables.
     - ``sequence``: the number of changes since the object was created.
     - ``is_behind``: whether the object differs from the folder because a failed change has not been undone yet.
     """
@@ -165,17 +169,19 @@ class Journal:
         self._is_exact = True  # whether replayed entries had the fingerprints of the original changes
         self._refusal = READ_ONLY if self._durability.read_only else None  # the reason for rejecting changes
         self._n_unsynced = 0
-        self._is_too_large = False  # True if the current change is too large for an entry and needs a snapshot
+        self._n_bytes_of_change = 0  # the size of the entries of the current change
+        self._is_too_large = False  # True if they are too large, so that the change needs a snapshot
         self._journal = self._last_snapshot = _Effort(0, 0.0)
         self._most_bytes = self._durability.snapshot_bytes  # size of the journal above which a snapshot is due
         self._is_verified = True  # False until all mapped arrays have been verified
         self._refresh_due = float("inf") if self._durability.refresh_every is None else 0.0
         self.sequence = self._base = 0  # the numbers of the last change and of the snapshot
+        self._position: Position | None = None  # the last entry that a reader has replayed
         self.folder: Any
         _journals.add(self)
         if self._durability.read_only:
             self.folder = FolderReader(path, tables)
-            self._load()
+            self._load(self.folder.read())
         else:
             self._begin(path)
 
@@ -226,10 +232,11 @@ class Journal:
     def append(self, entry: Entry, *, counts: bool = True) -> None:
         """Write the entry of a change, within :meth:`change`. ``counts`` is whether it counts towards ``sync_every``.
 
-        If the change is too large for an entry, a snapshot is taken instead.
+        If the entries of the change are too large, a snapshot replaces them.
         """
         contents = entry_contents(self.sequence + 1, entry._replace(journal=self.folder.identity))
-        if sum(map(_N_BYTES, contents.arrays.values())) > min(self._most_bytes, MOST_BYTES):
+        self._n_bytes_of_change += sum(map(_N_BYTES, contents.arrays.values()))
+        if self._n_bytes_of_change > min(self._most_bytes, MOST_BYTES):
             self._is_too_large = True
         else:
             packed = files.pack_contents(contents)
@@ -285,7 +292,7 @@ class Journal:
             form.enter_notes()
         before, mark = (self.sequence, self._n_unsynced, self._journal, self._is_too_large), form.mark()
         n_written = database.connection.total_changes
-        self._is_under_way, keep_earlier = True, True
+        self._is_under_way, keep_earlier, self._n_bytes_of_change = True, True, 0
         try:
             keep_earlier = self._write(database.begin_change)
             answer = work()
@@ -369,36 +376,37 @@ class Journal:
             return has_changed
 
     def _refresh(self) -> bool:
-        if not self.is_behind:
-            view, was_exact = self.folder.read(self.sequence), self._is_exact
-            if not view.entries:
-                return False
-            self.is_behind = True
-            if view.base <= self.sequence:
-                with suppress(
-                    files.FileFormatError, MemoryError
-                ):  # if the cause persists, loading everything raises it
-                    self._form.follow(partial(self._follow, view))
-                    self.is_behind = self._is_exact != was_exact
-        if self.is_behind:
-            self._load()
-            self.is_behind = False
+        view: JournalView = self.folder.read(None if self.is_behind else self._position)
+        if not view.entries:
+            return False
+        if view.continues:
+            self.is_behind, was_exact = True, self._is_exact
+            # If the cause of an error persists, loading everything raises it.
+            with suppress(files.FileFormatError, MemoryError):
+                self._form.follow(partial(self._follow, view))
+                self.is_behind = self._is_exact != was_exact
+            if not self.is_behind:
+                return True
+            view = self.folder.read()
+        self.is_behind = True
+        self._load(view)
+        self.is_behind = False
         return True
 
     def _follow(self, view: JournalView) -> None:
         twin = self._form.twin()
         self._replay(twin, view.entries)
-        check_end(self.folder.journal_path, self.sequence, view.acknowledged)
+        self._check_end(view)
         self._form.use(twin)
-        self._exchange(view.tables)
+        self._form.use_tables(view.tables)
+        self._position = view.position
 
-    def _load(self) -> None:
+    def _load(self, view: JournalView) -> None:
         """Restore the object from the folder, which a writer may change meanwhile."""
-        view: JournalView = self.folder.read()
         while True:
             try:
                 made = self._replayed(iter(view.entries))
-                check_end(self.folder.journal_path, self.sequence, view.acknowledged)
+                self._check_end(view)
                 break
             except (files.FileFormatError, OSError):
                 before, view = view, self.folder.read()
@@ -407,17 +415,15 @@ class Journal:
 
         def use() -> None:
             self._use(made)
-            self._exchange(view.tables)
+            self._form.use_tables(view.tables)
 
         self._form.follow(use)
+        self._position = view.position
         if self._durability.refresh_every is not None:
             self._form.lock.before_read = self._refresh_if_due
 
-    def _exchange(self, tables: SharedConnection | None) -> None:
-        if tables is not None and self.folder.database is None:
-            self.folder.database = EntryDatabase(self.folder.journal_path, tables)
-        elif tables is not None:
-            self.folder.database.connection = tables  # other threads may still use the former one
+    def _check_end(self, view: JournalView) -> None:
+        check_end(self.folder.journal_path, self.sequence, view.acknowledged)
 
     @property
     def is_refresh_due(self) -> bool:

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from .._jit import keeps_interpreter
 from .._validation import Constraint, Integer, OneOf, check_entries, check_parameters, is_plain, label_array
+from ..estimators import check_unmixed
 from ._landmark_index import LandmarkIndex, weights_of
 
 _DTYPES = (np.float32, np.float64)
@@ -29,7 +30,9 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     weights : {"uniform", "score"}, default "uniform"
         Weights of votes. "uniform" gives each vote the weight 1. "score" uses the similarity, or the inverse distance
         for "euclidean".
-    metric, target_recall, bandwidth, random_state
+    metric : str, default "euclidean"
+        As for :class:`LandmarkIndex`. Columns with other units have the same influence after scaling.
+    target_recall, bandwidth, random_state
         As for :class:`LandmarkIndex`.
 
     Attributes
@@ -55,7 +58,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_neighbors: int = 5
     _: KW_ONLY
     weights: str = "uniform"
-    metric: str = "cosine"
+    metric: str = "euclidean"
     target_recall: float = 0.95
     bandwidth: float | None = None
     random_state: int | np.random.SeedSequence | None = None
@@ -67,6 +70,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         index = LandmarkIndex(**options, random_state=self.random_state)
         checked = clone(self)  # receives the number and the names of the features
         X = validate_data(checked, X, dtype=_DTYPES)
+        check_unmixed("y", y)
         labels = None if y is None else label_array("y", y)
         check_classification_targets(labels)  # refuses None
         classes, of_examples = np.unique(column_or_1d(labels, warn=True), return_inverse=True)

@@ -140,7 +140,7 @@ class LandmarkIndex(Lockable, Saved):
         if self._index is not None:
             return self._index.insert(rows)
         metric = "euclidean" if self.metric in _KERNELS else self.metric
-        index = DenseIndex(rows.shape[1], metric, self._seed)
+        index = DenseIndex(rows.shape[1], metric, self._seed, needs_lists=True)
         ids = index.insert(rows)
         self._index, self._bandwidth = index, self._bandwidth_of(rows)
         return ids

@@ -26,8 +26,8 @@ A new file is written under a temporary name (``.NAME.*.part``), synced to disk 
 the new file under the name, and possibly the temporary file, which can be deleted. If the path is a symbolic link, its
 target is replaced. Only regular files are read or replaced, not folders, devices, named pipes or sockets.
 
-The format version increases when the contents of files change. Files of versions before 0.3 do not load. Later
-versions of the library load the files of version 0.3.
+The format version increases when the contents of files change. Files of versions before 0.4 do not load. Later
+versions of the library load the files of version 0.4.
 """
 
 from ._columns import (
@@ -73,6 +73,7 @@ from ._fields import (
     RealField,
     SparseArrayField,
     StructureField,
+    TextField,
     TextsField,
     TupleField,
     VariantField,

@@ -21,7 +21,7 @@ import numpy as np
 from .._forest import LEAF, NODE, WEIGHT_CELL
 from .._version import MAGIC, __version__
 
-FORMAT_VERSION = 5  # format version of files. Version 0.3 of the library started with version 5.
+FORMAT_VERSION = 6  # format version of files. Version 0.4 of the library started with version 6.
 _PREAMBLE = struct.Struct("<16sIIQ")
 _LONGEST_HEADER = 1 << 16
 _IS_LITTLE = sys.byteorder == "little"

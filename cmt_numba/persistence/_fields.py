@@ -345,6 +345,17 @@ class NameField:
         return str(field)
 
 
+class TextField:
+    """A short text."""
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> str:
+        return str(value)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> str:
+        require(type(field) is str, f"{name} must be text, got {field!r:.50}")
+        return str(field)
+
+
 class OptionsField:
     """Options by their names: JSON values, which the class checks."""
 

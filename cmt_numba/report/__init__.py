@@ -118,7 +118,8 @@ def _write_learned_report(
         title=title,
         kind="The parts of the scores of memories, weighted by how well they have predicted rewards.",
         headline=f"The first result earns {learned.gain:+.3f} more reward than the most similar memory ({low:+.3f} to "
-        f"{high:+.3f}, {learned.n_rewards:.0f} queries with rewards).",
+        f"{high:+.3f}, {learned.n_rewards:.0f} queries with rewards). The model ranks {learned.share:.0%} of queries: "
+        f"{learned.reason}.",
         figures=[_weights(learned)],
         tables=tables,
         command=command,
@@ -133,5 +134,5 @@ def _weights(learned: LearnedSummary) -> Drawing:
         axes.invert_yaxis()
         axes.set(xlabel="weight")
 
-    caption = "The weight of each part of a score, in log-odds of a reward."
+    caption = "The weight of each part in the expected reward."
     return drawing("weights", "Weights of the parts", caption, draw)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._display import ResultTable
-from ..bandits.evaluation import Evaluation
+from ..bandits.evaluation import Evaluation, PolicyComparison
 from ._figures import FIRST, SECOND, Drawing, drawing
 from ._page import require_libraries, write_page
 
@@ -56,7 +56,7 @@ def write_bandit_report(
     path : path-like
         The file to write.
     result : Evaluation
-        The result of :func:`cmt_numba.bandits.evaluation.evaluate`.
+        The result of :func:`cmt_numba.bandits.evaluation.evaluate` for one policy.
     interval : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
         The type of confidence interval. Estimators that do not support it get a bootstrap interval.
     confidence : float, default 0.95
@@ -68,6 +68,9 @@ def write_bandit_report(
     random_state : int, default 0
         The seed of the bootstrap.
     """
+    if isinstance(result, PolicyComparison):
+        name = next(iter(result.evaluations))
+        raise TypeError(f"result must be the evaluation of one policy, but it contains several: pass result[{name!r}]")
     rows = intervals_of(result, interval, confidence, random_state)
     require_libraries()
     best = next((row for row in rows if row["estimator"] == "snips"), rows[0])

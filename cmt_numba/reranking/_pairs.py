@@ -1,6 +1,5 @@
 """Query-document pairs, and the features of these pairs on which models are trained."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,10 +8,10 @@ import scipy.sparse
 
 from .._forest import NONE, Hits
 from .._validation import check_entries
+from .._words import words_of
 from ..sequences import EditDistance
 from ..text import BM25Vectorizer
 
-_WORD = re.compile(r"\w+")
 _OTHER = "\ufffd"  # replaces characters outside the alphabet
 _ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789" + _OTHER
 _MOST_CHARACTERS = 256  # the edit distance compares this many characters of each text
@@ -118,11 +117,6 @@ def _bm25(pairs: DocumentPairs, tools: Tools) -> Any:
 def _terms(pairs: DocumentPairs, tools: Tools) -> Any:
     asked, stored = _vectors(pairs, tools)
     return scipy.sparse.csr_array(asked.multiply(stored))
-
-
-def words_of(text: str) -> list[str]:
-    """Return the lower-case words of a text."""
-    return _WORD.findall(text.lower())
 
 
 def _trigrams(text: str) -> set[str]:

@@ -13,6 +13,9 @@ Filters
 ``{"year": {"ge": 1990, "lt": 2000}}``    a range, with numbers or with strings: ``gt``, ``ge``, ``lt``, ``le``
 ``{"color": {"in": ["red", "blue"]}}``    one of several values
 ``{"color": {"ne": "red"}}``              anything else, or missing
+``{"color": {"not in": ["red"]}}``        none of several values, or missing
+``{"color": {"startswith": "re"}}``       a string that begins with another one
+``{"tags": ["new", "old"]}``              equal to a list
 ``{"tags": {"contains": "new"}}``         a list with this element, or a string with this part
 ``{"color": {"exists": True}}``           the payload has the field
 ``{"author.name": "Ann"}``                a nested field; ``("author", "name")`` is the same
@@ -20,10 +23,9 @@ Filters
 ``{"not": {...}}``                        not this filter
 ========================================  ==========================================================================
 
-Operators may also start with a dollar sign (``$and``, ``$gt``), and ``gte`` and ``lte`` mean ``ge`` and ``le``. Write
-a field whose name is an operator as a tuple: ``("and",)``. Values are compared as Python compares values read from
-JSON: 1, 1.0 and True are equal, but 1 and "1" are not. A range matches only values of the same type as its bounds,
-numbers or strings.
+Operators may also start with a dollar sign (``$and``, ``$gt``), and ``gte``, ``lte`` and ``nin`` mean ``ge``, ``le``
+and ``not in``. Write a field whose name is an operator as a tuple: ``("and",)``. The numbers 1 and 1.0 are equal, but
+1, True and "1" are not. A range matches only values of the same type as its bounds, numbers or strings.
 
 :meth:`MemoryStore.create_index` lets SQLite find the matching payloads without reading all of them. A filter is
 evaluated again only after the store has changed. ``where`` may also be a list of keys, a filter from
@@ -33,8 +35,8 @@ Files
 -----
 :meth:`MemoryStore.save` writes a file (:mod:`cmt_numba.persistence`) of the kind ``MemoryStore``: the options, the
 arrays of the indexes, and ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload,
-text) and ``facts`` (name, value). In a folder, ``journal.sqlite`` has these tables, and the snapshot has everything
-else. Databases with other tables, views or triggers are refused.
+text, checksum) and ``facts`` (name, value). In a folder, ``journal.sqlite`` has these tables, and the snapshot has
+everything else. Databases with other tables, views or triggers are refused.
 """
 
 from .._feedback import ExplainedResult, LearnedSummary
@@ -52,7 +54,7 @@ from ._checks import (
     check_values,
 )
 from ._contents import check_fields, check_new_texts
-from ._encoding import check_encoder, encode_texts, read_queries
+from ._encoding import encode_stored, read_queries, refuse_texts
 from ._filters import PreparedFilter, check_filter
 from ._memory_store import MemoryStore
 from ._results import Item, Items, Result, Results

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from datetime import date, time
+from datetime import UTC, date, datetime, time
 from math import inf
 from typing import Any
 
@@ -119,7 +119,10 @@ def _as_json(payload: Any) -> str:
 
 
 def as_plain(value: Any) -> Any:
-    """Convert NumPy numbers and arrays in a payload to Python numbers and lists, and dates to ISO 8601 text."""
+    """Convert NumPy numbers and arrays in a payload to Python numbers and lists, and dates to ISO 8601 text.
+
+    Times with UTC offsets become UTC, so that the order of texts is that of instants.
+    """
     if isinstance(value, dict):
         return {name: as_plain(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -127,13 +130,38 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, np.datetime64 | date) and value != value:  # also true for NaT of pandas
         raise ValueError("NaT is not a date; use None")
     if isinstance(value, np.datetime64):
-        is_date = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
-        value = value.astype("datetime64[D]" if is_date else "datetime64[us]").item()
+        return _text_of_datetime64(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        try:
+            value = value.astimezone(UTC)
+        except OverflowError as error:
+            raise ValueError(f"{value} has no UTC time: {error}") from error
+    if isinstance(value, time) and value.tzinfo is not None:
+        raise ValueError(f"the time of day {value} has a UTC offset: use a datetime, or a time without offset")
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, np.generic | np.ndarray):
-        return as_plain(value.tolist()) if value.dtype.kind in "OMm" else value.tolist()
+        unmasked("values", value)
+        if value.dtype.kind == "m":
+            raise TypeError(f"{value!r:.50} is a duration: use a number of seconds")
+        if value.dtype.kind not in "OM":
+            return value.tolist()
+        return as_plain(list(value) if isinstance(value, np.ndarray) and value.ndim > 0 else value[()])
     return value
+
+
+def _text_of_datetime64(value: np.datetime64) -> str:
+    """Return a date or a time as ISO 8601 text. Fractions of a second have 6 digits, or more if they need more."""
+    unit = np.datetime_data(value.dtype)[0]
+    if not 1 <= int(value.astype("datetime64[Y]").astype(np.int64)) + 1970 <= 9999:
+        raise ValueError(f"{value} is not a date between the years 1 and 9999")
+    if unit in ("Y", "M", "W", "D"):
+        return str(value.astype("datetime64[D]"))
+    in_us = value.astype("datetime64[us]")
+    if in_us != value:
+        return str(value)
+    text: str = in_us.item().isoformat()
+    return text
 
 
 def _check_depth(payload: Any, text: str) -> None:

@@ -11,21 +11,21 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 import scipy.sparse
 
-from .._change import ReadWriteLock, uninterrupted
+from .._change import ReadWriteLock, spans, uninterrupted
 from .._forest import NONE, InvariantError
 from .._index import DenseIndex
 from .._jit import switching_soon
 from .._validation import as_rows, check_entries, check_matrix, check_rewards
+from .._words import Tokenizer, check_same_tokenizer, count_words
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
-from ._hybrid_search import find_competitors, learn_weights
-from ._records import TABLES, MemoryDatabase, Records
+from ._hybrid_search import find_competitors, learn_weights, mark_passed
+from ._records import CHANGES_OF_RECORDS, TABLES, ChangedRows, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
-from ._state import ROWS_IN_A_STEP, ROWS_LEARNED_IN_PLACE, StoreOptions, StoreState, check_operation
+from ._state import StoreOptions, StoreState, check_operation
 from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
-from ._words import count_words, has_words
 
 
 class MemoriesOfOthers(NamedTuple):
@@ -50,7 +50,9 @@ def other_ids(keys: list[checks.Key]) -> np.ndarray:
 
 T = TypeVar("T")
 
-_OPERATIONS = ("insert", "replace", "remove", "learn", "note_returned")  # those in entries of a journal
+ROWS_IN_A_STEP = 256  # number of dense rows to write in a few milliseconds, for which queries wait
+ROWS_LEARNED_IN_A_STEP = 16  # number of rows with rewards to learn in a few milliseconds
+_OPERATIONS = ("insert", *CHANGES_OF_RECORDS, "forget", "learn", "note_returned")  # those in entries of a journal
 
 
 class MemoryContent(NamedTuple):
@@ -61,10 +63,11 @@ class MemoryContent(NamedTuple):
     texts: list[str | None]
     payloads: list[str | None]
 
-    def rows(self, rows: np.ndarray) -> Self:
+    def rows(self, rows: np.ndarray | slice) -> Self:
         """Return some of the memories."""
         X, words = (None if part is None else part[rows] for part in (self.X, self.words))
-        texts, payloads = ([part[row] for row in rows] for part in (self.texts, self.payloads))
+        numbers = range(len(self.texts))[rows] if isinstance(rows, slice) else rows
+        texts, payloads = ([part[row] for row in numbers] for part in (self.texts, self.payloads))
         return type(self)(X, words, texts, payloads)
 
 
@@ -78,21 +81,24 @@ class StoreContents(DurableForm):
 
     kind = "MemoryStore"
     unread = frozenset({"index.vectors"})
-    _database: MemoryDatabase | None
+    _database: MemoryDatabase | None  # of a store in memory or of a reader
+    _tokenizer: Tokenizer | None
     journal: Journal | None
 
     def __init__(self, path: str | os.PathLike[str] | None, given: dict[str, Any], durability: Durability) -> None:
         options = StoreOptions.of(given)
         self._begin(StoreState(options))
-        self._given = given
+        self._given, self._tokenizer = given, given.get("tokenizer")
         if path is None:
             durability.checked()
             self._database = MemoryDatabase()
             self.records = Records(self._database)
             self.records.keep_keys()
         else:
+            self.records = Records(None)
             self.journal = Journal(path, self, durability, tables=TABLES)
-            self.records = Records(self.journal.folder.database)
+            if self.journal.is_writable:
+                self.records.forget(self.journal.folder.database)
             try:
                 with refusing(self.journal.path):
                     self.check(thorough=False)
@@ -103,27 +109,35 @@ class StoreContents(DurableForm):
     def _begin(self, state: StoreState) -> None:
         self.lock = ReadWriteLock(level=1)
         self._database, self.journal = None, None
+        self._tokenizer = None
         self.stamp: object | None = object()
         self.unread_columns = UnreadColumns(lambda: self.stamp is None)
         self._is_closed = False
+        self.state = state
         self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
+        self._failed: list[Callable[[], object]] | None = None  # undoes what is left of a failed change
         self._put(state)
 
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of texts. Raise ValueError if it is not the one of the stored texts."""
+        check_same_tokenizer(self._tokenizer, self.state.options.tokenizer)
+        return self._tokenizer
+
     def _put(self, state: StoreState) -> None:
-        state.step = self.lock.step
-        self.state, self.stamp = state, object()
-        if self.journal is not None:
+        if self.journal is not None and state is not self.state:
             self.records.forget()
+        self.state, self.stamp = state, object()
 
     @classmethod
-    def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
+    def of_file(cls, path: str | os.PathLike[str], tokenizer: Any, *, mmap: bool) -> Self:
         """Read a file into contents in memory."""
         contents = read_object(path, (cls.kind,), mmap=mmap)
         with refusing(path):
-            return cls.read(contents, thorough=not mmap)
+            return cls.read(contents, tokenizer, thorough=not mmap)
 
     @classmethod
-    def read(cls, contents: Contents, *, thorough: bool) -> Self:
+    def read(cls, contents: Contents, tokenizer: Any, *, thorough: bool) -> Self:
         """Return contents in memory from the contents of a file."""
         arrays = dict(contents.arrays)
         records = arrays.pop("records", None)
@@ -131,6 +145,8 @@ class StoreContents(DurableForm):
             raise ValueError("the records are missing")
         self = cls.__new__(cls)
         self._begin(StoreState._made_of(contents._replace(arrays=arrays)))
+        self._tokenizer = tokenizer
+        check_same_tokenizer(tokenizer, self.state.options.tokenizer)
         self._database = MemoryDatabase(records.tobytes())
         self.records = Records(self._database)
         self.check(thorough=thorough)
@@ -148,6 +164,8 @@ class StoreContents(DurableForm):
         self._check_not_closed()
         if self.journal is not None and self.journal.is_behind:
             self.journal.catch_up()
+        if self._failed is not None:
+            uninterrupted(self.lock.step, self._take_back)
 
     def _check_not_closed(self) -> None:
         if self._is_closed:
@@ -159,6 +177,8 @@ class StoreContents(DurableForm):
 
         def read() -> T:
             self._check_not_closed()
+            if self._failed is not None:  # since the check above, in another thread
+                raise MemoryError("a failed change has not been undone yet, because memory was short; try again")
             return work()
 
         return self.lock.read(read)
@@ -191,8 +211,8 @@ class StoreContents(DurableForm):
         )
         if self.records.summary() != (ids.size, int(ids.sum()), of_texts.size) or not same:
             raise ValueError("its keys and texts do not match its memories")
-        if thorough and not self.records.are_payloads_valid():
-            raise ValueError("it has payloads that are not valid JSON")
+        if thorough:
+            self.records.check()
 
     def check_everything(self) -> None:
         """Raise an error if records and vectors contradict each other, or a file is damaged."""
@@ -202,10 +222,10 @@ class StoreContents(DurableForm):
         if self.state.index is not None:
             self.state.index.check_invariants()
         self.state.texts.check_invariants()
-        if not self.records.are_indexed():
-            raise InvariantError("the index of keys does not match the keys")
         try:
             self.check(thorough=True)
+        except FileFormatError:
+            raise
         except ValueError as error:
             raise InvariantError(str(error)) from error
 
@@ -235,33 +255,37 @@ class StoreContents(DurableForm):
             if self.unread_columns.waiting:
                 self.unread_columns.read()
             with switching_soon():
-                if self._database is None:
+                if self.journal is not None:
                     return work()
+                assert self._database is not None
                 if self.state.results:
                     self.enter_notes()  # a journal does this itself
                 answer = work()
                 self._database.commit()
                 return answer
         except BaseException:
-            if self._database is not None:  # a journal restores the store itself, if anything has changed
-                uninterrupted(self.lock.step, self._take_back)
+            if self.journal is None:  # otherwise it restores the store itself, if anything has changed
+                self._failed = self._undo
+                with suppress(MemoryError):  # the next use of the store tries again
+                    uninterrupted(self.lock.step, self._take_back)
             raise
         finally:
             self._undo, self.stamp = None, object()
 
     def _take_back(self) -> None:
         assert self._database is not None
-        for undo in reversed(self._undo or []):
-            undo()
+        while self._failed:
+            self._failed[-1]()
+            self._failed.pop()
         self._database.roll_back()
         self.records.forget()
+        self._failed = None
 
     def write(self, keys: Any, X: Any, payloads: Any, texts: Any, *, replace: bool) -> None:
         """Add memories within a change. With ``replace``, keys that are already stored get new contents."""
         own = checks.check_keys(keys)
         n = len(own)
-        given = check_new_texts(n, X, texts)
-        words = None if texts is None else count_words(given)
+        given, words = check_new_texts(n, X, texts, self.tokenizer)
         if X is not None:
             X = self.check_vectors(X)
             check_entries("keys", n, X.shape[0])
@@ -276,13 +300,29 @@ class StoreContents(DurableForm):
             message = f"keys must not be in the store yet, but {key!r:.100} is; use upsert to replace it"
             raise checks.DuplicateKeyError(message)
         old, new = is_old.nonzero()[0], (~is_old).nonzero()[0]
-        content_of_old = content if new.size == 0 else content.rows(old)
-        self._undo_replacement(ids[old])
-        self.lock.step(partial(self._replace, ids[old], content_of_old))
-        if old.size > ROWS_IN_A_STEP:
-            self._apply("replace", ids=ids[old], X=content_of_old.X, words=content_of_old.words)
-        if new.size > 0:
-            self.insert([own[i] for i in new], content.rows(new))
+
+        def upsert() -> None:
+            replaced = content if new.size == 0 else content.rows(old)
+            self._in_steps(replaced, lambda rows: self._replace(ids[old][rows], replaced.rows(rows)))
+            if new.size > 0:
+                self.insert([own[i] for i in new], content.rows(new))
+            if self.state.has_learned(ids[old]):
+                self.lock.step(partial(self._apply, "forget", ids=ids[old]), is_last=True)  # cannot be undone in memory
+
+        if n <= ROWS_IN_A_STEP:
+            self.lock.step(upsert, is_last=True)
+        else:
+            upsert()
+
+    def _in_steps(self, content: MemoryContent, write: Callable[[slice], None]) -> None:
+        """Call ``write`` for slices of some memories, each in a step, so that each memory changes as a whole.
+
+        Indexes of words and of sparse vectors are rebuilt in proportion to their size, so all rows are one step.
+        """
+        n = len(content.payloads)
+        is_dense = content.words is None and self.state.texts.n_texts == 0 and isinstance(content.X, np.ndarray)
+        for first, stop in spans(n, ROWS_IN_A_STEP if is_dense else n):
+            self.lock.step(partial(write, slice(first, stop)))
 
     def _apply(self, name: str, **arguments: Any) -> None:
         """Apply an operation of the state, and journal it in a folder."""
@@ -296,40 +336,23 @@ class StoreContents(DurableForm):
         evicted, first, n, index = state.to_evict(len(keys)), state.next_id, len(state), state.index
         assert self._undo is not None
         self._undo.append(lambda: state.forget_from(first, n, index))
-        ids = np.arange(first, first + len(keys))
-        self.lock.step(partial(self._insert, ids, keys, content))
-        if ids.size > ROWS_IN_A_STEP:
-            self._apply("insert", X=content.X, words=content.words)
+        self._in_steps(content, lambda rows: self._insert(keys[rows], content.rows(rows)))
         if evicted.size > 0:
             self.remove(evicted)
 
-    def _undo_replacement(self, ids: np.ndarray) -> None:
-        """Let a failed change put back the vectors and texts of memories, unless a journal restores them."""
-        if self.journal is not None:
-            return
-        state = self.state
-        before, index, learned = state.parts_of(ids), state.index, (state.feedback, state.text_feedback)
-
-        def undo() -> None:
-            state.put_back(ids, *before)
-            (state.feedback, state.text_feedback), state.index = learned, index
-
-        assert self._undo is not None
-        self._undo.append(undo)
-
-    # Few rows are written in one step, together with their records.
-
-    def _insert(self, ids: np.ndarray, keys: list[checks.Key], content: MemoryContent) -> None:
-        self.records.insert(ids, keys, content.payloads, content.texts)
-        if ids.size <= ROWS_IN_A_STEP:
-            self._apply("insert", X=content.X, words=content.words)
+    def _insert(self, keys: list[checks.Key], content: MemoryContent) -> None:
+        first = self.state.next_id
+        self.records.insert(np.arange(first, first + len(keys)), keys, content.payloads, content.texts)
+        self._apply("insert", X=content.X, words=content.words)
 
     def _replace(self, ids: np.ndarray, content: MemoryContent) -> None:
+        if self.journal is None:  # otherwise it restores the store
+            assert self._undo is not None
+            self._undo.append(partial(self.state.put_back, ids, self.state.index, *self.state.parts_of(ids)))
         self.records.set_payloads(ids, content.payloads)
         if self.state.texts.n_texts > 0 or content.words is not None:
             self.records.set_texts(ids, content.texts)
-        if ids.size <= ROWS_IN_A_STEP:
-            self._apply("replace", ids=ids, X=content.X, words=content.words)
+        self._apply("replace", ids=ids, X=content.X, words=content.words)
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories, at the end of a change: this cannot be undone in memory."""
@@ -372,15 +395,16 @@ class StoreContents(DurableForm):
             ids = find_competitors(state, X, weighed, ids, target_recall)
         every = np.full(ids.shape, np.nan, np.float32)
         every[:, : given.shape[1]] = given
-        if X is not None and weighed is not None and not is_shared:
-            weights = learn_weights(state, X, weighed, ids, every)
+        if X is not None and weighed is not None:
+            mark_passed(every, ids, given.shape[1])
+            weights = state.part_weights if is_shared else learn_weights(state, X, weighed, ids, every)
         others = others or MemoriesOfOthers(np.empty(0, np.int64), queries[:0])
-        arguments = {"X": queries, "ids": ids, "rewards": every, "is_shared": is_shared, **others._asdict()}
-        learn = partial(self._apply, "learn", **arguments, weights=weights, by_words=X is None)
-        if len(ids) <= ROWS_LEARNED_IN_PLACE:
-            self.lock.step(learn, is_last=True)
-        else:
-            learn()
+        for first, stop in spans(len(ids), ROWS_LEARNED_IN_A_STEP):
+            rows, is_last = slice(first, stop), stop == len(ids)
+            new_weights = weights if is_last or weights is None else state.part_weights
+            arguments = {"X": queries[rows], "ids": ids[rows], "rewards": every[rows], "is_shared": is_shared}
+            arguments |= others._asdict() | {"weights": new_weights, "by_words": X is None}
+            self.lock.step(partial(self._apply, "learn", **arguments), is_last=True)
 
     def _find_rewarded(
         self, keys: Any, n_rows: int, by_words: bool, known: tuple[list[checks.Key], Any] | None
@@ -420,7 +444,12 @@ class StoreContents(DurableForm):
         """Set payload fields of memories, within a change."""
         ids, before = self.find_updatable(keys)
         after = checks.check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
-        self.lock.step(lambda: self.records.set_payloads(ids, after))
+
+        def update() -> None:
+            self.records.set_payloads(ids, after)
+            self._apply("update", ids=ids)
+
+        self.lock.step(update)
 
     def find_updatable(self, keys: list[checks.Key]) -> tuple[np.ndarray, list[dict[str, Any]]]:
         """Return the ids and payloads of memories. Raise an error if one is not stored or its payload has no fields."""
@@ -487,7 +516,9 @@ class StoreContents(DurableForm):
         def save() -> None:
             self.check_open()
             self.lock.change(
-                lambda: write_object(path, self._written, lambda contents: self.read(contents, thorough=True))
+                lambda: write_object(
+                    path, self._written, lambda contents: self.read(contents, self._tokenizer, thorough=True)
+                )
             )
 
         self.alone(save)
@@ -542,6 +573,16 @@ class StoreContents(DurableForm):
         self.lock.step(apply)
         self.stamp = object()
 
+    def use_tables(self, tables: MemoryDatabase | ChangedRows) -> None:
+        """Use the tables that a reader has read: everything, or what has changed."""
+        if isinstance(tables, ChangedRows):
+            self.records.follow(tables)
+            return
+        before, self._database = self._database, tables
+        self.records.forget(tables)
+        if before is not None:
+            before.close()  # a connection is in a reference cycle
+
     def use(self, made: StoreState) -> None:
         """Replace the state. Raise ValueError if it has other options than the user has given."""
         options = StoreOptions.of(self._given)
@@ -549,6 +590,7 @@ class StoreContents(DurableForm):
             if self._given.get(name) is not None and getattr(options, name) != getattr(made.options, name):
                 message = f"{name} must be {getattr(made.options, name)!r}, as for the store in the folder, or omitted"
                 raise ValueError(f"{message}, got {self._given[name]!r}")
+        check_same_tokenizer(self._given.get("tokenizer"), made.options.tokenizer)
         self._put(made)
 
 
@@ -564,17 +606,18 @@ def is_dense(X: Any, index: Any) -> bool:
     )
 
 
-def check_new_texts(n: int, X: Any, texts: Any) -> list[str | None]:
-    """Return the texts of ``n`` new memories, with None for no text."""
+def check_new_texts(n: int, X: Any, texts: Any, tokenizer: Tokenizer | None = None) -> tuple[list[str | None], Any]:
+    """Return the texts of ``n`` new memories, with None for no text, and their words, or None if there are no texts."""
     if X is None and texts is None:
         raise TypeError("pass vectors X, texts, or both")
     if texts is None:
-        return [None] * n
+        return [None] * n, None
     given = checks.check_texts(texts, n, may_be_missing=X is not None)
-    for i, text in enumerate(given):
-        if text is not None and not has_words(text):
-            raise ValueError(f"texts must contain words, but texts[{i}] is {text!r:.50}")
-    return given
+    words = count_words(given, tokenizer)
+    for i in np.flatnonzero(np.diff(words.indptr) == 0).tolist():
+        if given[i] is not None:
+            raise ValueError(f"texts must contain words, but texts[{i}] is {given[i]!r:.50}")
+    return given, words
 
 
 def check_fields(fields: Any, n: int) -> list[dict[str, Any]]:

@@ -1,39 +1,38 @@
-"""Encoders, which compute the vectors of texts."""
+"""The vectors and words of queries."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
-from .._validation import check_encoded
+from .._encoder import encode_texts
+from .._words import Tokenizer, hash_words
 from ._checks import check_texts
-from ._words import hash_words
-
-
-def check_encoder(encoder: Any) -> Any:
-    """Return an encoder or None. Raise TypeError for anything else."""
-    if encoder is not None and not callable(_function_of(encoder, "encode_query")):
-        raise TypeError(f"encoder must be a function of a list of texts or an object with encode, got {encoder!r:.50}")
-    return encoder
-
-
-def _function_of(encoder: Any, name: str) -> Callable[[list[str]], Any]:
-    return getattr(encoder, name, None) or getattr(encoder, "encode", encoder)
 
 
 def read_queries(
-    X: Any, texts: Any, encoder: Any, n_features: int | None = None
+    X: Any, texts: Any, encoder: Any, n_features: int | None = None, tokenizer: Tokenizer | None = None
 ) -> tuple[Any, list[Counter[int]] | None]:
     """Return the vectors and the words of queries, None if they have none. The caller checks the vectors."""
+    refuse_texts(X)
     if texts is None:
         if X is None:
             raise TypeError("pass vectors X, texts, or both")
         return X, None
     texts = check_texts(texts)
     if X is None and encoder is not None:
-        X = encode_texts(encoder, "encode_query", texts, n_features)
-    return X, [hash_words(text) for text in texts]
+        X = encode_stored(encoder, "encode_query", texts, n_features)
+    return X, [hash_words(text, tokenizer) for text in texts]
 
 
-def encode_texts(encoder: Any, name: str, texts: list[Any], n_features: int | None = None) -> Any:
-    """Return the vectors of texts by the method ``name`` of an encoder, or else by ``encode``."""
-    return check_encoded(_function_of(encoder, name)(texts), len(texts), n_features)
+def encode_stored(encoder: Any, name: str, texts: list[Any], n_features: int | None = None) -> Any:
+    """Return the vectors of texts by the method ``name`` of an encoder. Raise ValueError if a text is blank."""
+    for position, text in enumerate(texts):
+        if not text.strip():
+            raise ValueError(f"texts must contain words, got {text!r:.50} at position {position}")
+    return encode_texts(encoder, name, texts, n_features)
+
+
+def refuse_texts(X: Any) -> None:
+    """Raise TypeError for texts in the place of vectors."""
+    first = X[0] if isinstance(X, list | tuple) and X else X
+    if isinstance(first, str):
+        raise TypeError(f"X must contain vectors, got the text {first!r:.50}: pass it as texts=...")

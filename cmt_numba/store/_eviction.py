@@ -52,16 +52,59 @@ class EvictionOrder:
         """Return the arrays to save."""
         return {}
 
-    def restore(self, arrays: dict[str, np.ndarray], ids: np.ndarray) -> None:
+    def restore(self, arrays: dict[str, np.ndarray], ids: np.ndarray, next_id: int) -> None:
         """Restore the policy of a store with the given ids. Raise InvariantError if the arrays do not fit."""
+        self._lowest = int(ids.min(initial=next_id))
 
 
 class RandomOrder(EvictionOrder):
-    """Evicts random memories. The choice depends on the seed and on the ids in the store."""
+    """Evicts random memories. The choice depends on the seed and on all earlier changes."""
+
+    def __init__(self, seed: int, most: int) -> None:
+        super().__init__(seed, most)
+        self._ids: list[int] = []  # all ids, in any order, and removed ones
+        self._gone: set[int] = set()  # removed ids
+        self._highest = -1  # the highest id so far
 
     def choose(self, state: Any, n: int) -> np.ndarray:
-        """Return ``n`` ids drawn without replacement."""
-        return np.random.default_rng([self._seed, state.next_id]).choice(np.sort(state.ids), n, replace=False)
+        """Return ``n`` ids drawn without replacement, in time that does not depend on the number of memories."""
+        ids = self._ids
+        if len(ids) > 2 * len(state) + _SMALLEST:
+            self._ids = ids = [memory_id for memory_id in ids if memory_id not in self._gone]
+            self._gone.clear()
+        random, n_left = np.random.default_rng([self._seed, state.next_id]), len(ids)
+        chosen: list[int] = []
+        while len(chosen) < n:
+            at, n_left = int(random.integers(n_left)), n_left - 1
+            memory_id, ids[at] = ids[at], ids[n_left]
+            if memory_id in self._gone:
+                ids[n_left] = ids[-1]
+                self._gone.discard(memory_id)
+                ids.pop()
+            else:
+                ids[n_left] = memory_id
+                chosen.append(memory_id)
+        return np.array(chosen, np.int64)
+
+    def returned(self, ids: np.ndarray) -> None:
+        """Add the ids of new memories."""
+        new = ids[ids > self._highest]
+        self._ids += new.tolist()
+        self._highest = int(new.max(initial=self._highest))
+
+    def removed(self, ids: np.ndarray) -> None:
+        """Note removed ids."""
+        self._gone.update(ids.tolist())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all ids in order, with removed ones."""
+        return {"drawn": np.array(self._ids, np.int64)}
+
+    def restore(self, arrays: dict[str, np.ndarray], ids: np.ndarray, next_id: int) -> None:
+        """Restore the order."""
+        drawn = arrays.get("drawn", np.empty(0, np.int64))
+        require(np.unique(drawn).size == drawn.size and np.isin(ids, drawn).all(), "each memory must be listed once")
+        self._ids, self._gone, self._highest = drawn.tolist(), set(np.setdiff1d(drawn, ids).tolist()), next_id - 1
 
 
 class LeastUsefulFirst(EvictionOrder):
@@ -142,7 +185,7 @@ class LeastUsefulFirst(EvictionOrder):
         ids = np.fromiter(self._usefulness, np.int64, n)
         return {"useful_ids": ids, "usefulness": values, "n_returned": np.array([self._n_returned])}
 
-    def restore(self, arrays: dict[str, np.ndarray], ids: np.ndarray) -> None:
+    def restore(self, arrays: dict[str, np.ndarray], ids: np.ndarray, next_id: int) -> None:
         """Restore the usefulness of all memories."""
         known, values, count = (
             arrays.get(name, np.empty(0, np.int64)) for name in ("useful_ids", "usefulness", "n_returned")
@@ -182,7 +225,7 @@ class LeastRecentFirst(EvictionOrder):
         """Return the ids in order."""
         return {"returned": np.fromiter(self._order, np.int64, len(self._order))}
 
-    def restore(self, arrays: dict[str, np.ndarray], ids: np.ndarray) -> None:
+    def restore(self, arrays: dict[str, np.ndarray], ids: np.ndarray, next_id: int) -> None:
         """Restore the order."""
         order = arrays.get("returned", np.empty(0, np.int64))
         require(np.array_equal(np.sort(order), np.sort(ids)), "the order of eviction must list every memory once")

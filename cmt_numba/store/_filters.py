@@ -1,7 +1,9 @@
 """Evaluation of filters: the ids of matching memories, cached until the store changes."""
 
 import pickle
+import re
 from collections.abc import Callable, Hashable
+from operator import is_
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +17,7 @@ from ._results import read_payload
 from ._where import Condition, condition_of
 
 _MOST_KEPT, _MOST_LISTS = 64, 8
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d[\d:.]*(Z|[+-]\d\d:\d\d)?")
 
 
 class PreparedFilter:
@@ -74,6 +77,9 @@ class FilterCache:
             return self._of_fields(where, stamp, contents.records)
         if callable(where):
             return FilteredIds(_ids_where(where, contents), stamp)
+        if isinstance(where, str):
+            kinds = "a dict such as {'color': 'red'}, a function of a payload, a list of keys or a PreparedFilter"
+            raise TypeError(f"where must be {kinds}, got {where!r:.50}")
         return self._of_keys(where, stamp, contents)
 
     def _cached(self, name: Hashable, stamp: object | None, find: Callable[[], np.ndarray]) -> FilteredIds:
@@ -113,9 +119,12 @@ class FilterCache:
 
 
 def _are_equal(copy: Any, where: Any) -> bool:
+    """Return whether a list or an array still contains the same keys. True and 1 are equal, but True is not a key."""
     if isinstance(copy, np.ndarray):
-        return copy.dtype == where.dtype and np.array_equal(copy, where)
-    return bool(copy == where)
+        if copy.dtype != where.dtype or not np.array_equal(copy, where):
+            return False
+        return copy.dtype != object or _are_equal(copy.tolist(), where.tolist())
+    return bool(copy == where) and all(map(is_, map(type, copy), map(type, where)))
 
 
 def check_filter(where: Any, keys: Any) -> PreparedFilter:
@@ -134,16 +143,29 @@ def _ids_where(where: Callable[[Any], Any], contents: StoreContents) -> np.ndarr
     return np.array(ids, np.int64)
 
 
+def _has_offset(value: Any) -> bool | None:
+    """Return whether a time as text has a UTC offset, or None if the value is not a time."""
+    time = _TIME.fullmatch(value) if isinstance(value, str) else None
+    return None if time is None else time[1] is not None
+
+
 def warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Records) -> None:
     """Warn if no payload has a field of the condition.
 
     If nothing was found, also warn if a list is compared with a single value or a text with a number, or the reverse.
     """
-    for path, is_list, value in condition.fields:
+    for path, is_list, value, is_time in condition.fields:
         name, kind = path[1:-1].replace('."', ".").replace('"', "").removeprefix("$."), records.kind_of_field(path)
         if kind is None:
             there = ", ".join(records.names_of_fields()) or "none"
             warn(f"no payload has the field {name!r}; known fields: {there}", UserWarning)
+        elif is_time and any(_has_offset(found) is (not _has_offset(value)) for found in records.ends_of_field(path)):
+            with_or_without = ("without", "with") if _has_offset(value) else ("with", "without")
+            warn(
+                f"the field {name!r} contains times {with_or_without[0]} UTC offsets, but is compared with the time "
+                f"{value} {with_or_without[1]} an offset: give all times of a field a tzinfo, or none",
+                UserWarning,
+            )
         elif not finds_nothing:
             continue
         elif kind == "array" and not is_list:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .._feedback import N_PASSED
 from .._forest import NONE
 from ._state import AllowedMemories, StoreState
 from ._text_index import WordStatistics
@@ -78,7 +79,7 @@ def _parts(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarr
     if state.feedback is not None and state.feedback.model.is_used:
         there = state.have_vectors(ids.reshape(-1)).reshape(ids.shape)
         similar = state.feedback.similarities(state.index, Q, np.where(there, ids, NONE))
-        np.multiply(similar - cosines, state.feedback.model.trust * np.exp(cosines), out=parts[2], where=there)
+        np.multiply(similar - cosines, state.feedback.model.share * np.exp(cosines), out=parts[2], where=there)
     return parts
 
 
@@ -96,23 +97,37 @@ def find_competitors(
     return np.concatenate([ids, found], axis=1)
 
 
+def mark_passed(rewards: np.ndarray, ids: np.ndarray, n_shown: int) -> None:
+    """Set the reward of the best result to 0 if the best were not shown, and all known rewards of a query are good."""
+    known = rewards[:, :n_shown]
+    is_answer = np.where(np.isnan(known), np.inf, known).min(axis=1) > 0.5
+    before = ids[:, n_shown : n_shown + N_PASSED] != NONE
+    passed = is_answer & ~np.isnan(known).all(axis=1) & before.all(axis=1)
+    rewards[passed, n_shown] = 0.0
+
+
 def learn_weights(
     state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray, rewards: np.ndarray
 ) -> np.ndarray:
     """Return the weights of the parts after a step by the gradient of a softmax for each query with rewards.
 
-    Call it before the feedback model learns these rewards, so that each part counts as much as it has predicted.
+    Rewards count against the mean of those of the query or, if there is only one, of all rewards so far. Call it before
+    the feedback model learns these rewards, so that each part counts as much as it has predicted.
     """
     weights, squares = state.part_weights.copy()
     there = ids > NONE
     ids = np.where(there, ids, NONE)
     parts = _parts(state, Q, queries, ids)
-    earned = np.where(there & ~np.isnan(rewards), rewards, 0.0)
-    for row in np.flatnonzero(earned.sum(axis=1) > 0.0):
-        own = parts[:, row]
+    usual = 0.5 if state.feedback is None else state.feedback.model.mean_reward
+    for row in range(len(ids)):
+        known = there[row] & ~np.isnan(rewards[row])
+        if not known.any():
+            continue
+        own, advantages = parts[:, row], np.zeros(ids.shape[1])
+        advantages[known] = rewards[row, known] - (rewards[row, known].mean() if known.sum() > 1 else usual)
         scores = np.where(there[row], weights @ own, -np.inf)
         chances = np.exp(scores - scores.max())
-        errors = earned[row] / earned[row].sum() - chances / chances.sum()
+        errors = advantages - advantages.sum() * chances / chances.sum()
         gradients = weights * (own @ errors)
         squares += np.square(gradients)
         weights *= np.exp(_RATE * gradients / np.sqrt(np.maximum(squares, 1e-30)))

@@ -10,18 +10,21 @@ import numba
 import numpy as np
 
 from .._change import Closeable
+from .._encoder import load_encoder
 from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE
 from .._jit import keeps_interpreter
 from .._validation import check_integer, check_real, check_wanted
+from .._words import Tokenizer
 from ..journal import Durability
 from . import _checks as checks
 from ._contents import StoreContents, check_fields
-from ._encoding import check_encoder, encode_texts, read_queries
+from ._encoding import encode_stored, read_queries, refuse_texts
 from ._filters import FilterCache, PreparedFilter, check_filter, warn_if_mistaken
 from ._hybrid_search import search
 from ._results import Item, Items, Results, read_payload
 from ._text_index import WordStatistics
+from ._where import check_order
 from ._word_vectors import rows_of_words
 
 
@@ -58,10 +61,13 @@ class MemoryStore(Closeable):
         Number of threads that share a batch.
     random_state : int or numpy.random.SeedSequence, optional
         Seed of a new store.
-    encoder : object, optional
+    encoder : "use", callable or object with ``encode``, optional
         Computes the vectors of texts: a function that takes a list of texts and returns an array of shape (n,
-        n_features), or an object with the method ``encode``, or ``encode_document`` and ``encode_query``. Texts are
-        then sufficient. It is not saved with the store.
+        n_features), or an object with the method ``encode``, or ``encode_document`` and ``encode_query``. "use" is the
+        Universal Sentence Encoder (the extra ``use``). Texts are then sufficient. It is not saved with the store.
+    tokenizer : callable, optional
+        Returns the words of a text, for example without stop words or with a stemmer. A store keeps only its name: pass
+        it again when you open the store. By default, words are found in any script, with prefixes for other endings.
     sync_every, snapshot_bytes, snapshot_seconds, refresh_every, timeout : optional
         When to wait for the disk, when a snapshot replaces the journal, when a read-only store follows its writer, and
         how long to wait for another writer; see :meth:`~cmt_numba.CMTClassifier.open`.
@@ -89,6 +95,7 @@ class MemoryStore(Closeable):
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
         encoder: Any = None,
+        tokenizer: Tokenizer | None = None,
         sync_every: int = 1,
         snapshot_bytes: int = 1 << 26,
         snapshot_seconds: float = 10.0,
@@ -96,14 +103,15 @@ class MemoryStore(Closeable):
         refresh_every: float | None = None,
         timeout: float = 0.0,
     ) -> None:
-        given = {"metric": metric, "max_items": max_items, "eviction": eviction, "random_state": random_state}
+        given: dict[str, Any] = {"metric": metric, "max_items": max_items, "eviction": eviction}
+        given |= {"tokenizer": tokenizer, "random_state": random_state}
         durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
         if read_only and path is None:
             raise ValueError("read_only requires a store in a folder: pass its path")
         if n_threads is not None:
             n_threads = check_integer("n_threads", n_threads, 1)
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        encoder = check_encoder(encoder)
+        encoder = load_encoder(encoder)
         self._begin(StoreContents(path, given, durability), target_recall, n_threads, encoder)
 
     def _begin(
@@ -129,7 +137,8 @@ class MemoryStore(Closeable):
             the memories have only texts.
         payloads : list, length n, optional
             JSON values, with None for no payload. NumPy numbers and arrays become Python numbers and lists. Dates and
-            times become ISO 8601 text, also in filters. For a single key, a dict may be given without a list.
+            times become ISO 8601 text, also in filters, and times with a UTC offset become UTC. For a single key, a
+            dict may be given without a list.
         texts : list of str, length n, optional
             Texts with at least one word. With vectors, None stands for no text.
 
@@ -152,10 +161,11 @@ class MemoryStore(Closeable):
 
     def _encoded(self, X: Any, texts: Any) -> tuple[Any, Any]:
         """Return the vectors and the texts of memories. The encoder computes vectors if only texts are given."""
+        refuse_texts(X)
         if self._encoder is None or X is not None or texts is None:
             return X, texts
         texts = checks.check_texts(texts)
-        return encode_texts(self._encoder, "encode_document", texts, self.n_features), texts
+        return encode_stored(self._encoder, "encode_document", texts, self.n_features), texts
 
     @keeps_interpreter
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
@@ -199,7 +209,13 @@ class MemoryStore(Closeable):
 
     @keeps_interpreter
     def query(
-        self, X: Any = None, k: int = 10, where: Any = None, target_recall: float | None = None, texts: Any = None
+        self,
+        X: Any = None,
+        k: int = 10,
+        where: Any = None,
+        target_recall: float | None = None,
+        texts: Any = None,
+        min_score: float | None = None,
     ) -> Results:
         """Return the best memories for each row, by vectors, by the words of texts, or by both.
 
@@ -217,6 +233,8 @@ class MemoryStore(Closeable):
             The fraction of the nearest memories to find on average; by default the target of the store.
         texts : str or list of str, length n, optional
             The texts of the queries.
+        min_score : float, optional
+            Memories with a lower score are left out of the results.
 
         Returns
         -------
@@ -228,8 +246,12 @@ class MemoryStore(Closeable):
             ``s`` the score of BM25 divided by that of a text of mean length with each word of the query once; what a
             memory lacks counts 0.
         """
-        X, words = read_queries(X, texts, self._encoder, self.n_features)
-        return self._query(X, words, k, where, target_recall)
+        X, words = self._read(X, texts)
+        return self._query(X, words, k, where, target_recall, min_score=min_score)
+
+    def _read(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
+        tokenizer = None if texts is None else self._contents.tokenizer
+        return read_queries(X, texts, self._encoder, self.n_features, tokenizer)
 
     def _query(
         self,
@@ -239,10 +261,12 @@ class MemoryStore(Closeable):
         where: Any,
         target_recall: float | None,
         statistics: WordStatistics | None = None,
+        min_score: float | None = None,
     ) -> Results:
         """Answer queries. In a shard, ``statistics`` are those of the texts in all shards."""
         contents = self._contents
         k, target = check_wanted("k", k, len(contents.state)), self._target(target_recall)
+        lowest = None if min_score is None else check_real("min_score", min_score, -np.inf, np.inf)
 
         def answer() -> Results:
             among = self._filters.find(where, contents)
@@ -254,6 +278,9 @@ class MemoryStore(Closeable):
                 return Results(nothing, np.full(nothing.shape, -np.inf))
             allowed = None if among is None else among.allowed(contents)
             ids, scores = search(state, Q, words, k, target, allowed, min(self._n_threads, n_rows), statistics)
+            if lowest is not None:
+                are_low = scores < lowest
+                ids, scores = np.where(are_low, NONE, ids), np.where(are_low, -np.inf, scores)
             if state.eviction.minds_queries:
                 state.results.append(ids)
             named = records.named(ids)
@@ -275,8 +302,8 @@ class MemoryStore(Closeable):
     def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
         """Measure the fraction of the ``k`` nearest memories that :meth:`query` finds for the queries ``X``.
 
-        The search effort is chosen for queries that are similar to the stored vectors. Other queries may find fewer of
-        the nearest memories than ``target_recall``. This method compares its queries with all memories.
+        The search effort is measured on stored vectors and on some of the latest queries. Queries of another kind may
+        find fewer of the nearest memories than ``target_recall``. This method compares its queries with all memories.
         """
         contents = self._contents
         k, target = check_wanted("k", k, len(contents.state)), self._target(target_recall)
@@ -286,6 +313,15 @@ class MemoryStore(Closeable):
             return 1.0 if index is None else float(index.recall(Q, k, target))
 
         return contents.shared(measure)
+
+    @property
+    def recall_seen(self) -> float | None:
+        """The mean recall of the latest 256 checked queries since the store was opened, or None without any.
+
+        About one query for dense vectors in 1,000 is checked by a comparison with all memories. Checked queries also
+        correct the search effort: it suits the queries of the store, not only its memories.
+        """
+        return self._contents.shared(lambda: getattr(self._contents.state.index, "recall_seen", None))
 
     def count(self, where: Any = None) -> int:
         """Return the number of memories, or of those that a filter ``where`` selects, as in :meth:`query`."""
@@ -315,19 +351,81 @@ class MemoryStore(Closeable):
         return prepared
 
     @keeps_interpreter
-    def get(self, keys: Any) -> Items:
-        """Return the vectors, payloads and texts of memories. A single key counts as a list of one."""
-        checked, contents = checks.check_keys(keys, distinct=False), self._contents
+    def get(
+        self, keys: Any = None, *, where: Any = None, order_by: Any = None, limit: int | None = None, offset: int = 0
+    ) -> Items:
+        """Return memories by keys, or list those that a filter selects, without a query.
 
-        def read() -> Items:
-            ids = contents.records.find(checked)
-            checks.check_stored(checked, ids)
-            listed = ids.tolist()
-            given, texts = contents.records.payloads(listed), contents.records.texts(listed)
-            payloads = [read_payload(given.get(memory_id)) for memory_id in listed]
-            return Items(checked, contents.state.vectors(ids), payloads, [texts.get(memory_id) for memory_id in listed])
+        Parameters
+        ----------
+        keys : key or list of keys, optional
+            The keys, all of which must be stored. A single key counts as a list of one. Without keys, memories are
+            listed.
+        where : dict, callable or PreparedFilter, optional
+            The memories to list, as in :meth:`query`; by default all.
+        order_by : str or tuple of str, optional
+            A payload field, written as in filters, "$key" or "$added", the order of insertion (the default). A leading
+            minus, as in "-year", reverses the order. Memories without the field come last.
+        limit : int, optional
+            Maximum number of memories to list.
+        offset : int, default 0
+            Number of memories to skip. To read many memories page by page, :meth:`pages` is faster.
+        """
+        contents = self._contents
+        if keys is not None:
+            if where is not None or order_by is not None or limit is not None or offset != 0:
+                raise TypeError("get takes either keys, or where, order_by, limit and offset")
+            checked = checks.check_keys(keys, distinct=False)
 
-        return contents.shared(read)
+            def read() -> Items:
+                ids = contents.records.find(checked)
+                checks.check_stored(checked, ids)
+                return self._items(ids, checked)
+
+            return contents.shared(read)
+        order, descending = check_order(order_by)
+        limit = None if limit is None else check_integer("limit", limit, 0)
+        offset = check_integer("offset", offset, 0)
+
+        def listed() -> Items:
+            among = self._filters.find(where, contents)
+            if among is None or order != "id":
+                ids = None if among is None else among.ids
+                return self._items(contents.records.ordered(ids, order, descending, limit, offset))
+            ids = among.ids[::-1] if descending else among.ids
+            return self._items(ids[offset : None if limit is None else offset + limit])
+
+        return contents.shared(listed)
+
+    def pages(self, where: Any = None, *, size: int = 1000) -> Iterator[Items]:
+        """Iterate over all memories, or those that a filter selects, in pages of ``size`` in the order of insertion.
+
+        The store may change meanwhile: each page shows it at the time the page is read, without memories that were
+        added after the first page.
+        """
+        contents, size = self._contents, check_integer("size", size, 1)
+        last, stop = -1, contents.state.next_id
+
+        def read() -> tuple[int, Items]:
+            among = self._filters.find(where, contents)
+            if among is None:
+                ids = contents.records.ids_after(last, size)
+            else:
+                ids = among.ids[among.ids.searchsorted(last + 1) :][:size]
+            ids = ids[ids < stop]
+            return int(ids.max(initial=-1)), self._items(ids)
+
+        while (found := contents.shared(read))[0] >= 0:
+            yield found[1]
+            last = found[0]
+
+    def _items(self, ids: np.ndarray, keys: list[checks.Key] | None = None) -> Items:
+        """Return the memories with some ids. The caller holds the lock for reading."""
+        records, listed = self._contents.records, ids.tolist()
+        given, texts = records.payloads(listed), records.texts(listed)
+        payloads = [read_payload(given.get(memory_id)) for memory_id in listed]
+        keys = records.keys(ids) if keys is None else keys
+        return Items(keys, self._contents.state.vectors(ids), payloads, [texts.get(memory_id) for memory_id in listed])
 
     def __getitem__(self, key: checks.Key) -> Item:
         if not isinstance(key, str | int | np.integer):
@@ -352,7 +450,7 @@ class MemoryStore(Closeable):
             memories may have been evicted.
         rewards : array-like of float, shape (n,) or the shape of ``keys``
             Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome, and
-            is divided among them by the probability that each caused it.
+            counts once.
         texts : str or list of str, optional
             The texts of the queries. With vectors, the store also learns how much words count compared with vectors.
 
@@ -361,7 +459,7 @@ class MemoryStore(Closeable):
         Rewards of queries with vectors teach nothing about memories without vectors, and do not affect queries by words
         alone. Rewards of queries by words alone only affect such queries.
         """
-        X, words = read_queries(X, texts, self._encoder, self.n_features)
+        X, words = self._read(X, texts)
         contents = self._contents
         contents.change(partial(contents.learn, X, words, keys, rewards, self._target_recall))
 
@@ -380,8 +478,9 @@ class MemoryStore(Closeable):
 
         The arguments are those of :meth:`query`. Each result, best first, has its key, its score and the parts of the
         score. With the cosine, their sum is the score, apart from the advantage of a memory with the key of the query.
+        The only part is the similarity if the query is not ranked by rewards; see :meth:`learned`.
         """
-        X, words = read_queries(X, texts, self._encoder, self.n_features)
+        X, words = self._read(X, texts)
 
         def explain() -> list[ExplainedResult]:
             contents = self._contents
@@ -394,10 +493,9 @@ class MemoryStore(Closeable):
             has_learned = state.text_feedback is not None if Q is None else state.feedback is not None
             if has_learned and ids.size > 0:
                 index, learned = state.learner(Q is None)
-                if learned.model.is_used:
-                    queries = rows_of_words([state.texts.weigh(words[0])]) if Q is None else Q  # type: ignore[index]
-                    ids = np.where(index.contains(ids), ids, NONE)
-                    parts = learned.explain(index, queries, ids, self._target_recall)
+                queries = rows_of_words([state.texts.weigh(words[0])]) if Q is None else Q  # type: ignore[index]
+                ids = np.where(index.contains(ids), ids, NONE)
+                parts = learned.explain(index, queries, ids, self._target_recall) or parts
             return [ExplainedResult(result.key, result.score, own) for result, own in zip(found, parts, strict=True)]
 
         return self._contents.alone(explain)
@@ -462,8 +560,19 @@ class MemoryStore(Closeable):
         self._contents.save(path)
 
     @classmethod
+    def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Open a store in a folder, where its changes survive a crash; the options are those of the constructor."""
+        return cls(path, **options)
+
+    @classmethod
     def load(
-        cls, path: str | os.PathLike[str], mmap: bool = False, *, target_recall: float = 0.95, encoder: Any = None
+        cls,
+        path: str | os.PathLike[str],
+        mmap: bool = False,
+        *,
+        target_recall: float = 0.95,
+        encoder: Any = None,
+        tokenizer: Tokenizer | None = None,
     ) -> Self:
         """Load a store from a file into memory.
 
@@ -473,13 +582,13 @@ class MemoryStore(Closeable):
             The file.
         mmap : bool, default False
             Whether to map vectors instead of reading them. Map only files that you trust.
-        target_recall, encoder
+        target_recall, encoder, tokenizer
             As for the constructor.
         """
         store = cls.__new__(cls)
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        encoder = check_encoder(encoder)
-        store._begin(StoreContents.of_file(path, mmap=mmap), target_recall, encoder=encoder)
+        encoder = load_encoder(encoder)
+        store._begin(StoreContents.of_file(path, tokenizer, mmap=mmap), target_recall, encoder=encoder)
         return store
 
     def refresh(self) -> bool:
@@ -496,7 +605,11 @@ class MemoryStore(Closeable):
         self._contents.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"contents": self._contents.copy(), "target_recall": self._target_recall}
+        return {
+            "contents": self._contents.copy(),
+            "target_recall": self._target_recall,
+            "tokenizer": self._contents.tokenizer,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._begin(StoreContents.read(state["contents"], thorough=False), state["target_recall"])
+        self._begin(StoreContents.read(state["contents"], state["tokenizer"], thorough=False), state["target_recall"])

@@ -4,18 +4,23 @@ import json
 import re
 import sqlite3
 import threading
+import zlib
 from collections import deque
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._forest import GrowingColumns
-from ..journal import ExtraTables, SchemaRow, SharedConnection
+from ..journal import Entry, EntryDatabase, ExtraTables, SchemaRow, SharedConnection, translated_errors, unpack_entry
+from ..persistence import FileFormatError, refusing
 from ._checks import Key
 from ._where import Condition, extract, field_path
 
-_RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, text TEXT)"
+_RECORDS = (
+    "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, text TEXT, checksum INTEGER)"
+)
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value)"
 _INDEX = "field "  # indexes on fields are named by this prefix and the path
 _PATH = re.compile(r'\$(\."[^"\\]+")+')
@@ -49,16 +54,70 @@ def _are_ours(schema: list[SchemaRow]) -> bool:
     return rows >= _FIXED
 
 
-TABLES = ExtraTables((_RECORDS, _FACTS), _are_ours)
+def _checksum(memory_id: int, key: Any, payload: str | None, text: str | None) -> int:
+    """Return a checksum of a record."""
+    sizes = [-1 if value is None else len(value) for value in (payload, text)]
+    record = f"{memory_id} {type(key).__name__} {sizes} {key} {payload or ''}{text or ''}"
+    return zlib.crc32(record.encode("utf-8", "surrogatepass"))
+
+
+CHANGES_OF_RECORDS = ("replace", "remove", "update")
+"""Operations of the state with the ids of the records that change with it."""
+
+_FUNCTIONS = {"checksum_of": _checksum}
+_CHECKSUM = "checksum_of(id, key, payload, text)"
+
+
+class ChangedRows(NamedTuple):
+    """What a reader reads of the tables of a store after changes."""
+
+    path: Path  # of the database
+    ids: np.ndarray  # the ids of memories that may have changed, ascending
+    rows: list[SchemaRow]  # the records of those that are stored
+    facts: dict[str, Any]
+    fields: list[str]  # the paths of all indexed fields
+
+
+def _read_tables(database: EntryDatabase, entries: list[tuple[int, bytes]] | None) -> "MemoryDatabase | ChangedRows":
+    """Return a copy of all tables, or what entries have changed."""
+    if entries is None:
+        return MemoryDatabase(copied_from=database)
+    with refusing(database.path):
+        ids = [_changed_ids(unpack_entry(database.path, *entry)) for entry in entries]
+        changed = np.unique(np.concatenate(ids))
+    records = Records(database)
+    return ChangedRows(database.path, changed, records.rows(changed), records.facts(), records.fields())
+
+
+def _changed_ids(entry: Entry) -> np.ndarray:
+    """Return the ids of the records that an operation has changed."""
+    arguments, after = entry.arguments, entry.after
+    if entry.name == "insert" and after is not None:
+        X = arguments["words"] if arguments["X"] is None else arguments["X"]
+        return np.arange(after["next_id"] - X.shape[0], after["next_id"])
+    ids: np.ndarray = arguments["ids"] if entry.name in CHANGES_OF_RECORDS else np.empty(0, np.int64)
+    return ids
+
+
+TABLES = ExtraTables((_RECORDS, _FACTS), _are_ours, _FUNCTIONS, _read_tables)
 """The tables of a store, in the database of a journal or in a database in memory."""
 
 
 class MemoryDatabase:
-    """A database in memory, with bytes from :meth:`Records.packed` or empty tables."""
+    """A database in memory, with bytes from :meth:`Records.packed`, a copy of another database, or empty tables."""
 
-    def __init__(self, contents: bytes | None = None) -> None:
+    path: Path | None = None  # of the other database
+
+    def __init__(self, contents: bytes | None = None, *, copied_from: EntryDatabase | None = None) -> None:
         options: Any = {"isolation_level": None, "check_same_thread": False}
         self._connection = sqlite3.connect(":memory:", factory=SharedConnection, **options)
+        for name, function in _FUNCTIONS.items():
+            self._connection.create_function(name, -1, function, deterministic=True)
+        if copied_from is not None:
+            self.path = copied_from.path
+            with translated_errors(self.path):
+                copied_from.connection.backup(self._connection)
+            return
         if contents is None:
             for statement in TABLES.statements:
                 self.execute(statement)
@@ -294,10 +353,40 @@ class Records:
             keys += others[0]
             kinds += others[1]
 
-    def forget(self) -> None:
-        """Drop the table of keys, because a change was rolled back."""
+    def forget(self, database: Any = None) -> None:
+        """Drop the table of keys, because a change was rolled back or for another database."""
         with self._reading:
             self._table = self._to_look_up = None
+            if database is not None:
+                self._database = database
+
+    def rows(self, ids: np.ndarray) -> list[SchemaRow]:
+        """Return the existing records among distinct ids, in the order of ids."""
+        statement = "SELECT r.* FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value ORDER BY r.id"
+        found: list[SchemaRow] = self._database.execute(statement, (json.dumps(ids.tolist()),))
+        return found
+
+    def follow(self, changed: ChangedRows) -> None:
+        """Apply changes that a writer has made."""
+        known = {row[0] for row in self.rows(changed.ids)}
+        ids: Any = np.array([row[0] for row in changed.rows], np.int64)
+        self.delete(np.setdiff1d(changed.ids, ids))
+        for are_new in (False, True):
+            rows = [row for row in changed.rows if (row[0] not in known) == are_new]
+            if any(row[4] != _checksum(*row[:4]) for row in rows):  # type: ignore[arg-type]
+                raise FileFormatError(changed.path, "has a damaged key, payload or text")
+            ids = np.array([row[0] for row in rows], np.int64)
+            keys, payloads, texts = ([row[i] for row in rows] for i in (1, 2, 3))
+            if are_new and rows:
+                self.insert(ids, keys, payloads, texts)  # type: ignore[arg-type]
+            elif rows:
+                self.set_payloads(ids, payloads)  # type: ignore[arg-type]
+                self.set_texts(ids, texts)  # type: ignore[arg-type]
+        self.delete_facts(self.facts().keys() - changed.facts.keys())
+        self.set_facts(changed.facts)
+        for path_of_field in set(changed.fields).difference(self.fields()):
+            self._database.execute(_create_index("'" + path_of_field.replace("'", "''") + "'"))
+        self._database.commit()
 
     def find(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the id of each key as int64, or -1 if it is not stored."""
@@ -326,18 +415,26 @@ class Records:
 
     def payloads(self, ids: Sequence[int]) -> dict[int, str]:
         """Return a dict of the existing payloads by id, as JSON texts."""
-        return self._column("payload", ids)
+        return self._column("payload", "NOT json_valid(payload)", ids)
 
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
         """Return a dict of the existing texts by id."""
-        return self._column("text", ids)
+        return self._column("text", "typeof(text) != 'text'", ids)
 
-    def _column(self, name: str, ids: Sequence[int]) -> dict[int, str]:
-        statement = f"SELECT r.id, r.{name} FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
+    def _column(self, name: str, is_damaged: str, ids: Sequence[int]) -> dict[int, str]:
+        """Return the existing values of a column by id, unless one satisfies the condition ``is_damaged``."""
+        columns = f"SELECT r.id, {name}, {is_damaged} FROM"
+        statement = f"{columns} json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value WHERE {name} IS NOT NULL"
         if len(ids) <= _FEW:
-            statement = f"SELECT id, {name} FROM records WHERE id IN {_places(ids)}"
+            statement = f"{columns} records AS r WHERE {name} IS NOT NULL AND id IN {_places(ids)}"
         found: Any = self._database.execute(statement, tuple(ids) if len(ids) <= _FEW else (json.dumps(ids),))
-        return {memory_id: value for memory_id, value in found if value is not None}
+        if any(row[2] for row in found):
+            self._refuse(f"has a damaged {name}")
+        return {memory_id: value for memory_id, value, _ in found}
+
+    def _refuse(self, reason: str) -> None:
+        path = self._database.path
+        raise ValueError(f"the store {reason}") if path is None else FileFormatError(path, reason)
 
     def ids_of_texts(self) -> np.ndarray:
         """Return the ids of all records with a text, in ascending order."""
@@ -372,11 +469,46 @@ class Records:
         found: Any = self._database.execute(statement, condition.values)
         return np.sort(np.array(json.loads(found[0][0]), np.int64))
 
+    def ordered(
+        self, ids: np.ndarray | None, order: str, descending: bool, limit: int | None, offset: int
+    ) -> np.ndarray:
+        """Return some of all ids, or of given ones, ordered by an SQL expression. Rows where it is null come last."""
+        among, values = (
+            ("1", ()) if ids is None else ("id IN (SELECT value FROM json_each(?))", (json.dumps(ids.tolist()),))
+        )
+        direction = "DESC" if descending else "ASC"
+        statement = (
+            f"SELECT id FROM records WHERE {among} ORDER BY {order} {direction} NULLS LAST, id {direction} "
+            "LIMIT ? OFFSET ?"
+        )
+        found: Any = self._database.execute(statement, (*values, -1 if limit is None else limit, offset))
+        return np.array([memory_id for (memory_id,) in found], np.int64)
+
+    def ids_after(self, memory_id: int, n: int) -> np.ndarray:
+        """Return the next ``n`` ids after an id, or fewer at the end."""
+        found: Any = self._database.execute("SELECT id FROM records WHERE id > ? ORDER BY id LIMIT ?", (memory_id, n))
+        return np.array([memory_id for (memory_id,) in found], np.int64)
+
+    def keys(self, ids: np.ndarray) -> list[Key]:
+        """Return the keys of stored ids, in their order."""
+        named = self.keep_keys().find(ids) if ids.size > _AT_ONCE else self._look_up(ids)
+        keys: list[Key] = named.keys.tolist()
+        return keys
+
     def kind_of_field(self, path: str) -> str | None:
         """Return the JSON type of a field in the first payload that has it, or None if no payload does."""
         kind = f"json_type(payload, {path})"
         found: Any = self._database.execute(f"SELECT {kind} FROM records WHERE {kind} IS NOT NULL LIMIT 1")
         return found[0][0] if found else None
+
+    def ends_of_field(self, path: str) -> list[Any]:
+        """Return a field of the first and of the last payload that has it."""
+        value = f"json_extract(payload, {path})"
+        found: list[Any] = []
+        for order in ("ASC", "DESC"):
+            statement = f"SELECT {value} FROM records WHERE {value} IS NOT NULL ORDER BY id {order} LIMIT 1"
+            found += self._database.execute(statement)
+        return [one for (one,) in found]
 
     def names_of_fields(self) -> list[str]:
         """Return the names of the fields of some payloads."""
@@ -390,14 +522,12 @@ class Records:
         found: Any = self._database.execute(statement, (memory_id,))
         return list(found)
 
-    def are_payloads_valid(self) -> bool:
-        """Return whether all payloads are valid JSON."""
-        statement = "SELECT EXISTS (SELECT 1 FROM records WHERE payload IS NOT NULL AND NOT json_valid(payload))"
-        return bool(self._database.execute(statement) == [(0,)])
-
-    def are_indexed(self) -> bool:
-        """Return whether the database and its indexes are intact."""
-        return bool(self._database.execute("PRAGMA integrity_check(1)") == [("ok",)])
+    def check(self) -> None:
+        """Raise FileFormatError, or in memory ValueError, if a record or an index of the database is damaged."""
+        if self._database.execute("PRAGMA integrity_check(1)") != [("ok",)]:
+            self._refuse("is damaged: its indexes do not match its rows")
+        if self._database.execute(f"SELECT EXISTS (SELECT 1 FROM records WHERE checksum IS NOT {_CHECKSUM})") != [(0,)]:
+            self._refuse("has a damaged key, payload or text")
 
     # Changes, in a transaction
 
@@ -407,20 +537,25 @@ class Records:
         """Write new records."""
         rows = zip(ids.tolist(), keys, payloads, texts, strict=True)
         with self._reading:
-            self._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
+            values = "?1, ?2, ?3, ?4"
+            self._database.execute_many(f"INSERT INTO records VALUES ({values}, checksum_of({values}))", rows)
             if self._table is not None:
                 self._table.append(ids, keys, _kinds_of(payloads))
 
     def set_texts(self, ids: np.ndarray, texts: Sequence[str | None]) -> None:
         """Replace the texts of records."""
-        rows = zip(texts, ids.tolist(), texts, strict=True)
-        self._database.execute_many("UPDATE records SET text = ? WHERE id = ? AND text IS NOT ?", rows)
+        rows = zip(texts, ids.tolist(), strict=True)
+        self._set("text", rows)
+
+    def _set(self, name: str, rows: Iterable[SchemaRow]) -> None:
+        checksum = _CHECKSUM.replace(name, "?1")
+        statement = f"UPDATE records SET {name} = ?1, checksum = {checksum} WHERE id = ?2 AND {name} IS NOT ?1"
+        self._database.execute_many(statement, rows)
 
     def set_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Replace the payloads of records."""
         with self._reading:
-            rows = zip(payloads, ids.tolist(), payloads, strict=True)
-            self._database.execute_many("UPDATE records SET payload = ? WHERE id = ? AND payload IS NOT ?", rows)
+            self._set("payload", zip(payloads, ids.tolist(), strict=True))
             if self._table is not None:
                 self._table.mark(ids, payloads)
 
@@ -471,7 +606,7 @@ class Records:
             copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
         last: Any = -1
         while rows := own.execute(f"SELECT * FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}", (last,)):
-            copy.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
+            copy.execute_many("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
             last = rows[-1][0]
         copy.execute("COMMIT")
         contents = copy.serialized()

@@ -1,6 +1,7 @@
 """Results of queries, and items read by key."""
 
 import json
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, overload
@@ -182,7 +183,12 @@ class Unread:
         find = self._find
         if find is not None:
             ids = self._ids.reshape(-1).tolist()
-            by_id = find(ids if len(self._ids) == 1 else list(set(ids)))
+            try:
+                by_id = find(ids if len(self._ids) == 1 else list(set(ids)))
+            except sqlite3.ProgrammingError:  # the database was closed after another thread has read them
+                if self._find is not None:
+                    raise
+                return self._texts
             texts = np.empty(len(ids), object)
             texts[:] = [by_id.get(memory_id) for memory_id in ids]
             if self._find is not None:  # otherwise another thread has read them, perhaps before a change

@@ -1,8 +1,6 @@
 """``StoreState``: the vectors and words of a store, with everything else that is not in its database."""
 
 from collections import deque
-from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
@@ -15,15 +13,13 @@ from .._feedback import LearnedSearch, WithOthers
 from .._forest import NONE, require
 from .._sparse_index import SparseIndex
 from .._validation import OneOf, check_integer, check_seed
+from .._words import N_WORDS, check_tokenizer, check_words, count_words, name_of_tokenizer
 from ._checks import METRICS, check_metric, check_values
 from ._eviction import POLICIES, EvictionOrder
 from ._text_index import TextIndex
 from ._text_search import WeighedWords
 from ._word_vectors import WordVectors, full_scores, rows_of_words
-from ._words import N_WORDS, check_words, count_words
 
-ROWS_IN_A_STEP = 256  # number of dense rows to write in a few milliseconds, for which queries wait
-ROWS_LEARNED_IN_PLACE = 16  # number of rows with rewards to learn in a few milliseconds, for which queries wait
 _MOST_NOTES = 1 << 16  # number of queries whose results wait for the next change; the oldest are dropped
 KINDS: dict[str, Any] = {"dense": dense_index.DenseIndex, "sparse": SparseIndex}  # indexes by the form of their vectors
 
@@ -34,6 +30,7 @@ class StoreOptions(NamedTuple):
     metric: str = "cosine"
     max_items: int | None = None
     eviction: str = "least_useful"
+    tokenizer: str | None = None  # its name
     seed: int = 0
 
     @classmethod
@@ -46,6 +43,7 @@ class StoreOptions(NamedTuple):
             options["max_items"] = check_integer("max_items", options["max_items"], 1)
         if "eviction" in options:
             options["eviction"] = OneOf(tuple(POLICIES)).check("eviction", options["eviction"])
+        options["tokenizer"] = name_of_tokenizer(check_tokenizer(given.get("tokenizer")))
         return cls(**options, seed=int(check_seed(given.get("random_state")).generate_state(1)[0]))
 
 
@@ -61,8 +59,8 @@ class StoreState(files.WithFields):
 
     A memory has a vector, a text or both.
 
-    The methods below ``Operations`` are the operations that a journal records and repeats. They divide many rows into
-    steps; for few rows, the caller must prevent reads.
+    The methods below ``Operations`` are the operations that a journal records and repeats. The caller must prevent
+    reads.
     """
 
     _kind = "MemoryStore"
@@ -72,6 +70,7 @@ class StoreState(files.WithFields):
             metric=files.NameField(*METRICS),
             max_items=files.OptionalField(files.NumberField(1)),
             eviction=files.NameField(*POLICIES),
+            tokenizer=files.OptionalField(files.TextField()),
             seed=files.NumberField(0, 2**32 - 1),
         ),
         index=files.OptionalField(files.VariantField(**KINDS)),
@@ -96,8 +95,6 @@ class StoreState(files.WithFields):
         self.part_weights = np.stack([np.full(3, 10.0), np.zeros(3)])
         bounded = options.max_items is not None
         self.eviction = (POLICIES[options.eviction] if bounded else EvictionOrder)(options.seed, options.max_items or 0)
-        # calls a function that changes the state, while no thread reads it
-        self.step: Callable[[Callable[[], Any]], Any] = lambda work: work()
         self.results: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids returned by queries since the last change
 
     def __len__(self) -> int:
@@ -126,6 +123,8 @@ class StoreState(files.WithFields):
 
     def vectors(self, ids: np.ndarray) -> Any:
         """Return the vectors of memories: NaN or, if sparse, zeros for those without one; None if there are none."""
+        if self.index is None:
+            return None
         there = self.have_vectors(ids)
         if there.all():
             return self.index.vectors(ids)
@@ -196,11 +195,15 @@ class StoreState(files.WithFields):
         there = self.have_vectors(ids)
         return there, self.index.vectors(ids[there]) if there.any() else None, self.texts.words(ids)
 
-    def put_back(self, ids: np.ndarray, there: np.ndarray, vectors: Any, words: Any) -> None:
-        """Undo a replacement, before which :meth:`parts_of` returned these parts."""
+    def put_back(self, ids: np.ndarray, index: Any, there: np.ndarray, vectors: Any, words: Any) -> None:
+        """Undo a replacement, before which the state had the given index and :meth:`parts_of` returned these parts."""
         self._remove_vectors(ids[~there])
         if vectors is not None:
-            self._set_vectors(ids[there], vectors)
+            missing = ~self.have_vectors(ids[there])
+            if missing.any():
+                self.index.insert(vectors[missing], ids[there][missing])
+            self.index.replace(ids[there], vectors)
+        self.index = index
         self.texts.remove(ids)
         if words is not None:
             self.texts.insert(ids, words)
@@ -226,7 +229,7 @@ class StoreState(files.WithFields):
         if X is not None:
             self._insert_vectors(ids, X)
         if words is not None:
-            self._in_one_step(ids, lambda: self.texts.insert(ids, words))
+            self.texts.insert(ids, words)
         self.eviction.returned(ids)
         return ids
 
@@ -234,54 +237,44 @@ class StoreState(files.WithFields):
         if self.index is None:
             kind = KINDS["dense" if isinstance(X, np.ndarray) else "sparse"]
             self.index = kind(X.shape[1], self.options.metric, self.options.seed)
-        if ids.size <= ROWS_IN_A_STEP:
-            self.index.insert(X, ids)
-        else:
-            self._in_steps(X, lambda rows: self.index.insert(X[rows], ids[rows]))
-
-    def _in_one_step(self, ids: np.ndarray, change: Callable[[], Any]) -> None:
-        """Call ``change``: for few memories directly, because the caller prevents reads."""
-        change() if ids.size <= ROWS_IN_A_STEP else self.step(change)
-
-    def _in_steps(self, X: Any, write: Callable[[slice], Any]) -> None:
-        """Call ``write`` for spans of the rows of ``X``, each in a step."""
-        n_rows = X.shape[0]
-        # A sparse index is faster with all at once.
-        size = ROWS_IN_A_STEP if isinstance(X, np.ndarray) else max(1, n_rows)
-        for start in range(0, n_rows, size):
-            self.step(partial(write, slice(start, start + size)))
+        self.index.insert(X, ids)
 
     def replace(self, ids: np.ndarray, X: Any = None, words: Any = None) -> None:
         """Replace the vectors and words of memories. Ids must be distinct."""
-        has_texts = self.texts.n_texts > 0
-        if has_texts:
-            self._in_one_step(ids, lambda: self.texts.remove(ids))
+        self.texts.remove(ids)
         if X is None:
-            self._in_one_step(ids, lambda: self._remove_vectors(ids))
-        elif has_texts:  # some memories may have no vectors
-            self._set_vectors(ids, X)
-        elif ids.size <= ROWS_IN_A_STEP:
-            self.index.replace(ids, X)
+            self._remove_vectors(ids)
         else:
-            self._in_steps(X, lambda rows: self.index.replace(ids[rows], X[rows]))
+            self._set_vectors(ids, X)
         if words is not None:
-            self._in_one_step(ids, lambda: self.texts.insert(ids, words))
+            self.texts.insert(ids, words)
         self.eviction.returned(ids)
-        if self.feedback is not None:
-            self.feedback = _without(self.feedback, ids)
-        if self.text_feedback is not None:
-            self.text_feedback = _without(self.text_feedback, ids)
 
     def _set_vectors(self, ids: np.ndarray, X: Any) -> None:
         there = self.have_vectors(ids)
-        self._insert_vectors(ids[~there], X[~there])
-        old, X = ids[there], X[there]
-        self._in_steps(X, lambda rows: self.index.replace(old[rows], X[rows]))
+        if there.all():
+            self.index.replace(ids, X)
+        else:
+            self._insert_vectors(ids[~there], X[~there])
+            self.index.replace(ids[there], X[there])
+
+    def has_learned(self, ids: np.ndarray) -> bool:
+        """Return whether rewards of any of these memories were learned."""
+        return any(learned.model.has_any(ids) for learned in (self.feedback, self.text_feedback) if learned is not None)
+
+    def forget(self, ids: np.ndarray) -> None:
+        """Forget the rewards of memories."""
+        for learned in (self.feedback, self.text_feedback):
+            if learned is not None:
+                learned.model.forget(ids)
 
     def _remove_vectors(self, ids: np.ndarray) -> None:
         there = self.have_vectors(ids)
         if there.any():
             self.index.remove(ids[there])
+
+    def update(self, ids: np.ndarray) -> None:
+        """Note new payloads, which are not in the state."""
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories. Ids must be distinct."""
@@ -289,9 +282,7 @@ class StoreState(files.WithFields):
         self.texts.remove(ids)
         self._n_memories -= ids.size
         self.eviction.removed(ids)
-        for learned in (self.feedback, self.text_feedback):
-            if learned is not None:
-                learned.model.forget(ids)
+        self.forget(ids)
 
     def learn(
         self,
@@ -308,16 +299,12 @@ class StoreState(files.WithFields):
 
         With ``by_words``, queries are results of :func:`rows_of_words`. Memories of other shards have the ids
         ``others``, which are below -1 and ascending, and are passed as vectors. ``weights`` are the new weights of the
-        parts of scores, or None.
-
-        Few rows are learned in place. For more, queries use a copy until it has learned them.
+        parts of scores in a hybrid search, or None.
         """
         index, learned = self.learner(by_words)
-        if len(ids) > ROWS_LEARNED_IN_PLACE:
-            learned = learned.copy()
         if others.size > 0:
             index = WithOthers(index, others, vectors)
-        learned.learn(index, X, ids, rewards, is_shared=is_shared)
+        learned.learn(index, X, ids, rewards, is_shared=is_shared, may_be_chosen=weights is None)
         if by_words:
             self.text_feedback = learned
         else:
@@ -349,16 +336,8 @@ class StoreState(files.WithFields):
         require(state.next_id > ids.max(initial=-1), "the next id must be above all others")
         are_plain = all(array.dtype == np.int64 and array.ndim == 1 for array in evictions.values())
         require(are_plain, "arrays of eviction must be int64 with one dimension")
-        state.eviction.restore(evictions, ids)
+        state.eviction.restore(evictions, ids, state.next_id)
         return state
-
-
-def _without(learned: LearnedSearch, ids: np.ndarray) -> LearnedSearch:
-    """Return what was learned without some memories. The original does not change, so that this can be undone."""
-    if learned.model.has_any(ids):
-        learned = learned.copy()
-        learned.model.forget(ids)
-    return learned
 
 
 def check_weights(weights: np.ndarray) -> None:
@@ -408,7 +387,7 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
             raise ValueError("is_shared and by_words must be true or false")
     elif name != "insert" and (ids is None or ids.dtype != np.int64 or ids.ndim != 1):
         raise ValueError("its ids are not integers")
-    if name in ("replace", "remove"):
+    if name in ("replace", "remove", "update"):
         if not state.contains(ids).all() or np.unique(ids).size < ids.size:
             raise ValueError("its ids are not those of different memories")
         if name == "replace" and X is not None and X.shape[0] != ids.size:

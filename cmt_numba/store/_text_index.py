@@ -5,7 +5,6 @@ of them to build the inverted index again. Removed texts are skipped, and droppe
 and the mean length are those of the stored texts at the time of the query.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -13,15 +12,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from .._arrays import SlotTable
 from .._change import share_rows
 from .._forest import NONE, require, resized
 from .._jit import held
+from .._words import check_words, idf_of, query_weight, rows_of_hashes, saturation_of
 from ..persistence import ArrayField, FieldTable, WithFields
 from ._text_search import StoredWords, WeighedWords, WordPostings, score_texts, search_texts
-from ._words import check_words, words_of
-
-K1, B = 1.5, 0.75
-"""The usual parameters of BM25: the saturation of repeated words, and the influence of the length."""
 
 _MOST_RECENT = 256  # number of texts compared with every query before they are in the inverted index,
 _RECENT_SHARE = 1 / 16  # or their fraction of the other texts, if that is more
@@ -67,7 +64,7 @@ class TextIndex(WithFields):
         self.n_texts = self._n_slots = self._n_gone = self._n_listed = 0
         empty = np.empty(0, np.float32)
         self._stored = StoredWords(np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, np.empty(0, np.int64))
-        self._slots = np.empty(0, np.int64)  # the slot of each id, -1 if it is not stored
+        self._slots = SlotTable()
         self._frequencies: dict[int, int] = {}  # the number of texts with each word
         self._length = 0.0  # the total length of all texts
         self._hold(
@@ -86,17 +83,11 @@ class TextIndex(WithFields):
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id has a text."""
-        return self._slots_of(ids) != NONE
-
-    def _slots_of(self, ids: np.ndarray) -> np.ndarray:
-        if self._slots.size == 0:
-            return np.full(ids.shape, NONE)
-        known = (ids >= 0) & (ids < self._slots.size)
-        return np.where(known, self._slots[np.where(known, ids, 0)], NONE)
+        return self._slots.find(ids) != NONE
 
     def words(self, ids: np.ndarray) -> Any:
         """Return the words of texts as a CSR array. An id without a text has none."""
-        return self._words(self._slots_of(ids))
+        return self._words(self._slots.find(ids))
 
     def _words(self, slots: np.ndarray) -> Any:
         stored, there = self._stored, slots != NONE
@@ -104,7 +95,7 @@ class TextIndex(WithFields):
         sizes = np.where(there, stored.offsets[slots + 1], 0) - first
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         cells = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], sizes)
-        return words_of(offsets, stored.words[cells], stored.counts[cells])
+        return rows_of_hashes(offsets, stored.words[cells], stored.counts[cells])
 
     # Changes
 
@@ -121,9 +112,7 @@ class TextIndex(WithFields):
         for array, used, new in zip(self._stored[1:], (n_cells, n_cells, n, n), columns, strict=True):
             grown.append(_extended(array, used, new))
         self._count(words.indices, 1, lengths)
-        missing = int(ids.max()) + 1 - self._slots.size
-        self._slots = _extended(self._slots, self._slots.size, np.full(max(0, missing), NONE))
-        self._slots[columns[3]] = np.arange(n, stop)
+        self._slots.set(columns[3], np.arange(n, stop))
         self._stored, self._n_slots = StoredWords(*grown), stop
         self._hold(self._postings)
         self._build_if_due()
@@ -133,9 +122,10 @@ class TextIndex(WithFields):
         ids = ids[self.contains(ids)]
         if ids.size == 0:
             return
-        slots = self._slots[ids]
+        slots = self._slots.find(ids)
         self._count(self._words(slots).indices, -1, self._stored.lengths[slots])
-        self._stored.ids[slots], self._slots[ids] = NONE, NONE
+        self._stored.ids[slots] = NONE
+        self._slots.set(ids, NONE)
         self._n_gone += ids.size
         self._build_if_due()
 
@@ -161,7 +151,7 @@ class TextIndex(WithFields):
             X, lengths, ids = self._words(kept), self._stored.lengths[kept], self._stored.ids[kept]
             words = X.indices.astype(np.int32, copy=False)  # SciPy may choose int64
             self._stored = StoredWords(X.indptr.astype(np.int64), words, X.data, lengths, ids)
-            self._slots[self._stored.ids] = np.arange(kept.size)
+            self._slots.keep(self._stored.ids, np.arange(kept.size))
             self._n_slots, self._n_gone = kept.size, 0
         offsets = self._stored.offsets[: self._n_slots + 1]
         words = self._stored.words[: offsets[-1]]
@@ -181,14 +171,14 @@ class TextIndex(WithFields):
 
     def allow(self, ids: np.ndarray) -> AllowedTexts:
         """Return the set of texts that a search may return, until the next change. Ids without a text are ignored."""
-        slots, mask = self._slots_of(ids), np.zeros(self._n_slots, np.bool_)
+        slots, mask = self._slots.find(ids), np.zeros(self._n_slots, np.bool_)
         slots = np.sort(slots[slots != NONE])
         mask[slots] = True
         return AllowedTexts(slots, mask)
 
     def allows(self, among: AllowedTexts, ids: np.ndarray) -> np.ndarray:
         """Return whether a search may return each id. Ids without a text are not allowed."""
-        slots = self._slots_of(ids)
+        slots = self._slots.find(ids)
         return (slots != NONE) & among.mask[slots]
 
     @property
@@ -200,9 +190,9 @@ class TextIndex(WithFields):
         """Return the words of a query with their weights, by the statistics of these texts or of a larger set."""
         n, length, known = statistics or self.statistics
         ordered = sorted((known.get(word, 0), word, repeats) for word, repeats in words.items())
-        weights = [math.log1p((n - f + 0.5) / (f + 0.5)) * repeats * (K1 + 1.0) for f, _, repeats in ordered]
+        weights = [idf_of(n, frequency) * query_weight(repeats) for frequency, _, repeats in ordered]
         found = np.array([word for _, word, _ in ordered], np.int32)
-        return WeighedWords(found, np.array(weights, np.float32), saturation_of(n, length))
+        return WeighedWords(found, np.array(weights, np.float32), np.array(saturation_of(n, length), np.float32))
 
     def search(
         self, queries: list[WeighedWords], k: int, among: AllowedTexts | None = None, n_threads: int = 1
@@ -218,10 +208,9 @@ class TextIndex(WithFields):
         def search(first: int, stop: int) -> None:
             for row in range(first, stop):
                 if among is not None and among.slots.size <= _FEW * self._n_slots:
-                    some = self._stored.ids[among.slots]
-                    found = np.empty(some.size)
-                    score_texts(stored, self._slots, queries[row], some, found)
-                    ids[row], scores[row] = _best(found, some, k)
+                    found = np.empty(among.slots.size)
+                    score_texts(stored, queries[row], among.slots, found)
+                    ids[row], scores[row] = _best(found, self._stored.ids[among.slots], k)
                 else:
                     arguments = n_listed, queries[row], mask, ids[row], scores[row]
                     search_texts(stored, self._n_slots, postings, *arguments)
@@ -233,7 +222,7 @@ class TextIndex(WithFields):
         """Return the float64 scores of ids for each query, arrays of shape (n, m); 0 for an id without a text."""
         scores = np.empty(ids.shape)
         for row, query in enumerate(queries):
-            score_texts(self._held[0], self._slots, query, ids[row], scores[row])
+            score_texts(self._held[0], query, self._slots.find(ids[row]), scores[row])
         return scores
 
     # Files
@@ -249,7 +238,7 @@ class TextIndex(WithFields):
         require(offsets.shape == (ids.size + 1,) and words.size == counts.size, "there must be words for each text")
         require(offsets[0] == 0 and offsets[-1] == words.size, "offsets must fit")
         require((np.diff(offsets) > 0).all(), "each text must have words")
-        words = words_of(offsets, words, counts)
+        words = rows_of_hashes(offsets, words, counts)
         check_words(words, ids.size)
         require(np.unique(ids).size == ids.size and (ids >= 0).all(), "ids must be distinct")
         index = cls()
@@ -259,16 +248,11 @@ class TextIndex(WithFields):
     def check_invariants(self) -> None:
         """Raise InvariantError if the arrays contradict each other."""
         stored = np.flatnonzero(self._stored.ids[: self._n_slots] != NONE)
-        require((self._slots[self._stored.ids[stored]] == stored).all(), "each id must be stored once")
-        require(stored.size == self.n_texts == np.count_nonzero(self._slots != NONE), "counts must match")
+        require((self._slots.find(self._stored.ids[stored]) == stored).all(), "each id must be stored once")
+        require(stored.size == self.n_texts == self._slots.count(), "counts must match")
         words = self._words(stored)
         require(dict(Counter(words.indices.tolist())) == self._frequencies, "frequencies must be those of texts")
         require(abs(self._length - words.data.sum(dtype=np.float64)) < 0.5, "the length must be that of the texts")
-
-
-def saturation_of(n_texts: int, length: float) -> np.ndarray:
-    """Return the constants by which :class:`WeighedWords` saturates counts, for texts of this total length."""
-    return np.array([K1 * (1.0 - B), K1 * B * max(n_texts, 1) / max(length, 1.0)], np.float32)
 
 
 def _extended(array: np.ndarray, n: int, new: np.ndarray) -> np.ndarray:

@@ -9,7 +9,8 @@ from .._jit import by_reference, empty, inner, kernel, release, zeros
 
 _MOST_ID = np.int64(2**62)  # above all ids
 _ROUNDING = 1.0 + 1e-5
-_SHARE = 2  # posting lists longer than a fraction of the texts found so far may be skipped
+_SHARE = 2  # before posting lists longer than this fraction of the texts found so far, bounds are compared
+_ENTRIES_IN_A_LOOKUP = 24  # break-even point: a word is looked up in a text in the time of reading this many entries
 
 
 class StoredWords(NamedTuple):
@@ -53,14 +54,15 @@ def _gain(query, i, count, length):
 
 
 @inner
-def _set_bounds(postings, query, places, bounds):
-    """Find the words of a query, and bound what those from each one on can add to a score."""
-    total = np.float64(0.0)
+def _set_bounds(postings, query, places, bounds, unread):
+    """Find the words of a query, bound what those from each one on can add to a score, and count their entries."""
+    total, n_unread = np.float64(0.0), np.int64(0)
     for i in range(query.words.size - 1, -1, -1):
         places[i] = _place_of(postings.words, np.int64(0), np.int64(postings.words.size), query.words[i])
         if places[i] >= 0:
             total += np.float64(_gain(query, i, postings.most[places[i]], postings.least[places[i]]))
-        bounds[i] = total * _ROUNDING
+            n_unread += postings.starts[places[i] + 1] - postings.starts[places[i]]
+        bounds[i], unread[i] = total * _ROUNDING, n_unread
 
 
 @inner
@@ -94,11 +96,11 @@ def _finish(scores, ids):
 
 
 @kernel
-def score_texts(stored, slots, query, ids, scores):
-    """Write the scores of texts, of which ``slots`` (int64) has the slot of each id. An id without a text scores 0."""
+def score_texts(stored, query, slots, scores):
+    """Write the scores of texts by slot. The slot -1, of an id without a text, scores 0."""
     stored, query = by_reference(stored), by_reference(query)
-    for i in range(ids.size):
-        slot = slots[ids[i]] if 0 <= ids[i] < slots.size else NONE
+    for i in range(slots.size):
+        slot = slots[i]
         scores[i] = np.float64(_add_words(stored, slot, query, np.int64(0), np.float32(0.0))) if slot >= 0 else 0.0
 
 
@@ -107,16 +109,16 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
     """Write the ids and scores of the best texts that share a word with a query.
 
     ``n_listed`` of the ``n_stored`` texts are in the inverted index; all others are compared. ``allowed`` is a mask of
-    slots, or empty. A posting list that cannot bring a text among the best is not read: its word is looked up in the
-    texts found so far (Turtle and Flood, 1995).
+    slots, or empty. Posting lists that cannot bring a text among the best are not read if it is faster to look up their
+    words in the texts found so far that may still be among the best (Turtle and Flood, 1995).
     """
     stored, postings, query = by_reference(stored), by_reference(postings), by_reference(query)
     sums, found = zeros(n_listed, np.float32), empty(n_listed + 1, np.int32)
     n_found, n_words, i = np.int64(0), query.words.size, np.int64(0)
-    places, bounds = empty(n_words, np.int64), empty(n_words, np.float64)
-    _set_bounds(postings, query, places, bounds)
+    places, bounds, unread = empty(n_words, np.int64), empty(n_words, np.float64), empty(n_words, np.int64)
+    _set_bounds(postings, query, places, bounds, unread)
     scores[:], ids[:] = -np.inf, _MOST_ID
-    bar = -np.inf
+    bar, is_complete = -np.inf, False
     while i < n_words:
         place = places[i]
         first = postings.starts[place] if place >= 0 else np.int64(0)
@@ -129,12 +131,19 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
             while j < ids.size and bar > bounds[i]:
                 bar = min(bar, np.float64(_add_words(stored, ids[j], query, i, sums[ids[j]])))
                 j += 1
-            if bar > bounds[i]:
-                break
+            if bar > bounds[i]:  # no other texts can be among the best
+                is_complete, n_open = True, np.int64(0)
+                for j in range(n_found):
+                    found[n_open] = found[j]
+                    n_open += np.int64(np.float64(sums[found[j]]) + bounds[i] >= bar)
+                n_found = n_open
+                if n_found * _ENTRIES_IN_A_LOOKUP <= unread[i]:
+                    break
         for at in range(first, stop):
             slot = postings.slots[at]
-            found[n_found] = slot
-            n_found += np.int64(sums[slot] == np.float32(0.0)) & np.int64(_may_return(stored, allowed, slot))
+            if not is_complete:
+                found[n_found] = slot
+                n_found += np.int64(sums[slot] == np.float32(0.0)) & np.int64(_may_return(stored, allowed, slot))
             sums[slot] += _gain(query, i, postings.counts[at], stored.lengths[slot])
         i += 1
     scores[:], ids[:] = -np.inf, _MOST_ID
@@ -156,7 +165,7 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
             if score > 0.0:
                 keep_best(scores, ids, score, stored.ids[recent])
     _finish(scores, ids)
-    release((sums, found, places, bounds))
+    release((sums, found, places, bounds, unread))
 
 
 @kernel

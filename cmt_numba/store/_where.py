@@ -9,13 +9,16 @@ indexes on them otherwise. Names that cannot be quoted are refused.
 import json
 import math
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ._checks import as_plain
 
 _RANGES = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-_OTHER_NAMES = {"gte": "ge", "lte": "le"}
-_OPERATORS = {*_RANGES, "eq", "ne", "in", "contains", "exists"}
+_OTHER_NAMES = {"gte": "ge", "lte": "le", "nin": "not in"}
+_OPERATORS = {*_RANGES, "eq", "ne", "in", "not in", "contains", "startswith", "exists"}
 _COMBINE = ("and", "or", "not")
 _DEEPEST = 30  # keeps expressions below SQLite's maximum depth of 1,000
 _MOST_PARTS = 500
@@ -27,6 +30,7 @@ class ComparedField(NamedTuple):
     path: str
     is_list: bool  # whether elements of a list are compared
     value: Any  # a value it is compared with; None if values are both texts and numbers
+    is_time: bool = False  # whether the value was given as a time
 
 
 class Condition(NamedTuple):
@@ -66,13 +70,21 @@ def extract(path: str) -> str:
     return f"json_extract(payload, {path})"
 
 
+def check_order(order_by: Any) -> tuple[str, bool]:
+    """Return the SQL expression by which memories are ordered, and whether the order descends."""
+    descending = isinstance(order_by, str) and order_by.startswith("-")
+    field = order_by[1:] if descending else order_by
+    own = {None: "id", "$added": "id", "$key": "key"}
+    return (own[field] if field is None or field in ("$added", "$key") else extract(field_path(field))), descending
+
+
 def _filter(where: Any, depth: int) -> Condition:
     if not isinstance(where, dict):
         raise TypeError(f"where must be a dict such as {{'color': 'red'}}, got {where!r:.50}")
     if depth == 0:
         raise ValueError(f"where must be nested at most {_DEEPEST} levels deep")
     if not where:
-        raise ValueError("where must not be empty; omit where to search all memories")
+        raise ValueError("where must contain at least one condition, got {}")
     return _joined(" AND ", [_item(field, wanted, depth) for field, wanted in where.items()])
 
 
@@ -112,11 +124,15 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
     if name not in _OPERATORS:
         raise ValueError(f"unknown operator {operator!r:.50} in where: use one of {', '.join(sorted(_OPERATORS))}")
     if name in _RANGES:
-        return _in_range(path, _RANGES[name], value)._replace(fields=(ComparedField(path, False, value),))
+        bound = as_plain(value)
+        fields = (ComparedField(path, False, bound, isinstance(value, datetime | np.datetime64)),)
+        return _in_range(path, _RANGES[name], bound)._replace(fields=fields)
     simple: dict[str, Callable[[str, Any], Condition]] = {
         "eq": _equal,
         "ne": lambda path, value: _negated(_equal(path, value)),
         "in": _one_of,
+        "not in": lambda path, values: _negated(_one_of(path, values)),
+        "startswith": _starting,
         "contains": _containing,
         "exists": _existing,
     }
@@ -124,24 +140,38 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
     is_asked = name != "exists" and value is not None  # otherwise a missing field may be intended
     if not is_asked:
         return condition
-    values = list(value) if name == "in" else [value]
-    are_alike = len({isinstance(one, str) for one in values}) == 1 and None not in values
-    return condition._replace(
-        fields=(ComparedField(path, name == "contains", as_plain(values[0]) if are_alike else None),)
+    values = list(value) if name in ("in", "not in") else [value]
+    are_lists = [isinstance(one, list | tuple | np.ndarray) for one in values]
+    is_list = name == "contains" or (bool(values) and all(are_lists))
+    are_alike = (
+        len({isinstance(one, str) for one in values}) == 1
+        and not any(are_lists)
+        and not any(one is None for one in values)
     )
+    shown = as_plain(values[0]) if are_alike else None
+    is_time = are_alike and isinstance(values[0], datetime | np.datetime64)
+    return condition._replace(fields=(ComparedField(path, is_list, shown, is_time),))
 
 
 def _equal(path: str, value: Any) -> Condition:
     if value is None:
         return Condition(f"({extract(path)} IS NULL)")
-    return _is_value(extract(path), f"json_type(payload, {path})", path, _scalar(value))
+    kind = f"json_type(payload, {path})"
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, list | tuple):
+        elements = [_equal(f"{path[:-1]}[{i}]'", one) for i, one in enumerate(value)]
+        length = f"({kind} IS 'array' AND json_array_length(payload, {path}) IS {len(value)})"
+        return _joined(" AND ", [Condition(length), *elements])
+    return _is_value(extract(path), kind, path, _scalar(value))
 
 
 def _is_value(found: str, kind: str, path: str, value: str | int | float) -> Condition:
     if isinstance(value, str):  # lists and objects are also extracted as text
         return Condition(f"({found} IS ? AND {kind} IS 'text' AND NOT {_has_nul(path)})", (value,))
+    if isinstance(value, bool):
+        return Condition(f"({found} IS ? AND {kind} IS '{'true' if value else 'false'}')", (int(value),))
     if not _is_large(value):
-        return Condition(f"({found} IS ?)", (value,))
+        return Condition(f"({found} IS ? AND ({kind} IN ('integer', 'real')) IS 1)", (value,))
     is_rounded = f"{kind} IS 'integer' AND typeof({found}) IS 'real'"
     return Condition(f"({found} IS ? AND ({is_rounded}) <= ({_json(path)} IS ?))", (value, _as_json(value)))
 
@@ -170,12 +200,12 @@ def _in_range(path: str, sign: str, bound: Any) -> Condition:
 def _one_of(path: str, values: Any) -> Condition:
     if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
         raise TypeError(f"'in' must be followed by a list of values, got {values!r:.50}")
-    wanted = [None if value is None else _scalar(value) for value in values]
+    wanted = [value if value is None or isinstance(value, list | tuple) else _scalar(value) for value in values]
     texts = [value for value in wanted if isinstance(value, str)]
-    numbers = [value for value in wanted if isinstance(value, int | float) and not _is_large(value)]
-    others = [value for value in wanted if isinstance(value, int | float) and _is_large(value)]
-    parts = [_equal(path, value) for value in ([None] if None in wanted else []) + others]
-    are_texts, are_numbers = f"IS 'text' AND NOT {_has_nul(path)}", "IN ('integer', 'real', 'true', 'false')"
+    numbers = [value for value in wanted if _is_small_number(value)]
+    others = [value for value in wanted if not isinstance(value, str) and not _is_small_number(value)]
+    parts = [_equal(path, value) for value in others]
+    are_texts, are_numbers = f"IS 'text' AND NOT {_has_nul(path)}", "IN ('integer', 'real')"
     for some, kinds in ((texts, are_texts), (numbers, are_numbers)):
         if some:
             among = f"{extract(path)} IN (SELECT value FROM json_each(?))"
@@ -186,7 +216,7 @@ def _one_of(path: str, values: Any) -> Condition:
 
 def _containing(path: str, value: Any) -> Condition:
     value = _scalar(value)
-    kinds = "('text')" if isinstance(value, str) else "('integer', 'real', 'true', 'false')"
+    kinds = {str: "('text')", bool: "('true', 'false')"}.get(type(value), "('integer', 'real')")
     one = _is_value("e.value", "e.type", f"{path} || '[' || e.key || ']'", value)
     elements = f"SELECT 1 FROM json_each(payload, {path}) AS e WHERE e.type IN {kinds} AND {one.sql}"
     kind = f"coalesce(json_type(payload, {path}), '')"
@@ -194,6 +224,14 @@ def _containing(path: str, value: Any) -> Condition:
     if not isinstance(value, str):
         return Condition(f"({in_list})", one.values)
     return Condition(f"({in_list} OR {kind} IS 'text' AND instr({extract(path)}, ?) > 0)", (*one.values, value))
+
+
+def _starting(path: str, value: Any) -> Condition:
+    if not isinstance(value, str):
+        raise TypeError(f"'startswith' must be followed by a string, got {value!r:.50}")
+    value = _scalar(value)
+    kind = f"coalesce(json_type(payload, {path}), '')"
+    return Condition(f"({kind} IS 'text' AND substr({extract(path)}, 1, length(?)) = ?)", (value, value))
 
 
 def _json(path: str) -> str:
@@ -221,6 +259,10 @@ def _is_large(value: float) -> bool:
     return abs(value) >= 2**63
 
 
+def _is_small_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not _is_large(value)
+
+
 def _existing(path: str, value: Any) -> Condition:
     if not isinstance(value, bool):
         raise TypeError(f"'exists' must be followed by True or False, got {value!r:.50}")
@@ -242,4 +284,4 @@ def _scalar(value: Any) -> str | int | float:
         raise ValueError(f"a field cannot be compared with {value}; use a finite number")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError(f"a field can be compared only with integers that fit into 64 bits, got {value}")
-    return value if isinstance(value, float) else int(value)
+    return value if isinstance(value, bool | float) else int(value)

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from ._text_index import K1, AllowedTexts, TextIndex, saturation_of
+from .._words import K1, N_WORDS, rows_of_hashes, saturation_of, text_weights
+from ._text_index import AllowedTexts, TextIndex
 from ._text_search import WeighedWords
-from ._words import N_WORDS, words_of
 
 
 def full_scores(queries: list[WeighedWords]) -> np.ndarray:
@@ -20,7 +20,7 @@ def rows_of_words(queries: list[WeighedWords]) -> Any:
     words = np.concatenate([np.empty(0, np.int32), *(query.words for query in queries)])
     weights = np.concatenate([np.empty(0, np.float32), *(query.weights for query in queries)])
     full = np.repeat(full_scores(queries)[:, 0], np.diff(offsets))
-    rows = words_of(offsets, words, (weights / full).astype(np.float32))
+    rows = rows_of_hashes(offsets, words, (weights / full).astype(np.float32))
     rows.sort_indices()  # SciPy multiplies other rows in arrays with an entry for each column
     return rows
 
@@ -50,10 +50,8 @@ class WordVectors:
 
     def of_words(self, words: Any) -> Any:
         """Return the vectors of other texts with these words."""
-        row = np.repeat(np.arange(words.shape[0]), np.diff(words.indptr))
-        lengths = np.bincount(row, words.data, words.shape[0]).astype(np.float32)[row]
-        counts, saturation = words.data, self._saturation
-        return words_of(words.indptr, words.indices, counts / (counts + saturation[0] + saturation[1] * lengths))
+        weights = text_weights(words, self._saturation).astype(np.float32)
+        return rows_of_hashes(words.indptr, words.indices, weights)
 
     def allows(self, among: AllowedTexts, ids: np.ndarray) -> np.ndarray:
         """Return whether a search may return each id."""
@@ -70,8 +68,8 @@ class WordVectors:
         return self._texts.scores(self._weighed(Q), ids)
 
     def _weighed(self, Q: Any) -> list[WeighedWords]:
-        queries = []
+        queries, saturation = [], np.array(self._saturation, np.float32)
         for first, stop in zip(Q.indptr[:-1].tolist(), Q.indptr[1:].tolist(), strict=True):
             order = first + np.argsort(-Q.data[first:stop], kind="stable")
-            queries.append(WeighedWords(Q.indices[order], Q.data[order], self._saturation))
+            queries.append(WeighedWords(Q.indices[order], Q.data[order], saturation))
         return queries

@@ -8,15 +8,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
-from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.utils.validation import check_is_fitted
 
 from .. import persistence as files
 from .._forest import require
 from .._validation import Constrained, check_parameters
+from .._words import check_tokenizer, words_of
 from ._skipgram import FeatureVectors
 
-_WORD = re.compile(r"\w+")
+_WORDS = "words_of"  # the analyzer in files
 _FUNCTIONS = ("analyzer", "tokenizer", "preprocessor")
 MOST = 1e15  # maximum magnitude of a learned number, so that products and sums stay finite in float32
 _MATRIX = files.ArrayField(np.float32, n_axes=2, bounds=(-MOST, MOST))
@@ -115,22 +116,27 @@ class TextEstimator(ClassNamePrefixFeaturesOutMixin, SavableText):
         check_parameters(self, self._constraints)
         if self.max_n and self.max_n < self.min_n:
             raise ValueError(f"max_n must be 0 or at least min_n={self.min_n}, got {self.max_n}")
-        if self.tokenizer is not None and not callable(self.tokenizer):
-            raise TypeError(f"tokenizer must be a function that takes a text, got {self.tokenizer!r}")
+        check_tokenizer(self.tokenizer)
 
     def _words_of(self, text: str) -> list[str]:
-        text = text.lower() if self.lowercase else text
-        return _WORD.findall(text) if self.tokenizer is None else list(self.tokenizer(text))
+        if self.tokenizer is None:
+            return words_of(text, keep_case=not self.lowercase)
+        return list(self.tokenizer(text.lower() if self.lowercase else text))
 
     def _words_of_all(self, texts: Any) -> list[list[str]]:
         return [self._words_of(text) for text in check_texts("texts", texts, or_none=True)]
 
 
 class TfidfField:
+    """A fitted TfidfVectorizer, perhaps with the analyzer :func:`words_of`."""
+
     def put(self, name: str, value: Any, arrays: files.Arrays) -> Any:
         check_is_fitted(value)
+        parameters = value.get_params(deep=False)
+        if value.analyzer is words_of:
+            parameters["analyzer"] = _WORDS
         packed = SimpleNamespace(
-            parameters=plain_parameters(value.get_params(deep=False), ("dtype", "vocabulary")),
+            parameters=plain_parameters(parameters, ("dtype", "vocabulary")),
             dtype=np.dtype(value.dtype).name,
             vocabulary_=value.vocabulary_,
             idf_=value.idf_ if value.use_idf else None,
@@ -139,9 +145,12 @@ class TfidfField:
 
     def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> Any:
         found = _OF_TFIDF.get(name, field, arrays, thorough=thorough)
-        made = TfidfVectorizer(**read_parameters(found["parameters"]), dtype=np.dtype(found["dtype"]).type)
+        parameters = read_parameters(found["parameters"])
+        if parameters.get("analyzer") == _WORDS:
+            parameters["analyzer"] = words_of
+        made = TfidfVectorizer(**parameters, dtype=np.dtype(found["dtype"]).type)
         made._validate_params()
-        check_analyzer(made)
+        check_analyzer(made.build_analyzer)
         made.vocabulary_, idf = found["vocabulary_"], found["idf_"]
         require((idf is not None) == made.use_idf, "there must be an idf if and only if use_idf is true")
         if idf is not None:
@@ -185,10 +194,10 @@ def read_parameters(given: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-def check_analyzer(counter: CountVectorizer) -> None:
+def check_analyzer(build_analyzer: Callable[[], Any]) -> None:
     """Raise ValueError if ``token_pattern`` is not a valid regular expression."""
     try:
-        counter.build_analyzer()
+        build_analyzer()
     except re.error as error:
         raise ValueError(f"token_pattern must be a regular expression: {error}") from error
 

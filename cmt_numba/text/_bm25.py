@@ -17,9 +17,18 @@ from sklearn.utils.validation import check_is_fitted
 from .. import persistence as files
 from .._arrays import WeightedRows
 from .._forest import require
-from .._validation import Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
+from .._validation import Integer, OneOf, Optional, Real, check_parameters
+from .._words import (
+    check_same_tokenizer,
+    idf_of,
+    name_of_tokenizer,
+    query_weight,
+    saturation_of,
+    terms_of,
+    text_weights,
+    words_of,
+)
 from . import _base as base
-from ._term_weights import comparisons_of, learn_weights
 
 _MOST_COLUMNS = 2**28
 _LEAST = 1e-300
@@ -58,9 +67,15 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     norm : {"append", "l2"} or None, default "append"
         How vectors are normalised. "append" appends the feature described above. "l2" scales vectors to length 1, which
         changes the BM25 ranking slightly. None leaves vectors unchanged, for search engines that use the inner product.
-    analyzer, ngram_range, lowercase, strip_accents, tokenizer, token_pattern, stop_words
+    tokenizer : callable, optional
+        Returns the terms of a text, for example with a stemmer. Files contain only its name; pass it again after
+        loading. By default, terms are words in any script, and parts of words: prefixes, which words with other endings
+        share, and pairs or triples of characters in scripts without spaces. A :class:`~cmt_numba.MemoryStore` has the
+        same terms, and therefore the same scores, for its texts.
+    analyzer, ngram_range, lowercase, strip_accents, token_pattern, stop_words
         As for scikit-learn's :class:`~sklearn.feature_extraction.text.CountVectorizer`. A callable ``analyzer`` takes a
-        text of any type and returns its terms.
+        text of any type and returns its terms. Word n-grams do not contain parts of words. The default terms ignore
+        case; ``lowercase=False`` requires a ``token_pattern`` or a ``tokenizer``.
     max_df, min_df : float in [0, 1] or int, default 1.0 and 1
         Ignore terms that occur in more or fewer documents than this fraction (float) or number (int). Not allowed with
         ``n_features``.
@@ -80,8 +95,6 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     length_ : float
         With ``norm="append"``, the length of all document vectors, taken from the longest vector of the first
         documents. Longer vectors of later documents are scaled down.
-    term_weights_ : ndarray of float64, shape (n_columns,)
-        Factors of the term weights in queries, learned by :meth:`learn_weights`. None before the first call.
 
     Notes
     -----
@@ -107,9 +120,9 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         n_documents_=files.NumberField(1, 2**48),
         n_terms_=files.NumberField(1, 2**48),
         length_=files.OptionalField(files.RealField(_LEAST, base.MOST)),
-        term_weights_=files.OptionalField(files.ArrayField(np.float64, bounds=(0, base.MOST))),
+        _tokenizer=files.OptionalField(files.TextField()),
     )
-    term_weights_: np.ndarray | None = field(default=None, init=False)
+    _tokenizer: str | None = field(default=None, init=False)  # name of the tokenizer of the fitted documents
 
     _: KW_ONLY
     k1: Annotated[float, Real(0.0, 1e6)] = 1.5
@@ -122,7 +135,7 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     lowercase: bool = True
     strip_accents: str | None = None
     tokenizer: Callable[[str], Iterable[str]] | None = None
-    token_pattern: str | None = r"(?u)\b\w+\b"
+    token_pattern: str | None = None
     stop_words: str | list[str] | None = None
     max_df: float = 1.0
     min_df: float = 1
@@ -168,55 +181,8 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     def transform(self, texts: Iterable[Any]) -> Any:
         """Return keys for queries: a ``scipy.sparse.csr_array`` of float32. Terms without a column are ignored."""
         counts = self._count_known("texts", texts)
-        weights = counts.data * (self.k3 + 1.0) / (counts.data + self.k3) * self._idf(counts.indices, self.query_idf)
-        if self.term_weights_ is not None:
-            weights = weights * self.term_weights_[counts.indices]
+        weights = query_weight(counts.data, self.k3) * self._idf(counts.indices, self.query_idf)
         return self._as_keys(counts, weights, None)
-
-    def learn_weights(self, queries: Iterable[Any], keys: Any, ids: Any, rewards: Any) -> Self:
-        """Learn term weights from the rewards of documents for queries.
-
-        The weights only affect the keys of later queries, so stored keys stay valid. They are the most probable weights
-        under a prior around the current weights (initially 1), so a few rewards change them little. A query whose
-        rewards are all equal has no effect.
-
-        Parameters
-        ----------
-        queries : iterable of str, length n
-            The queries.
-        keys : sparse matrix or array, shape (n_documents, width)
-            Keys of documents, returned by :meth:`fit_transform` or :meth:`transform_documents`.
-        ids : array-like of int, shape (n, k)
-            Positions in ``keys`` of the documents that were shown for each query, or -1 for none.
-        rewards : array-like, shape (n, k)
-            Rewards in [0, 1] of these documents.
-
-        Examples
-        --------
-        >>> from cmt_numba.text import BM25Vectorizer
-        >>> vectorizer = BM25Vectorizer(norm=None)
-        >>> keys = vectorizer.fit_transform(["open the door", "close the window", "open a window"])
-        >>> _ = vectorizer.learn_weights(["door, window"] * 3, keys, [[0, 1, 2]] * 3, [[1, 0, 0]] * 3)
-        >>> weights = dict(zip(vectorizer.get_feature_names_out(), vectorizer.term_weights_, strict=True))
-        >>> bool(weights["door"] > 1.0 > weights["window"])
-        True
-        """
-        asked = self.transform(queries)
-        keys = scipy.sparse.csr_array(keys)
-        if keys.shape[1] != asked.shape[1]:
-            raise ValueError(f"keys must have {asked.shape[1]} columns, like this vectorizer's, got {keys.shape[1]}")
-        ids = np.asarray(unmasked("ids", ids))
-        if ids.dtype.kind not in "iu" or ids.ndim != 2 or ids.shape[0] != asked.shape[0]:
-            shape = f"({asked.shape[0]}, k)"
-            raise ValueError(f"ids must be integers of shape {shape}, got {ids.dtype} of shape {ids.shape}")
-        if ids.size > 0 and not -1 <= ids.min() <= ids.max() < keys.shape[0]:
-            raise ValueError(f"ids must be between -1 and {keys.shape[0] - 1}, got ids from {ids.min()} to {ids.max()}")
-        columns = np.arange(self.document_frequency_.size)
-        asked, keys = asked[:, : columns.size], keys[:, : columns.size]
-        factors = learn_weights(comparisons_of(asked, keys, ids, check_rewards(rewards, ids)), self._idf(columns, 1.0))
-        weights = factors if self.term_weights_ is None else self.term_weights_ * factors
-        self.term_weights_ = np.minimum(weights, base.MOST)
-        return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the column names: terms, or "hash0", "hash1", ...; "norm" for an appended feature."""
@@ -237,9 +203,27 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         counter._validate_params()
         if self.ngram_range[0] > self.ngram_range[1] or self.ngram_range[0] < 1:
             raise ValueError(f"ngram_range must be two positive integers in ascending order, got {self.ngram_range}")
-        if counter.tokenizer is not None:
-            counter.token_pattern = None  # avoids scikit-learn's warning about an unused parameter
+        if self._has_default_words and not self.lowercase:
+            raise ValueError(
+                "lowercase=False requires a token_pattern or a tokenizer, as the default terms ignore case"
+            )
         return counter
+
+    @property
+    def _has_default_words(self) -> bool:
+        return self.analyzer == "word" and self.tokenizer is None and self.token_pattern is None
+
+    def _new_analyzer(self) -> Callable[[Any], Iterable[str]]:
+        """Return the function that divides a text into terms."""
+        counter = self._check_parameters()
+        if not self._has_default_words:
+            analyze: Callable[[Any], Iterable[str]] = counter.build_analyzer()
+            return analyze
+        stop_words = frozenset(counter.get_stop_words() or ())
+        prepare = counter.set_params(lowercase=False).build_preprocessor()
+        if tuple(self.ngram_range) == (1, 1):
+            return lambda text: terms_of(prepare(text), stop_words)
+        return lambda text: counter._word_ngrams(words_of(prepare(text)), stop_words)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
@@ -251,12 +235,13 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         values = (getattr(self, parameter) for parameter in names)
         chosen = [copy(value) if isinstance(value, list | set) else value for value in values]
         if known is None or known[1] != chosen:  # building an analyzer is slower than analysing a text
-            known = self.__dict__[_ANALYSIS] = names, chosen, self._check_parameters().build_analyzer()
+            known = self.__dict__[_ANALYSIS] = names, chosen, self._new_analyzer()
         return count_terms(base.check_texts(name, texts, of_any_type=callable(self.analyzer)), known[2], columns)
 
     def _count_known(self, name: str, texts: Any) -> Any:
         """Return the term counts of each text, in the columns of the fitted vectorizer."""
         check_is_fitted(self, "document_frequency_")
+        check_same_tokenizer(self.tokenizer, self._tokenizer)
         n_columns = self.document_frequency_.size
         counts = self._count(name, texts, HashedColumns(n_columns) if self.vocabulary_ is None else self.vocabulary_)
         counts.resize((counts.shape[0], n_columns))
@@ -285,7 +270,7 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
             "n_documents_": counts.shape[0],
             "n_terms_": int(counts.data.sum(dtype=float)),
             "length_": None,
-            "term_weights_": None,
+            "_tokenizer": name_of_tokenizer(self.tokenizer),
         }
         if self.norm == "append":
             anew = copy(self)
@@ -313,16 +298,11 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
         return counts, dict(zip(kept, range(len(kept)), strict=True))
 
     def _idf(self, columns: np.ndarray, exponent: float) -> np.ndarray:
-        frequency = self.document_frequency_[columns]
-        idf = np.log1p((self.n_documents_ - frequency + 0.5) / (frequency + 0.5))
-        return np.asarray(idf**exponent)
+        return np.asarray(idf_of(self.n_documents_, self.document_frequency_[columns]) ** exponent)
 
     def _document_weights(self, counts: Any) -> np.ndarray:
-        lengths = np.asarray(counts.sum(axis=1, dtype=np.float64))
-        relative = lengths * (self.n_documents_ / self.n_terms_)
-        saturation = self.k1 * (1.0 - self.b + self.b * relative)
-        of_cell = np.repeat(saturation, np.diff(counts.indptr))
-        return np.asarray(counts.data / (counts.data + of_cell) * self._idf(counts.indices, 1.0 - self.query_idf))
+        saturation = saturation_of(self.n_documents_, self.n_terms_, self.k1, self.b)
+        return text_weights(counts, saturation) * self._idf(counts.indices, 1.0 - self.query_idf)
 
     def _stored(self, counts: Any) -> Any:
         return self._as_keys(counts, self._document_weights(counts), self.length_)
@@ -357,14 +337,13 @@ class BM25Vectorizer(TransformerMixin, base.SavableText):
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         made = super()._of_fields(values | {"_parameters": base.read_parameters(values["_parameters"])})
-        base.check_analyzer(made._check_parameters())
-        vocabulary, frequency, weights = made.vocabulary_, made.document_frequency_, made.term_weights_
+        base.check_analyzer(made._new_analyzer)
+        vocabulary, frequency = made.vocabulary_, made.document_frequency_
         require(frequency.size > 0 and int(frequency.max()) <= made.n_documents_, "each term must have a frequency")
         require((made.length_ is not None) == (made.norm == "append"), "norm='append' needs a length")
         require((vocabulary is None) == (made.n_features is not None), "n_features=None needs terms")
         n_columns = made.n_features if vocabulary is None else len(vocabulary)
         require(frequency.size == n_columns, "every column must have a frequency")
-        require(weights is None or weights.size == n_columns, "every column must have a weight")
         return made
 
     def __sklearn_tags__(self) -> Any:

@@ -1,4 +1,4 @@
-"""Kernels that score classes by the sums of their texts' features, with corrections that enforce a margin."""
+"""Kernels that score classes by the sums of their texts' features, and train corrections that enforce a margin."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,10 @@ from .._forest import lower_bound
 from .._jit import empty, inner, inner_called, kernel, release
 from ._hash_kernels import weigh_text
 
-_N_CORRECTED = 3  # maximum number of wrong classes that are corrected for a text
-_SLACK = np.float32(1.0)  # a larger value reduces corrections
-_HEAD_START = np.float32(0.04)  # added to the scores of new classes when old texts are learned again
+N_COMPETITORS = 8  # maximum number of wrong classes that a text holds off
 _TINY = np.float32(1e-6)
-_DONE = np.float32(-1e30)  # score of a class that is already corrected
+_NEGLIGIBLE = np.float32(1e-3)  # smaller changes of dual variables are skipped
+_NONE = -1
 
 
 class FeatureLists(NamedTuple):
@@ -27,11 +26,15 @@ class FeatureLists(NamedTuple):
     end: np.ndarray  # int64 (1,), start of the unused entries
 
 
-class LabelTotals(NamedTuple):
-    """Totals over the texts of each label."""
+class DualVariables(NamedTuple):
+    """The dual variables of the stored texts.
 
-    squares: np.ndarray  # float64 (n_labels,), squared length of the label's sum
-    counts: np.ndarray  # int64 (n_labels,), number of texts
+    The corrections of a class are its texts minus the texts that it competes for, each times its dual variable.
+    """
+
+    competitors: np.ndarray  # int32 (n_texts, N_COMPETITORS), wrong labels
+    weights: np.ndarray  # float32 (n_texts, N_COMPETITORS), dual variable of each competitor, 0 for none
+    limits: np.ndarray  # float32 (n_texts,), when last trained: the score above which a wrong class is to be held off
 
 
 class Lessons(NamedTuple):
@@ -40,16 +43,13 @@ class Lessons(NamedTuple):
     labels: np.ndarray  # int64 (n_texts,)
     importance: np.ndarray  # float32 (n_texts,), sample weight of each text
     order: np.ndarray  # int64, positions of the texts to learn from, in this order
-    n_old_texts: int  # texts before this position were learned when all texts were last learned
-    n_old_labels: int  # labels from here on are new since then
 
 
 class MarginSettings(NamedTuple):
-    """Margin between the correct class and all others, and step sizes."""
+    """The objective of the corrections."""
 
-    margin: float
-    rate: float  # step size of the first text, relative to a full correction
-    fall: float  # decrease of the step size with each text
+    margin: float  # wanted lead of the correct class over all others
+    slack: float  # how much a unit of a text's dual variables reduces the margin; a larger value trusts texts less
 
 
 @inner
@@ -90,147 +90,228 @@ def add_postings(postings, columns, label):
 
 
 @inner
-def _add_up(postings, columns, weights, first, stop, offset, sums, corrections):
-    """Compute the inner products of a text with the sum and with the corrections of each label.
+def _inverse(square):
+    """Return the inverse length of a label's sum."""
+    return np.float32(1.0) / np.sqrt(max(_TINY, np.float32(square)))
+
+
+@inner
+def _score(postings, columns, weights, first, stop, offset, inverses, scores):
+    """Write the score of each label for a text: the cosine with the label's sum, plus the correction.
 
     The text's features are ``columns[first:stop]``. The weight of ``columns[i]`` is ``weights[i - offset]``.
     """
-    sums[:] = np.float32(0.0)
-    corrections[:] = np.float32(0.0)
+    scores[:] = np.float32(0.0)
     for i in range(first, stop):
         weight = weights[i - offset]
         if weight > 0.0:
             begin = postings.starts[columns[i]]
             for j in range(begin, begin + postings.sizes[columns[i]]):
                 label = postings.labels[j]
-                sums[label] += weight * postings.sums[j]
-                corrections[label] += weight * postings.corrections[j]
+                scores[label] += weight * (inverses[label] * postings.sums[j] + postings.corrections[j])
 
 
 @kernel
-def score_labels(postings, totals, texts, scores):
-    """Write the score of each label for each text (float32): the cosine with the label's sum, plus the correction."""
-    sums = empty(scores.shape[1], np.float32)
+def score_labels(postings, squares, texts, scores):
+    """Write the score of each label for each text (float32)."""
+    inverses = empty(squares.size, np.float32)
+    for label in range(squares.size):
+        inverses[label] = _inverse(squares[label])
     for text in range(scores.shape[0]):
-        row = scores[text]
-        _add_up(postings, texts.columns, texts.weights, texts.starts[text], texts.starts[text + 1], 0, sums, row)
-        for label in range(sums.size):
-            if sums[label] != 0.0:
-                row[label] += sums[label] / np.sqrt(max(_TINY, np.float32(totals.squares[label])))
-    release(sums)
+        first, stop = texts.starts[text], texts.starts[text + 1]
+        _score(postings, texts.columns, texts.weights, first, stop, 0, inverses, scores[text])
+    release(inverses)
 
 
-@inner_called
-def _refresh(postings, totals, hashed, stored, text, label, weights, importance):
-    """Update a text's weights in the sum of its label, and return the squared length of ``weights``.
+@kernel
+def score_texts(postings, squares, hashed, stored, lessons, label, members, row, scores):
+    """Write the score of a label (float32) for each of the stored texts in the order, with their weights in the sums.
 
-    The weight in the sum is ``importance`` times that in the text, or 0 for a feature without an entry for the label.
+    ``members`` are texts of the label (int64), and ``row`` is scratch space of zeros for each feature (float32).
     """
-    square, length, first = totals.squares[label], np.float32(0.0), hashed.starts[text]
-    for i in range(first, hashed.starts[text + 1]):
-        weight, former = importance * weights[i - first], stored[i]
-        if weight != former:
-            at = _find(postings, np.int64(hashed.columns[i]), label)
-            if at < 0:
-                weights[i - first] = np.float32(0.0)
-            else:
-                change = weight - former
-                square += change * (np.float64(2.0) * postings.sums[at] + change)
-                postings.sums[at] += change
-                stored[i] = weight
-        length += weights[i - first] * weights[i - first]
-    totals.squares[label] = max(0.0, square)
-    return length
+    inverse = _inverse(squares[label])
+    for i in range(members.size):
+        for at in range(hashed.starts[members[i]], hashed.starts[members[i] + 1]):
+            entry = _find(postings, np.int64(hashed.columns[at]), label)
+            if entry >= 0:
+                row[hashed.columns[at]] = inverse * postings.sums[entry] + postings.corrections[entry]
+    for i in range(lessons.order.size):
+        text, score = lessons.order[i], np.float32(0.0)
+        for at in range(hashed.starts[text], hashed.starts[text + 1]):
+            score += stored[at] * row[hashed.columns[at]]
+        scores[i] = score / max(_TINY, lessons.importance[text])
 
 
 @inner
-def _find_all(postings, hashed, text, label, weights, found):
-    """Find the entry of a label for each weighted feature of a text. Write its position, or -1 if there is none."""
+def _find_all(postings, hashed, text, label, found, offset):
+    """Write the position of the entry of a label for each feature of a text, or -1, to ``found[offset:]``."""
     first = hashed.starts[text]
     for i in range(hashed.starts[text + 1] - first):
-        found[i] = -1
-        if weights[i] > 0.0:
-            found[i] = _find(postings, np.int64(hashed.columns[first + i]), label)
+        found[offset + i] = _find(postings, np.int64(hashed.columns[first + i]), label)
 
 
 @inner_called
-def _correct(postings, hashed, text, label, weights, share, length, scores, settings, own, wrong):
-    """Increase the margin of a text's label over the best wrong labels by changing their corrections.
+def _refresh(postings, squares, hashed, stored, duals, text, label, importance, weights, found):
+    """Update a text's weights in the sum of its label and in the corrections. Return the squared length of ``weights``.
 
-    ``own`` and ``wrong`` are scratch space for positions (int64, at least the number of features).
+    The weight in the sum is ``importance`` times that in the text. A feature without an entry for the label gets
+    weight 0. Writes to ``found`` the positions of the label's entries, then those of each competitor's entries.
     """
-    size = hashed.starts[text + 1] - hashed.starts[text]
-    for turn in range(_N_CORRECTED):
-        best = -1
-        for other in range(scores.size):
-            if other != label and (best < 0 or scores[other] > scores[best]):
-                best = other
-        if best < 0 or scores[best] == _DONE:
-            return
-        lack = np.float32(settings.margin) - scores[label] + scores[best]
-        if lack <= 0.0:
-            return
-        if turn == 0:
-            _find_all(postings, hashed, text, label, weights, own)
-        _find_all(postings, hashed, text, best, weights, wrong)
-        common = np.float32(0.0)
-        for i in range(size):
-            if wrong[i] >= 0:
-                common += weights[i] * weights[i]
-        step = share * lack / (length + common + _SLACK)
-        for i in range(size):
-            if own[i] >= 0:
-                postings.corrections[own[i]] += step * weights[i]
-            if wrong[i] >= 0:
-                postings.corrections[wrong[i]] -= step * weights[i]
-        scores[label] += step * length
-        scores[best] = _DONE
+    first, size = hashed.starts[text], hashed.starts[text + 1] - hashed.starts[text]
+    _find_all(postings, hashed, text, label, found, 0)
+    used, length, square = np.float32(0.0), np.float32(0.0), squares[label]
+    for j in range(N_COMPETITORS):
+        if duals.weights[text, j] > 0.0:
+            used += duals.weights[text, j]
+            _find_all(postings, hashed, text, np.int64(duals.competitors[text, j]), found, (j + 1) * size)
+    for i in range(size):
+        at, former = found[i], stored[first + i]
+        if at < 0:
+            weights[i] = np.float32(0.0)
+        change = importance * weights[i] - former
+        if change != 0.0:
+            square += change * (np.float64(2.0) * postings.sums[at] + change)
+            postings.sums[at] += change
+            stored[first + i] = former + change
+            if used > 0.0:
+                change /= importance
+                postings.corrections[at] += used * change
+                for j in range(N_COMPETITORS):
+                    if duals.weights[text, j] > 0.0 and found[(j + 1) * size + i] >= 0:
+                        postings.corrections[found[(j + 1) * size + i]] -= duals.weights[text, j] * change
+        length += weights[i] * weights[i]
+    squares[label] = max(0.0, square)
+    return length
 
 
-@kernel
-def raise_corrections(postings, columns, changes, label):
-    """Add ``changes`` (float32) to the corrections of a label for ``columns`` (int32) that list the label."""
-    for i in range(columns.size):
-        at = _find(postings, np.int64(columns[i]), label)
-        if at >= 0:
-            postings.corrections[at] += changes[i]
+@inner_called
+def _move(postings, duals, text, entry, weights, found, change):
+    """Change a text's dual variable and the corrections of its label and of the competitor."""
+    size = weights.size
+    duals.weights[text, entry] += change
+    for i in range(size):
+        if found[i] >= 0:
+            postings.corrections[found[i]] += change * weights[i]
+        if found[(entry + 1) * size + i] >= 0:
+            postings.corrections[found[(entry + 1) * size + i]] -= change * weights[i]
 
 
-@kernel
-def learn_margins(postings, totals, hashed, stored, lessons, weighing, settings):
-    """Learn from stored texts.
+@inner_called
+def _hold_off(postings, duals, text, label, entry, weights, found, length, scores, margin, slack):
+    """Change a text's dual variable in closed form, so that its label leads a competitor by the margin minus the slack.
 
-    For each text, update its weights in the sums. Then score the text without its own contribution to the sum of its
-    class, as if it were new, and correct the classes unless the correct class leads by the margin. Corrections only
-    change existing entries, so no list grows. An old text leads by corrections that were learned from the text itself,
-    so it would let new classes come close to texts like it. Hence it must lead new classes by more than the margin.
-
-    Writes ``postings``, ``totals`` and ``stored`` (float32, each text's weights in the sums).
+    Return the absolute change.
     """
-    labels, importance, order = lessons.labels, lessons.importance, lessons.order
+    size, competitor = weights.size, np.int64(duals.competitors[text, entry])
+    used, common = np.float32(0.0), np.float32(0.0)
+    for j in range(N_COMPETITORS):
+        used += duals.weights[text, j]
+    lack = margin - scores[label] + scores[competitor] - slack * used
+    if np.abs(lack) < _NEGLIGIBLE * slack or (lack < 0.0 and duals.weights[text, entry] == 0.0):
+        return np.float32(0.0)
+    for i in range(size):
+        if found[(entry + 1) * size + i] >= 0:
+            common += weights[i] * weights[i]
+    change = max(lack / (length + common + slack), -duals.weights[text, entry])
+    if np.abs(change) < _NEGLIGIBLE:
+        return np.float32(0.0)
+    _move(postings, duals, text, entry, weights, found, change)
+    scores[label] += change * length
+    scores[competitor] -= change * common
+    return np.abs(change)
+
+
+@inner
+def _without_itself(postings, squares, label, weights, found, length, share):
+    """Return the change of a text's score if the text were not in the sum of its label."""
+    product = np.float32(0.0)
+    for i in range(weights.size):
+        if found[i] >= 0:
+            product += weights[i] * postings.sums[found[i]]
+    square = np.float32(squares[label])
+    others = square + share * (share * length - np.float32(2.0) * product)
+    return (product - share * length) * _inverse(others) - product * _inverse(square)
+
+
+@inner
+def _entry_for(duals, text, competitor):
+    """Return the entry of a competitor of a text, or else the entry with the smallest dual variable."""
+    smallest = 0
+    for j in range(N_COMPETITORS):
+        if duals.weights[text, j] > 0.0 and duals.competitors[text, j] == competitor:
+            return j
+        if duals.weights[text, j] < duals.weights[text, smallest]:
+            smallest = j
+    return smallest
+
+
+@inner
+def _longest_of(hashed, order):
     longest = 0
     for place in range(order.size):
         longest = max(longest, hashed.starts[order[place] + 1] - hashed.starts[order[place]])
-    weights, n_labels = empty(longest, np.float32), totals.counts.size
-    sums, scores = empty(n_labels, np.float32), empty(n_labels, np.float32)
-    own, wrong = empty(longest, np.int64), empty(longest, np.int64)
+    return longest
+
+
+@kernel
+def refresh_texts(postings, squares, hashed, stored, duals, lessons, weighing):
+    """Update the weights of texts in the sums and corrections, without learning.
+
+    A text of which all features get weight 0 leaves the sums, and its dual variables become 0.
+    """
+    longest = _longest_of(hashed, lessons.order)
+    weights, found = empty(longest, np.float32), empty((1 + N_COMPETITORS) * longest, np.int64)
+    for place in range(lessons.order.size):
+        text = lessons.order[place]
+        size, importance = hashed.starts[text + 1] - hashed.starts[text], lessons.importance[text]
+        weigh_text(hashed, text, weighing, weights)
+        label = lessons.labels[text]
+        if _refresh(postings, squares, hashed, stored, duals, text, label, importance, weights[:size], found) == 0.0:
+            duals.weights[text] = np.float32(0.0)
+    release((weights, found))
+
+
+@kernel
+def learn_margins(postings, squares, hashed, stored, duals, lessons, weighing, settings, moved):
+    """Learn from stored texts by ascent in the dual of Crammer and Singer (2001), with squared slack.
+
+    Each text is scored without its own contribution to the sum of its class, as if it were new. Then the best wrong
+    class and the text's competitors are held off. Corrections only change existing entries, so no list grows.
+
+    Writes ``postings``, ``squares``, ``stored`` (float32, each text's weights in the sums), ``duals``, and ``moved``
+    (float32, how far the dual variables of each text in the order have moved).
+    """
+    labels, importance, order = lessons.labels, lessons.importance, lessons.order
+    longest, n_labels = _longest_of(hashed, order), squares.size
+    weights, found = empty(longest, np.float32), empty((1 + N_COMPETITORS) * longest, np.int64)
+    inverses, scores = empty(n_labels, np.float32), empty(n_labels, np.float32)
+    for label in range(n_labels):
+        inverses[label] = _inverse(squares[label])
     for place in range(order.size):
-        text = order[place]
+        text, moved[place] = order[place], np.float32(0.0)
         label, first, stop = labels[text], hashed.starts[text], hashed.starts[text + 1]
         weigh_text(hashed, text, weighing, weights)
-        length = _refresh(postings, totals, hashed, stored, text, label, weights, importance[text])
-        if totals.counts[label] < 2 or length == 0.0:
+        own, share = weights[: stop - first], importance[text]
+        length = _refresh(postings, squares, hashed, stored, duals, text, label, share, own, found)
+        inverses[label] = _inverse(squares[label])
+        if length == 0.0 or share == 0.0 or n_labels < 2:
             continue
-        _add_up(postings, hashed.columns, weights, first, stop, first, sums, scores)
+        _score(postings, hashed.columns, weights, first, stop, first, inverses, scores)
+        scores[label] += _without_itself(postings, squares, label, own, found, length, share)
+        best = _NONE
         for other in range(n_labels):
-            product, square = sums[other], np.float32(totals.squares[other])
-            if other == label:
-                square += importance[text] * (importance[text] * length - np.float32(2.0) * product)
-                product -= importance[text] * length
-            scores[other] += product / np.sqrt(max(_TINY, square))
-        if text < lessons.n_old_texts:
-            for other in range(lessons.n_old_labels, n_labels):
-                scores[other] += _HEAD_START
-        share = min(np.float32(1.0), importance[text] * np.float32(settings.rate - settings.fall * place))
-        _correct(postings, hashed, text, label, weights, share, length, scores, settings, own, wrong)
-    release((weights, sums, scores, own, wrong))
+            if other != label and (best < 0 or scores[other] > scores[best]):
+                best = other
+        margin, slack = np.float32(settings.margin), np.float32(settings.slack) / share
+        entry = _entry_for(duals, text, best)
+        if duals.weights[text, entry] == 0.0 or duals.competitors[text, entry] != best:
+            if duals.weights[text, entry] > 0.0:  # all entries are used
+                _move(postings, duals, text, entry, own, found, -duals.weights[text, entry])
+            duals.competitors[text, entry] = best
+            _find_all(postings, hashed, text, best, found, (entry + 1) * own.size)
+        moved[place] += _hold_off(postings, duals, text, label, entry, own, found, length, scores, margin, slack)
+        for j in range(N_COMPETITORS):
+            if j != entry and duals.weights[text, j] > 0.0:
+                moved[place] += _hold_off(postings, duals, text, label, j, own, found, length, scores, margin, slack)
+        duals.limits[text] = scores[label] - margin + slack * duals.weights[text].sum()
+    release((weights, found, inverses, scores))

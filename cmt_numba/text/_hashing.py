@@ -1,19 +1,16 @@
 """Hashed features of texts (words, pairs of words and n-grams of characters) and their weights."""
 
-import re
 from typing import NamedTuple
 
 import numpy as np
 
 from .. import persistence as files
+from .._words import fold_text
 from ._hash_kernels import MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, Weighing, hash_texts, weigh_texts
 
 _NEWLINE = 10
 _FREQUENT = 50  # n-grams in at most this number of texts are never ignored
 _MOST_CHARACTERS = 1 << 22  # per kernel call; a longer text is hashed alone
-
-# Words include combining marks and emoji, which ``\w`` does not match.
-_OTHERS = re.compile("[^\\w\u0300-\u036f\u0900-\u109f\u2600-\u27bf\U0001f000-\U0001faff\n]+")
 
 
 class HashedTexts(NamedTuple):
@@ -52,6 +49,9 @@ class DocumentFrequencies(files.WithFields):
         counts = np.bincount(hashed.columns, minlength=N_KINDS * N_COLUMNS).astype(np.int32)
         return cls(counts, hashed.starts.size - 1)
 
+    def copy(self) -> "DocumentFrequencies":
+        return DocumentFrequencies(self.counts.copy(), self.n_texts)
+
     def add(self, hashed: HashedTexts, times: int = 1) -> None:
         """Add texts to the counts, or subtract them if ``times`` is -1."""
         np.add.at(self.counts, hashed.columns, np.int32(times))
@@ -83,12 +83,6 @@ class LabelledTexts(NamedTuple):
     labels: np.ndarray  # int64 (n_texts,)
     n_labels: int
     importance: np.ndarray  # float32 (n_texts,), weight of each text in learning
-    n_old: int = 0  # the first texts, which were there when all texts were last learned
-
-    @property
-    def n_old_labels(self) -> int:
-        """The number of labels of the old texts. Labels are numbered in order of arrival."""
-        return int(self.labels[: self.n_old].max(initial=-1)) + 1
 
 
 def features_of(texts: list[str]) -> HashedTexts:
@@ -113,19 +107,12 @@ def join(parts: list[HashedTexts]) -> HashedTexts:
 
 
 def _features_of_some(texts: list[str]) -> HashedTexts:
-    joined = "\n".join(texts if len(texts) == 1 else [text.replace("\n", " ") for text in texts]).lower()
-    codes = np.array(np.frombuffer(_OTHERS.sub(" ", joined).encode("utf-32-le"), np.uint32))
+    joined = "\n".join(map(fold_text, texts))
+    codes = np.array(np.frombuffer(joined.encode("utf-32-le"), np.uint32))
     newlines = np.flatnonzero(codes == _NEWLINE)
     codes[newlines] = SPACE
     ends = np.append(newlines, codes.size)[: len(texts)]
-    if len(texts) == 1:
-        ends[0] = codes.size
     starts, n = np.empty(len(texts) + 1, np.int64), MOST_OF_A_CHARACTER * codes.size
     columns, counts = np.empty(n, np.int32), np.empty(n, np.float32)
     hash_texts(codes, ends, starts, columns, counts)
     return HashedTexts(starts, columns[: starts[-1]].copy(), counts[: starts[-1]].copy())
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of a text in their original case."""
-    return _OTHERS.sub(" ", text).split()

@@ -5,7 +5,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from ._labelled import log_softmax
 
-FIRST_WEIGHTS = {"sums": 12.0, "vectors": 0.5, "dense": 4.0}  # turn scores into logits, before any evidence
+FIRST_WEIGHTS = {"sums": 12.0, "dense": 8.0}  # turn scores into logits, before any evidence
 _LIMITS = (-4.0, 4.0)  # bounds of the logarithms of weights
 _LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000
@@ -59,6 +59,12 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
     logs = minimize(loss, np.zeros(len(parts)), jac=True, bounds=[_LIMITS] * len(parts), method="L-BFGS-B").x
     weights = first * np.exp(logs[0] + np.append(0.0, logs[1:]))
     return weights * _scale(weighted_sum(parts, weights), labels)
+
+
+def errors_of(logits: np.ndarray, labels: np.ndarray) -> tuple[int, float]:
+    """Return the number of errors and the total log loss."""
+    losses = -log_softmax(logits)[np.arange(labels.size), labels]
+    return int(np.count_nonzero(logits.argmax(axis=1) != labels)), float(losses.sum())
 
 
 def _scale(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -164,20 +170,3 @@ def probabilities_of(logits: np.ndarray, confidence: np.ndarray, n_texts: int, l
     chances = chances * ((1.0 - flattened) * (1.0 - sharpened))[:, None] + (flattened / n_classes)[:, None]
     chances[rows, best] += sharpened
     return chances
-
-
-SHARES = np.linspace(0.0, 1.0, 6)  # shares of learned vectors for which :func:`leads_of_shares` computes a lead
-
-
-def faded(weights: np.ndarray, share: float) -> np.ndarray:
-    """Move weight from learned vectors to class sums. ``share`` is the fraction that vectors keep."""
-    return np.concatenate([weights[:2] * (2.0 - share, share), weights[2:]])
-
-
-def leads_of_shares(sums: list[np.ndarray], others: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
-    """Return the best class's mean lead for each of ``SHARES``, given its scores by class sums and other scores."""
-    leads = []
-    for share, of_sums in zip(SHARES, sums, strict=True):
-        logits = np.partition(weighted_sum([of_sums, *others], faded(weights, share)), -2, axis=1)
-        leads.append(float(np.mean(logits[:, -1] - logits[:, -2])))
-    return np.maximum(leads, _LEAST)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import persistence as files
-from .._forest import GrowingColumns, require
+from .._forest import NONE, GrowingColumns, require
 from .._validation import check_entries
 from ._hashing import HashedTexts, features_of
 
@@ -15,7 +15,6 @@ MOST_IDS = 2**53
 MOST_IMPORTANT = 1e6  # largest sample weight
 _LARGEST = float(np.finfo(np.float32).max)
 _COPIES, _RIGHT = 20, 19  # repeated texts assumed before any evidence, and how many have the class of their copies
-_NO_COPY = -1
 
 
 class NewTexts(NamedTuple):
@@ -36,6 +35,7 @@ class StoredTexts(files.WithFields):
         ids=files.DocumentField(),  # id of each text
         slots=files.ArrayField(np.int64, bounds=(0, MOST_IDS)),
         next_slot=files.NumberField(0, MOST_IDS),  # slot of the next text
+        first_live=files.NumberField(0, MOST_IDS),  # slot of the first text that was not learned by fit
         labels=files.ArrayField(np.int64),
         importance=files.ArrayField(np.float32, bounds=(0, MOST_IMPORTANT)),
         encoded=files.OptionalField(files.ArrayField(np.float32, n_axes=2, bounds=(-_LARGEST, _LARGEST))),
@@ -45,7 +45,7 @@ class StoredTexts(files.WithFields):
         self.texts: list[str] = []
         self.ids: list[Any] = []
         self.slot_of: dict[Any, int] = {}  # slot of each id
-        self.next_slot = 0
+        self.next_slot = self.first_live = 0
         none = HashedTexts(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
         self._set((np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)), none, None)
 
@@ -145,10 +145,20 @@ class StoredTexts(files.WithFields):
             raise ValueError("ids must be distinct")
         return np.searchsorted(self.slots, np.array([self.slot_of[one] for one in listed], np.int64))
 
-    def labels_of_copies(self, hashed: HashedTexts) -> np.ndarray:
-        """Return the label of the stored texts with the same features as each text, or -1 for none or several."""
-        labels = ({int(self.labels[i]) for i in self._positions.get(key, ())} for key in _keys(hashed))
-        return np.array([found.pop() if len(found) == 1 else _NO_COPY for found in labels], np.int64)
+    def labels_of_copies(self, hashed: HashedTexts, *, only_live: bool = False) -> np.ndarray:
+        """Return the label of the stored texts with the same features as each text, or -1 if there is none.
+
+        The latest of these texts counts if it was not learned by ``fit``. Otherwise, all must have the same label or,
+        with ``only_live``, none counts. Texts without features have no copies.
+        """
+        found = np.full(hashed.starts.size - 1, NONE)
+        for i, key in enumerate(_keys(hashed)):
+            positions = self._positions.get(key)
+            if positions and hashed.starts[i] < hashed.starts[i + 1]:
+                label, is_live = self.labels[positions[-1]], self.slots[positions[-1]] >= self.first_live
+                if is_live or (not only_live and np.all(self.labels[positions] == label)):
+                    found[i] = label
+        return found
 
     def copies_agree(self) -> float:
         """Return how probably a repeated text has the label of its copies, if these have one label.
@@ -181,13 +191,14 @@ class StoredTexts(files.WithFields):
         made.texts, made.ids, importance, hashed, encoded = self.at(positions)
         made._set((self.slots[positions], self.labels[positions], importance), hashed, encoded)
         made.slot_of = dict(zip(made.ids, made.slots.tolist(), strict=True))
-        made.next_slot = self.next_slot
+        made.next_slot, made.first_live = self.next_slot, self.first_live
         return made
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "StoredTexts":
         made, n = cls(), len(values["texts"])
-        made.texts, made.ids, made.next_slot = values["texts"], check_ids(values["ids"]), values["next_slot"]
+        made.texts, made.ids = values["texts"], check_ids(values["ids"])
+        made.next_slot, made.first_live = values["next_slot"], values["first_live"]
         slots, labels, importance, encoded = (values[name] for name in ("slots", "labels", "importance", "encoded"))
         arrays = [slots, labels, importance, *(() if encoded is None else (encoded,))]
         require(all(len(array) == n for array in arrays), "every text must have an entry in each array")

@@ -1,6 +1,5 @@
 """Word vectors with subword information, and dense keys that average them."""
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, Self
@@ -224,20 +223,3 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         require(made._model.n_components == made.n_components, "vectors must have n_components")
         made.n_features_out_ = made.n_components
         return made
-
-    def save_word2vec(self, path: str | os.PathLike[str]) -> None:
-        """Write the words and their vectors in the text format of word2vec.
-
-        White space, control characters and backslashes in words are escaped as in Python literals.
-        """
-        model = self._fitted()
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(f"{len(model.vocabulary)} {model.n_components}\n")
-            for word, vector in zip(model.vocabulary.words, model.own_vectors(), strict=True):
-                file.write(f"{_escaped(word)} {' '.join(f'{value:.6g}' for value in vector)}\n")
-
-
-def _escaped(word: str) -> str:
-    characters = word.replace("\\", "\\\\")
-    escaped = [one if one.isprintable() else one.encode("unicode_escape").decode() for one in characters]
-    return "".join(escaped).replace(" ", "\\x20")

@@ -13,13 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _validation as checks
 from .._change import Lockable, changes, reads
+from .._encoder import check_encoder
 from .._jit import keeps_interpreter
+from .._words import words_of
 from ..estimators import check_targets, check_unmixed, in_one_type, positions_of, with_reject_label
 from ..journal import InFolder
 from ..persistence import FieldTable, OptionalField, OptionsField, PartField, pack_contents, unpack_contents
 from ._base import SavableText, check_texts
-from ._encoders import Encoder, check_encoder
-from ._hashing import features_of, words_of
+from ._encoders import Encoder
+from ._hashing import features_of
 from ._labelled import log_softmax
 from ._stored_texts import MOST_IMPORTANT, StoredTexts, check_ids
 from ._text_folder import TextFolder
@@ -28,6 +30,7 @@ from ._text_model import TextModel
 _APART = frozenset({"_own_lock", "_folder", "_encoder", "_model"})  # attributes that are not pickled
 _PICKLED = "contents"
 _MOST_EXPLAINED = 200  # words of a text
+_MOST_IN_A_STEP = 3  # texts to learn while readers wait; more texts are learned on a copy
 _MOST_SIMILARITIES = 1 << 22  # similarities of texts that are computed together
 
 
@@ -53,16 +56,15 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     """Text classifier that can learn additional texts and classes at any time.
 
     The classifier takes lists of strings and needs no vectorizer. It hashes words, word pairs and character n-grams, so
-    new words need no vocabulary, and it updates document frequencies as texts are added and removed. The main model
-    scores a class by the sum of its feature weights, with corrections learned from errors. With at most 500 classes, a
-    second model uses learned vectors, as in :class:`FastTextClassifier`. Held-out texts determine the weight of each
-    model.
+    new words need no vocabulary, and it updates document frequencies as texts are added and removed. It scores a class
+    by the sum of its texts' feature weights, with the corrections of a support vector machine. Texts that are added
+    later lead to about the same classifier as texts that are there from the start.
 
     Parameters
     ----------
     encoder : "use", callable or object with ``encode``, optional
-        A pretrained encoder, whose vectors give a third score: a function that returns an array of shape ``(n, d)`` for
-        a list of texts, or an object with a method ``encode_query`` or ``encode`` that does the same, for example a
+        A pretrained encoder, whose vectors give a second score: a function that returns an array of shape ``(n, d)``
+        for a list of texts, or an object with a method ``encode_query`` or ``encode`` that does the same, for example a
         sentence-transformers model. "use" is the Universal Sentence Encoder for 16 languages (extra ``use``). The
         vectors of learned texts are stored, so each text is encoded once. Files contain no encoder except "use"; pass
         any other encoder again after loading.
@@ -113,9 +115,9 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None, *, sample_weight: Any = None) -> Self:
         """Learn from additional texts, whose classes may be new.
 
-        Afterwards, each of these texts that has words is classified as given. Learning a text takes about a
-        millisecond. Texts of new classes are learned together with some stored texts. Each time the number of texts has
-        grown by a quarter, all texts are learned again.
+        Afterwards, each of these texts that has words is classified as given. Learning a text takes a few
+        milliseconds: it is trained together with the stored texts that it affects. Each time the number of texts has
+        grown by a tenth, all texts are trained.
 
         Parameters
         ----------
@@ -166,6 +168,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     ) -> None:
         stored = StoredTexts()
         stored.append(stored.new(texts.tolist(), ids, weights, vectors), np.zeros(labels.size, np.int64))
+        stored.first_live = stored.next_slot
         generator = np.random.Generator(np.random.PCG64(seed))
         self._swap_in(TextModel.learned(stored, labels, generator))
 
@@ -183,13 +186,17 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             raise ValueError(f"encoder must return {known.shape[1]} numbers per text as before, got {vectors.shape[1]}")
         names, labels = in_one_type("y", model.names, labels)
         new = model.stored.new(texts.tolist(), ids, weights, vectors)
-        if not model.is_due(labels.size):
+        if model.has_grown(labels.size):
+            stored = model.stored.only()
+            y = np.concatenate([names[stored.labels], labels])
+            stored.append(new, np.zeros(labels.size, np.int64))
+            self._swap_in(TextModel.learned(stored, y, copy.deepcopy(model.generator)))
+        elif labels.size > _MOST_IN_A_STEP or model.is_due(labels.size):
+            made = model.copied()
+            made.learn_further(new, labels)
+            self._swap_in(made)
+        else:
             self._lock.step(partial(model.learn_further, new, labels))
-            return
-        stored = model.stored.only()
-        y = np.concatenate([names[stored.labels], labels])
-        stored.append(new, np.zeros(labels.size, np.int64))
-        self._swap_in(model.learned_again(stored, y, np.arange(len(model.stored), len(stored))))
 
     def relabel(self, ids: Any, labels: Any) -> Self:
         """Change the classes of stored texts in one step. Classes that have no texts left are forgotten.
@@ -203,21 +210,13 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     def _relabel(self, ids: Any, labels: np.ndarray) -> None:
         model = self._fitted()
         positions = model.stored.positions_of(ids)
-        names, labels = in_one_type("labels", model.names, labels)
-        if not model.is_due(positions.size):
-            self._swap_in(model.relabelled(positions, labels))
-            return
-        stored = model.stored.only()
-        y = names[stored.labels]
-        y[positions] = labels
-        self._swap_in(model.learned_again(stored, y, positions))
+        self._swap_in(model.relabelled(positions, in_one_type("labels", model.names, labels)[1]))
 
     def remove(self, ids: Any) -> Self:
         """Forget texts by their ids, and classes that have no texts left.
 
-        The texts and their contributions to class sums are deleted immediately. Corrections and learned vectors retain
-        traces until all texts are learned again: by ``calibrate()``, or once more than a fifth of the texts have been
-        removed.
+        The texts and their contributions to all weights are deleted immediately. Once more than a quarter of the texts
+        have been removed, or by ``calibrate()``, the other texts are trained again.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove", {"ids": _objects(check_ids(ids))})
@@ -232,12 +231,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
             return
         if positions.size == len(model.stored):
             raise ValueError("ids must not include all texts: call fit to replace them")
-        if not model.has_lost_many(positions.size):
-            self._swap_in(model.without(np.sort(positions)))
-            return
-        kept = np.delete(np.arange(len(model.stored)), positions)
-        stored = model.stored.only(kept)
-        self._swap_in(model.learned_again(stored, model.names[stored.labels], np.empty(0, np.int64)))
+        self._swap_in(model.without(np.sort(positions)))
 
     def remove_classes(self, labels: Any) -> Self:
         """Forget classes, but not all of ``classes_``, and their texts."""
@@ -385,7 +379,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         return [self._explained(text, n_words) for text in check_texts("texts", texts)]
 
     def _explained(self, text: str, n_words: int) -> TextExplanation:
-        model, words = self._fitted(), words_of(text)
+        model, words = self._fitted(), words_of(text, keep_case=True)
         distinct = list(dict.fromkeys(word.lower() for word in words))[:_MOST_EXPLAINED]
         others = [" ".join(word for word in words if word.lower() != left_out) for left_out in distinct]
         hashed, vectors = self._read([text, *others])

@@ -49,13 +49,12 @@ class TextFolder(ObjectForm):
         model = (self.owner if made is None else made)._model
         if model is None:
             return {}
-        outputs = np.empty(0) if model.vectors is None else model.vectors.vectors.outputs
         return {
             "n_texts": len(model.stored),
             "next_slot": model.stored.next_slot,
             "generator": generator_digest(model.generator),
-            "sums": zlib.crc32(model.sums.totals.squares.tobytes()),
-            "outputs": zlib.crc32(np.ascontiguousarray(outputs).tobytes()),
+            "sums": zlib.crc32(model.sums.squares.tobytes()),
+            "duals": zlib.crc32(np.ascontiguousarray(model.sums.duals.weights).tobytes()),
             "weights": zlib.crc32(model.weights.tobytes()),
         }
 

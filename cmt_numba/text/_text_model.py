@@ -13,30 +13,32 @@ from .._forest import NONE, require
 from ..estimators import CMTClassifier, classified_examples, in_one_type, places_in
 from . import _mixture as mixture
 from ._base import MOST
-from ._class_sums import ClassSums
+from ._class_sums import SETTINGS, ClassSums
 from ._hash_kernels import N_COLUMNS, N_KINDS
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
-from ._learned_vectors import LearnedVectors
 from ._stored_texts import MOST_IDS, NewTexts, StoredTexts
 
-_MOST_CLASSES = 500  # maximum number of classes for which vectors are learned
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
-_MANY = 0.25  # relearn all texts if a larger fraction is new or has been removed
-_FEWEST = 16  # number of new texts below which texts that come singly are not relearned
-_GROWTH = 1.5  # learn the weights of the scorers again when the number of texts has grown by this factor
-_REPLAYED = 16  # number of stored texts that are relearned with each new text of a later class
-_REPLAYED_FEATURES = 3_000  # approximate maximum of features of the relearned texts
-_FADING = 4.0  # a larger value reduces the weight of learned vectors faster as texts of later classes are added
+_MANY = 0.1  # train on all texts again if a larger fraction is new
+# If a pass adds up more entries of class sums, only many new texts at once train all, and fit chooses no settings.
+_MOST_ENTRIES = 1 << 27
+_PASSES_OVER_ALL, _ENTRIES_OF_ALL = (3, 30), 1 << 34  # limits of passes, and of the entries that they add up
+_LOST = 0.25  # train on all texts again if a larger fraction has been removed
+_GROWTH = 1.25  # learn the weights of the scorers again when the number of texts has grown by this factor
+_AFFECTED, _RIVALS = 8, 3  # stored texts of its class, and of so many rivals, to train with each new text
+_COMPARED = 4_096  # stored texts among which to look for those that the class of a new text takes
+_ENTRIES = 400_000  # approximate maximum of entries that a pass over these texts adds up
+_PASSES = 3  # maximum number of passes over new texts and the texts that they affect
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
 _LEAST = 1e-300
-_LEAD = 0.5  # minimum lead of the class of a new text in logits
+_LEAD = 0.5  # minimum lead of the class of a text that was learned by partial_fit, in logits
 
 
 class TextModel(files.WithFields):
     """The learned state of a text classifier.
 
-    Up to three scorers score the classes: class sums, learned vectors and, with an encoder, a CMTClassifier
-    trained on the encoder's vectors. Classes are labelled 0, 1, 2, ... in order of arrival.
+    Class sums and, with an encoder, a CMTClassifier trained on the encoder's vectors score the classes. Classes are
+    labelled 0, 1, 2, ... in order of arrival.
     """
 
     FIELDS = files.FieldTable(
@@ -45,14 +47,11 @@ class TextModel(files.WithFields):
         stored=files.PartField(StoredTexts),
         frequencies=files.PartField(DocumentFrequencies),
         sums=files.PartField(ClassSums),
-        vectors=files.OptionalField(files.PartField(LearnedVectors)),  # None if there are too many classes
         dense=files.OptionalField(files.PartField(CMTClassifier)),  # None without an encoder
         weights=files.ArrayField(np.float64, bounds=(_LEAST, MOST)),  # of the scorers, in this order
-        # (6,): mean lead of the best class for each share of the vectors in ``SHARES``
-        leads=files.ArrayField(np.float64, bounds=(_LEAST, 1e6)),
         confidence=files.ArrayField(np.float64, bounds=(-MOST, MOST)),  # (4,): see ``learn_confidence``
         copies_agree=files.RealField(0.0, 1.0),  # how probably a text with features of stored texts has their class
-        # texts removed and added since all were last learned, and texts when the weights were last learned
+        # texts removed and added since all were last trained, and texts when the weights were last learned
         **dict.fromkeys(("n_removed", "n_since", "n_weighed"), files.NumberField(0, MOST_IDS)),
     )
     sums: ClassSums
@@ -61,9 +60,8 @@ class TextModel(files.WithFields):
         self.generator = generator
         self.stored = StoredTexts()
         self.frequencies = DocumentFrequencies(np.zeros(N_KINDS * N_COLUMNS, np.int32), 0)
-        self.vectors: LearnedVectors | None = None
         self.dense: Any = None
-        self.weights, self.leads, self.confidence = np.empty(0), np.ones(mixture.SHARES.size), np.ones(4)
+        self.weights, self.confidence = np.empty(0), np.ones(4)
         self.copies_agree = 0.0
         self.n_removed = self.n_since = self.n_weighed = 0
         self._name(names)
@@ -73,135 +71,117 @@ class TextModel(files.WithFields):
         self.classes = names[self.order]
 
     @classmethod
-    def learned(
-        cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator, former: "TextModel | None" = None
-    ) -> "TextModel":
-        """Return a model trained on stored texts, with former weights until the number of texts has grown by half."""
+    def learned(cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator) -> "TextModel":
+        """Return a model trained on stored texts."""
         classes, labels = np.unique(y, return_inverse=True)
         model = cls(generator, classes)
         stored.labels[:] = labels  # in place: StoredTexts owns the array
         model.stored, model.frequencies = stored, DocumentFrequencies.of(stored.hashed)
-        model.copies_agree = stored.copies_agree()
-        if classes.size > _MOST_CLASSES and stored.encoded is None:
-            model._learn_sums()
-            return model
-        has_vectors, n_texts = classes.size <= _MOST_CLASSES, len(stored)
-        if former is None or n_texts >= _GROWTH * former.n_weighed or has_vectors != (former.vectors is not None):
-            model._learn_weights()
-        else:
-            model.weights, model.leads, model.confidence = former.weights, former.leads, former.confidence
-            model.n_weighed = former.n_weighed
-        model._learn_scorers(stored.hashed, np.arange(len(stored)), stored)
+        model.sums = ClassSums.of(model._labelled())
+        model._learn_weights()
+        model._train_all()
         return model
-
-    def _learn_sums(self) -> None:
-        """Learn class sums from most texts and the confidence from the rest. Then add the rest to the sums."""
-        stored, labels = self.stored, self.stored.labels
-        folds = mixture.folds_of(labels, self.generator)
-        later = folds[0][: max(1, 4 * _MOST_CELLS // self.names.size)] if folds else np.empty(0, np.int64)
-        self.sums = ClassSums.learned(self._labelled(), self.generator, later)
-        scores = self.sums.scores(stored.features_at(later), self.frequencies)
-        first = np.array([mixture.FIRST_WEIGHTS["sums"]])
-        self.weights = mixture.learn_weights_of_scores([scores], labels[later], first)
-        logits = mixture.weighted_sum([scores], self.weights)
-        self.confidence = mixture.learn_confidence(logits, labels[later], self.weights[0])
-        self.sums.learn_further(self._labelled(), later, np.empty(0, np.int64))
 
     def _labelled(self) -> LabelledTexts:
         stored = self.stored
-        n_old = max(0, len(stored) - self.n_since)
-        return LabelledTexts(stored.hashed, self.frequencies, stored.labels, self.names.size, stored.importance, n_old)
+        return LabelledTexts(stored.hashed, self.frequencies, stored.labels, self.names.size, stored.importance)
 
-    def _learn_scorers(self, hashed: HashedTexts, chosen: np.ndarray, stored: StoredTexts) -> None:
-        """Train all scorers on the texts at the positions ``chosen``, whose features are ``hashed``."""
-        labels, importance = stored.labels[chosen], stored.importance[chosen]
-        texts = LabelledTexts(hashed, self.frequencies, labels, self.names.size, importance)
-        self.sums = ClassSums.learned(texts, self.generator)
-        if self.names.size <= _MOST_CLASSES:
-            self.vectors = LearnedVectors.learned(texts, self.generator)
-        if stored.encoded is not None:
-            self.dense = CMTClassifier(random_state=int(self.generator.integers(2**31)))
-            ids = stored.slots[chosen]
-            self.dense.fit(stored.encoded[chosen], self.names[labels], sample_weight=importance, example_ids=ids)
+    def _train_all(self) -> None:
+        """Train all scorers on all texts."""
+        stored = self.stored
+        every = np.arange(len(stored))
+        self.sums.refresh(self._labelled(), every)
+        self.sums.train(self._labelled(), every, self.generator, self._n_passes())
+        self.dense = self._dense_of(every)
+        self.copies_agree = stored.copies_agree()
+        self.n_removed = self.n_since = 0
+
+    def _n_entries(self) -> int:
+        """Return how many entries of class sums a pass over all texts adds up."""
+        return self.sums.n_entries_of(self.stored.hashed)
+
+    def _n_passes(self) -> int:
+        return int(np.clip(_ENTRIES_OF_ALL // max(1, self._n_entries()), *_PASSES_OVER_ALL))
+
+    def _dense_of(self, chosen: np.ndarray) -> Any:
+        """Return a classifier of the encoder's vectors, trained on the texts at the positions ``chosen``."""
+        stored = self.stored
+        if stored.encoded is None:
+            return None
+        dense, labels = CMTClassifier(random_state=int(self.generator.integers(2**31))), stored.labels[chosen]
+        weights, ids = stored.importance[chosen], stored.slots[chosen]
+        return dense.fit(stored.encoded[chosen], self.names[labels], sample_weight=weights, example_ids=ids)
 
     def _learn_weights(self) -> None:
-        """Learn the weights of the scorers and the confidence from held-out texts."""
-        labels, n_labels = self.stored.labels, self.names.size
-        first = [mixture.FIRST_WEIGHTS["sums"]]
-        first += [mixture.FIRST_WEIGHTS["vectors"]] if n_labels <= _MOST_CLASSES else []
-        first += [mixture.FIRST_WEIGHTS["dense"]] if self.stored.encoded is not None else []
-        most, scores, held_out = max(1, 4 * _MOST_CELLS // n_labels), [], []
-        later: list[np.ndarray] = []
-        for fold in mixture.folds_of(labels, self.generator):
-            fold = fold[:most]
-            trial, seen = TextModel(self.generator, self.names), np.delete(np.arange(labels.size), fold)
-            hashed = self.stored.features_at(seen)
-            trial.frequencies = DocumentFrequencies.of(hashed)  # held-out texts are not counted, like texts to classify
-            trial._learn_scorers(hashed, seen, self.stored)
-            encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
-            scores.append(trial.scores(self.stored.features_at(fold), encoded))
-            held_out.append(labels[fold])
-            if not later and 1 < n_labels <= _MOST_CLASSES:
-                texts = LabelledTexts(hashed, trial.frequencies, labels[seen], n_labels, self.stored.importance[seen])
-                later = trial._later_scores(texts, self.stored.features_at(fold))
-        joined, right = [np.zeros((0, n_labels))] * len(first), np.empty(0, np.int64)
-        if scores:
-            joined, right = [np.concatenate(parts) for parts in zip(*scores, strict=True)], np.concatenate(held_out)
-        self.weights = mixture.learn_weights_of_scores(joined, right, np.array(first))
-        self.confidence = mixture.learn_confidence(mixture.weighted_sum(joined, self.weights), right, self.weights[0])
-        self.n_weighed = labels.size
-        if later:
-            self.leads = mixture.leads_of_shares(later, scores[0][1:], self.weights)
+        """Learn the settings of class sums, the weights of the scorers and the confidence from held-out texts.
 
-    def _later_scores(self, texts: LabelledTexts, held_out: HashedTexts) -> list[np.ndarray]:
-        """Return the scores of held-out texts by class sums for each of ``SHARES``, when later classes have come.
-
-        With each of their texts, some stored texts are learned again, which raises the scores of all texts. ``texts``
-        are the stored texts. The class sums are changed.
+        The settings with the fewest errors win, and of equal settings those with the lowest log loss.
         """
-        n, n_done, scores, generator = texts.labels.size, 0, [], copy.deepcopy(self.generator)
-        for share in reversed(mixture.SHARES):
-            n_since = min(_MANY, (1.0 / max(share, _LEAST) - 1.0) / _FADING) * n
-            n_again = int(n_since * _n_replayed(texts.hashed, n)) - n_done
-            self.sums.learn_further(texts, np.empty(0, np.int64), generator.integers(0, n, n_again))
-            scores.append(self.sums.scores(held_out, self.frequencies))
-            n_done += n_again
-        return scores[::-1]
+        labels, n_labels = self.stored.labels, self.names.size
+        kinds = ["sums"] if self.stored.encoded is None else ["sums", "dense"]
+        first, right = np.array([mixture.FIRST_WEIGHTS[kind] for kind in kinds]), [np.empty(0, np.int64)]
+        possible = SETTINGS if self._n_entries() < _MOST_ENTRIES else SETTINGS[:1]
+        scores = [[[np.zeros((0, n_labels))] * first.size] for _ in possible]
+        for fold in mixture.folds_of(labels, self.generator):
+            fold = fold[: max(1, 4 * _MOST_CELLS // n_labels)]
+            seen, hashed = np.delete(np.arange(labels.size), fold), self.stored.features_at(fold)
+            self.frequencies.add(hashed, -1)  # held-out texts are not counted, like texts to classify
+            self.sums.refresh(self._labelled(), fold, removes=True)
+            self.dense = self._dense_of(seen)
+            encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
+            for parts, self.sums.settings in zip(scores, possible, strict=True):
+                self.sums.train(self._labelled(), seen, self.generator, self._n_passes())
+                parts.append(self.scores(hashed, encoded))
+            right.append(labels[fold])
+            self.frequencies.add(hashed)
+            self.sums.refresh(self._labelled(), fold)
+        answers, results = np.concatenate(right), []
+        for parts in scores:
+            joined = [np.concatenate(of_scorer) for of_scorer in zip(*parts, strict=True)]
+            weights = mixture.learn_weights_of_scores(joined, answers, first)
+            logits = mixture.weighted_sum(joined, weights)
+            results.append((*mixture.errors_of(logits, answers), weights, logits))
+        best = min(range(len(possible)), key=lambda i: results[i][:2])
+        *_, self.weights, logits = results[best]
+        self.sums.settings = possible[best]
+        self.confidence = mixture.learn_confidence(logits, answers, self.weights[0])
+        self.n_weighed = labels.size
 
     # Additional texts
 
-    def is_due(self, n_more: int) -> bool:
-        """Return whether all texts must be learned again after ``n_more`` texts are added.
-
-        Vectors that learn new texts become worse for old ones, so they are learned again even if texts come singly.
-        """
-        n_all, n_since = len(self.stored), self.n_since + n_more
-        is_stale = self.vectors is not None and n_since >= max(_FEWEST, _MANY * (n_all - self.n_since))
-        return is_stale or n_more > _MANY * n_all
-
-    def learned_again(self, stored: StoredTexts, y: np.ndarray, new: np.ndarray) -> "TextModel":
-        """Return a new model with the former weights of scorers, which classifies the texts ``new`` as given."""
-        made = TextModel.learned(stored, y, copy.deepcopy(self.generator), self)
-        made._put_first(stored.at(new), stored.labels[new])
+    def copied(self) -> "TextModel":
+        """Return a copy that can be changed while readers use this model."""
+        made = copy.copy(self)
+        made.generator, made.dense = copy.deepcopy(self.generator), copy.deepcopy(self.dense)
+        made.stored, made.sums, made.frequencies = self.stored.only(), self.sums.copy(), self.frequencies.copy()
         return made
 
+    def is_due(self, n_more: int) -> bool:
+        """Return whether to train on all texts after ``n_more`` texts are added."""
+        return self.n_since + n_more > _MANY * (len(self.stored) + n_more) and self._may_train_all(n_more)
+
+    def has_grown(self, n_more: int) -> bool:
+        """Return whether to learn all texts like ``fit`` after ``n_more`` texts are added."""
+        return len(self.stored) + n_more >= _GROWTH * self.n_weighed and self._may_train_all(n_more)
+
+    def _may_train_all(self, n_more: int) -> bool:
+        return n_more > _MANY * (len(self.stored) + n_more) or self._n_entries() < _MOST_ENTRIES
+
     def learn_further(self, new: NewTexts, y: np.ndarray) -> None:
-        """Learn additional texts. Classes may be new. If this fails, the texts leave traces as after ``remove``."""
-        stored, n, n_old = self.stored, y.size, len(self.stored)
+        """Learn additional texts. Classes may be new. If this fails, the texts leave traces in the corrections."""
+        stored, n, n_old, is_due = self.stored, y.size, len(self.stored), self.is_due(y.size)
         slots = np.arange(stored.next_slot, stored.next_slot + n)
-        if self.dense is not None:
+        if self.dense is not None and not is_due:
             self.dense.partial_fit(new.encoded, y, sample_weight=new.importance, example_ids=slots)
-        before = self.names, self.vectors, self.weights, self.n_since
-        counts, n_weights, mark = self.sums.totals.counts, len(self.sums.weights), stored.mark()
+        before, n_weights, mark = (self.names, self.n_since), len(self.sums.weights), stored.mark()
 
         def undo() -> None:
-            if self.n_since > before[-1]:
-                self.sums.take_out(self._labelled(), np.arange(n_old, n_old + n))
             if self.frequencies.n_texts > n_old:
+                self.sums.refresh(self._labelled(), np.arange(n_old, n_old + n), removes=True)
                 self.frequencies.add(new.hashed, -1)
-            self.sums.undo_add(new.hashed, counts, n_weights)
+            names, self.n_since = before
+            self.sums.undo_add(new.hashed, names.size, n_weights, n_old)
             stored.undo_append(new, mark)
-            names, self.vectors, self.weights, self.n_since = before
             self._name(names)
             if self.dense is not None:
                 self.dense.remove(slots)
@@ -211,85 +191,76 @@ class TextModel(files.WithFields):
             added = np.unique(y[places_in(self.classes, y) == NONE])
             if added.size > 0 or names.dtype != self.names.dtype:
                 self._name(np.concatenate([names, added]))
-                self._make_outputs()
             labels = self.order[np.searchsorted(self.classes, y)]
             self.sums.add(new.hashed, labels, self.names.size)
             stored.append(new, labels)
             self.frequencies.add(new.hashed)
             self.n_since += n
-            self._learn_last(n)
-            self._put_first(new, labels)
+            if is_due:
+                self._train_all()
+            else:
+                self._train_last(n)
         except BaseException:
             uninterrupted(undo)
             raise
 
-    def _learn_last(self, n: int) -> None:
-        """Learn the last ``n`` texts.
+    def _train_last(self, n: int) -> None:
+        """Train the class sums on the last ``n`` texts and the texts that they affect, in mixed order."""
+        texts, new = self._labelled(), np.arange(len(self.stored) - n, len(self.stored))
+        self.sums.refresh(texts, new)
+        self.sums.train(texts, self._affected_by(new), self.generator, _PASSES)
 
-        Classes that are new since all texts were learned must be told from the others, so their texts are learned
-        together with a random sample of earlier texts. Other texts only join the sums until all texts are learned
-        again, because such steps raise the errors on other texts. With too many classes for vectors, texts that come
-        singly are never all learned again.
-        """
-        texts, n_old = self._labelled(), len(self.stored) - n
-        new = np.arange(n_old, n_old + n)
-        is_told = (texts.labels[new] >= texts.n_old_labels) | (self.vectors is None)
-        n_again = int(np.count_nonzero(is_told)) * _n_replayed(self.stored.hashed, n_old) if n_old else 0
-        self.sums.add_up(texts, new[~is_told])
-        self.sums.learn_further(texts, new[is_told], self.generator.integers(0, max(1, n_old), n_again))
-        if self.vectors is not None:
-            self.vectors.introduce(texts, new)
+    def _affected_by(self, new: np.ndarray) -> np.ndarray:
+        """Return the positions ``new``, some texts of their classes and rivals, and texts that their classes take."""
+        stored, hashed, texts = self.stored, self.stored.features_at(new), self._labelled()
+        entries = 1 + self.sums.n_entries_of(hashed) // new.size
+        most, parts = int(np.clip(_ENTRIES / entries / 4, 1, _AFFECTED)), [new]
+        for rows in self.blocks(new.size):
+            scores = self.sums.scores(hashed.rows(rows), self.frequencies)
+            n_rivals = min(_RIVALS + 1, scores.shape[1])
+            rivals = np.argpartition(-scores, n_rivals - 1, axis=1)[:, :n_rivals]
+            for label, others in zip(stored.labels[new[rows]], rivals, strict=True):
+                parts.append(self._some(np.flatnonzero(stored.labels == label), most))
+                parts.append(self._some(np.flatnonzero(np.isin(stored.labels, others[others != label])), most))
+        compared = np.sort(self._some(np.arange(len(stored)), _COMPARED))
+        for label, n in zip(*np.unique(stored.labels[new], return_counts=True), strict=True):
+            parts.append(self.sums.taken_by(texts, label, compared, 2 * most * n))
+        return np.unique(np.concatenate(parts))
 
-    def _put_first(self, new: NewTexts, labels: np.ndarray) -> None:
-        """Correct the class sums so that the class of each new text is its best class."""
-        weights, hashed, encoded = self.current_weights(), new.hashed, new.encoded
-        for rows in self.blocks(labels.size):
-            scores = self.scores(hashed.rows(rows), None if encoded is None else encoded[rows])
-            logits = mixture.weighted_sum(scores, weights)
-            for logit, label, i in zip(logits, labels[rows], range(rows.start, rows.stop), strict=True):
-                lack = np.delete(logit, label).max(initial=-np.inf) + _LEAD - logit[label]
-                if lack > 0.0:
-                    text = hashed.rows(slice(i, i + 1))
-                    self.sums.raise_score(text, self.frequencies, label, lack / weights[0])
+    def _some(self, positions: np.ndarray, most: int) -> np.ndarray:
+        return positions[self.generator.integers(0, positions.size, most)] if positions.size > most else positions
 
     def relabelled(self, positions: np.ndarray, y: np.ndarray) -> "TextModel":
         """Return a model that has learned the texts at ``positions`` with the classes ``y`` instead."""
-        stored, made = self.stored, self.without(positions)
-        made.generator = copy.deepcopy(self.generator)
-        made.vectors = None if made.vectors is None else made.vectors.copy()
-        made.learn_further(stored.at(positions), y)
+        made = self.without(positions)
+        made.learn_further(self.stored.at(positions), y)
         return made
 
-    def _make_outputs(self) -> None:
-        """Add vectors for new labels, or drop all vectors if there are too many labels."""
-        if self.vectors is not None and self.names.size > _MOST_CLASSES:
-            self.vectors, self.weights = None, np.delete(self.weights, 1)
-        elif self.vectors is not None:
-            self.vectors = self.vectors.with_classes(np.arange(len(self.vectors.vectors.outputs)), self.names.size)
-
     def has_lost_many(self, n_more: int) -> bool:
-        """Return whether all texts must be learned again after ``n_more`` removals."""
-        return self.n_removed + n_more > _MANY * len(self.stored)
+        """Return whether to train on all texts after ``n_more`` removals."""
+        return self.n_removed + n_more > _LOST * len(self.stored)
 
     def without(self, gone: np.ndarray) -> "TextModel":
         """Return a model without the texts at the positions ``gone``, and without the classes that lose all texts."""
-        stored = self.stored
+        stored, has_lost_many = self.stored, self.has_lost_many(gone.size)
         kept = np.delete(np.arange(len(stored)), gone)
         left = np.unique(stored.labels[kept])
         places = np.full(self.names.size, -1)
         places[left] = np.arange(left.size)
         made = copy.copy(self)
+        made.generator = copy.deepcopy(self.generator)
         made._name(self.names[left])
         made.n_removed += gone.size
         made.stored = stored.only(kept)
         made.stored.labels[:] = places[made.stored.labels]
-        is_kept = np.repeat(np.isin(np.arange(len(stored)), kept), np.diff(stored.hashed.starts))
-        made.sums = self.sums.without(made.stored.hashed, is_kept, made.stored.labels, places)
-        if self.vectors is not None:
-            made.vectors = self.vectors.with_classes(places, left.size)
-        made.dense = None if self.dense is None else copy.deepcopy(self.dense).remove(stored.slots[gone])
-        made.frequencies = DocumentFrequencies(self.frequencies.counts.copy(), self.frequencies.n_texts)
+        made.frequencies = self.frequencies.copy()
         made.frequencies.add(stored.features_at(gone), -1)
+        is_kept = np.repeat(np.isin(np.arange(len(stored)), kept), np.diff(stored.hashed.starts))
+        made.sums = self.sums.without(made._labelled(), kept, is_kept, places)
+        if has_lost_many:
+            made._train_all()
+        else:
+            made.dense = None if self.dense is None else copy.deepcopy(self.dense).remove(stored.slots[gone])
         return made
 
     # Queries
@@ -297,8 +268,6 @@ class TextModel(files.WithFields):
     def scores(self, hashed: HashedTexts, encoded: np.ndarray | None) -> list[np.ndarray]:
         """Return each scorer's scores: a list of arrays of shape (n_texts, n_labels)."""
         scores = [self.sums.scores(hashed, self.frequencies)]
-        if self.vectors is not None:
-            scores.append(self.vectors.scores(hashed, self.frequencies))
         if self.dense is not None:
             of_classes = self.dense.decision_function(encoded)
             if of_classes.ndim == 1:
@@ -307,22 +276,16 @@ class TextModel(files.WithFields):
         return scores
 
     def logits(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
-        """Return the weighted sum of all scores: float64, shape (n_texts, n_classes)."""
-        total = mixture.weighted_sum(self.scores(hashed, encoded), self.current_weights())
-        return np.take(total, self.order, axis=1)  # rows are contiguous, so sums do not depend on the batch size
+        """Return the weighted sum of all scores: float64, shape (n_texts, n_classes).
 
-    def current_weights(self) -> np.ndarray:
-        """Return the weights of the scorers.
-
-        Texts of later classes move weight from learned vectors to class sums. A factor keeps the mean lead of the best
-        class.
+        Texts that were learned by ``partial_fit`` keep their class.
         """
-        if self.vectors is None or self.n_since == 0:
-            return self.weights
-        n_old = max(1, len(self.stored) - self.n_since)
-        n_later = self.sums.totals.counts[self._labelled().n_old_labels :].sum()
-        share = n_old / (n_old + _FADING * n_later)
-        return mixture.faded(self.weights, share) * (self.leads[-1] / np.interp(share, mixture.SHARES, self.leads))
+        total = mixture.weighted_sum(self.scores(hashed, encoded), self.weights)
+        labels = self.stored.labels_of_copies(hashed, only_live=True)
+        for row in np.flatnonzero(labels != NONE):
+            best = np.delete(total[row], labels[row]).max(initial=-np.inf)
+            total[row, labels[row]] = max(total[row, labels[row]], best + _LEAD)
+        return np.take(total, self.order, axis=1)  # rows are contiguous, so sums do not depend on the batch size
 
     def blocks(self, n: int) -> Iterator[slice]:
         """Yield slices of ``n`` texts whose scores fit into little memory."""
@@ -345,10 +308,10 @@ class TextModel(files.WithFields):
 
     def calibrate(self, scores: list[np.ndarray], labels: np.ndarray) -> None:
         """Learn the scale of the weights and the confidence from the scores and labels of other texts."""
-        total = mixture.weighted_sum(scores, self.current_weights())
+        total = mixture.weighted_sum(scores, self.weights)
         scale = mixture.learn_weights_of_scores([total], labels, np.ones(1))[0]
         self.weights = self.weights * scale
-        self.confidence = mixture.learn_confidence(total * scale, labels, self.current_weights()[0])
+        self.confidence = mixture.learn_confidence(total * scale, labels, self.weights[0])
 
     def similarities(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
         """Return the cosine of each text and each stored text, or with an encoder the mean of both cosines."""
@@ -370,11 +333,8 @@ class TextModel(files.WithFields):
         require(np.array_equal(np.unique(stored.labels), np.arange(n_labels)), "each class must have a text")
         require(model.frequencies.n_texts == len(stored), "frequencies must be those of the stored texts")
         sums = model.sums
-        sound = sums.totals.squares.size == n_labels and sums.stored.size == stored.hashed.columns.size
-        require(sound, "texts and labels must have sums")
-        sums.totals = sums.totals._replace(counts=np.bincount(stored.labels, minlength=n_labels))
-        n_vectors = n_labels if model.vectors is None else len(model.vectors.vectors.outputs)
-        require(n_vectors == n_labels, "each class must have a vector")
+        sound = sums.squares.size == n_labels and sums.stored.size == stored.hashed.columns.size
+        require(sound and len(sums.duals.weights) == len(stored), "texts and labels must have sums")
         require((stored.encoded is None) == (dense is None), "texts have vectors if and only if they have a scorer")
         if dense is not None:
             require(hasattr(dense, "n_features_in_"), "the scorer of the encoder's vectors must be fitted")
@@ -385,14 +345,7 @@ class TextModel(files.WithFields):
             require(sound, "the scorer of the encoder's vectors must have learned the stored texts")
             sound = stored.encoded is not None and stored.encoded.shape[1] == dense.n_features_in_
             require(sound, "the encoder's vectors must have the width that their scorer expects")
-        n_scores = 1 + (model.vectors is not None) + (dense is not None)
-        sizes = model.weights.size, model.leads.size, model.confidence.size
-        require(sizes == (n_scores, mixture.SHARES.size, 4), "each scorer must have a weight")
+        sizes = model.weights.size, model.confidence.size
+        require(sizes == (1 + (dense is not None), 4), "each scorer must have a weight")
         require(model.confidence[3] > 0.0, "the logit of an unknown class must be positive")
         return model
-
-
-def _n_replayed(hashed: HashedTexts, n_old: int) -> int:
-    """Return the number of stored texts to learn again with each new text."""
-    mean_size = max(1, hashed.columns.size // max(1, hashed.starts.size - 1))
-    return min(_REPLAYED, 1 + n_old // 10, 1 + _REPLAYED_FEATURES // mean_size)

@@ -7,19 +7,20 @@
 
 import itertools
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "asv_benchmarks" / ".asv" / "results"
 INTRODUCTION = """# Versions
 
-Results of airspeed velocity (`asv_benchmarks/benchmarks/`) on one machine. Seconds are CPU time where one thread does
-the work. `track_` values are errors, recalls or fractions, as their names say. An empty cell means that the version
-lacks what is measured. The last column is the last version relative to the one before. Times vary by about a fifth
-between runs, so smaller differences mean little.
+Results of airspeed velocity (`asv_benchmarks/benchmarks/`) of each version relative to the version before, on one
+machine: the geometric mean over the parameters of a benchmark, and the least and the largest ratio. Below 1, the later
+version is faster, smaller or more accurate; for `recall` and `self_consistency`, above 1. Times vary by about a fifth
+between runs. Cells are empty if the earlier version cannot do what is measured, or had a result of 0.
+
 """
 
 Figures = dict[tuple[str, str], float]
@@ -43,37 +44,23 @@ def figures_of(commit: str) -> Figures:
     return figures
 
 
-def in_unit(benchmark: str, value: float | None) -> str:
-    """Return a result with its unit."""
-    if value is None:
-        return ""
-    kind = benchmark.rsplit(".", 1)[-1].split("_")[0]
-    if kind == "peakmem":
-        return f"{value / 1e6:.0f} MB"
-    if kind == "track":
-        return f"{value:.4g}"
-    for factor, unit in ((1.0, "s"), (1e3, "ms")):
-        if value * factor >= 1.0:
-            return f"{value * factor:.3g} {unit}"
-    return f"{value * 1e6:.3g} us"
+def ratios(before: Figures, after: Figures, benchmark: str) -> str:
+    """Return the mean, the least and the largest ratio of two versions over the parameters of a benchmark."""
+    keys = [key for key in before.keys() & after.keys() if key[0] == benchmark and min(before[key], after[key]) > 0.0]
+    found = sorted(after[key] / before[key] for key in keys)
+    if len(found) < 2:
+        return "".join(f"{ratio:.2f}" for ratio in found)
+    return f"{statistics.geometric_mean(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})"
 
 
 def page(versions: dict[str, Figures]) -> str:
-    """Return the page, with a table for each module of benchmarks."""
-    lines = [INTRODUCTION]
-    keys = sorted(set().union(*versions.values()))
-    for module, some in itertools.groupby(keys, key=lambda key: key[0].split(".")[0]):
-        header: list[Any] = ["benchmark", *versions, "ratio"]
-        lines += [f"## {module}\n", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-        for key in some:
-            values = [figures.get(key) for figures in versions.values()]
-            cells = [in_unit(key[0], value) for value in values]
-            before, after = values[-2:]
-            cells.append(f"{after / before:.2f}" if before and after is not None else "")
-            name = f"{key[0].split('.', 1)[1]} ({key[1]})" if key[1] else key[0].split(".", 1)[1]
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        lines.append("")
-    return "\n".join(lines)
+    """Return the page, with a row for each benchmark."""
+    header = ["benchmark", *(f"{after} / {before}" for before, after in itertools.pairwise(versions))]
+    lines = [f"{INTRODUCTION}| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    for benchmark in sorted({key[0] for figures in versions.values() for key in figures}):
+        cells = [ratios(before, after, benchmark) for before, after in itertools.pairwise(versions.values())]
+        lines.append(f"| {benchmark} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -38,8 +38,7 @@ def benchmarks(
     monkeypatch.chdir(tmp_path_factory.mktemp("benchmarks"))  # where they keep trees for each other
     names = [path.stem for path in sorted((ROOT / "asv_benchmarks" / "benchmarks").glob("[!_]*.py"))]
     modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
-    monkeypatch.setattr(modules["trees"], "GROWN", [("dense", FEW, n_trees, 1) for n_trees in (1, 4)])
-    monkeypatch.setattr(modules["search"], "DIALLED", FEW)
+    monkeypatch.setattr(modules["trees"], "GROWN", [("dense", FEW)])
     monkeypatch.setattr(modules["files"], "FORMS", ("dense",))
     monkeypatch.setattr(modules["files"], "SIZES", (FEW,))
     monkeypatch.setattr(modules["files"].WithFiles, "params", (("dense",), (FEW,)))
@@ -48,10 +47,8 @@ def benchmarks(
         for name, few in (("_SINGLE", 5), ("_SHOTS", 3), ("_QUERIES", 50)):
             monkeypatch.setattr(module, name, few, raising=False)
     monkeypatch.setattr(modules["learning"], "LABELS", 100)
-    monkeypatch.setattr(modules["pairs"], "PAIRS", {"vectors, tree": modules["pairs"].PAIRS["vectors, tree"]})
-    monkeypatch.setattr(modules["pairs"].Pairs, "params", (["vectors, tree"],))
     monkeypatch.setattr(modules["stores"], "SIZES", (FEW,))
-    for a_class in (modules["stores"].Add, modules["stores"].Feedback, modules["stores"].QueryTaught):
+    for a_class in (modules["stores"].Add, modules["stores"].Feedback):
         monkeypatch.setattr(a_class, "params", ((FEW,),))
     monkeypatch.setattr(modules["texts"], "LABELS", 20)
     monkeypatch.setattr(modules["estimators"], "LABELS", 100)
@@ -61,9 +58,7 @@ def benchmarks(
         del sys.modules[name]
 
 
-@pytest.mark.parametrize(
-    "module", ["estimators", "files", "learning", "memories", "pairs", "search", "stores", "texts"]
-)
+@pytest.mark.parametrize("module", ["estimators", "files", "learning", "memories", "search", "stores", "texts"])
 def test_benchmarks(benchmarks: dict[str, ModuleType], module: str):
     classes = [a_class for _, a_class in inspect.getmembers(benchmarks[module], inspect.isclass)]
     classes = [a_class for a_class in classes if any(name.startswith(KINDS) for name in dir(a_class))]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import keys_of
 from sklearn.preprocessing import normalize
 
 from cmt_numba.bandits import CMTBandit
@@ -65,10 +66,10 @@ def test_an_action_without_a_key_gets_one_from_its_first_reward():
     decisions = [bandit.act(own[[0]]).actions[0] for _ in range(len(kept) + 1)]
     assert 500 not in decisions  # it has neither a key nor a reward yet
     bandit.learn(own[:5], np.full(5, 500), np.ones(5))
-    assert len(bandit._keys) == kept.size + 1
+    assert len(keys_of(bandit)) == kept.size + 1
     assert np.mean(bandit.act(own[5:45]).actions == 500) > 0.8
     bandit.remove_actions(500)
-    assert len(bandit._keys) == kept.size
+    assert len(keys_of(bandit)) == kept.size
     assert not np.any(bandit.act(own[5:45]).actions == 500)
 
 

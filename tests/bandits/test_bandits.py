@@ -9,10 +9,9 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import bandits_models, bandits_rules, estimates_of, model_of, slots_of
 
 from cmt_numba.bandits import UCB1, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, Policy, SquareCB
-from cmt_numba.bandits import _models as models
-from cmt_numba.bandits._rules import draw, uniform_numbers
 
 FEATURES = np.random.default_rng(7).normal(size=(5, 2))
 
@@ -83,7 +82,7 @@ def test_hybrid_linucb_is_algorithm_2():
             variance = z @ I0 @ z - 2 * z @ I0 @ B[a].T @ I @ x + x @ I @ x + x @ I @ B[a] @ I0 @ B[a].T @ I @ x
             bounds.append(z @ I0 @ b0 + theta @ x + 0.5 * np.sqrt(variance))
         actions = np.arange(5)
-        means, variances = policy._estimates(x[None], np.zeros(5, np.int64), actions, policy._slots_of(actions))
+        means, variances = estimates_of(policy, x[None], np.zeros(5, np.int64), actions, slots_of(policy, actions))
         np.testing.assert_allclose(means + 0.5 * np.sqrt(variances), bounds, rtol=1e-9)
         a, reward = int(policy.act(x[None]).actions[0]), rng.random()
         z, I = np.outer(FEATURES[a], x).ravel(), np.linalg.inv(A[a])  # noqa: E741
@@ -129,13 +128,13 @@ def test_inaccurate_inverses_are_recomputed(monkeypatch: pytest.MonkeyPatch):
     X = np.ones((400, 3)) * 1e3 + rng.normal(size=(400, 3)) * 1e-3
     actions, rewards = rng.integers(0, 2, 400), rng.random(400)
     n_refreshed = []
-    refresh = models.RewardModels._refresh
+    refresh = bandits_models.RewardModels._refresh
     monkeypatch.setattr(
-        models.RewardModels, "_refresh", lambda self, slot: (n_refreshed.append(slot), refresh(self, slot))
+        bandits_models.RewardModels, "_refresh", lambda self, slot: (n_refreshed.append(slot), refresh(self, slot))
     )
     policy = LinUCB(2, regularization=1e-4).learn(X, actions, rewards)
     assert n_refreshed
-    linear = policy._model.linear
+    linear = model_of(policy).linear
     for a in range(2):
         mine = actions == a
         exact = np.linalg.solve(np.eye(3) * 1e-4 + X[mine].T @ X[mine], X[mine].T @ rewards[mine])
@@ -169,9 +168,9 @@ def test_probabilities_sum_to_one_over_the_actions_allowed(name: str, seed: int)
 def test_draws_follow_the_probabilities():
     offsets = np.arange(0, 300_001, 3)
     probabilities = np.tile([0.2, 0.0, 0.8], 100_000)
-    drawn = draw(probabilities, offsets, np.random.default_rng(0).random(100_000)) - offsets[:-1]
+    drawn = bandits_rules.draw(probabilities, offsets, np.random.default_rng(0).random(100_000)) - offsets[:-1]
     np.testing.assert_allclose(np.bincount(drawn) / 100_000, [0.2, 0.0, 0.8], atol=0.005)
-    assert draw(np.array([0.1] * 10 + [0.0]), np.array([0, 11]), np.array([1 - 2.0**-53]))[0] < 10
+    assert bandits_rules.draw(np.array([0.1] * 10 + [0.0]), np.array([0, 11]), np.array([1 - 2.0**-53]))[0] < 10
 
 
 def test_what_is_learned_does_not_depend_on_batches(policy: Policy):
@@ -234,7 +233,7 @@ def test_a_re_added_action_starts_afresh():
     policy.remove_actions(1).add_actions(1)
     X = contexts(5)
     np.testing.assert_array_equal(
-        *(policy._estimates(X, np.arange(5), a, policy._slots_of(a)) for a in (np.ones(5, np.int64), np.full(5, 99)))
+        *(estimates_of(policy, X, np.arange(5), a, slots_of(policy, a)) for a in (np.ones(5, np.int64), np.full(5, 99)))
     )
 
 
@@ -251,11 +250,11 @@ def test_features_of_new_actions():
     with pytest.raises(ValueError, match="2 columns"):
         policy.add_actions(8, [[1.0, 2.0, 3.0]])
     policy.add_actions([8, 6], FEATURES[[3, 1]])
-    shared = np.linalg.norm(policy._model.linear.shared)
+    shared = np.linalg.norm(model_of(policy).linear.shared)
     assert shared > 0  # which new actions have too
     np.testing.assert_allclose(policy.probabilities(X, [0, 8]).sum(axis=1), 1.0)
     policy.remove_actions([0, 1, 2, 3, 4])
-    np.testing.assert_array_equal(policy._features[policy._slots_of(np.array([8, 6]))], FEATURES[[3, 1]])
+    np.testing.assert_array_equal(policy._features[slots_of(policy, np.array([8, 6]))], FEATURES[[3, 1]])
     with pytest.raises(ValueError, match="other actions have no features"):
         HybridLinUCB(3).add_actions(5, [[1.0]])
     with pytest.raises(ValueError, match="action_features must have 3 rows"):
@@ -335,5 +334,5 @@ def test_choices_do_not_depend_on_data_drawn_with_the_same_seed():
 
 @pytest.mark.parametrize("n", [1, 3, 30])
 def test_single_uniform_numbers_are_those_of_a_batch(n):
-    numbers = uniform_numbers(np.random.default_rng(0), 3, n)
+    numbers = bandits_rules.uniform_numbers(np.random.default_rng(0), 3, n)
     np.testing.assert_array_equal(numbers, np.random.default_rng(0).random((3, n)))

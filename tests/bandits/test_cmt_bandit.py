@@ -11,9 +11,9 @@ import scipy.sparse.linalg
 from conftest import text_like
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import bandits_checks, by_context_of, compared_actions, inner_state, keys_of, rows_of
 
 from cmt_numba.bandits import CMTBandit
-from cmt_numba.bandits._checks import check_choices
 
 N_ACTIONS, N_FEATURES = 30, 60
 
@@ -63,7 +63,7 @@ def without_keys() -> CMTBandit:
 def test_candidates_are_the_actions_with_the_most_similar_keys(sparse: bool):
     bandit = CMTBandit(n_candidates=8, n_bits=10, random_state=0).add_actions(np.arange(200), keys(sparse, 200))
     similarities = keys(n=200).toarray()[:12] @ keys(n=200).toarray().T
-    found = bandit._candidates(bandit._rows(keys(sparse, 200)[:12]), None)
+    found = compared_actions(bandit, rows_of(bandit, keys(sparse, 200)[:12]), None)
     for i in range(12):
         own = found.actions[slice(*found.offsets[i : i + 2])]
         assert own.size == 8
@@ -72,18 +72,18 @@ def test_candidates_are_the_actions_with_the_most_similar_keys(sparse: bool):
 
 def test_rewarded_contexts_propose_actions_without_keys(without_keys: CMTBandit):
     bandit = copy.deepcopy(without_keys)
-    rows = bandit._rows(keys()[:12])
-    found = bandit._candidates(rows, None)
-    by_context, _ = bandit._by_context.propose(rows, 2, None)
+    rows = rows_of(bandit, keys()[:12])
+    found = compared_actions(bandit, rows, None)
+    by_context, _ = by_context_of(bandit).propose(rows, 2, None)
     for i in range(12):
         tried = bandit.actions[(bandit._turn + np.arange(4)) % N_ACTIONS].tolist()
-        rewarded = bandit._by_context.actions_of(by_context.hits[i]).tolist()
+        rewarded = by_context_of(bandit).actions_of(by_context.hits[i]).tolist()
         assert found.actions[slice(*found.offsets[i : i + 2])].tolist() == sorted({*tried, *rewarded} - {-1})
 
 
 def test_all_actions_offered_are_candidates(experienced: CMTBandit):
-    choices = check_choices([np.arange(i, i + 18) for i in range(12)], 12)
-    found = experienced._candidates(experienced._rows(keys()[:12]), choices)
+    choices = bandits_checks.check_choices([np.arange(i, i + 18) for i in range(12)], 12)
+    found = compared_actions(experienced, rows_of(experienced, keys()[:12]), choices)
     np.testing.assert_array_equal(found.actions, choices.actions)
 
 
@@ -111,11 +111,11 @@ def test_keys_added_one_by_one_are_found():
 
 def test_a_reward_of_zero_lowers_the_action():
     bandit, x = bandit_of(), keys()[[4]]
-    before = bandit._candidates(bandit._rows(x), None)
+    before = compared_actions(bandit, rows_of(bandit, x), None)
     assert bandit.act(x).actions.tolist() == [4]
     for _ in range(4):
         bandit.learn(x, [4], [0.0])
-    after = bandit._candidates(bandit._rows(x), None)
+    after = compared_actions(bandit, rows_of(bandit, x), None)
     assert after.means[after.actions == 4] < 0.5 * before.means[before.actions == 4]
     assert bandit.act(x).actions.tolist() != [4]
 
@@ -219,8 +219,8 @@ def test_rewards_may_come_late_and_in_any_order():
     late.reward(same.ids, rewards)
     assert (now.n_pending, late.n_pending) == (0, 15)
     assert now.n_rewards == late.n_rewards == N_ACTIONS
-    np.testing.assert_array_equal(now._state.matrix, late._state.matrix)
-    np.testing.assert_array_equal(now._state.cells, late._state.cells)
+    np.testing.assert_array_equal(inner_state(now).matrix, inner_state(late).matrix)
+    np.testing.assert_array_equal(inner_state(now).cells, inner_state(late).cells)
     order = np.random.default_rng(1).permutation(10)
     shuffled = late.act(X[:10])
     late.reward(shuffled.ids[order], rewards[order])
@@ -232,15 +232,15 @@ def test_learning_from_a_log_is_as_learning_from_decisions():
     decisions = decided.act(X)
     decided.reward(decisions.ids, rewards)
     logged.learn(X, decisions.actions, rewards, decisions.propensities)
-    np.testing.assert_array_equal(logged._state.matrix, decided._state.matrix)
-    np.testing.assert_array_equal(logged._state.cells, decided._state.cells)
+    np.testing.assert_array_equal(inner_state(logged).matrix, inner_state(decided).matrix)
+    np.testing.assert_array_equal(inner_state(logged).cells, inner_state(decided).cells)
 
 
 def test_a_rewarded_context_proposes_its_action():
     bandit = CMTBandit(n_candidates=4, n_tried=1, n_trees=1, n_bits=10, random_state=0).add_actions(np.arange(5000))
     x = keys()[[0]]
     bandit.learn(x, [4321], [1.0])
-    candidates = bandit._candidates(bandit._rows(x), None)
+    candidates = compared_actions(bandit, rows_of(bandit, x), None)
     assert 4321 in candidates.actions
     assert candidates.actions.size <= 5
     assert bandit.act(x).actions.tolist() == [4321]
@@ -250,7 +250,7 @@ def test_all_actions_are_tried_in_turn():
     bandit = CMTBandit(n_candidates=2, n_tried=3, n_bits=10, random_state=0).add_actions(np.arange(100, 112))
     seen = set()
     for _ in range(4):
-        seen |= set(bandit._candidates(bandit._rows(keys()[:1]), None).actions.tolist())
+        seen |= set(compared_actions(bandit, rows_of(bandit, keys()[:1]), None).actions.tolist())
         bandit.act(keys()[:1])
     assert seen == set(range(100, 112))
 
@@ -259,11 +259,11 @@ def test_memory_is_bounded():
     bandit = bandit_of(with_keys=False, max_memories=20, max_pending=10)
     X = np.random.default_rng(0).normal(size=(60, N_FEATURES)) ** 2
     bandit.learn(scipy.sparse.csr_array(X), np.arange(60) % N_ACTIONS, np.ones(60))
-    bandit._by_context.settle()
-    assert bandit._by_context.tree.n_memories == 20
+    by_context_of(bandit).settle()
+    assert by_context_of(bandit).tree.n_memories == 20
     for i in range(25):
         bandit.learn(scipy.sparse.csr_array(X[i : i + 1][:, ::-1]), [i % N_ACTIONS], [1.0])
-    assert bandit._by_context._ids.size <= 41
+    assert by_context_of(bandit)._ids.size <= 41
     ids = bandit.act(scipy.sparse.csr_array(X[:30])).ids
     assert bandit.n_pending == 10
     bandit.reward(ids[20:], np.ones(10))
@@ -281,7 +281,7 @@ def test_removed_actions_are_never_chosen_again(experienced: CMTBandit):
     bandit.remove_actions(gone)
     assert not np.isin(bandit.act(keys()).actions, gone).any()
     assert bandit.probabilities(keys()).shape == (N_ACTIONS, N_ACTIONS - 5)
-    assert len(bandit._keys) == N_ACTIONS - 5
+    assert len(keys_of(bandit)) == N_ACTIONS - 5
     with pytest.raises(KeyError, match="await a reward"):
         bandit.reward(decisions.ids[decisions.actions == gone[0]], np.ones(np.sum(decisions.actions == gone[0])))
     bandit.add_actions(gone, keys()[gone])

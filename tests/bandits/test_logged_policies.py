@@ -1,6 +1,7 @@
 """Policies learned from logs: hindsight, and the best supported action."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from scipy.special import expit
 from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
-from cmt_numba.bandits import ArgmaxRegressor, EpsilonGreedy, LinUCB
+from cmt_numba.bandits import ArgmaxRegressor, CMTBandit, EpsilonGreedy, LinUCB
 from cmt_numba.bandits.evaluation import Log, estimate_rewards, evaluate, replay
 
 K = 6
@@ -146,6 +147,46 @@ def test_a_warm_start_teaches_what_the_regression_expects():
     warm = learned.warm_start(LinUCB(K, alpha=0.0, random_state=0), log.contexts)
     later = log_of(300, 8)
     assert mean_reward(warm, later) > mean_reward(LinUCB(K, random_state=0), later) + 0.05
+
+
+def test_a_policy_of_a_log_with_names_chooses_names(tmp_path: Path):
+    """The same names have other numbers in a log with other actions, so policies pass names."""
+    numbered = log_of(1000, 7)
+    names = np.array([f"sku-{i}" for i in (3, 10, 2, 1, 20, 0)])
+    columns = {"contexts": numbered.contexts, "propensities": numbered.propensities}
+    log = Log(names[numbered.actions], numbered.rewards, **columns)
+    policy, expected = (ArgmaxRegressor(random_state=0).fit(of) for of in (log, numbered))
+    chosen = names[expected.act(numbered.contexts).actions]
+    assert policy.act(log.contexts).actions.tolist() == chosen.tolist()
+    assert set(policy.act(log.contexts, ["sku-3", "sku-1"]).actions) == {"sku-3", "sku-1"}
+    assert policy.act(log.contexts[:2], [["sku-1"], ["new", "sku-2"]]).actions.tolist() == ["sku-1", "sku-2"]
+    np.testing.assert_allclose(
+        policy.expected(log.contexts, log.actions), policy.expected(log.contexts, names[numbered.actions])
+    )
+    policy.save(tmp_path / "policy.cmt")
+    assert ArgmaxRegressor.load(tmp_path / "policy.cmt").act(log.contexts[:5]).actions.tolist() == chosen[:5].tolist()
+    more = Log(
+        [*names[numbered.actions], "a"],
+        [*log.rewards, 0],
+        np.vstack([log.contexts, np.ones((1, 3))]),
+        [*log.propensities, 0.5],
+    )
+    value = evaluate(expected, numbered).estimates["ips"].value
+    assert evaluate(policy, log).estimates["ips"].value == pytest.approx(value)
+    assert evaluate(policy, more).estimates["ips"].value == pytest.approx(value * 1000 / 1001)
+    for of in (log, more):
+        rows = replay(policy, of, learn=False).rows
+        np.testing.assert_array_equal(rows[rows < 1000], np.flatnonzero(names[numbered.actions] == chosen))
+    learned = policy.warm_start(LinUCB(K, alpha=0.0, random_state=0), log.contexts)
+    assert learned.n_rewards == 1000
+
+
+def test_decisions_can_be_copied():
+    decision = CMTBandit(3, random_state=0).act(np.eye(3))
+    actions, propensities = decision
+    for copied in (pickle.loads(pickle.dumps(decision)), replace(decision, actions=actions)):
+        assert copied.ids.tolist() == decision.ids.tolist()
+        assert copied.propensities.tolist() == propensities.tolist()
 
 
 def test_bad_input():

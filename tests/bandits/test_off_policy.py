@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import bandits_checks, bandits_estimators
 from scipy.stats import binom
 
 from cmt_numba.bandits import EpsilonGreedy, LinUCB
-from cmt_numba.bandits._checks import generator_of
 from cmt_numba.bandits.evaluation import (
     Log,
     direct_method,
@@ -27,7 +27,6 @@ from cmt_numba.bandits.evaluation import (
     switch,
     target_probabilities,
 )
-from cmt_numba.bandits.evaluation._estimators import chernoff, relative_entropy
 
 N, K = 400, 4
 
@@ -219,8 +218,8 @@ def test_policies_may_be_functions_and_actions_may_have_names():
     assert log.arms == ("a", "b", "c")
     assert log.actions.tolist() == [1, 0, 1, 2]
     assert log.take([1, 3]).arms == log.arms
-    expected = evaluate(np.tile([0.0, 1.0, 0.0], (4, 1)), log).estimates["ips"].value
-    for policy in (lambda X: np.full(len(X), "b"), lambda X: np.ones(len(X), int), lambda X: np.eye(3)[[1] * len(X)]):
+    expected = evaluate({"a": [0.0] * 4, "b": [1.0] * 4, "c": [0.0] * 4}, log).estimates["ips"].value
+    for policy in (lambda X: np.full(len(X), "b"), lambda X: np.ones(len(X), int)):
         assert evaluate(policy, log).estimates["ips"].value == expected
     by_row = Log(["b", "a"], [1, 0], None, [0.5, 0.5], [["b", "a"], ["a", "z"]])
     assert by_row.arms == ("a", "b", "z")
@@ -235,6 +234,42 @@ def test_policies_may_be_functions_and_actions_may_have_names():
             evaluate(policy, log)
 
 
+def test_probabilities_of_named_actions_are_given_by_name():
+    """Sorted names are in another order than most arrays: sku-10 comes before sku-2."""
+    pandas = pytest.importorskip("pandas")
+    names = [f"sku-{i}" for i in range(12)]
+    rng = np.random.default_rng(0)
+    actions = rng.integers(12, size=600)
+    wanted = rng.integers(12, size=600)
+    probabilities = np.full((600, 12), 0.02)
+    probabilities[np.arange(600), wanted] = 0.78
+    rewards, propensities = (actions == wanted).astype(float), np.full(600, 1 / 12)
+    numbered = Log(actions, rewards, propensities=propensities, allowed=np.arange(12))
+    expected = evaluate(probabilities, numbered).estimates["snips"].value
+    log = Log([names[a] for a in actions], rewards, propensities=propensities)
+    frame = pandas.DataFrame(probabilities, columns=names)
+    ordered = Log([names[a] for a in actions], rewards, propensities=propensities, arms=names)
+    for policy, of in (
+        (frame, log),
+        (frame[names[::-1]], log),
+        (dict(zip(names, probabilities.T, strict=True)), log),
+        (lambda X: frame, log),
+        (probabilities, ordered),
+        (dict(enumerate(probabilities.T)), numbered),
+    ):
+        assert evaluate(policy, of).estimates["snips"].value == pytest.approx(expected)
+    model = np.full((600, 12), 0.5)
+    by_name = evaluate(frame, log, expected=pandas.DataFrame(model, columns=names))
+    assert by_name.estimates["dm"].value == pytest.approx(0.5)
+    for policy in (probabilities, lambda X: probabilities):
+        with pytest.warns(UserWarning, match="order of the sorted names: sku-0, sku-1, sku-10, sku-11, sku-2, ..."):
+            assert evaluate(policy, log).estimates["snips"].value < expected - 0.3
+    with pytest.raises(ValueError, match="'sku-10' is missing"):
+        evaluate(frame.drop(columns="sku-10"), log)
+    with pytest.raises(ValueError, match="policy must have one entry for each of the 600 rows"):
+        evaluate({name: [1 / 12] for name in names}, log)
+
+
 def test_a_biased_model_is_reported(world: World):
     advice = evaluate(world.target, world.log(), expected=np.zeros_like(world.model)).advice
     assert any("model is biased" in line for line in advice)
@@ -243,14 +278,14 @@ def test_a_biased_model_is_reported(world: World):
 def test_chernoff_bound_is_that_of_coins():
     """Its ends have the relative entropy of the error probability, and cover the binomial tails."""
     values = np.repeat([0.0, 1.0], [93, 7])
-    low, high = chernoff(values, 0.0, 1.0, 0.95)
+    low, high = bandits_estimators.chernoff(values, 0.0, 1.0, 0.95)
     for end in (low, high):
-        assert 100 * relative_entropy(0.07, end) == pytest.approx(np.log(2 / 0.05), rel=1e-9)
+        assert 100 * bandits_estimators.relative_entropy(0.07, end) == pytest.approx(np.log(2 / 0.05), rel=1e-9)
     assert binom.sf(6, 100, low) < 0.025
     assert binom.cdf(7, 100, high) < 0.025
-    assert chernoff(np.zeros(10), 0.0, 5.0, 0.95)[0] == 0.0
-    assert chernoff(np.zeros(10), 0.0, 5.0, 0.95)[1] == pytest.approx(5 * (1 - 0.025 ** (1 / 10)))
-    assert chernoff(np.ones(10), 0.0, 1.0, 0.95) == pytest.approx((0.025 ** (1 / 10), 1.0))
+    assert bandits_estimators.chernoff(np.zeros(10), 0.0, 5.0, 0.95)[0] == 0.0
+    assert bandits_estimators.chernoff(np.zeros(10), 0.0, 5.0, 0.95)[1] == pytest.approx(5 * (1 - 0.025 ** (1 / 10)))
+    assert bandits_estimators.chernoff(np.ones(10), 0.0, 1.0, 0.95) == pytest.approx((0.025 ** (1 / 10), 1.0))
 
 
 def test_intervals_scale_with_rewards(world: World):
@@ -314,6 +349,19 @@ class Recorder:
         self.learned.append((contexts.item(), actions.item(), rewards.item()))
 
 
+class Constant:
+    """A policy that always chooses the same action."""
+
+    def __init__(self, action: int) -> None:
+        self.action = action
+
+    def act(self, contexts: Any, actions: Any) -> Any:
+        return np.full(len(contexts), self.action), np.ones(len(contexts))
+
+    def learn(self, *arguments: Any) -> None:
+        pass
+
+
 def test_replay_learns_row_by_row():
     """The policy has learned from all kept rows before, and from no others (Algorithm 3)."""
     rng = np.random.default_rng(0)
@@ -343,6 +391,18 @@ def test_replay_drops_rows_where_the_log_was_not_uniform():
     assert np.isnan(replay(Recorder(), Log([5], [1.0])).value)
     with pytest.raises(ValueError, match="never chose the logged action"):
         replay(Recorder(), Log([5], [1.0])).estimate()
+
+
+def test_replay_says_why_it_could_not_use_rows():
+    rng = np.random.default_rng(0)
+    propensities = np.where(np.arange(2000) == 7, 1e-6, 0.97)
+    log = Log(np.zeros(2000, int), rng.random(2000), propensities=propensities, allowed=np.arange(3))
+    found = replay(EpsilonGreedy(3, random_state=0), log)
+    assert "the log is not uniform: with propensities from 1e-06 to 0.97, only" in str(found)
+    with pytest.raises(ValueError, match="use evaluate, which weights rows instead of dropping them; the policy never"):
+        replay(Constant(2), log).estimate()
+    uniform = Log(np.zeros(2000, int), rng.random(2000), propensities=np.full(2000, 1 / 3), allowed=np.arange(3))
+    assert replay(EpsilonGreedy(3, epsilon=1.0, random_state=0), uniform, learn=False).advice == []
 
 
 def test_replay_uses_the_actions_allowed_in_each_row():
@@ -395,7 +455,7 @@ def test_rewards_are_estimated_by_models_of_other_rows(world: World):
     assert by_regressor.shape == linear.shape
     assert np.mean((by_regressor - world.mean) ** 2) < 0.1
     # A row's own reward has no influence on what is expected of it.
-    folds = generator_of(0, "folds").permutation(N) % 2
+    folds = bandits_checks.generator_of(0, "folds").permutation(N) % 2
     changed = Log(log.actions, np.where(folds == 0, 1 - log.rewards, log.rewards), log.contexts, allowed=log.allowed)
     np.testing.assert_array_equal(estimate_rewards(changed)[folds == 0], linear[folds == 0])
     assert np.any(estimate_rewards(changed)[folds == 1] != linear[folds == 1])
@@ -538,7 +598,8 @@ def test_results_are_printed_without_their_arrays(world: World):
     log = world.log()
     assert str(log) == f"Log(400 rows, 4 actions, 3 features, mean reward {log.rewards.mean():.4g}, with propensities)"
     assert str(Log(["a", "b"], [0, 1])) == "Log(2 rows, 2 actions, mean reward 0.5)"
-    result = replay(EpsilonGreedy(epsilon=1.0, random_state=0), log)
+    uniform = Log(world.actions, world.rewards, allowed=np.arange(K))
+    result = replay(EpsilonGreedy(epsilon=1.0, random_state=0), uniform)
     assert str(result) == f"Replay(value {result.value:.4g}, from {result.rows.size} of 400 rows)"
     estimate = inverse_propensity(world.rewards, world.propensities, world.propensities)
     assert str(estimate) == f"Estimate(inverse propensity, value {estimate.value:.4g}, from 400 rows)"

@@ -11,20 +11,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 from failures import failing
+from internals import bandits_cmt_bandit, bandits_folder, bandits_memory, feedback_of, keys_of
 from threads import started
 
-from cmt_numba.bandits import (
-    UCB1,
-    CMTBandit,
-    EpsilonGreedy,
-    HybridLinUCB,
-    LinearThompson,
-    LinUCB,
-    SquareCB,
-    _cmt_bandit,
-    _memory,
-)
-from cmt_numba.bandits._folder import PolicyFolder
+from cmt_numba.bandits import UCB1, CMTBandit, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, SquareCB
 from cmt_numba.journal import JournalError
 from cmt_numba.persistence import FileFormatError
 
@@ -84,13 +74,13 @@ def test_decisions_before_a_crash_are_rewarded_after_it(tmp_path: Path, monkeypa
     def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
         return offsets[1:] - 1  # the last action
 
-    monkeypatch.setattr(_cmt_bandit, "draw", draw)
+    monkeypatch.setattr(bandits_cmt_bandit, "draw", draw)
     with CMTBandit.open(tmp_path / "one") as bandit:
         monkeypatch.undo()
         assert bandit.n_pending == 3
         bandit.reward(decision.ids[::-1], [1.0, 0.0, 1.0])
-        assert bandit._feedback is not None
-        assert bandit._feedback.model.counts(decision.actions).tolist() == [
+        assert feedback_of(bandit) is not None
+        assert feedback_of(bandit).model.counts(decision.actions).tolist() == [
             np.sum(decision.actions == action) for action in decision.actions
         ]
 
@@ -112,7 +102,7 @@ def test_a_saved_bandit_scans_the_same_keys():
     bandit.add_actions(range(40), scipy.sparse.csr_array(np.random.default_rng(1).random((40, 4))))
     bandit.act(scipy.sparse.csr_array(X))
     bandit.add_actions([40, 41], scipy.sparse.csr_array(np.eye(2, 4)))
-    assert pickle.loads(pickle.dumps(bandit))._keys.n_indexed == bandit._keys.n_indexed == 40
+    assert keys_of(pickle.loads(pickle.dumps(bandit))).n_indexed == keys_of(bandit).n_indexed == 40
 
 
 def test_a_failed_change_of_a_policy_has_no_effect(tmp_path: Path):
@@ -132,7 +122,7 @@ def test_queries_of_a_reader_wait_while_it_follows_its_writer(tmp_path: Path, mo
     found: list[np.ndarray] = []
     threads: list[threading.Thread] = []
 
-    def use(form: PolicyFolder, made: Any) -> None:
+    def use(form: bandits_folder.PolicyFolder, made: Any) -> None:
         threads.append(started(lambda: found.append(reader.probabilities(X))))
         threads[0].join(0.1)
         working(form, made)
@@ -141,8 +131,8 @@ def test_queries_of_a_reader_wait_while_it_follows_its_writer(tmp_path: Path, mo
         writer.learn(X, np.arange(12) % 3, np.arange(12) % 3 / 3.0)
         with LinUCB.open(tmp_path / "one", read_only=True) as reader:
             writer.remove_actions([0])
-            working = PolicyFolder.use
-            monkeypatch.setattr(PolicyFolder, "use", use)
+            working = bandits_folder.PolicyFolder.use
+            monkeypatch.setattr(bandits_folder.PolicyFolder, "use", use)
             reader.refresh()
             threads[0].join()
             np.testing.assert_array_equal(found[0], writer.probabilities(X))
@@ -151,14 +141,14 @@ def test_queries_of_a_reader_wait_while_it_follows_its_writer(tmp_path: Path, mo
 def test_only_the_first_reader_inserts_waiting_contexts(monkeypatch: pytest.MonkeyPatch):
     bandit = CMTBandit(n_candidates=1, n_bits=8, random_state=0).add_actions(np.arange(12), X)
     bandit.reward(bandit.act(X).ids, np.ones(12))
-    insert, calls = _memory.insert_rows, []
+    insert, calls = bandits_memory.insert_rows, []
 
     def slowly(*args: Any) -> Any:
         calls.append(args)
         time.sleep(0.05)
         return insert(*args)
 
-    monkeypatch.setattr(_memory, "insert_rows", slowly)
+    monkeypatch.setattr(bandits_memory, "insert_rows", slowly)
     readers = [threading.Thread(target=bandit.probabilities, args=(X,)) for _ in range(3)]
     for reader in readers:
         reader.start()

@@ -2,18 +2,9 @@
 
 import numpy as np
 import scipy.sparse
+from internals import bandits_reward_kernels, compared_actions, rows_of
 
 from cmt_numba.bandits import CMTBandit
-from cmt_numba.bandits._reward_kernels import (
-    CONSTANT,
-    EXPECTED_VALUE,
-    MEAN,
-    N_PREDICTIONS,
-    NOVELTY,
-    PRIOR,
-    PROBABILITY,
-    STACK_RIDGE,
-)
 
 N_ACTIONS, N_FEATURES, RIDGE = 5, 6, 0.1
 
@@ -26,21 +17,26 @@ class PlainModel:
         self.value, self.value_precision = np.zeros(shape), np.full(shape, RIDGE)
         self.choice, self.choice_precision = np.zeros(shape), np.full(shape, RIDGE)
         self.counts, self.sums = np.zeros(N_ACTIONS), np.zeros(N_ACTIONS)
-        self.matrix, self.target = np.eye(N_PREDICTIONS) * STACK_RIDGE, np.zeros(N_PREDICTIONS)
+        self.matrix, self.target = (
+            np.eye(bandits_reward_kernels.N_PREDICTIONS) * bandits_reward_kernels.STACK_RIDGE,
+            np.zeros(bandits_reward_kernels.N_PREDICTIONS),
+        )
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        predictions = np.zeros((N_ACTIONS, N_PREDICTIONS))
-        predictions[:, EXPECTED_VALUE] = self.value @ x
-        predictions[:, MEAN] = self.sums / (1 + self.counts)
-        predictions[:, NOVELTY] = 1 / np.sqrt(1 + self.counts)
-        predictions[:, CONSTANT] = 1
+        predictions = np.zeros((N_ACTIONS, bandits_reward_kernels.N_PREDICTIONS))
+        predictions[:, bandits_reward_kernels.EXPECTED_VALUE] = self.value @ x
+        predictions[:, bandits_reward_kernels.MEAN] = self.sums / (1 + self.counts)
+        predictions[:, bandits_reward_kernels.NOVELTY] = 1 / np.sqrt(1 + self.counts)
+        predictions[:, bandits_reward_kernels.CONSTANT] = 1
         logits = self.choice @ x
-        predictions[:, PROBABILITY] = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        predictions[:, bandits_reward_kernels.PROBABILITY] = (
+            np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        )
         return predictions
 
     @property
     def weights(self) -> np.ndarray:
-        weights: np.ndarray = PRIOR + np.linalg.solve(self.matrix, self.target)
+        weights: np.ndarray = bandits_reward_kernels.PRIOR + np.linalg.solve(self.matrix, self.target)
         return weights
 
     def means(self, X: np.ndarray) -> np.ndarray:
@@ -48,12 +44,12 @@ class PlainModel:
 
     def learn(self, x: np.ndarray, action: int, reward: float) -> None:
         predictions, weights = self.predict(x), self.weights
-        own, p = predictions[action], predictions[:, PROBABILITY]
-        others = np.delete(weights * own, EXPECTED_VALUE).sum()
+        own, p = predictions[action], predictions[:, bandits_reward_kernels.PROBABILITY]
+        others = np.delete(weights * own, bandits_reward_kernels.EXPECTED_VALUE).sum()
         self.matrix += np.outer(own, own)
-        self.target += (reward - PRIOR @ own) * own
+        self.target += (reward - bandits_reward_kernels.PRIOR @ own) * own
         variance = x / self.value_precision[action] @ x
-        step = (reward - others - own[EXPECTED_VALUE]) / (1 + variance)
+        step = (reward - others - own[bandits_reward_kernels.EXPECTED_VALUE]) / (1 + variance)
         self.value[action] += step * x / self.value_precision[action]
         self.value_precision[action] += x * x
         right, wrong = -p, p * p[action] / max(1 - p[action], 0.02)
@@ -83,7 +79,7 @@ def test_sparse_rows_are_learned_as_by_a_plain_implementation():
     bandit.learn(sparse, actions, rewards)
     for x, action, reward in zip(X.astype(float), actions, rewards, strict=True):
         plain.learn(x, action, reward)
-    found = bandit._candidates(bandit._rows(sparse), None)
+    found = compared_actions(bandit, rows_of(bandit, sparse), None)
     np.testing.assert_allclose(found.means, plain.means(X.astype(float)), atol=1e-4)
 
 
@@ -93,5 +89,5 @@ def test_dense_contexts_are_learned_as_sparse_ones():
     means = []
     for rows in (X, scipy.sparse.csr_array(X)):
         bandit = CMTBandit(N_ACTIONS, n_bits=16, random_state=0).learn(rows, actions, rewards)
-        means.append(bandit._candidates(bandit._rows(rows), None).means)
+        means.append(compared_actions(bandit, rows_of(bandit, rows), None).means)
     np.testing.assert_allclose(*means, atol=1e-5)

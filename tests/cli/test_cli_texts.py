@@ -168,6 +168,31 @@ def test_keys_of_texts_with_several_labels(news: Path, tmp_path: Path):
     assert succeed("query", news, "-m", model, "-k", 2).count("\n") == 120
 
 
+@needs_jit
+def test_rows_are_tagged_by_name(tmp_path: Path):
+    path, model = tmp_path / "rows.jsonl", tmp_path / "tags.cmt"
+    tags = [["maps", "city"], ["city"], ["alps", "maps"], []]
+    texts = ["map of the city", "city hall", "map of the alps", "nothing"]
+    rows = [{"text": text, "label": tag} for text, tag in zip(texts, tags, strict=True)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows * 5))
+    succeed("fit", path, "-m", model, "--text", "text", "--holdout", "0")
+    expected = [sorted(tag) for tag in tags[:3]]
+    found = succeed("predict", path, "-m", model).splitlines()[:3]
+    assert [sorted(line.split(",")) for line in found] == expected
+    answers = [json.loads(line) for line in succeed("query", path, "-m", model, "--json").splitlines()[:3]]
+    assert [sorted(answer["labels"]) for answer in answers] == expected
+    path.write_text('{"text": "sea shore", "label": ["beach"]}\n' * 5)
+    succeed("update", path, "-m", model)
+    assert succeed("predict", path, "-m", model).splitlines() == ["beach"] * 5
+
+
+def test_an_option_is_not_the_value_of_another(news: Path, tmp_path: Path):
+    words = ("fit", news, "--label", "topic", "--text", "--model", tmp_path / "news.cmt")
+    assert "--text requires a value, but is followed by --model" in fail(*words)
+    words = ("bandit", "evaluate", news, "--policy", "--reward", "topic")
+    assert "--policy requires a value, but is followed by --reward" in fail(*words)
+
+
 def test_complaints_about_keys(news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
     given = ("fit", news, "-m", model, "--label", "topic", "--keys")

@@ -50,7 +50,7 @@ def test_forks_while_threads_work():
         assert use(tree, keys[:10]) in (1000, 1500, 2000)
         classifier.partial_fit(ROWS[:5], CLASSES[:5]).predict(ROWS)
 
-    use_all()  # compile all kernels: a fork does not wait for the lock of Numba's compiler
+    use_all()  # compile all kernels, so that the children need little time
 
     with (
         Threads(
@@ -94,6 +94,42 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 thread.join()
 """
+
+
+_COMPILING_DURING_FORK = """
+import os, signal, threading, time
+import numpy as np
+from numba.core.compiler_lock import global_compiler_lock
+from cmt_numba._forest.rng import draw_word
+
+compiling = threading.Event()
+
+def compile():
+    with global_compiler_lock:
+        compiling.set()
+        time.sleep(0.3)  # the fork is waiting now
+        draw_word(np.zeros(1, np.uint64), 0)
+
+thread = threading.Thread(target=compile)
+thread.start()
+compiling.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)  # end the process if it waits for longer
+    draw_word(np.zeros(1, np.uint64), np.uint8(0))  # not yet compiled
+    os._exit(0)
+thread.join()
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@needs_jit
+@pytest.mark.skipif(not FORKS, reason="there is no fork")
+def test_forks_wait_for_threads_that_compile():
+    """The child would wait for the lock of the compiler, which no thread of its own holds."""
+    script = [sys.executable, "-c", _COMPILING_DURING_FORK]
+    done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=SOON)
+    assert done.returncode == 0, done.stderr
 
 
 @needs_jit

@@ -10,19 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import (
+    client_of,
+    distributed_calls,
+    distributed_resizing,
+    distributed_shard,
+    distributed_store_access,
+    distributed_topology,
+    opened,
+)
 from local_ray import use_local_ray
 
 from cmt_numba import MemoryStore
 from cmt_numba.distributed import MoveError, ShardConflictError, ShardedStore
-from cmt_numba.distributed._calls import OtherTopology, ShardPlan
-from cmt_numba.distributed._shard import Shard
-from cmt_numba.distributed._store_access import schema_of
-from cmt_numba.distributed._topology import Schema, Topology, common_schema
 from cmt_numba.store import Items
 
 NAMES = ("shard-000", "shard-001")
-EMPTY = Topology(1, NAMES, NAMES, Schema("cosine"), 1)
-COMPLETE = EMPTY.with_schema(Schema("cosine", 4, False, "str"))
+EMPTY = distributed_topology.Topology(1, NAMES, NAMES, distributed_topology.Schema("cosine"), 1)
+COMPLETE = EMPTY.with_schema(distributed_topology.Schema("cosine", 4, False, "str"))
 X = np.eye(4, dtype=np.float32)
 
 
@@ -40,15 +45,15 @@ def without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 # One shard
 
 
-def new_shard(topology: Topology) -> Shard:
-    shard = Shard(ShardPlan("shard-000", "", None, True, None, {"random_state": 0}))
+def new_shard(topology: distributed_topology.Topology) -> distributed_shard.Shard:
+    shard = distributed_shard.Shard(distributed_calls.ShardPlan("shard-000", "", None, True, None, {"random_state": 0}))
     shard.adopt(topology)
     return shard
 
 
 def test_the_first_shard_decides_once_which_topology_follows():
     shard = new_shard(EMPTY)
-    others = EMPTY.with_schema(Schema("cosine", 6, False, "str")), EMPTY.next(NAMES[:1])
+    others = EMPTY.with_schema(distributed_topology.Schema("cosine", 6, False, "str")), EMPTY.next(NAMES[:1])
     for _ in range(2):  # as if the first answer had been lost
         assert shard.decide(EMPTY.version, COMPLETE) == COMPLETE
     for other in others:
@@ -59,7 +64,9 @@ def test_the_first_shard_decides_once_which_topology_follows():
 
 def test_a_shard_accepts_only_what_was_agreed_on():
     shard, keys = new_shard(EMPTY), keys_of("shard-000")
-    assert isinstance(shard.change(COMPLETE.version, "a", "add", keys[:1], X[:1], None), OtherTopology)
+    assert isinstance(
+        shard.change(COMPLETE.version, "a", "add", keys[:1], X[:1], None), distributed_calls.OtherTopology
+    )
     with pytest.raises(RuntimeError, match="the shards must agree"):
         shard.change(EMPTY.version, "b", "add", keys[:1], X[:1], None)
     shard.adopt(COMPLETE)
@@ -68,10 +75,10 @@ def test_a_shard_accepts_only_what_was_agreed_on():
             shard.change(COMPLETE.version, f"c {method}", method, keys[:1], X[:1, :3], None)
         with pytest.raises(TypeError, match="strings, like the keys in the store, got integers"):
             shard.change(COMPLETE.version, f"d {method}", method, [7], X[:1], None)
-    assert len(shard._open().store) == 0
+    assert len(opened(shard).store) == 0
     made = shard.change(COMPLETE.version, "e", "add", keys[:1], scipy.sparse.csr_array(X[:1]), None)
-    assert not isinstance(made, OtherTopology)
-    assert schema_of(shard._open().store) == COMPLETE.schema  # dense, as agreed
+    assert not isinstance(made, distributed_calls.OtherTopology)
+    assert distributed_store_access.schema_of(opened(shard).store) == COMPLETE.schema  # dense, as agreed
     with pytest.raises(ValueError, match="4 features"):
         shard.receive(COMPLETE.move, "shard-001", 1, Items(keys[1:2], X[:1, :3], [None], [None]))
     assert shard.receive(COMPLETE.move, "shard-001", 1, Items(keys[1:2], X[1:2], [None], [None]))
@@ -81,13 +88,13 @@ def test_a_new_schema_leaves_a_move_under_way_as_it_is():
     moving = COMPLETE.next(NAMES[1:])
     shard = new_shard(moving)
     assert shard.receive(moving.move, "shard-001", 1, Items(["a"], X[:1], [None], [None]))
-    received = shard._open().moves.progress.received
-    moving = moving.with_schema(Schema("cosine"))
+    received = opened(shard).moves.progress.received
+    moving = moving.with_schema(distributed_topology.Schema("cosine"))
     assert shard.adopt(moving) == moving
-    assert shard._open().moves.progress.received == received
+    assert opened(shard).moves.progress.received == received
     back = moving.next(moving.before)
     assert shard.adopt(back) == back
-    assert shard._open().moves.progress.received == {}
+    assert opened(shard).moves.progress.received == {}
 
 
 def test_returning_memories_replace_leftover_copies():
@@ -96,21 +103,23 @@ def test_returning_memories_replace_leftover_copies():
     back = COMPLETE.next(NAMES[1:]).next(NAMES)
     shard.adopt(back)
     assert shard.receive(back.move, "shard-001", 1, Items(keys[:2], X[:2], [{"n": 1}, None], [None, None]))
-    assert len(shard._open().store) == 3
-    assert shard._open().store.get(keys).payloads == [{"n": 1}, None, None]
+    assert len(opened(shard).store) == 3
+    assert opened(shard).store.get(keys).payloads == [{"n": 1}, None, None]
 
 
 def test_incompatible_shards_are_named():
-    some = Schema("cosine", 4, True, "str")
-    assert common_schema({"a": some, "b": Schema("cosine")}) == some
-    assert common_schema({"a": some, "b": some._replace(is_sparse=False)}) == some._replace(is_sparse=False)
+    some = distributed_topology.Schema("cosine", 4, True, "str")
+    assert distributed_topology.common_schema({"a": some, "b": distributed_topology.Schema("cosine")}) == some
+    assert distributed_topology.common_schema({"a": some, "b": some._replace(is_sparse=False)}) == some._replace(
+        is_sparse=False
+    )
     for other, words in (
         (some._replace(n_features=6), "a contains vectors of 4 features, and b contains vectors of 6"),
         (some._replace(key_type="int"), "a contains keys of type str, and b contains keys of type int"),
         (some._replace(metric="euclidean"), "a has the metric cosine, and b has the metric euclidean"),
     ):
         with pytest.raises(ShardConflictError, match=words) as caught:
-            common_schema({"a": some, "b": other})
+            distributed_topology.common_schema({"a": some, "b": other})
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
@@ -238,7 +247,7 @@ def test_a_failed_move_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     keys, vectors = [f"k{i}" for i in range(40)], np.random.default_rng(0).normal(size=(40, 4))
 
     def fail_after(store: ShardedStore, n_calls: int) -> Callable[..., Any]:
-        ask, calls = store._client.actors.ask, iter(range(100))
+        ask, calls = client_of(store).actors.ask, iter(range(100))
 
         def failing(method: str, *arguments: Any) -> Any:
             if method == "give" and next(calls) >= n_calls:
@@ -252,7 +261,7 @@ def test_a_failed_move_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for change in (store.add_shard, store.remove_shard):
             for n_calls in (0, 1):
                 with monkeypatch.context() as patched:
-                    patched.setattr(store._client.actors, "ask", fail_after(store, n_calls))
+                    patched.setattr(client_of(store).actors, "ask", fail_after(store, n_calls))
                     with pytest.raises(MoveError, match="no room"):
                         change()
                 store.undo_move()
@@ -266,10 +275,9 @@ def test_a_failed_move_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_decided_but_unlisted_shard_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from cmt_numba.distributed import _resizing
 
     written = []
-    write = _resizing.write_list
+    write = distributed_resizing.write_list
     keys, vectors = [f"k{i}" for i in range(40)], np.random.default_rng(0).normal(size=(40, 4))
     store = ShardedStore(1, tmp_path / "store", random_state=0)
     store.add(keys, vectors)
@@ -281,29 +289,29 @@ def test_a_decided_but_unlisted_shard_is_opened(tmp_path: Path, monkeypatch: pyt
         write(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_resizing, "write_list", write_once)
+        patched.setattr(distributed_resizing, "write_list", write_once)
         with pytest.raises(OSError, match="no room"):
             store.add_shard()
         store.close()
     with ShardedStore(path=tmp_path / "store") as store:
         assert store.shards == NAMES
         assert sorted(store) == sorted(keys)
-        assert min(fact.n_memories for fact in store._client.survey().facts.values()) > 0
+        assert min(fact.n_memories for fact in client_of(store).survey().facts.values()) > 0
 
 
 def test_shards_agree_on_a_schema_while_another_one_is_added(monkeypatch: pytest.MonkeyPatch):
     with ShardedStore(1, random_state=0) as store:
-        copy, ask, keys = pickle.loads(pickle.dumps(store)), store._client.actors.ask, [f"k{i}" for i in range(20)]
+        copy, ask, keys = pickle.loads(pickle.dumps(store)), client_of(store).actors.ask, [f"k{i}" for i in range(20)]
 
         def add_first(method: str, *arguments: Any) -> Any:
             if method == "decide" and len(copy) == 0:
                 copy.add(keys, np.random.default_rng(0).normal(size=(20, 4)))  # so this decision comes too late
             return ask(method, *arguments)
 
-        monkeypatch.setattr(store._client.actors, "ask", add_first)
+        monkeypatch.setattr(client_of(store).actors, "ask", add_first)
         assert store.add_shard() == NAMES[1]
         assert store.shards == NAMES
-        assert store._client.topology.schema == COMPLETE.schema
+        assert client_of(store).topology.schema == COMPLETE.schema
         assert sorted(store) == sorted(copy) == sorted(keys)
         assert copy.shards == NAMES
         with pytest.raises(TypeError, match="strings"):

@@ -13,27 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORM_OF
+from internals import (
+    contents_of,
+    distributed_calls,
+    distributed_folder,
+    distributed_moves,
+    distributed_results,
+    distributed_shard,
+    distributed_store_access,
+    distributed_topology,
+    move_under_way,
+    opened,
+    words_room,
+)
 
 from cmt_numba import FileFormatError, MemoryStore
 from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedClassifier, ShardedStore
-from cmt_numba.distributed._calls import OtherTopology, Reply, ShardPlan
-from cmt_numba.distributed._folder import ShardList, read_list, write_list
-from cmt_numba.distributed._moves import Moves
-from cmt_numba.distributed._results import mean_summary, merge_explained, merge_results, stack_results
-from cmt_numba.distributed._shard import Requests, Shard
-from cmt_numba.distributed._store_access import facts_of, learn_from_all, query, rewarded, statistics_of
-from cmt_numba.distributed._topology import (
-    MoveProgress,
-    Ring,
-    Schema,
-    Topology,
-    count_duplicates,
-    hash_keys,
-    shards_behind,
-)
 from cmt_numba.journal import JournalError
 from cmt_numba.store import Items, Results
-from cmt_numba.store._words import hash_words
 
 X = np.eye(4, dtype=np.float32)
 
@@ -50,7 +47,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_a_request_is_made_once(tmp_path: Path, in_folder: bool):
     store = MemoryStore(tmp_path / "store" if in_folder else None, "euclidean", random_state=0)
-    requests = Requests(store, least_kept=2)
+    requests = distributed_shard.Requests(store, least_kept=2)
     requests.make("a", lambda: store.add(["k"], X[:1]))
     assert requests.is_known("a")
     with pytest.raises(KeyError):
@@ -60,11 +57,11 @@ def test_a_request_is_made_once(tmp_path: Path, in_folder: bool):
     if in_folder:
         store.close()
         store = MemoryStore(tmp_path / "store")
-        requests = Requests(store, least_kept=2)
+        requests = distributed_shard.Requests(store, least_kept=2)
     assert requests.is_known("b")
     for name in "cdef":  # enough for the first to be forgotten
         requests.make(name, lambda: store.upsert(["k"], X[:1]))
-    names = {name for name in facts_of(store) if name.startswith("request ")}
+    names = {name for name in distributed_store_access.facts_of(store) if name.startswith("request ")}
     assert "request a" not in names
     assert len(names) <= 4
     assert requests.is_known("f")
@@ -74,16 +71,16 @@ def test_a_request_is_made_once(tmp_path: Path, in_folder: bool):
 def test_a_request_is_written_with_its_change_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with MemoryStore(tmp_path / "store", "euclidean", random_state=0) as store:
         store.add(["k"], X[:1])
-        requests = Requests(store)
+        requests = distributed_shard.Requests(store)
 
         def fail(*arguments: Any) -> None:
             raise OSError("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(type(store._contents.records), "insert", fail)
+            patched.setattr(type(contents_of(store).records), "insert", fail)
             with pytest.raises(JournalError, match="no room"):  # after all keys have changed
                 requests.make("a", lambda: store.add(["l"], 100 * X[1:2]))
-        assert not Requests(store).is_known("a")
+        assert not distributed_shard.Requests(store).is_known("a")
         requests.make("a", lambda: store.add(["l"], 100 * X[1:2]))
         assert sorted(store) == ["k", "l"]
 
@@ -92,13 +89,24 @@ def test_a_request_is_written_with_its_change_or_not_at_all(tmp_path: Path, monk
 
 
 def test_hashes_never_change():
-    assert hash_keys(["a", "ä", ""]).tolist() == [3405396810240292928, 4152366542966443504, 13020603013274838756]
-    assert hash_keys([0, -1, 2**63 - 1]).tolist() == [16294208416658607535, 16490336266968443936, 3055647633038352039]
+    assert distributed_topology.hash_keys(["a", "ä", ""]).tolist() == [
+        3405396810240292928,
+        4152366542966443504,
+        13020603013274838756,
+    ]
+    assert distributed_topology.hash_keys([0, -1, 2**63 - 1]).tolist() == [
+        16294208416658607535,
+        16490336266968443936,
+        3055647633038352039,
+    ]
 
 
 @pytest.mark.parametrize("keys", [list(range(20_000)), [f"key {i}" for i in range(20_000)]], ids=["int", "str"])
 def test_keys_are_divided_evenly_and_few_move(keys: list[Any]):
-    three, four = (Ring([f"shard-{i:03d}" for i in range(n)]).owners(hash_keys(keys)) for n in (3, 4))
+    three, four = (
+        distributed_topology.Ring([f"shard-{i:03d}" for i in range(n)]).owners(distributed_topology.hash_keys(keys))
+        for n in (3, 4)
+    )
     assert np.bincount(four).min() > 0.8 * len(keys) / 4
     assert set(four[three != four]) == {3}  # keys only move to the new shard
 
@@ -108,17 +116,17 @@ def test_merged_answers_are_the_best_of_all():
         payloads = np.array([[json.dumps(key) for key in keys]], object)
         return Results(np.array([keys]), np.array([scores], np.float32), payloads)
 
-    both = merge_results([answer([1, 2], [0.9, 0.1]), answer([3], [0.5])], 2)
+    both = distributed_results.merge_results([answer([1, 2], [0.9, 0.1]), answer([3], [0.5])], 2)
     assert both.keys.dtype == np.int64
     assert (both.keys.tolist(), both.payloads) == ([[1, 3]], [[1, 3]])
-    again = merge_results([answer([2], [0.2]), answer([1, 2], [0.9, 0.3])], 2, are_distinct=False)
+    again = distributed_results.merge_results([answer([2], [0.2]), answer([1, 2], [0.9, 0.3])], 2, are_distinct=False)
     assert (again.keys.tolist(), again.payloads) == ([[1, 2]], [[1, 2]])
     assert again.scores.tolist() == [[np.float32(0.9), np.float32(0.2)]]
-    few = merge_results([answer(["a"], [0.5]), answer(["b"], [0.7])], 4)
+    few = distributed_results.merge_results([answer(["a"], [0.5]), answer(["b"], [0.7])], 4)
     assert few.keys.tolist() == [["b", "a", None, None]]
     assert np.isneginf(few.scores[0, 2:]).all()
     few.missing_shards = ("shard-001",)
-    rows = stack_results([few, merge_results([answer(["c"], [1.0])], 4)])
+    rows = distributed_results.stack_results([few, distributed_results.merge_results([answer(["c"], [1.0])], 4)])
     assert len(rows) == 2
     assert rows[1:].missing_shards == ("shard-001",)
     assert [result.key for result in rows[1]] == ["c"]
@@ -128,9 +136,9 @@ def test_merged_answers_are_the_best_of_all():
 # Moves
 
 
-def topologies() -> tuple[Topology, Topology]:
+def topologies() -> tuple[distributed_topology.Topology, distributed_topology.Topology]:
     """Return the topology of one shard, and one with a second shard to which memories move."""
-    one = Topology(1, ("shard-000",), ("shard-000",), move=1)
+    one = distributed_topology.Topology(1, ("shard-000",), ("shard-000",), move=1)
     return one, one.next(("shard-000", "shard-001"))
 
 
@@ -145,10 +153,10 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     before, after = topologies()
     belong = {keys[i] for i in after.divided(keys)["shard-001"]}
 
-    def opened(name: str) -> Moves:
-        return Moves(name, stores[name], send, lambda *_: None)
+    def opened(name: str) -> distributed_moves.Moves:
+        return distributed_moves.Moves(name, stores[name], send, lambda *_: None)
 
-    def send(topology: Topology, to: str, *batch: Any) -> None:
+    def send(topology: distributed_topology.Topology, to: str, *batch: Any) -> None:
         fail()  # before the other shard has the batch
         assert opened(to).receive(topology.version, *batch)
         fail()  # before this shard deletes it
@@ -171,7 +179,7 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
                 is_done = bool(giving.give(after.version, None))
         except ConnectionError:
             held = sum(map(len, stores.values()))
-            twice = count_duplicates({name: opened(name).progress for name in stores})
+            twice = distributed_topology.count_duplicates({name: opened(name).progress for name in stores})
             assert held - twice == 60
     assert set(stores["shard-001"]) == belong
     assert set(stores["shard-000"]) == set(keys) - belong
@@ -190,22 +198,22 @@ def test_moves_are_recorded_before_they_begin(tmp_path: Path):
     after = topologies()[1]
     keys = [f"k{i}" for i in range(20)]
 
-    def left(name: str) -> Moves:
+    def left(name: str) -> distributed_moves.Moves:
         with MemoryStore(shutil.copytree(tmp_path / "store", tmp_path / name)) as store:
-            return Moves("shard-000", store, lambda *_: None, lambda *_: None)
+            return distributed_moves.Moves("shard-000", store, lambda *_: None, lambda *_: None)
 
     def send(*_: Any) -> None:
-        assert left("sending")._under_way == moves._under_way is not None
+        assert move_under_way(left("sending")) == move_under_way(moves) is not None
 
     with MemoryStore(tmp_path / "store", random_state=0) as store:
         store.add(keys, np.random.default_rng(0).normal(size=(20, 4)))
-        moves = Moves("shard-000", store, send, lambda *_: None)
+        moves = distributed_moves.Moves("shard-000", store, send, lambda *_: None)
         moves.adopt(after)
         assert left("adopted").topology == after
         moves.give(after.version, None)
         assert 0 < len(store) < 20
-        assert left("given").progress == moves.progress == MoveProgress({"shard-001": 1}, {})
-        assert left("given 2")._under_way is None
+        assert left("given").progress == moves.progress == distributed_topology.MoveProgress({"shard-001": 1}, {})
+        assert move_under_way(left("given 2")) is None
 
 
 def test_a_move_goes_on_without_memories_that_were_evicted():
@@ -213,18 +221,18 @@ def test_a_move_goes_on_without_memories_that_were_evicted():
     stores = [MemoryStore(max_items=4, random_state=0), MemoryStore(random_state=0)]
     keys = [key for key in range(100) if 0 in after.divided([key]).get("shard-001", [])][:4]
 
-    def send(topology: Topology, to: str, *batch: Any) -> None:
+    def send(topology: distributed_topology.Topology, to: str, *batch: Any) -> None:
         stores[0].upsert([1000, 1001], X[:2])  # evicts two of the batch
         stores[1].add(*batch[2])
         raise ConnectionError
 
     stores[0].add(keys, X)
-    moves = Moves("shard-000", stores[0], send, lambda *_: None)
+    moves = distributed_moves.Moves("shard-000", stores[0], send, lambda *_: None)
     moves.adopt(after)
     with pytest.raises(ConnectionError):
         moves.give(after.version, keys)
     received: list[Any] = []
-    moves = Moves("shard-000", stores[0], lambda *given: received.append(given), lambda *_: None)
+    moves = distributed_moves.Moves("shard-000", stores[0], lambda *given: received.append(given), lambda *_: None)
     assert moves.give(after.version, keys)
     assert [given[3] for given in received] == [1]  # the number of the same batch
     assert set(received[0][4].keys) < set(keys)
@@ -233,11 +241,13 @@ def test_a_move_goes_on_without_memories_that_were_evicted():
 
 
 def test_memories_added_during_a_query_displace_no_others(monkeypatch: pytest.MonkeyPatch):
-    topology = topologies()[0].with_schema(Schema("cosine", 2, False, "str"))
-    shard = Shard(ShardPlan("shard-000", "", None, True, None, {"random_state": 0}, 0))
+    topology = topologies()[0].with_schema(distributed_topology.Schema("cosine", 2, False, "str"))
+    shard = distributed_shard.Shard(
+        distributed_calls.ShardPlan("shard-000", "", None, True, None, {"random_state": 0}, 0)
+    )
     shard.adopt(topology)
     shard.change(topology.version, "one", "add", ["far"], np.float32([[0.0, 1.0]]), None)
-    store = shard._open().store
+    store = opened(shard).store
     query = store._query
 
     def query_later(*arguments: Any, **options: Any) -> Results:
@@ -246,15 +256,17 @@ def test_memories_added_during_a_query_displace_no_others(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(store, "_query", query_later)
     read = shard.read(topology.version, (0, 0), "query", np.float32([[1.0, 0.1]]), None, 10, None, None, None)
-    assert isinstance(read, Reply)
+    assert isinstance(read, distributed_calls.Reply)
     assert read.progress.received == {}
     assert "far" in read.value.keys
 
 
 def test_a_leaving_shard_refuses_late_queries(monkeypatch: pytest.MonkeyPatch):
     one, other = topologies()
-    stays, leaves = (each.with_schema(Schema("cosine", 2, False, "str")) for each in (one, other))
-    shard = Shard(ShardPlan("shard-000", "", None, True, None, {"random_state": 0}, 0))
+    stays, leaves = (each.with_schema(distributed_topology.Schema("cosine", 2, False, "str")) for each in (one, other))
+    shard = distributed_shard.Shard(
+        distributed_calls.ShardPlan("shard-000", "", None, True, None, {"random_state": 0}, 0)
+    )
     shard.adopt(stays)
     shard.change(stays.version, "one", "add", ["a"], np.ones((1, 2), np.float32), None)
 
@@ -263,27 +275,33 @@ def test_a_leaving_shard_refuses_late_queries(monkeypatch: pytest.MonkeyPatch):
         shard.close()
         raise JournalError("closed")
 
-    monkeypatch.setattr(shard._open().store, "get", fail)
-    assert shard.read(stays.version, (0, 0), "get", ["a"]) == OtherTopology(leaves)
+    monkeypatch.setattr(opened(shard).store, "get", fail)
+    assert shard.read(stays.version, (0, 0), "get", ["a"]) == distributed_calls.OtherTopology(leaves)
     monkeypatch.undo()
     with pytest.raises(JournalError, match="closed"):
         shard.read(leaves.version, (0, 0), "get", ["a"])
 
 
 def test_answers_that_lack_moved_memories_are_noticed():
-    giver, receiver = MoveProgress({"b": 2}, {}), MoveProgress({}, {"a": (1, 10)})
-    assert shards_behind({"a": giver, "b": receiver}) == ["b"]
-    assert shards_behind({"a": giver, "b": MoveProgress({}, {"a": (2, 10)})}) == []
-    assert shards_behind({"a": giver}) == []  # b was not asked
-    assert count_duplicates({"a": MoveProgress({}, {}), "b": receiver}) == 10
-    assert count_duplicates({"a": giver, "b": receiver}) == 0
+    giver, receiver = (
+        distributed_topology.MoveProgress({"b": 2}, {}),
+        distributed_topology.MoveProgress({}, {"a": (1, 10)}),
+    )
+    assert distributed_topology.shards_behind({"a": giver, "b": receiver}) == ["b"]
+    assert (
+        distributed_topology.shards_behind({"a": giver, "b": distributed_topology.MoveProgress({}, {"a": (2, 10)})})
+        == []
+    )
+    assert distributed_topology.shards_behind({"a": giver}) == []  # b was not asked
+    assert distributed_topology.count_duplicates({"a": distributed_topology.MoveProgress({}, {}), "b": receiver}) == 10
+    assert distributed_topology.count_duplicates({"a": giver, "b": receiver}) == 0
 
 
 # Folders and errors
 
 
-def listed(*names: str) -> ShardList:
-    return ShardList(Topology(1, names, names, move=1), len(names), len(names))
+def listed(*names: str) -> distributed_folder.ShardList:
+    return distributed_folder.ShardList(distributed_topology.Topology(1, names, names, move=1), len(names), len(names))
 
 
 @pytest.mark.parametrize(
@@ -291,8 +309,8 @@ def listed(*names: str) -> ShardList:
     [
         (lambda path: (path / "shards.json").write_text("{"), "damaged"),
         (lambda path: (path / "shards.json").write_bytes(b"\xff"), "damaged"),
-        (lambda path: write_list(path, listed("..")), "damaged"),
-        (lambda path: write_list(path, listed()), "damaged"),
+        (lambda path: distributed_folder.write_list(path, listed("..")), "damaged"),
+        (lambda path: distributed_folder.write_list(path, listed()), "damaged"),
         (lambda path: (path / "shards.json").unlink(), "has no shards.json"),
         (
             lambda path: (path / "shards.json").write_text('{"kind": "x", "version": 1, "shards": []}'),
@@ -301,9 +319,9 @@ def listed(*names: str) -> ShardList:
     ],
 )
 def test_folders_of_something_else_are_refused(tmp_path: Path, spoil: Callable[[Path], Any], words: str):
-    assert read_list(tmp_path) is None
-    write_list(tmp_path, listed("shard-000"))
-    assert read_list(tmp_path) == listed("shard-000")
+    assert distributed_folder.read_list(tmp_path) is None
+    distributed_folder.write_list(tmp_path, listed("shard-000"))
+    assert distributed_folder.read_list(tmp_path) == listed("shard-000")
     (tmp_path / "other").touch()
     spoil(tmp_path)
     with pytest.raises(FileFormatError, match=words):
@@ -312,7 +330,9 @@ def test_folders_of_something_else_are_refused(tmp_path: Path, spoil: Callable[[
 
 def test_a_shard_whose_folder_is_gone_is_not_opened_empty(tmp_path: Path):
     with pytest.raises(FileFormatError, match="missing"):
-        Shard(ShardPlan("shard-000", "", str(tmp_path / "shard-000"), False, None, {})).topology()
+        distributed_shard.Shard(
+            distributed_calls.ShardPlan("shard-000", "", str(tmp_path / "shard-000"), False, None, {})
+        ).topology()
 
 
 REFUSED: dict[Any, list[tuple[dict[str, Any], type[Exception], str]]] = {
@@ -385,7 +405,7 @@ def test_two_shards_learn_like_one_store(form: str, tmp_path: Path):
         return to(rows), wanted
 
     def found(Q: Any, k: int) -> np.ndarray:
-        return merge_results([shard.query(Q, k) for shard in shards], k).keys.astype(np.int64)
+        return distributed_results.merge_results([shard.query(Q, k) for shard in shards], k).keys.astype(np.int64)
 
     Q, wanted = ask(400)
     before = np.mean(one.query(Q, 1).keys[:, 0] == wanted)
@@ -397,17 +417,17 @@ def test_two_shards_learn_like_one_store(form: str, tmp_path: Path):
         known = np.unique(shown).tolist()
         for shard in shards:
             rewards = (shown == right[:, None]).astype(float)
-            learn_from_all(shard, asked, None, shown, rewards, (known, to(keys)[known]), None)
+            distributed_store_access.learn_from_all(shard, asked, None, shown, rewards, (known, to(keys)[known]), None)
     after = np.mean(one.query(Q, 1).keys[:, 0] == wanted)
     shared = np.mean(found(Q, 1)[:, 0] == wanted)
     assert after > before + 0.1
     assert shared > after - 0.05
     for i in range(5):
-        explained = merge_explained([shard.explain(Q[[i]], 4) for shard in shards], 4)
+        explained = distributed_results.merge_explained([shard.explain(Q[[i]], 4) for shard in shards], 4)
         assert [result.key for result in explained] == found(Q[[i]], 4)[0].tolist()
         assert all(result.parts["similarity"] < 1.0 for result in explained)
     learned = [shard.learned() for shard in shards]
-    mean = mean_summary([summary for summary in learned if summary is not None])
+    mean = distributed_results.mean_summary([summary for summary in learned if summary is not None])
     assert mean is not None
     assert 0.0 < mean.gain == pytest.approx(np.mean([summary.gain for summary in learned if summary is not None]))
     assert [part.name for part in mean.parts][:1] == ["similarity"]
@@ -427,14 +447,14 @@ def test_only_stored_memories_of_a_kind_are_rewarded(form: str):
         store.add(["a"], X[:1], texts="red")
         store.add(["b", "c"], X[1:3])
         store.add(["d"], texts="blue")  # evicts "a" from the bounded store
-    keys, vectors = rewarded(bounded, ["a", "b", "c", "d"], False)
+    keys, vectors = distributed_store_access.rewarded(bounded, ["a", "b", "c", "d"], False)
     assert keys == ["b", "c"]
     assert (vectors != X[1:3]).sum() == 0
-    assert rewarded(bounded, ["a", "b", "d"], True) == (["d"], ["blue"])
-    assert rewarded(bounded, ["a", "d"], False) == ([], None)
-    assert rewarded(unbounded, ["d", "a"], True) == (["d", "a"], ["blue", "red"])
+    assert distributed_store_access.rewarded(bounded, ["a", "b", "d"], True) == (["d"], ["blue"])
+    assert distributed_store_access.rewarded(bounded, ["a", "d"], False) == ([], None)
+    assert distributed_store_access.rewarded(unbounded, ["d", "a"], True) == (["d", "a"], ["blue", "red"])
     with pytest.raises(KeyError, match="nobody"):
-        rewarded(unbounded, ["a", "nobody"], False)
+        distributed_store_access.rewarded(unbounded, ["a", "nobody"], False)
 
 
 def test_shards_learn_by_texts_alone(tmp_path: Path):
@@ -453,12 +473,14 @@ def test_shards_learn_by_texts_alone(tmp_path: Path):
 
     def statistics_of_all(words: Any) -> Any:
         distinct = list(set[int]().union(*words))
-        return reduce(or_, [statistics_of(shard, distinct) for shard in shards])
+        return reduce(or_, [distributed_store_access.statistics_of(shard, distinct) for shard in shards])
 
     def found(texts: list[str], k: int) -> Any:
-        words = [hash_words(text) for text in texts]
+        words = [words_room.hash_words(text) for text in texts]
         statistics = statistics_of_all(words)
-        return merge_results([query(shard, None, words, k, None, None, statistics) for shard in shards], k)
+        return distributed_results.merge_results(
+            [distributed_store_access.query(shard, None, words, k, None, None, statistics) for shard in shards], k
+        )
 
     queries, wanted = ask(300)
     before = np.mean(one.query(texts=queries, k=1).keys[:, 0] == wanted)
@@ -467,12 +489,14 @@ def test_shards_learn_by_texts_alone(tmp_path: Path):
         asked, right = ask(20)
         shown = one.query(texts=asked, k=3).keys
         one.feedback(None, shown, (shown == right[:, None]).astype(float), texts=asked)
-        shown, words = found(asked, 3).keys, [hash_words(text) for text in asked]
+        shown, words = found(asked, 3).keys, [words_room.hash_words(text) for text in asked]
         known = sorted({int(key) for key in shown.ravel() if key is not None})
         others = known, [notes[key] for key in known]
         for shard in shards:
             rewards = (shown == right[:, None]).astype(float)
-            learn_from_all(shard, None, words, shown, rewards, others, statistics_of_all(words))
+            distributed_store_access.learn_from_all(
+                shard, None, words, shown, rewards, others, statistics_of_all(words)
+            )
     after = np.mean(one.query(texts=queries, k=1).keys[:, 0] == wanted)
     shared = np.mean(found(queries, 1).keys[:, 0] == wanted)
     assert after > before + 0.1

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
+from internals import ask_shards, cli_app, client_of, distributed_calls, distributed_cluster, peers_of
 from kill_shards import kill_shards
 from sklearn.exceptions import NotFittedError
 
@@ -29,8 +30,6 @@ from cmt_numba.distributed import (
     evaluate,
     start,
 )
-from cmt_numba.distributed._calls import Reply
-from cmt_numba.distributed._cluster import ray
 from cmt_numba.evaluation import batch_evaluation
 from cmt_numba.journal import JournalError
 
@@ -47,7 +46,7 @@ def cluster() -> Iterator[None]:
     start(num_cpus=2)
     start()  # a second call has no effect
     yield
-    ray().shutdown()
+    distributed_cluster.ray().shutdown()
 
 
 def examples(n_each: int, seed: int, noise: float = 0.25) -> tuple[np.ndarray, np.ndarray]:
@@ -86,10 +85,10 @@ def test_shards_have_the_error_of_one_classifier(sharded: ShardedClassifier):
 
 
 def test_each_example_is_learned_by_its_shard_and_some_by_a_second(sharded: ShardedClassifier):
-    owned = [set(facts.classes.tolist()) for facts in sharded._ask_all("facts")]
+    owned = [set(facts.classes.tolist()) for facts in ask_shards(sharded, "facts")]
     assert sum(map(len, owned)) == N_CLASSES
     assert len(set.union(*owned)) == N_CLASSES
-    assert Y.size < sum(sharded._ask_all("n_examples")) < 2 * Y.size
+    assert Y.size < sum(ask_shards(sharded, "n_examples")) < 2 * Y.size
 
 
 @pytest.mark.parametrize(
@@ -108,10 +107,10 @@ def test_each_example_is_learned_by_its_shard_and_some_by_a_second(sharded: Shar
 def test_bad_input_is_refused_before_anything_changes(
     sharded: ShardedClassifier, call: Callable[[ShardedClassifier], Any], error: type[Exception], words: str
 ):
-    before = sharded._ask_all("n_examples")
+    before = ask_shards(sharded, "n_examples")
     with pytest.raises(error, match=words):
         call(sharded)
-    assert sharded._ask_all("n_examples") == before
+    assert ask_shards(sharded, "n_examples") == before
 
 
 def test_a_copy_in_another_process_asks_the_same_shards(sharded: ShardedClassifier):
@@ -120,7 +119,7 @@ def test_a_copy_in_another_process_asks_the_same_shards(sharded: ShardedClassifi
             copy.partial_fit(X, Y)
         return copy.predict(QUERIES[:20]), str(caught.value)
 
-    answers, _ = ray().get(ray().remote(ask).remote(sharded))
+    answers, _ = distributed_cluster.ray().get(distributed_cluster.ray().remote(ask).remote(sharded))
     np.testing.assert_array_equal(answers, sharded.predict(QUERIES[:20]))
 
 
@@ -129,21 +128,21 @@ def test_it_learns_online_in_a_folder_and_survives_its_processes(tmp_path: Path)
     half = Y < N_CLASSES // 2
     with ShardedClassifier(2, path, random_state=0) as classifier:
         classifier.partial_fit(X[half], names[Y[half]])
-        os.kill(classifier._ask_all("process")[0], signal.SIGKILL)
+        os.kill(ask_shards(classifier, "process")[0], signal.SIGKILL)
         for rows in np.array_split(np.flatnonzero(~half), 3):
             classifier.partial_fit(X[rows], names[Y[rows]])
         assert classifier.score(QUERIES, names[ANSWERS]) > 0.5
         assert classifier.classes_.tolist() == sorted(names[:N_CLASSES])
-        held, answers = classifier._ask_all("n_examples"), classifier.top_classes(QUERIES, 3)
-        assert sum(facts.classes.size for facts in classifier._ask_all("facts")) == N_CLASSES
+        held, answers = ask_shards(classifier, "n_examples"), classifier.top_classes(QUERIES, 3)
+        assert sum(facts.classes.size for facts in ask_shards(classifier, "facts")) == N_CLASSES
     with pytest.raises(JournalError, match="closed"):
         classifier.predict(X)
     with ShardedClassifier(path=path, random_state=0) as again:
-        assert again._ask_all("n_examples") == held
+        assert ask_shards(again, "n_examples") == held
         for part, before in zip(again.top_classes(QUERIES, 3), answers, strict=True):
             np.testing.assert_array_equal(part, before)
         again._asking._timeout = 0.5
-        stopped = again._ask_all("process")[1]
+        stopped = ask_shards(again, "process")[1]
         os.kill(stopped, signal.SIGSTOP)
         try:
             with pytest.raises(NoAnswerError, match="shard-001"):
@@ -155,7 +154,7 @@ def test_it_learns_online_in_a_folder_and_survives_its_processes(tmp_path: Path)
 def test_a_shard_in_memory_loses_its_classes_with_its_process():
     with ShardedClassifier(1, random_state=0) as classifier:
         classifier.fit(X[:40], Y[:40])
-        os.kill(classifier._ask_all("process")[0], signal.SIGKILL)
+        os.kill(ask_shards(classifier, "process")[0], signal.SIGKILL)
         with pytest.raises(ClusterError, match="shard-000 has died"):
             classifier.predict(X)
         with pytest.raises(ClusterError, match="shard-000 has died"):
@@ -179,8 +178,6 @@ def test_evaluation_gives_the_numbers_of_one_process():
 def test_the_command_evaluates_on_ray(tmp_path: Path):
     from typer.testing import CliRunner
 
-    from cmt_numba.cli._app import app
-
     np.savetxt(
         tmp_path / "data.csv",
         np.column_stack([X, Y]),
@@ -190,7 +187,7 @@ def test_the_command_evaluates_on_ray(tmp_path: Path):
         comments="",
     )
     words = ["evaluate", str(tmp_path / "data.csv"), "--seeds", "2", "--without", "linear", "--json", "-"]
-    found, expected = (CliRunner().invoke(app, [*words, *more]) for more in (["--ray", "local"], []))
+    found, expected = (CliRunner().invoke(cli_app.app, [*words, *more]) for more in (["--ray", "local"], []))
     assert json.loads(found.stdout)["result"]["per_seed"] == json.loads(expected.stdout)["result"]["per_seed"]
 
 
@@ -222,12 +219,12 @@ def vectors(n: int, seed: int = 0) -> np.ndarray:
 
 
 def processes(store: ShardedStore) -> list[int]:
-    return list(store._client.actors.ask("process", dict.fromkeys(store.shards, ())).values.values())
+    return list(client_of(store).actors.ask("process", dict.fromkeys(store.shards, ())).values.values())
 
 
 def owners_of(store: ShardedStore, keys: Iterable[Any]) -> list[int]:
     """Return the positions of the shards to which keys belong."""
-    divided = store._client.topology.divided(list(keys))
+    divided = client_of(store).topology.divided(list(keys))
     owners = np.concatenate([np.full(part.size, store.shards.index(name)) for name, part in divided.items()])
     return owners[np.argsort(np.concatenate(list(divided.values())))].tolist()
 
@@ -287,7 +284,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
         store.upsert(range(20), X[:20])  # the first call of a kind has more time
         store.delete([19])
         store.query(X, 5)
-        store._client.actors._timeout = 0.5
+        client_of(store).actors._timeout = 0.5
         names, owners = store.shards, owners_of(store, range(40))
         stopped = processes(store)[0]
         os.kill(stopped, signal.SIGSTOP)
@@ -298,10 +295,10 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
                 assert {key for key in found.keys[0].tolist() if key is not None} == {
                     i for i in range(19) if owners[i] == 1
                 }
-            assert len(store._client.actors._peers["shard-000"][0].pending) == 3  # the limit of pending calls
+            assert len(peers_of(client_of(store).actors)["shard-000"][0].pending) == 3  # the limit of pending calls
             with pytest.raises(NoAnswerError, match="shard-000"):
                 len(store)
-            store._client.actors._peers["shard-000"][0].pending.clear()  # makes room for a change
+            peers_of(client_of(store).actors)["shard-000"][0].pending.clear()  # makes room for a change
             with pytest.raises(PartialChangeError) as caught:
                 store.upsert(range(20, 40), X[20:])
             assert caught.value.made == [i for i in range(20, 40) if owners[i] == 1]
@@ -309,7 +306,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
             assert caught.value.not_made == []
         finally:
             os.kill(stopped, signal.SIGCONT)
-        store._client.actors._timeout = 60.0
+        client_of(store).actors._timeout = 60.0
         deadline = time.monotonic() + 60.0
         while len(store) < 39 and time.monotonic() < deadline:  # until pending calls are completed
             time.sleep(0.05)
@@ -329,15 +326,16 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
     X, options = vectors(100), {"random_state": 0}
     with ShardedStore(1, tmp_path / "store", n_replicas=1, timeout=300.0, **options) as store:
         store.add(range(50), X[:50])
-        shard, replica = (peer.handle for peer in store._client.actors._peers["shard-000"])
-        get = ray().get
+        shard, replica = (peer.handle for peer in peers_of(client_of(store).actors)["shard-000"])
+        get = distributed_cluster.ray().get
         get(replica.wait.remote())
-        version = store._client.topology.version
+        version = client_of(store).topology.version
 
         def of_replica(rows: slice) -> list[int]:
             """Return the answer of the replica itself."""
             while not isinstance(
-                read := get(replica.read.remote(version, (0, 0), "query", X[rows], None, 1, None, 1.0, None)), Reply
+                read := get(replica.read.remote(version, (0, 0), "query", X[rows], None, 1, None, 1.0, None)),
+                distributed_calls.Reply,
             ):
                 get(replica.wait.remote())
             return read.value.keys[:, 0].tolist()
@@ -364,7 +362,7 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
             try:
                 assert of_replica(slice(1, 80)) == list(range(1, 80))
                 break
-            except ray().exceptions.RayActorError:
+            except distributed_cluster.ray().exceptions.RayActorError:
                 time.sleep(0.1)
 
 

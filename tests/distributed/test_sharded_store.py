@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import client_of, distributed_topology, peers_of
 from local_ray import ACTORS, use_local_ray
 from stores import BAD_CALLS, filled, vectors
 
 from cmt_numba import MemoryStore
 from cmt_numba.distributed import ClusterError, ShardedStore
-from cmt_numba.distributed._topology import Topology
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.persistence import FileFormatError
 
@@ -91,7 +91,7 @@ def test_contents_of_a_sharded_store(one: MemoryStore, sharded: ShardedStore):
     assert found.payloads == expected.payloads
     assert (sharded.n_features, sharded.metric, sharded.path) == (8, "cosine", None)
     assert len(sharded.shards) == 3
-    sizes = [facts.n_memories for facts in sharded._client.survey().facts.values()]
+    sizes = [facts.n_memories for facts in client_of(sharded).survey().facts.values()]
     assert min(sizes) > 0.8 * N / 3
 
 
@@ -149,14 +149,16 @@ def test_a_copy_finds_entirely_new_shards():
         copies = [pickle.loads(pickle.dumps(store)) for _ in range(3)]
         store.add_shard()
         store.remove_shard("shard-000")
-        nowhere = Topology(1, ("shard-009",), ("shard-009",))  # the copy has no handle of its actor
-        copies[1]._client.topology = nowhere
+        nowhere = distributed_topology.Topology(
+            1, ("shard-009",), ("shard-009",)
+        )  # the copy has no handle of its actor
+        client_of(copies[1]).topology = nowhere
         assert copies[0].query(vectors(2), 1).keys.ravel().tolist() == ["a", "b"]
         assert copies[1].query(vectors(2), 1).keys.ravel().tolist() == ["a", "b"]
         copies[2].upsert("c", vectors(1, 1))
         assert [copy.shards for copy in copies] == [("shard-001",)] * 3
         assert "c" in store
-        copies[1]._client.topology = nowhere._replace(version=store._client.topology.version)
+        client_of(copies[1]).topology = nowhere._replace(version=client_of(store).topology.version)
         with pytest.raises(ClusterError, match="shard-009 has no actor"):  # and there are no later shards
             copies[1].query(vectors(1), 1)
 
@@ -164,7 +166,7 @@ def test_a_copy_finds_entirely_new_shards():
 def test_a_dead_shard_with_a_stale_replica_is_lost():
     with ShardedStore(1, n_replicas=1) as store:
         store.add(range(10), vectors(10))
-        shard, replica = (peer.handle.name for peer in store._client.actors._peers["shard-000"])
+        shard, replica = (peer.handle.name for peer in peers_of(client_of(store).actors)["shard-000"])
         ACTORS[replica].wait()
         del ACTORS[shard]
         assert [len(store) for _ in range(4)] == [10] * 4
@@ -303,22 +305,22 @@ def test_a_move_that_failed_is_finished_when_the_folder_is_opened(tmp_path: Path
     store.add(keys, vectors(400), [{"n": i} for i in range(400)])
     store.create_index("n")
     expected = store.query(Q, 400, target_recall=1.0)
-    ask = store._client.actors.ask
+    ask = client_of(store).actors.ask
 
     def fail(method: str, *arguments: Any) -> Any:
         if method == "give":
             raise ClusterError("ended")  # after the folder and the shards have recorded the move
         return ask(method, *arguments)
 
-    monkeypatch.setattr(store._client.actors, "ask", fail)
+    monkeypatch.setattr(client_of(store).actors, "ask", fail)
     with pytest.raises(ClusterError, match="ended"):
         store.add_shard()
     store.close()
     with ShardedStore(path=tmp_path / "store") as store:
         assert store.shards == ("shard-000", "shard-001")
         assert sorted(store) == sorted(keys)
-        made_alike = store._client.actors.ask("options", dict.fromkeys(store.shards, ())).values
+        made_alike = client_of(store).actors.ask("options", dict.fromkeys(store.shards, ())).values
         assert made_alike["shard-000"] == made_alike["shard-001"]
         assert made_alike["shard-001"][1] == [("n",)]
         np.testing.assert_array_equal(store.query(Q, 400, target_recall=1.0).keys, expected.keys)
-        assert min(facts.n_memories for facts in store._client.survey().facts.values()) > 50
+        assert min(facts.n_memories for facts in client_of(store).survey().facts.values()) > 50

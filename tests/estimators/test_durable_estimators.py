@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, DurableTree
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba.estimators._durable import OPERATIONS
 from cmt_numba.journal import JournalError
 from cmt_numba.journal._entries import pack_entry, unpack_entry
@@ -77,7 +77,7 @@ def test_names_of_labels(tmp_path: Path):
 def test_folders_of_others_are_refused(tmp_path: Path):
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         classifier.fit(X, Y)
-    for other in (CMTMultilabelClassifier.open, DurableTree):
+    for other in (CMTMultilabelClassifier.open, ContextualMemoryTree.open):
         with pytest.raises(FileFormatError, match="CMTClassifier"):
             other(tmp_path / "folder")
     with pytest.raises(ValueError, match=r"alpha must be 0\.4"):

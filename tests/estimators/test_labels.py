@@ -15,7 +15,7 @@ from cmt_numba._validation import label_array
 from cmt_numba.estimators._labels import check_unmixed, exactly, in_one_type
 from cmt_numba.metrics import constant_accuracy
 from cmt_numba.neighbors import LandmarkClassifier
-from cmt_numba.text import FastTextClassifier
+from cmt_numba.text import FastTextClassifier, TextClassifier
 
 FEW = {"n_trees": 1, "n_router_passes": 0, "n_head_passes": 0, "random_state": 0}
 X = np.eye(4)
@@ -23,6 +23,16 @@ X = np.eye(4)
 
 def learned(first: Any) -> CMTClassifier:
     return CMTClassifier(**FEW).fit(X[: len(first)], first)
+
+
+@pytest.mark.parametrize("kind", [CMTClassifier, LandmarkClassifier, TextClassifier, FastTextClassifier])
+def test_labels_of_other_classifiers_are_refused(kind: Any):
+    X = ["a", "b"] if kind in (TextClassifier, FastTextClassifier) else np.eye(2)
+    for y in ([["a", "b"], ["a"]], [["a", "b"], ["a", "c"]]):
+        with pytest.raises(ValueError, match="use CMTMultilabelClassifier for several labels per row"):
+            kind().fit(X, y)
+    with pytest.raises(TypeError, match=r"y must be strings, numbers or bools, got datetime64\[D\]"):
+        kind().fit(X, np.array(["2020-01-01", "2021-01-01"], "datetime64[D]"))
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ def test_unknown_and_common_rewards():
     retriever.feedback(Q, ids, np.full(ids.shape, np.nan))
     assert retriever._model.learned is None
     each, common = pickle.loads(pickle.dumps(retriever)), pickle.loads(pickle.dumps(retriever))
-    each.feedback(Q, ids, np.ones(ids.shape))
-    common.feedback(Q, ids, np.ones(25))
-    assert not np.array_equal(each.query(Q).scores, common.query(Q).scores)
+    outcomes = np.arange(25) % 2.0
+    each.feedback(Q, ids, np.repeat(outcomes[:, None], 3, axis=1))
+    common.feedback(Q, ids, outcomes)
+    weights = (one._model.learned.model.weights for one in (each, common))
+    assert not np.array_equal(*weights)

@@ -11,16 +11,13 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
-from internals import state_of
+from internals import evaluation_answers, evaluation_rivals, forest_room, state_of
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import SGDClassifier
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, ContextualMemoryTree, metrics
-from cmt_numba._forest.state import COUNT, ROOT
 from cmt_numba.evaluation import RIVALS, batch_evaluation, growing_batches, profile, progressive_validation
-from cmt_numba.evaluation._answers import calibration_error
-from cmt_numba.evaluation._rivals import Split, check_rivals, measure_rival
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2}
 
@@ -347,7 +344,7 @@ def leaves_by_hand(tree: ContextualMemoryTree) -> list[tuple[int, int, int]]:
                 descend(t, int(child), depth + 1)
 
     for t in range(state.parameters.n_trees):
-        descend(t, int(state.counters[t, ROOT]), 0)
+        descend(t, int(state.counters[t, forest_room.ROOT]), 0)
     return result
 
 
@@ -366,7 +363,7 @@ def test_leaves_and_profile(stored: Any):
     for t in range(2):
         depths = [depth for number, depth, _ in by_hand if number == t]
         balances.append(np.log2(len(depths)) / np.mean(depths))
-        assert sum(size for number, _, size in by_hand if number == t) == state_of(tree).counters[t, COUNT]
+        assert sum(size for number, _, size in by_hand if number == t) == state_of(tree).counters[t, forest_room.COUNT]
     assert shape.balance == pytest.approx(np.mean(balances))
     assert 0.0 < shape.balance <= 1.0
     assert json.loads(json.dumps(shape.as_dict()))["leaf_sizes"] == shape.leaf_sizes.tolist()
@@ -440,7 +437,7 @@ def test_rivals_of_classes(form: Any):
     assert sum(one.n for one in result.confused) == round(100 * result.metrics["error"][0])
     assert all(set(one.examples) <= set(texts_asked) for one in result.confused)
     (probability,), (accuracy,) = result.calibration["probability"], result.calibration["accuracy"]
-    assert abs(probability - accuracy) == pytest.approx(calibration_error(result.calibration))
+    assert abs(probability - accuracy) == pytest.approx(evaluation_answers.calibration_error(result.calibration))
     assert accuracy == pytest.approx(result.metrics["accuracy"][0])
     json.dumps(result.as_dict())
 
@@ -449,14 +446,16 @@ def test_rivals_of_many_examples(monkeypatch):
     (X, texts, y), (asked, texts_asked, wanted) = topics(200, 0), topics(150, 1)
     for limit in ("_PRODUCTS", "_LINEAR_WORK"):
         monkeypatch.setattr(f"cmt_numba.evaluation._rivals.{limit}", 1)
-    split = Split(X, asked, y, wanted, texts, texts_asked)
-    exact, linear = (measure_rival(name, "multiclass", split, 0) for name in ("exact", "linear"))
+    split = evaluation_rivals.Split(X, asked, y, wanted, texts, texts_asked)
+    exact, linear = (evaluation_rivals.measure_rival(name, "multiclass", split, 0) for name in ("exact", "linear"))
     assert exact.value < 0.3
     assert exact.note == "on 100 of the held-out examples"
     assert linear.value is None
     assert linear.note == "skipped: 6,000 values and 4 labels would take minutes"
     letters = np.array(["a", ""], object)
-    skipped = measure_rival("exact", "multiclass", Split(letters, letters, np.arange(2), np.arange(2)), 0)
+    skipped = evaluation_rivals.measure_rival(
+        "exact", "multiclass", evaluation_rivals.Split(letters, letters, np.arange(2), np.arange(2)), 0
+    )
     assert skipped.note == "skipped: the texts have no words of at least two letters"
 
 
@@ -492,4 +491,4 @@ def test_invalid_rivals():
     with pytest.raises(TypeError, match="sequence of names"):
         batch_evaluation(Majority(), X, y, rivals="exact")
     with pytest.raises(ValueError, match="not supported for retrieval"):
-        check_rivals(["exact"], "retrieval", None)
+        evaluation_rivals.check_rivals(["exact"], "retrieval", None)

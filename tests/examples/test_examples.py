@@ -7,6 +7,7 @@ import random
 import re
 import sys
 from collections import namedtuple
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,6 @@ import pytest
 from conftest import ROOT, load_script, needs_jit
 
 from cmt_numba import MemoryStore
-from cmt_numba.neighbors import LandmarkIndex
 from cmt_numba.sequences import SequenceMemory
 
 
@@ -143,28 +143,6 @@ def test_other_routers_and_scorers_are_compared():
     figures = load_script("examples/own_router.py").compare(60)
     assert list(figures) == ["paper", "random routers", "Manhattan scorer"]
     assert all(0.0 < figure <= 1.0 for row in figures.values() for figure in row)
-
-
-def test_post_offices_are_found(tmp_path: Path, rng: np.random.Generator):
-    post_offices = load_script("examples/post_offices.py")
-    points = post_offices.on_sphere(np.array([[0.0, 0.0], [0.0, 180.0], [90.0, 7.0], [0.0, -179.0]]))
-    np.testing.assert_allclose(points[:3], [[1, 0, 0], [-1, 0, 0], [0, 0, 1]], atol=1e-12)
-    lengths = post_offices.kilometres(np.linalg.norm(points - points[1], axis=1))
-    np.testing.assert_allclose(lengths, np.pi * 6371.0 * np.array([1.0, 0.0, 0.5, 1.0 / 180.0]))  # over the date line
-
-    places = np.column_stack([rng.uniform(25, 49, 300), rng.uniform(-125, -67, 300)])
-    offices = post_offices.Offices([str(i) for i in range(300)], places)
-    post_offices.TARGETS = (0.95, 1.0)
-    found = {row[0]: row[1:] for row in post_offices.evaluate(offices, places[:20] + 0.1, 1)}
-    recalls = [row[0] for row in found.values()]
-    assert recalls == [1.0] * 6
-    assert found["VPTree"][2] < 300
-
-    pytest.importorskip("matplotlib").use("Agg")
-    index = LandmarkIndex("euclidean", random_state=0)
-    index.insert(post_offices.on_sphere(places))
-    post_offices.plot(offices, index, places[0], tmp_path / "map.png")
-    assert (tmp_path / "map.png").stat().st_size > 10_000
 
 
 @pytest.fixture(scope="module")
@@ -354,6 +332,13 @@ def test_a_store_for_langgraph(monkeypatch: pytest.MonkeyPatch):
     for condition, found in conditions.items():
         assert store.batch([ListNamespacesOp((MatchCondition(*condition),))]) == [found]
     assert store.batch([PutOp(("empty",), "a", {}), GetOp(("empty",), "a")])[1].value == {}
+    store.batch([PutOp(("odd",), "!!!", {"tags": ["a", "b"], "at": datetime(2026, 1, 2)}, index=False)])
+    for wanted, n in ((["a", "b"], 1), (["a"], 0)):
+        assert len(store.batch([SearchOp(("odd",), {"tags": wanted})])[0]) == n
+    assert store.batch([SearchOp(("odd",))])[0][0].value == {"tags": ["a", "b"], "at": "2026-01-02T00:00:00"}
+    without_vectors = recipe.NotesStore(MemoryStore())
+    without_vectors.batch([PutOp(user, key, value) for key, value in values.items()])
+    assert [hit.key for hit in without_vectors.batch([SearchOp(("users",), limit=1, offset=1)])[0]] == ["b"]
     before = item.created_at
     store.batch([PutOp(user, "a", {"text": "likes pears"}), PutOp(user, "b", None), PutOp(user, "b", None)])
     (item, missing) = store.batch([GetOp(user, "a"), GetOp(user, "b")])

@@ -116,7 +116,7 @@ def test_rewards_teach_which_memory_to_return(rng, noise):
         queries = ask(wanted)
         static.append(np.mean(np.argmax(queries @ memory.keys.T, axis=1) == wanted))
         learned.append(np.mean(memory.query(queries)[:, 0] == wanted))
-    assert np.mean(learned) > max(0.6, np.mean(static) + 0.4)
+    assert np.mean(learned) > np.mean(static) + 0.4
 
 
 @pytest.mark.parametrize("k", [1, 5])
@@ -138,7 +138,7 @@ def test_late_memories_take_few_queries_of_rewarded_ones(rng, k):
     queries, late_queries = ask(old), ask(late)
     before = np.mean(memory.query(queries)[:, 0] == old)
     memory.keys = keys
-    assert np.mean(memory.query(queries)[:, 0] == old) > before - 0.05
+    assert np.mean(memory.query(queries)[:, 0] == old) > before - 0.1
     static = np.mean(np.argmax(late_queries @ keys.T, axis=1) == late)
     assert np.mean(memory.query(late_queries)[:, 0] == late) > static - 0.05
 
@@ -160,20 +160,55 @@ def test_summary_reports_the_gain(rng):
     assert {type(end) for end in learned.interval} == {float}  # prints without np.float64
 
 
-def test_a_model_that_loses_to_static_ranking_is_not_used(rng):
-    memory = Memory(rng.normal(size=(40, WIDTH)))
-    memory.learn(memory.keys, np.arange(40)[:, None], np.ones((40, 1)))
-    assert memory.model.is_used
-    memory.model._state.weights[:] = 0.0  # a model that ranks at random
-    bad = memory.model._state.weights.copy()
-    bad[[0, 4]] = -5.0, 20.0
-    for _ in range(30):
-        wanted = rng.integers(0, 40, 10)
-        queries = unit(memory.keys[wanted] + 0.05 * rng.normal(size=(10, WIDTH)))
-        shown = memory.candidates(queries)[1]
-        memory.model._state.weights[:] = bad
-        memory.learn(queries, shown, (shown == wanted[:, None]).astype(float))
-    assert not memory.model.is_used
+KINDS = {  # rewards that say nothing about memories
+    "ones": lambda rng, shown: np.ones(shown.shape),
+    "zeros": lambda rng, shown: np.zeros(shown.shape),
+    "coins": lambda rng, shown: rng.integers(0, 2, shown.shape).astype(float),
+    "outcome": lambda rng, shown: np.repeat(rng.integers(0, 2, (len(shown), 1)).astype(float), shown.shape[1], axis=1),
+}
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("name", KINDS)
+def test_rewards_that_say_nothing_leave_the_ranking_static(rng, name, k):
+    keys, ask = confused(rng)
+    memory, queries = Memory(keys, n=40), ask(rng.integers(0, 40, 100))
+    for _ in range(100):
+        asked = ask(rng.integers(0, 40, 10))
+        shown = memory.query(asked, k)
+        memory.learn(asked, shown, KINDS[name](rng, shown), is_shared=name == "outcome")
+    assert np.mean(memory.query(queries)[:, 0] == memory.candidates(queries)[1][:, 0]) > 0.98
+    learned = memory.model.learned()
+    assert learned.interval[0] <= 0.0 <= learned.interval[1]
+    assert learned.share < 0.2
+
+
+def test_some_queries_are_ranked_statically_to_measure_the_gain(rng):
+    keys, ask = confused(rng)
+    memory = Memory(keys, n=40)
+    teach(memory, ask, rng)
+    wanted = rng.integers(0, 40, 2000)
+    queries, model = ask(wanted), memory.model
+    chosen = model.is_chosen(queries)
+    assert 0.95 < model.share == model.learned().share
+    assert abs(chosen.mean() - model.share) < 0.02
+    np.testing.assert_array_equal(model.is_chosen(queries), chosen)
+    static = memory.candidates(queries)[1][:, 0]
+    first = np.where(chosen, memory.query(queries)[:, 0], static)
+    low, high = model.learned().interval
+    assert low < np.mean(first == wanted) - np.mean(static == wanted) < high
+
+
+def test_known_answers_teach_by_the_memories_that_were_passed_over(rng):
+    keys, ask = confused(rng)
+    memory = Memory(keys, n=40)
+    for _ in range(60):
+        asked = rng.integers(0, 40, 10)
+        memory.learn(ask(asked), (asked[:, None] + 20) % 40, np.ones((10, 1)))
+    asked = rng.integers(0, 40, 300)
+    queries = ask(asked)
+    static = memory.candidates(queries)[1][:, 0]
+    assert np.mean(memory.query(queries)[:, 0] == (asked + 20) % 40) > np.mean(static == (asked + 20) % 40) + 0.2
 
 
 def test_forgotten_memories_are_not_found_by_their_moved_keys(rng):

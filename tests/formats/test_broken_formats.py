@@ -69,7 +69,12 @@ BROKEN = [
     (CSV, "x,label\n1,2\n", {"text": ("x", "x")}, "must be distinct, got 'x', 'x'"),
     (CSV, "label\n2\n", {}, "has no feature columns"),
     (CSV, "x,label\n", {}, "has no rows"),
-    (CSV, "x,label\n1,2\n1,a\n", {"task": "multilabel"}, "row 2: labels must be integers separated by commas, got 'a'"),
+    (
+        CSV,
+        "x,label\n1,2\n1,a\n",
+        {"task": "multilabel", "named_labels": False},
+        "row 2: labels must be integers separated by commas, got 'a'",
+    ),
     (CSV, 'x,label\n1,"2,3"\n1,-1\n', {}, "row 2: label -1 is negative"),
     (CSV, "x,label\n1,2\n", {"task": "multiclass", "named_labels": False, "label": "z"}, "has no column 'z'"),
 ]
@@ -157,7 +162,7 @@ def test_options_that_cannot_be_used(files: dict[str, Path], options: dict[str, 
         ('{"x": 1, "label": 1}\n{"label": 1}\n', "row 2: column 'x' has no value"),
         ('{"x": 1e999, "label": 1}\n', "row 1: column 'x' contains a value that is not finite"),
         ('{"x": "a", "label": 1}\n', "row 1: column 'x' contains 'a', which is not a number"),
-        ('{"x": 1, "label": ["a"]}\n', "row 1: label 'a' is not an integer"),
+        ('{"x": 1, "label": ["a", 1]}\n', "row 1: field 'label' must be a list of numbers or a list of text"),
     ],
 )
 def test_broken_objects(tmp_path: Path, lines: str, message: str):

@@ -2,23 +2,23 @@
 
 import gzip
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import ROOT, load_script
 from data_files import some_rows, svmlight_text
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from internals import formats_text
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from cmt_numba.formats import Batch, FormatError, open_data
-from cmt_numba.formats._text import read_blocks
 
 pandas = pytest.importorskip("pandas")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -104,7 +104,7 @@ def test_blocks_hold_whole_lines(tmp_path: Path, with_comment: bool):
     path = tmp_path / "rows"
     path.write_bytes(svmlight_text(X, y, comment="of a test" if with_comment else None).rstrip(b"\n"))
     for block_bytes in (1, 7, 100, 10**6):
-        blocks = list(read_blocks(path, block_bytes))
+        blocks = list(formats_text.read_blocks(path, block_bytes))
         assert b"".join(block.data for block in blocks) == path.read_bytes()
         assert all(block.data.endswith(b"\n") for block in blocks[:-1])
         lines = np.cumsum([0, *[block.data.count(b"\n") for block in blocks[:-1]]]) + 1
@@ -250,7 +250,8 @@ def test_labels_of_tables(tmp_path: Path):
     path = tmp_path / "rows.parquet"
     for labels, expected in (
         ([True, False], ["True", "False"]),
-        (["7", "8.0"], [7, 8]),
+        (["7", "8"], ["7", "8"]),  # text stays text
+        ([7, 8], [7, 8]),
         ([3.0, 4.0], [3, 4]),
         (["7", "7,8"], None),
         (["7", "seven"], ["7", "seven"]),
@@ -260,23 +261,52 @@ def test_labels_of_tables(tmp_path: Path):
         assert (y.toarray().sum() == 3) if expected is None else (y.tolist() == expected)
     for labels, message in (
         ([1.0, None], "row 2: has no label"),
-        (["7", "0.5"], "row 2: label '0.5' is not an integer"),
+        ([7.0, 0.5], "row 2: label 0.5 is not an integer"),
     ):
         pandas.DataFrame({"x": [1.0, 2.0], "label": labels}).to_parquet(path)
         with pytest.raises(FormatError, match=message):
             open_data(path).read()
 
 
-def test_made_up_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
-    script = load_script("asv_benchmarks/scale.py")
-    path = tmp_path / "texts.svm"
-    path.write_text("".join(script.lines(n_rows=90, n_classes=5, n_features=500, n_words=12, n_own=4, seed=0)))
-    batch = open_data(path).read()
-    assert batch.X.shape[0] == 90
-    assert np.array_equal(np.unique(batch.y), np.arange(5))
-    counts = np.exp(batch.X.data - 1)
-    assert counts.sum() == pytest.approx(90 * 12, rel=1e-2)
+CODES = ["007", "012", "12", "1e3", "1000", "7.0"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_codes_stay_text(tmp_path: Path, suffix: str):
+    """A column is numeric only if its numbers are written in the same way."""
+    path, frame = tmp_path / f"codes.{suffix}", pandas.DataFrame({"x": np.arange(6.0), "label": CODES})
+    if suffix == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        getattr(frame, f"to_{suffix}")(path, index=False)
+    assert open_data(path).read().y.tolist() == CODES
+    if suffix == "csv":
+        path.write_text("x,label\n1,12\n2,-7\n")
+        assert open_data(path).read().y.tolist() == [12, -7]
+        path.write_text("x,label\n1,007\n2,012\n")
+        assert open_data(path, task="multilabel").resolved().label_names == ("007", "012")
+
+
+def test_labels_of_lists_may_have_names(tmp_path: Path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"x": 1, "label": ["maps", "city"]}\n{"x": 2, "label": []}\n{"x": 3, "label": ["city"]}\n')
+    source = open_data(path)
+    assert (source.resolved().task, source.resolved().label_names) == ("multilabel", ("city", "maps"))
+    assert source.read().y.toarray().tolist() == [[1, 1], [0, 0], [1, 0]]
+    frame = pandas.read_json(path, lines=True)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    assert open_data(tmp_path / "rows.parquet").read().y.toarray().tolist() == [[1, 1], [0, 0], [1, 0]]
+    frame.assign(label=["maps, city", None, "city"]).to_csv(tmp_path / "rows.csv", index=False)
+    options = open_data(tmp_path / "rows.csv", task="multilabel").resolved()
+    assert options.label_names == ("city", "maps")
+    assert open_data(tmp_path / "rows.csv", label="label").resolved().task == "multiclass"  # commas may be in a name
+    path.write_text('{"x": 1, "label": ["alps"]}\n{"x": 1, "label": ["city"]}\n')
+    more = open_data(path, replace(options, format="jsonl"))
+    assert more.resolved().label_names == ("city", "maps", "alps")  # new names are appended
+    assert more.read().y.toarray().tolist() == [[0, 0, 1], [1, 0, 0]]
+    path.write_text('{"x": 1, "label": ["a"]}\n{"x": 1, "label": [1]}\n')
+    with pytest.raises(FormatError, match="mixes text such as 'a' with numbers such as 1"):
+        open_data(path).read()
 
 
 def test_a_folder_of_parquet_files_is_read_in_the_order_of_names(tmp_path: Path):

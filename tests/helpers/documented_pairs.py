@@ -136,7 +136,7 @@ def classify(vectorizer: Any, rows: Rows) -> np.ndarray:
 
 def vote(vectorizer: Any, rows: Rows) -> np.ndarray:
     X, X_asked = keys(vectorizer, rows)
-    return LandmarkClassifier(random_state=0).fit(X, rows.y).predict(X_asked)
+    return LandmarkClassifier(metric="cosine", random_state=0).fit(X, rows.y).predict(X_asked)
 
 
 def classify_texts(classifier: Any, rows: Rows) -> np.ndarray:

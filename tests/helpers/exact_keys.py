@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF
+from internals import forest_of
 
 from cmt_numba import ContextualMemoryTree
 
@@ -37,7 +38,7 @@ def unit(rows: Any) -> np.ndarray:
 
 def stored(tree: ContextualMemoryTree) -> np.ndarray:
     """Return the stored keys of a tree in the order of their slots."""
-    state = tree._forest.allocated()
+    state = forest_of(tree).allocated()
     if not state.parameters.sparse:
         return state.keys.values[: len(tree) * tree.n_features].reshape(len(tree), -1)
     rows = np.zeros((len(tree), tree.n_features))

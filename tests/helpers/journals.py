@@ -10,15 +10,22 @@ from typing import Any
 import numpy as np
 from conftest import FORM_OF
 
-from cmt_numba import ContextualMemoryTree, DurableTree
+from cmt_numba import ContextualMemoryTree
 from cmt_numba._engine import draw_seed
+from cmt_numba.journal import Journal
 
 OPTIONS: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 5, "n_threads": 1}
 
 
 _FEATURES = 12
 _numbers = itertools.count()
-Opened = Callable[..., DurableTree]
+Opened = Callable[..., ContextualMemoryTree]
+
+
+def journal_of(tree: ContextualMemoryTree) -> Journal:
+    """Return the journal of a tree in a folder."""
+    journal: Journal = tree._folder.journal
+    return journal
 
 
 def crashed(folder: Path) -> Path:
@@ -29,7 +36,7 @@ def crashed(folder: Path) -> Path:
 
 def entries_in(folder: Path) -> list[tuple[int, bytes]]:
     connection = sqlite3.connect(folder / "journal.sqlite")
-    found = connection.execute("SELECT * FROM entries ORDER BY sequence").fetchall()
+    found = connection.execute("SELECT sequence, entry FROM entries ORDER BY sequence").fetchall()
     connection.close()
     return found
 

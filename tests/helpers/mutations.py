@@ -9,9 +9,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from internals import persistence_container
 
 from cmt_numba.persistence import FORMAT_VERSION
-from cmt_numba.persistence._container import DTYPES
 
 PREAMBLE = struct.Struct("<16sIIQ")
 MAGIC = b"\x93cmt-numba\r\n\x1a\n\x00\x00"
@@ -44,7 +44,7 @@ def places(described: dict[str, Any], length: int) -> dict[str, tuple[int, int]]
     found, stop = {}, PREAMBLE.size + length
     for entry in described["arrays"]:
         start = stop + -stop % ALIGNMENT
-        stop = start + prod(entry["shape"]) * DTYPES[entry["dtype"]].itemsize
+        stop = start + prod(entry["shape"]) * persistence_container.DTYPES[entry["dtype"]].itemsize
         found[entry["name"]] = start, stop
     return found
 

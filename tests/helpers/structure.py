@@ -9,18 +9,24 @@ hold. The same command resolves conflicts in the list:
 
 import ast
 import builtins
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "cmt_numba"
-KNOWN = Path(__file__).parents[1] / "known_structure.txt"
+TESTS = Path(__file__).parents[1]
+KNOWN = TESTS / "known_structure.txt"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 MAX_LINES = 800
-PUBLIC_BASES = {"Hits", "Results", "ContextualMemoryTree"}
-"""Public types that may have one subclass: results with more fields, and a tree in a folder."""
+MAX_PRIVATE_NAMES = 720
+"""Uses of private names in tests. Lower it when there are fewer."""
+OTHERS = {"_replace", "_fields", "_exit", "_getframe", "_tm_features", "_finalize_dynamic_globals"}
+"""Names with an underscore that are not of the package."""
+PUBLIC_BASES = {"Hits", "Results"}
+"""Public types that may have one subclass: results with more fields."""
 
 
 @cache
@@ -204,6 +210,53 @@ def long_modules() -> Iterator[tuple[str, str]]:
             yield room_of(path), f"{name_of(path)} has more than {MAX_LINES} lines"
 
 
+def functions_without_types() -> Iterator[tuple[str, str]]:
+    """Yield functions without annotations that Numba does not compile, except in modules that extend Numba."""
+
+    def without(node: ast.AST) -> Iterator[ast.FunctionDef]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef):
+                arguments = [*child.args.posonlyargs, *child.args.args, *child.args.kwonlyargs]
+                typed = [argument for argument in arguments if argument.annotation or argument.arg in ("self", "cls")]
+                if child.decorator_list and not typed and child.returns is None:
+                    continue  # compiled, and so are the functions within
+                if child.returns is None or len(typed) < len(arguments):
+                    yield child
+            yield from without(child)
+
+    for path in MODULES:
+        if not re.search(r"^from (llvmlite|numba)\b", path.read_text(encoding="utf-8"), re.M):
+            for node in without(parsed(path)):
+                yield room_of(path), f"{name_of(path)} has no types for {node.name}"
+
+
+def private_names_in_tests() -> Iterator[str]:
+    """Yield each use of a private module, name or attribute of the package in tests, apart from `reference`.
+
+    A name that is imported through the door of a room is not private. `internals.py` names attributes as strings.
+    """
+
+    def is_private(name: str) -> bool:
+        return name.startswith("_") and not name.endswith("__") and name not in OTHERS
+
+    for path in sorted(TESTS.rglob("*.py")):
+        if path.parent.name == "reference":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            found: list[str] = []
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cmt_numba"):
+                is_door = (node.module or "").count(".") == 1
+                found = [alias.name if is_door else f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                found = [alias.name for alias in node.names if alias.name.startswith("cmt_numba")]
+            elif isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+                found = [node.attr]
+            elif isinstance(node, ast.Constant) and path.name == "internals.py" and str(node.value).startswith("_"):
+                found = [str(node.value)]
+            names = (name for name in found if any(map(is_private, name.split("."))))
+            yield from (f"{path.relative_to(TESTS)}:{node.lineno} {name}" for name in names)
+
+
 RULES = (
     imports_past_doors,
     class_names_in_use_twice,
@@ -212,6 +265,7 @@ RULES = (
     methods_for_subclasses,
     circles_of_imports,
     long_modules,
+    functions_without_types,
 )
 
 

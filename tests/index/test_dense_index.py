@@ -28,8 +28,10 @@ def scores_of(metric, q, V):
     return products / np.sqrt((V**2).sum(axis=1) * (q**2).sum()) if metric == "cosine" else products
 
 
+@pytest.mark.parametrize("n_without_lists", [30, 1024])
 @pytest.mark.parametrize("metric", METRICS)
-def test_random_changes_match_a_dict(metric):
+def test_random_changes_match_a_dict(metric, n_without_lists, monkeypatch):
+    monkeypatch.setattr(dense_index, "_FEW", n_without_lists)
     rng = np.random.default_rng(1)
     dense, model = index.DenseIndex(5, metric=metric, random_state=3), {}
     for step in range(60):
@@ -90,8 +92,10 @@ def test_allowed_vectors_are_valid_until_the_next_change():
         dense.search(vectors(1, 3), 1, among=allowed)
 
 
+@pytest.mark.parametrize("n_without_lists", [50, 1024])
 @pytest.mark.parametrize("mode", ["r", "c"])
-def test_an_index_is_restored_from_arrays(tmp_path, mode):
+def test_an_index_is_restored_from_arrays(tmp_path, mode, n_without_lists, monkeypatch):
+    monkeypatch.setattr(dense_index, "_FEW", n_without_lists)
     dense = index.DenseIndex(4, metric="euclidean", random_state=5)
     dense.insert(vectors(100, 4))
     dense.remove(np.arange(0, 100, 3))
@@ -110,6 +114,7 @@ def test_an_index_is_restored_from_arrays(tmp_path, mode):
 
 
 def test_lists_that_are_too_long_to_be_divided_are_refused(monkeypatch):
+    monkeypatch.setattr(dense_index, "_FEW", 50)
     dense = index.DenseIndex(4)
     dense.insert(vectors(100, 4))
     monkeypatch.setattr(invariants, "LIST_SIZE", 49)
@@ -246,26 +251,34 @@ def test_threads_do_not_change_results(monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
-def test_a_failed_insertion_leaves_no_trace(monkeypatch):
+@pytest.mark.parametrize("n_stored", [10, 98, 110])  # vectors in no lists, in new lists, in lists
+def test_a_failed_insertion_leaves_no_trace(n_stored, monkeypatch):
+    monkeypatch.setattr(dense_index, "_FEW", 100)
     dense = index.DenseIndex(4)
-    dense.insert(vectors(10, 4))
-    calls = []
+    dense.insert(vectors(n_stored, 4))
+    few, many, n_calls = changes.change_few, changes.change_vectors, 0
 
-    insert = changes.insert_vectors
-
-    def fail(state, X, ids, first):
-        calls.append(first)
-        if len(calls) == 2:
+    def fail_in_few(state, change, ids, X):
+        few(state, change, ids[:5] if change != changes.REMOVE else ids, X)
+        if change != changes.REMOVE:
             raise KeyboardInterrupt
-        return insert(state, X[:5], ids[:5], first)
 
-    monkeypatch.setattr(changes, "insert_vectors", fail)
+    def fail_in_many(state, change, ids, X, first):
+        nonlocal n_calls
+        n_calls += change != changes.REMOVE
+        if n_calls == 2:
+            n_calls += 1
+            raise KeyboardInterrupt
+        return many(state, change, ids[:5] if n_calls == 1 else ids, X, first)
+
+    monkeypatch.setattr(changes, "change_few", fail_in_few)
+    monkeypatch.setattr(changes, "change_vectors", fail_in_many)
     with pytest.raises(KeyboardInterrupt):
         dense.insert(vectors(20, 4, 1))
-    dense.check_invariants()
-    np.testing.assert_array_equal(np.sort(dense.ids), np.arange(10))
     monkeypatch.undo()
-    np.testing.assert_array_equal(dense.insert(vectors(2, 4, 2)), [10, 11])
+    dense.check_invariants()
+    np.testing.assert_array_equal(np.sort(dense.ids), np.arange(n_stored))
+    np.testing.assert_array_equal(dense.insert(vectors(2, 4, 2)), [n_stored, n_stored + 1])
 
 
 def test_many_results_are_complete(monkeypatch):
@@ -285,22 +298,66 @@ def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, m
     dense = index.DenseIndex(20)
     allowed = dense.allow(dense.insert(clustered(400, 20))[::2])
     dense._state.groups.added[:] -= 0.5
-    monkeypatch.setattr(dense._gaps, "effort", lambda _: held(ListEffort(np.zeros(24, np.float32), 1.9, 1, 1e9)))
+    zeros = np.zeros(24, np.float32)
+    effort = held(ListEffort(zeros, zeros, zeros, 1.9, 1, 1e9))
+    monkeypatch.setattr(dense._gaps, "effort", lambda _: effort)
     found, _ = dense.search(clustered(n_rows, 20, 1), 3, among=allowed)
     assert (found >= 0).all()
 
 
-def test_a_search_has_its_effort_although_another_thread_has_replaced_all(monkeypatch):
-    gaps = index.DenseIndex(20)._gaps
-    measure = gaps._measure
+def copies(n_copies, noise, n=6000, d=64):
+    """Return stored vectors with near copies, and queries without any."""
+    rng = np.random.default_rng(0)
+    own = rng.standard_normal((n // n_copies + 300, d))
+    stored = np.repeat(own[300:], n_copies, axis=0)
+    stored = rng.permutation(stored + noise * rng.standard_normal(stored.shape))
+    return stored.astype(np.float32), own[:300].astype(np.float32)
 
-    def measure_while_another_thread_does(targets):
-        efforts = measure(targets)
-        gaps._efforts = {}
-        return efforts
 
-    monkeypatch.setattr(gaps, "_measure", measure_while_another_thread_does)
-    assert gaps.effort(0.7) is not None
+@needs_jit
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_queries_without_near_copies_are_found_too(metric: str, noise: float):
+    stored, Q = copies(10, noise)
+    dense = index.DenseIndex(64, metric)
+    for part in np.array_split(stored, 12):
+        dense.insert(part)
+    best = dense.search(Q, 1, 1.0)[1]
+    alone = np.concatenate([dense.search(q[None], 1)[1] for q in Q])
+    for scores in (dense.search(Q, 1)[1], alone):
+        assert (scores >= best - 1e-9).mean() > 0.93
+
+
+@needs_jit
+def test_the_effort_follows_replaced_vectors():
+    rng, n = np.random.default_rng(1), 6000
+    old, new = rng.standard_normal((n, 32)), rng.standard_normal((n + 300, 32)) ** 3
+    dense = index.DenseIndex(32, "inner_product")
+    ids = dense.insert(old.astype(np.float32))
+    for some, X in zip(np.array_split(ids, 12), np.array_split(new[:n].astype(np.float32), 12), strict=True):
+        dense.replace(some, X)
+    assert dense.recall(new[n:].astype(np.float32), 10, 0.95) > 0.93
+
+
+@needs_jit
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_queries_correct_the_effort(is_batch: bool):
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((100, 32))
+    X = centers[rng.integers(100, size=4000)] + 0.2 * rng.standard_normal((4000, 32))
+    Q = (rng.permutation(X) + rng.permutation(X))[:300].astype(np.float32) / 2.0  # unlike the stored vectors
+    dense = index.DenseIndex(32, "euclidean")
+    dense.insert(X.astype(np.float32))
+    assert dense.recall_seen is None
+    before, asked = dense.recall(Q, 10, 0.95), Q[rng.integers(300, size=40_000)]
+    if is_batch:
+        for part in np.array_split(np.tile(asked, (8, 1)), 320):
+            dense.search(part, 10)
+    else:
+        for q in asked:
+            dense.search(q[None], 10)
+    assert before - 0.1 < dense.recall_seen <= 1.0
+    assert dense.recall(Q, 10, 0.95) >= min(before, 0.95) - 0.01
 
 
 @needs_jit

@@ -2,6 +2,7 @@
 
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ from conftest import needs_jit
 from reference import _dense_index as reference
 
 from cmt_numba import _index as index
-from cmt_numba._index import search
-from cmt_numba._index.dense_index import held
+from cmt_numba._index import dense_index, search
 from cmt_numba._index.sample_search import find_nearest
 from cmt_numba._index.state import LIST_SIZE, N_LISTS, N_TILES
+from cmt_numba._jit import held
 
 METRICS = ("cosine", "inner_product", "euclidean")
 N = 300
@@ -24,7 +25,8 @@ def grown(metric: str, d: int) -> tuple[Any, Any, np.ndarray]:
     rng = np.random.default_rng(d)
     X = (rng.integers(-3, 4, size=(1, d)) + rng.standard_normal((N, d)) * rng.random((N, 1))).astype(np.float32)
     dense = index.DenseIndex(d, metric=metric, random_state=4)
-    dense.insert(X)
+    with patch.object(dense_index, "_FEW", 100):
+        dense.insert(X)
     dense.remove(dense.ids[:50])
     return dense, dense._state, prepared(dense, dense.vectors(dense.ids))
 
@@ -76,6 +78,12 @@ def test_lists_have_their_limits_and_most_members_are_in_the_nearest_one(metric:
     assert (near.argmax(axis=1) == own).mean() > 0.7
 
 
+def effort_of(gap: float, n_groups: int):
+    """Return an effort for which no bound is missed and no row is far."""
+    some = np.zeros(3, np.float32)
+    return held(search.ListEffort(some, some + np.float32(gap), some, 20.0, n_groups, 1e9))
+
+
 @pytest.mark.parametrize(
     ("d", "together"), [(20, False), (3, True), (20, True), (64, True), pytest.param(130, True, marks=needs_jit)]
 )
@@ -93,13 +101,11 @@ def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, d: int
     shares = []
     for gap in (0.01, 0.3, 1e30):
         ids, scores = np.empty((6, k), np.int64), np.empty((6, k))
-        effort = held(
-            search.ListEffort(np.full(24, gap, np.float32), 20.0, 1, 1e9)
-        )  # no bound is missed, no row is far
+        effort = effort_of(gap, 1)
         every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
         for rows in [slice(0, 6)] if together else [slice(i, i + 1) for i in range(6)]:
-            span = search.RowRange(0, len(Q[rows]), together)
-            search.search_rows(dense._held, Q[rows], span, effort, every, scores[rows], ids[rows])
+            kernel = search.search_together if together else search.search_one_by_one
+            kernel(dense._held, Q[rows], 0, len(Q[rows]), effort, every, scores[rows], ids[rows])
         for i, q in enumerate(rotated):
             lists = reference.within_gap(q, state.lists.centers[:n_lists], lifts_of_lists, gap)
             slots = np.flatnonzero(np.isin(own, lists))
@@ -125,8 +131,9 @@ def test_samples_find_their_nearest_vectors(metric: str, d: int, n_vectors: int)
     own[0] = -1  # a query that is not stored
     Q = dense.vectors(state.vectors.ids[own])
     Q[0] = rng.standard_normal(d)
-    found = np.empty((n, k), np.int64)
-    find_nearest(dense._held, Q, own, found)
+    found, n_copies = np.empty((n, k), np.int64), np.empty((n, int(state.lists.counts[N_LISTS])), np.int32)
+    find_nearest(dense._held, Q, own, np.float32(0.0), found, n_copies)
+    np.testing.assert_array_equal(n_copies.sum(axis=1), own >= 0)
     scores = prepared(dense, Q) @ units.T
     if metric != "inner_product":
         scores -= 0.5 * (units**2).sum(axis=1)
@@ -148,6 +155,7 @@ def test_a_single_row_finds_the_best_of_the_lists_in_few_groups(metric: str):
     lists, groups = dense._state.lists, dense._state.groups
     n_lists, n_groups = (int(it.counts[N_LISTS]) for it in (lists, groups))
     assert n_groups > 2
+    is_limited = metric != "inner_product"
     group_of = groups.list_of[groups.places[:n_lists] // 32][lists.list_of[lists.places[:n] // 32]]
     Q = dense.vectors(dense.ids[:40])
     queries = prepared(dense, Q)
@@ -157,13 +165,12 @@ def test_a_single_row_finds_the_best_of_the_lists_in_few_groups(metric: str):
     apart = np.linalg.norm(reference.rotated(queries, dense._state.signs)[:, None] - groups.centers[:n_groups], axis=2)
     every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
     best, _ = dense.search(Q, n, target_recall=1.0)
-    needed = dense._gaps_of(Q, np.arange(40), np.arange(40))[:, -2]
+    needed = dense._samples_of(Q, np.arange(40))[:, -2]
     for i in range(40):
         for wanted in (1, 2, int(needed[i])):
             ids, scores = np.empty((1, k), np.int64), np.empty((1, k))
-            effort = held(search.ListEffort(np.full(24, 1e30, np.float32), 20.0, wanted, 1e9))
-            search.search_rows(dense._held, Q[i : i + 1], search.RowRange(0, 1, False), effort, every, scores, ids)
-            reached = np.isin(group_of, np.argsort(apart[i])[:wanted])
+            search.search_one_by_one(dense._held, Q[i : i + 1], 0, 1, effort_of(1e30, wanted), every, scores, ids)
+            reached = np.isin(group_of, np.argsort(apart[i])[: wanted if is_limited else n_groups])
             np.testing.assert_array_equal(ids[0], best[i][np.isin(best[i], dense.ids[reached])][:k])
         np.testing.assert_array_equal(ids[0], best[i, :k])
-    assert needed.min() < n_groups
+    assert not is_limited or needed.min() < n_groups

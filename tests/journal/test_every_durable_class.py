@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from structure import MODULES
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, DurableTree, MemoryStore
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, MemoryStore
 from cmt_numba.bandits import CMTBandit, LinUCB, Policy
 from cmt_numba.journal import AlreadyOpenError, Journal, JournalError
 from cmt_numba.persistence import FileFormatError
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "tree": Kind(DurableTree, lambda tree, i: tree.insert(X + i)),
+    "tree": Kind(ContextualMemoryTree.open, lambda tree, i: tree.insert(X + i)),
     "store": Kind(MemoryStore, lambda store, i: store.add([f"{i} {j}" for j in range(20)], X + i)),
     "classifier": Kind(CMTClassifier.open, lambda model, i: model.partial_fit(X + i, np.arange(20) % 5)),
     "multilabel": Kind(CMTMultilabelClassifier.open, lambda model, i: model.partial_fit(X + i, Y)),
@@ -100,6 +100,38 @@ def test_a_folder_is_found_after_chdir(kind: Kind, tmp_path: Path, monkeypatch: 
     for name, thing in (("one", one), ("two", two)):
         with kind.open(tmp_path / name / "model") as again:
             assert count(again) == count(thing)
+
+
+@every_kind
+def test_an_object_that_is_dropped_without_close_releases_its_folder(kind: Kind, tmp_path: Path):
+    with opened(kind, tmp_path / "model", 1) as thing:
+        n = count(thing)
+    del thing
+    gc.collect()
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir())) if descriptors.is_dir() else 0
+    opened(kind, tmp_path / "model", 0)
+    kind.open(tmp_path / "model", read_only=True)
+    gc.collect()
+    assert before == (len(list(descriptors.iterdir())) if descriptors.is_dir() else 0)
+    with kind.open(tmp_path / "model") as again:
+        assert count(again) == n
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows does not rename a folder with open files")
+@every_kind
+def test_a_reader_notices_another_history(kind: Kind, tmp_path: Path):
+    """The folder of a reader is replaced by another one with the same number of changes, and fewer later."""
+    opened(kind, tmp_path / "model", 1).close()
+    with kind.open(tmp_path / "model", read_only=True) as reader:
+        for name in ("one", "two"):
+            with opened(kind, tmp_path / name, 1) as other:
+                identity, n = journal_of(other).folder.identity, count(other)
+            (tmp_path / "model").rename(tmp_path / f"before {name}")
+            (tmp_path / name).rename(tmp_path / "model")
+            assert reader.refresh()
+            assert (journal_of(reader).folder.identity, count(reader)) == (identity, n)
+            assert not reader.refresh()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows does not rename a folder with open files")
@@ -247,7 +279,7 @@ def answers(thing: Any) -> Any:
         return thing.top_classes(["1 3", "2 4"])[1].tobytes()
     if isinstance(thing, Policy):
         return thing.probabilities(X).tobytes()
-    if isinstance(thing, MemoryStore | DurableTree):
+    if isinstance(thing, MemoryStore | ContextualMemoryTree):
         return thing.query(X, 3).scores.tobytes()
     return thing.predict(X).tobytes()
 

@@ -1,10 +1,10 @@
 """Trees in folders: reopening, refused calls, and when snapshots are taken."""
 
 import copy
-import inspect
 import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 from failures import failing
-from journals import OPTIONS, Opened, crashed, entries_in, same, snapshots_in
+from journals import OPTIONS, Opened, crashed, entries_in, journal_of, same, snapshots_in
 from saved import dense_rows, sparse_rows
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
+from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.rewards import LabelEquality
+from cmt_numba.tree._folder import OPERATIONS
 
-READING = {
-    *("check_invariants", "close", "leaves", "load", "plot", "refresh", "save", "snapshot", "sync"),
-    *("depth", "ids", "n_features", "n_memories", "nbytes", "path", "sequence", "synced_sequence"),
-}
+READING = {"check_invariants", "leaves", "plot", "save"}
 
 
 def go_through_everything(tree: ContextualMemoryTree, rows: Any) -> None:
@@ -59,25 +57,27 @@ def test_a_tree_is_what_it_was_and_goes_on_as_it_would(rows: Any, snapshot_bytes
     for each in (plain, tree):
         go_through_everything(each, rows)
     assert same(tree, plain)
-    assert tree.sequence == tree.synced_sequence
+    assert journal_of(tree).sequence == journal_of(tree).folder.synced
     assert snapshots_in(folder) == ["tree-0.cmt"] or snapshot_bytes == 0
     again = opened(crashed(folder))
     again.check_invariants()
     assert same(again, plain)
-    assert (again.sequence, again.synced_sequence) == (tree.sequence, tree.sequence)
+    assert (journal_of(again).sequence, journal_of(again).folder.synced) == (
+        journal_of(tree).sequence,
+        journal_of(tree).sequence,
+    )
     for each in (plain, again):
         go_through_everything(each, rows)
     assert same(again, plain)
     again.close()
-    assert same(opened(again.path), plain)
+    assert same(opened(journal_of(again).path), plain)
 
 
 def test_every_change_is_journaled():
-    changing = {"insert", "update", "teach", "remove", "replace", "reroute", "rebuild", "compact", "learn", "query"}
-    in_steps = {"learn", "query"}  # these call others, or note what queries change
-    assert {name for name in dir(DurableTree) if not name.startswith("_")} - READING - {"FIELDS"} == changing
-    for name in changing - in_steps:
-        assert inspect.signature(vars(DurableTree)[name]) == inspect.signature(getattr(ContextualMemoryTree, name))
+    """Each method that changes a tree has an operation, or calls others, or notes what queries change."""
+    of_others = {"learn", "query", "draw", "return"}
+    methods = {name for name, method in vars(ContextualMemoryTree).items() if callable(method) and name[0] != "_"}
+    assert {name for name, _ in OPERATIONS} - of_others == methods - READING - of_others
 
 
 def test_a_copy_is_a_tree_like_any_other(folder: Path, opened: Opened):
@@ -88,10 +88,8 @@ def test_a_copy_is_a_tree_like_any_other(folder: Path, opened: Opened):
         assert same(one, tree)
         one.insert(dense_rows(3, 4))
     assert len(tree) == 30
-    assert repr(tree) == repr(one).replace("ContextualMemoryTree", "DurableTree").replace("33", "30")
-    assert tree.path == folder
-    with pytest.raises(TypeError, match=r"DurableTree\(path\) to open a folder"):
-        DurableTree.load("any")
+    assert repr(tree) == repr(one).replace("33", "30")
+    assert journal_of(tree).path == folder
 
 
 def test_changes_of_several_threads(folder: Path, opened: Opened):
@@ -108,7 +106,7 @@ def test_changes_of_several_threads(folder: Path, opened: Opened):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(12)))
     assert len(tree) == 40 + 12 * 2
-    assert tree.sequence == 1 + 12 * (4 + 3)
+    assert journal_of(tree).sequence == 1 + 12 * (4 + 3)
     assert same(opened(crashed(folder)), tree)
 
 
@@ -135,10 +133,10 @@ def test_changes_wait_for_the_disk_as_often_as_wanted(folder: Path, opened: Open
     for n in range(1, 9):
         tree.insert(rows)
         tree.query(rows, epsilon=0.5)  # draws a random number, which does not count
-        assert (tree.sequence, tree.synced_sequence) == (2 * n, 2 * (n // 3 * 3) - (n >= 3))
+        assert (journal_of(tree).sequence, journal_of(tree).folder.synced) == (2 * n, 2 * (n // 3 * 3) - (n >= 3))
     assert len(opened(crashed(folder))) == 80  # a killed process loses nothing
     tree.sync()
-    assert tree.synced_sequence == 16
+    assert journal_of(tree).folder.synced == 16
     tree.insert(rows)
     tree.close()
     assert len(opened()) == 90
@@ -153,11 +151,16 @@ def test_snapshots_keep_the_journal_short(sync_every: int, folder: Path, opened:
         bases.append(snapshots_in(folder))
         assert len(bases[-1]) == 1
         left = opened(crashed(folder), **OPTIONS)
-        assert left.sequence == tree.sequence >= tree.synced_sequence > i + 1 - sync_every
+        assert (
+            journal_of(left).sequence
+            == journal_of(tree).sequence
+            >= journal_of(tree).folder.synced
+            > i + 1 - sync_every
+        )
         entries = sum(len(entry) for _, entry in entries_in(crashed(folder)))
         assert entries <= max(2_000, (folder / bases[-1][0]).stat().st_size) + 2_000
         left.close()
-        shutil.rmtree(left.path)
+        shutil.rmtree(journal_of(left).path)
     assert 3 < len(set(map(tuple, bases))) < 12
 
 
@@ -175,25 +178,25 @@ def test_changes_that_took_long_are_not_kept_long(folder: Path, opened: Opened, 
 
 @pytest.mark.parametrize("takes", [0.2, 0.3])
 def test_changes_that_took_long_are_not_made_again_after_the_folder_was_closed(takes: float, folder: Path):
-    with DurableTree(folder, **OPTIONS) as tree:
+    with ContextualMemoryTree.open(folder, **OPTIONS) as tree:
         tree.insert(dense_rows(40, 4))
-        tree.snapshot()
+        tree.checkpoint()
         tree.remove([1])
-        tree._journal._journal = tree._journal._journal._replace(seconds=takes)
-        tree._journal._last_snapshot = tree._journal._last_snapshot._replace(seconds=1.0)
+        journal_of(tree)._journal = journal_of(tree)._journal._replace(seconds=takes)
+        journal_of(tree)._last_snapshot = journal_of(tree)._last_snapshot._replace(seconds=1.0)
         before = copy.deepcopy(tree)
     assert snapshots_in(folder) == ["tree-1.cmt" if takes < 0.25 else "tree-2.cmt"]
-    with DurableTree(folder) as again:
+    with ContextualMemoryTree.open(folder) as again:
         assert same(again, before)
 
 
 def test_a_change_too_large_for_the_journal_is_a_snapshot(folder: Path, opened: Opened):
     tree = opened(snapshot_bytes=10_000, sync_every=5, **OPTIONS)
     tree.insert(dense_rows(5, 6))
-    assert tree.synced_sequence == 0
+    assert journal_of(tree).folder.synced == 0
     tree.insert(dense_rows(1000, 6))
     assert snapshots_in(folder) == ["tree-2.cmt"]
-    assert tree.synced_sequence == 2
+    assert journal_of(tree).folder.synced == 2
     assert same(opened(crashed(folder)), tree)
     tree.insert(dense_rows(400, 6))  # less than the last snapshot
     tree.sync()
@@ -204,8 +207,8 @@ def test_a_change_too_large_for_the_journal_is_a_snapshot(folder: Path, opened: 
 def test_a_snapshot_on_request(folder: Path, opened: Opened):
     tree = opened(snapshot_seconds=1e9, **OPTIONS)
     tree.insert(dense_rows(30, 4))
-    tree.snapshot()
-    tree.snapshot()
+    tree.checkpoint()
+    tree.checkpoint()
     assert snapshots_in(folder) == ["tree-1.cmt"]
     tree.remove(3)
     tree.close()
@@ -221,7 +224,8 @@ def test_a_closed_tree_answers_but_does_not_change(folder: Path, opened: Opened)
         tree.insert(np.eye(4))
     tree.close()
     assert tree.query(np.eye(4)[:1]).ids.tolist() == [[0]]
-    for act in (lambda: tree.insert(np.eye(4)), tree.sync, tree.snapshot, lambda: tree.query(np.eye(4), epsilon=0.5)):
+    explore = partial(tree.query, np.eye(4), epsilon=0.5)
+    for act in (lambda: tree.insert(np.eye(4)), journal_of(tree).sync, tree.checkpoint, explore):
         with pytest.raises(JournalError, match="closed; open it again"):
             act()
     assert len(tree) == 4
@@ -254,7 +258,7 @@ def test_an_interrupted_change(opened: Opened):
         tree.insert(dense_rows(5, 8))
     assert len(tree) == 50
     assert tree.insert(dense_rows(5, 8)).tolist() == [50, 51, 52, 53, 54]
-    assert tree.sequence == 2
+    assert journal_of(tree).sequence == 2
     tree.close()
     assert opened().insert(dense_rows(5, 8)).tolist() == [55, 56, 57, 58, 59]
 
@@ -262,8 +266,8 @@ def test_an_interrupted_change(opened: Opened):
 @pytest.mark.parametrize(
     ("owner", "step", "error"),
     [
-        ("_journal", "_save_snapshot", OSError("no room")),
-        ("_journal.folder.database", "restart", AlreadyOpenError("in use")),  # another program uses the journal
+        ("_folder.journal", "_save_snapshot", OSError("no room")),
+        ("_folder.journal.folder.database", "restart", AlreadyOpenError("in use")),  # another program uses the journal
     ],
 )
 def test_changes_are_acknowledged_although_snapshots_fail(
@@ -284,8 +288,8 @@ def test_changes_are_acknowledged_although_snapshots_fail(
     assert 1 < len(warned) < 6
     assert warned[0].filename == __file__
     with pytest.raises(type(error), match=str(error)):
-        tree.snapshot()
+        tree.checkpoint()
     assert len(tree) == len(opened(crashed(folder))) == 50
     monkeypatch.undo()
-    tree.snapshot()
+    tree.checkpoint()
     assert snapshots_in(folder) == ["tree-10.cmt"]

@@ -9,13 +9,12 @@ from typing import Any
 import conftest
 import numpy as np
 import pytest
-from journals import OPTIONS, Opened, crashed, entries_in, execute, same
+from journals import OPTIONS, Opened, crashed, entries_in, execute, journal_of, same
 from mutations import start_of
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
 from cmt_numba._forest.hits import Hits
-from cmt_numba.journal import DurableTree
 from cmt_numba.journal._entries import Entry, pack_entry, unpack_entry
 from cmt_numba.persistence import VALUES, read_object, write_object
 
@@ -24,11 +23,11 @@ from cmt_numba.persistence import VALUES, read_object, write_object
 def left_behind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, ContextualMemoryTree]:
     """Return the folder of a killed tree, that of the same tree after closing it, and the expected tree."""
     folder = tmp_path_factory.mktemp("left") / "tree"
-    with DurableTree(folder, snapshot_seconds=1e9, **OPTIONS) as tree:  # regardless of compile time
+    with ContextualMemoryTree.open(folder, snapshot_seconds=1e9, **OPTIONS) as tree:  # regardless of compile time
         tree.insert(dense_rows(40, 4))
-        tree.snapshot()
+        tree.checkpoint()
         tree.insert(dense_rows(600, 4, 1))  # more than fits into the later log
-        tree._journal.folder.database.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        journal_of(tree).folder.database.run("PRAGMA wal_checkpoint(TRUNCATE)")
         tree.remove([1, 2])
         hits = tree.query(dense_rows(9, 4, 2), epsilon=0.7)
         tree.update(dense_rows(9, 4, 2), hits, np.ones(9))
@@ -65,7 +64,7 @@ def test_damage_is_reported_or_harmless(state: str, left_behind: Any, tmp_path: 
         spoilt = damaged(contents, random)
         (copied / name).write_bytes(spoilt)
         try:
-            with DurableTree(copied, snapshot_seconds=1e6) as tree:
+            with ContextualMemoryTree.open(copied, snapshot_seconds=1e6) as tree:
                 tree.check_invariants()
                 assert same(tree, expected)
         except FileFormatError as error:
@@ -86,13 +85,13 @@ def spoil_array(folder: Path, name: str, at: int, bit: int) -> None:
 @pytest.mark.parametrize("name", sorted(VALUES))
 def test_damaged_keys_are_reported_when_all_is_read(name: str, tmp_path: Path):
     folder = tmp_path / "tree"
-    with DurableTree(folder, **OPTIONS) as tree:
+    with ContextualMemoryTree.open(folder, **OPTIONS) as tree:
         tree.insert(dense_rows(40, 4))
         tree.compact()
-        tree.snapshot()
+        tree.checkpoint()
     spoil_array(folder, name, 32, 1)
-    with DurableTree(folder, snapshot_seconds=0.0) as tree:
-        tree._journal._last_snapshot = tree._journal._last_snapshot._replace(
+    with ContextualMemoryTree.open(folder, snapshot_seconds=0.0) as tree:
+        journal_of(tree)._last_snapshot = journal_of(tree)._last_snapshot._replace(
             seconds=0.0
         )  # a snapshot is due after every change
         words = f"tree-2.cmt: array '{name}' is damaged"
@@ -101,21 +100,21 @@ def test_damaged_keys_are_reported_when_all_is_read(name: str, tmp_path: Path):
         with pytest.warns(RuntimeWarning, match=f"a snapshot failed.*{words}"):
             tree.remove([1])
         with pytest.raises(FileFormatError, match=words):
-            tree.snapshot()
+            tree.checkpoint()
     assert [path.name for path in folder.glob("tree-*")] == ["tree-2.cmt"]
-    with DurableTree(folder) as tree:
+    with ContextualMemoryTree.open(folder) as tree:
         assert len(tree) == 39
 
 
 @pytest.mark.parametrize("name", ["keys.ids", "keys.slot_table", "members", "leaf_of", "leaves", "nodes"])
 def test_damage_that_misleads_searches_is_reported_at_once(name: str, tmp_path: Path):
     folder = tmp_path / "tree"
-    with DurableTree(folder, **OPTIONS) as tree:
+    with ContextualMemoryTree.open(folder, **OPTIONS) as tree:
         tree.insert(dense_rows(40, 4))
-        tree.snapshot()
+        tree.checkpoint()
     spoil_array(folder, f"state.{name}", 2, 64)
     with pytest.raises(FileFormatError, match="is damaged"):
-        DurableTree(folder)
+        ContextualMemoryTree.open(folder)
 
 
 def rewritten(folder: Path, sequence: int, entry: Entry) -> None:
@@ -188,8 +187,8 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     ),
     "a later version": ("has version 9", lambda f: execute(f, "PRAGMA user_version = 9")),
     "an earlier version": (
-        "has version 3, but this version of cmt-numba reads version 4; make",
-        lambda f: execute(f, "PRAGMA user_version = 3"),
+        "has version 4, but this version of cmt-numba reads version 5; make",
+        lambda f: execute(f, "PRAGMA user_version = 4"),
     ),
     "another program's": ("not a cmt-numba journal", lambda f: execute(f, "PRAGMA application_id = 7")),
     "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
@@ -234,9 +233,9 @@ def _with_the_tree_of_its_beginning(folder: Path) -> None:
 
 def _empty_but_for_a_draw(folder: Path) -> None:
     shutil.rmtree(folder)
-    DurableTree(folder).close()
+    ContextualMemoryTree.open(folder).close()
     draw = Entry("draw", {}, {"n_memories": 0, "next_id": 0, "trees": 0}, journal=entry_of(folder, 0).journal)
-    execute(folder, ("INSERT INTO entries VALUES (1, ?)", (pack_entry(1, draw),)))
+    execute(folder, ("INSERT INTO entries VALUES (1, x'00', ?)", (pack_entry(1, draw),)))
 
 
 @pytest.mark.parametrize("what", FORGED)
@@ -246,7 +245,7 @@ def test_a_forged_folder_is_refused(what: str, left_behind: Any, tmp_path: Path)
     forge(folder)
     for _ in range(2):  # and the folder is unchanged
         with pytest.raises(FileFormatError, match=message):
-            DurableTree(folder)
+            ContextualMemoryTree.open(folder)
 
 
 @pytest.mark.parametrize(
@@ -287,4 +286,4 @@ def test_trees_that_grow_otherwise_keep_their_memories(left_behind: Any, tmp_pat
     assert warned[0].filename == conftest.__file__  # this opens the folder
     tree.check_invariants()
     assert sorted(tree.ids) == sorted(expected.ids)
-    assert tree.sequence == 6
+    assert journal_of(tree).sequence == 6

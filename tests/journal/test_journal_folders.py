@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
-from journals import OPTIONS, same
+from journals import OPTIONS, journal_of, same
 from saved import dense_rows
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba._engine import Forest
 from cmt_numba._forest.eviction import RandomEviction
-from cmt_numba.journal import DurableTree, JournalError, SharedConnection
-from cmt_numba.journal._durable_tree import OPERATIONS
+from cmt_numba.journal import JournalError, SharedConnection
+from cmt_numba.tree._folder import OPERATIONS
 
 FILES = ["acknowledged", "journal.sqlite", "tree-0.cmt"]
 
@@ -37,7 +37,7 @@ def contents_of(folder: Path) -> dict[str, bytes]:
 
 def test_returned_memories_are_recorded_during_changes(folder: Path, monkeypatch: pytest.MonkeyPatch):
     rows, noted = np.eye(6), threading.Event()
-    with DurableTree(folder, max_memories=3, random_state=0) as tree:
+    with ContextualMemoryTree.open(folder, max_memories=3, random_state=0) as tree:
         tree.insert(rows[:3])
         reroute = Forest.in_steps
 
@@ -48,7 +48,7 @@ def test_returned_memories_are_recorded_during_changes(folder: Path, monkeypatch
         monkeypatch.setattr(Forest, "in_steps", wait)
         change = threading.Thread(target=tree.reroute, args=(1,))
         change.start()
-        while not tree._journal._is_under_way:
+        while not journal_of(tree)._is_under_way:
             pass
         assert tree.query(rows[:1]).ids.tolist() == [[0]]  # this does not wait
         noted.set()
@@ -56,13 +56,15 @@ def test_returned_memories_are_recorded_during_changes(folder: Path, monkeypatch
         monkeypatch.undo()
         tree.insert(rows[3:4])
         assert sorted(tree.ids) == [0, 2, 3]
-    with DurableTree(folder) as tree:
+    with ContextualMemoryTree.open(folder) as tree:
         assert sorted(tree.ids) == [0, 2, 3]
 
 
 def test_the_journal_records_evictions(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """If trees grow differently, the policy would choose other memories."""
-    with DurableTree(folder, max_memories=20, eviction="random", random_state=0, snapshot_seconds=1e9) as tree:
+    with ContextualMemoryTree.open(
+        folder, max_memories=20, eviction="random", random_state=0, snapshot_seconds=1e9
+    ) as tree:
         tree.insert(dense_rows(50, 4))
         live = sorted(tree.ids)
     choose = RandomEviction.choose
@@ -72,7 +74,7 @@ def test_the_journal_records_evictions(folder: Path, monkeypatch: pytest.MonkeyP
         return np.sort(state.keys.ids[:20])[:n]
 
     monkeypatch.setattr(RandomEviction, "choose", choose_others)
-    with DurableTree(folder, read_only=True) as tree:
+    with ContextualMemoryTree.open(folder, read_only=True) as tree:
         tree.check_invariants()
         assert sorted(tree.ids) == live
 
@@ -85,7 +87,7 @@ def test_files_of_others_are_left_alone(folder: Path):
         folder.mkdir()
         (folder / name).write_bytes(b"precious")
         with pytest.raises(FileFormatError):
-            DurableTree(folder)
+            ContextualMemoryTree.open(folder)
         assert contents_of(folder) == {name: b"precious"}
         shutil.rmtree(folder)
 
@@ -98,14 +100,14 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path):
             folder.mkdir()
             (folder / name).symlink_to(target)
             with pytest.raises(FileFormatError):
-                DurableTree(folder)
+                ContextualMemoryTree.open(folder)
             shutil.rmtree(folder)
-            DurableTree(folder, random_state=0).close()
+            ContextualMemoryTree.open(folder, random_state=0).close()
             (folder / name).unlink(missing_ok=True)
             (folder / name).symlink_to(target)
             for read_only in (False, True):
                 with pytest.raises(FileFormatError):
-                    DurableTree(folder, read_only=read_only)
+                    ContextualMemoryTree.open(folder, read_only=read_only)
             assert target.read_bytes() == content
             shutil.rmtree(folder)
 
@@ -125,55 +127,58 @@ def test_a_foreign_database_stays_as_it_is(application: int, mode: str, folder: 
         before = contents_of(path)
         for read_only in (False, True):
             with pytest.raises(FileFormatError, match="not a cmt-numba journal"):
-                DurableTree(path, read_only=read_only)
+                ContextualMemoryTree.open(path, read_only=read_only)
             assert contents_of(path) == before
 
 
 def test_snapshots_leave_files_of_others_alone(folder: Path, tmp_path: Path):
     others = ContextualMemoryTree(random_state=0)
     others.insert(np.eye(3))
-    tree = DurableTree(folder, **OPTIONS)
+    tree = ContextualMemoryTree.open(folder, **OPTIONS)
     for name in ("tree-99.cmt", "tree-2.cmt"):
         others.save(folder / name)
     (folder / "tree-3.cmt").symlink_to(tmp_path / "target")
     for _ in range(3):
         tree.insert(np.eye(4))
-        if tree.sequence == 1:
-            tree.snapshot()
+        if journal_of(tree).sequence == 1:
+            tree.checkpoint()
         else:
             with pytest.raises(FileExistsError, match="move it elsewhere"):
-                tree.snapshot()
+                tree.checkpoint()
     tree.insert(np.eye(4))
-    tree.snapshot()
+    tree.checkpoint()
     tree.close()
     assert names_in(folder) == ["acknowledged", "journal.sqlite", *(f"tree-{i}.cmt" for i in (2, 3, 4, 99))]
     assert same(ContextualMemoryTree.load(folder / "tree-99.cmt"), others)
     assert same(ContextualMemoryTree.load(folder / "tree-2.cmt"), others)
     assert not (tmp_path / "target").exists()
-    with DurableTree(folder) as tree:
+    with ContextualMemoryTree.open(folder) as tree:
         assert len(tree) == 16
 
 
 @pytest.mark.parametrize("name", ["journal.sqlite", "acknowledged", "tree-0.cmt"])
 def test_files_of_another_folder_are_refused(name: str, folder: Path):
     options = OPTIONS | {"snapshot_seconds": 1e9}
-    with DurableTree(folder, **options) as tree, DurableTree(folder.with_name("other"), **options) as other:
+    with (
+        ContextualMemoryTree.open(folder, **options) as tree,
+        ContextualMemoryTree.open(folder.with_name("other"), **options) as other,
+    ):
         tree.insert(np.eye(4))
         other.insert(np.eye(4))
         other.insert(np.eye(4))
     shutil.copy(folder.with_name("other") / name, folder / name)
     for read_only in (False, True):
         with pytest.raises(FileFormatError, match="does not belong to the journal"):
-            DurableTree(folder, read_only=read_only)
+            ContextualMemoryTree.open(folder, read_only=read_only)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
 def test_others_cannot_read_it(folder: Path):
     before = os.umask(0o022)
     try:
-        with DurableTree(folder, **OPTIONS) as tree:
+        with ContextualMemoryTree.open(folder, **OPTIONS) as tree:
             tree.insert(np.eye(4))
-            tree.snapshot()
+            tree.checkpoint()
             tree.insert(np.eye(4))
             found = ["acknowledged", "journal.sqlite", "journal.sqlite-shm", "journal.sqlite-wal", "tree-1.cmt"]
             assert names_in(folder) == found
@@ -188,7 +193,7 @@ def test_others_cannot_read_it(folder: Path):
 
 def killed(folder: Path) -> Path:
     """Return the folder of a killed process, whose log has all except the first changes."""
-    with DurableTree(folder, **OPTIONS) as tree:
+    with ContextualMemoryTree.open(folder, **OPTIONS) as tree:
         tree.insert(dense_rows(300, 4))
         tree.remove([1, 2])
         return Path(shutil.copytree(folder, folder.with_name("killed")))
@@ -198,26 +203,28 @@ def test_the_folder_of_a_killed_process_is_read_without_changing_it(folder: Path
     path = killed(folder)
     before = contents_of(path)
     assert len(before["journal.sqlite-wal"]) > 10_000
-    with DurableTree(path, read_only=True) as tree:
+    with ContextualMemoryTree.open(path, read_only=True) as tree:
         tree.check_invariants()
-        assert (len(tree), tree.sequence) == (298, 2)
-        for act in (tree.snapshot, tree.sync):
+        assert (len(tree), journal_of(tree).sequence) == (298, 2)
+        for act in (tree.checkpoint, journal_of(tree).sync):
             with pytest.raises(JournalError, match="is read-only; open it without read_only"):
                 act()
     assert contents_of(path) == before
-    with DurableTree(path) as tree:
+    with ContextualMemoryTree.open(path) as tree:
         tree.insert(np.eye(4))
-        assert len(DurableTree(Path(shutil.copytree(path, path.with_name("again"))), read_only=True)) == 302
+        assert (
+            len(ContextualMemoryTree.open(Path(shutil.copytree(path, path.with_name("again"))), read_only=True)) == 302
+        )
 
 
 READING = """
 import sys
-from cmt_numba import DurableTree
+from cmt_numba import ContextualMemoryTree
 
 for _ in range(20):
-    with DurableTree(sys.argv[1], read_only=True) as tree:
+    with ContextualMemoryTree.open(sys.argv[1], read_only=True) as tree:
         tree.check_invariants()
-        print(tree.sequence, len(tree))
+        print(tree._folder.journal.sequence, len(tree))
 """
 
 
@@ -225,7 +232,7 @@ for _ in range(20):
 def test_other_processes_read_while_one_writes(folder: Path):
     """Every reader gets the tree after one of the changes, and later readers get later ones."""
     X = dense_rows(5, 4)
-    with DurableTree(folder, snapshot_bytes=50_000, snapshot_seconds=0.0, **OPTIONS) as tree:
+    with ContextualMemoryTree.open(folder, snapshot_bytes=50_000, snapshot_seconds=0.0, **OPTIONS) as tree:
         tree.insert(X)
         command = [sys.executable, "-c", READING, str(folder)]
         reader = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -257,33 +264,33 @@ def test_sqlite_fails_when_a_folder_is_opened(code: int, statement: str, folder:
     monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options | {"factory": Failing}))
     monkeypatch.setattr("cmt_numba.journal._database._may_be_written", lambda _: False)
     with pytest.raises(OSError, match="cannot be read or written: database or disk is full") as raised:
-        DurableTree(path)
+        ContextualMemoryTree.open(path)
     assert raised.value.errno == {13: errno.ENOSPC, 10: errno.EIO}.get(code, errno.EACCES)
     monkeypatch.undo()
-    with DurableTree(path) as tree:
+    with ContextualMemoryTree.open(path) as tree:
         assert len(tree) == 298
 
 
 def test_queries_answer_although_the_disk_is_full(folder: Path):
-    with DurableTree(folder, max_memories=3, random_state=0) as tree:
+    with ContextualMemoryTree.open(folder, max_memories=3, random_state=0) as tree:
         tree.insert(np.eye(3))
 
         def fail(*_: Any) -> None:
             raise OSError(errno.ENOSPC, "no room")
 
-        append, tree._journal.folder.database.append = tree._journal.folder.database.append, fail
+        append, journal_of(tree).folder.database.append = journal_of(tree).folder.database.append, fail
         for _ in range(2):
             assert tree.query(np.eye(3)).ids.tolist() == [[0], [1], [2]]
         with pytest.raises(JournalError, match="cannot be written to the journal"):
             tree.insert(np.eye(3))
         assert sorted(tree.ids) == [0, 1, 2]
-        tree._journal.folder.database.append = append
+        journal_of(tree).folder.database.append = append
         tree.query(np.eye(3)[:2])
         tree.insert(np.eye(3)[:1])
         assert sorted(tree.ids) == [0, 1, 3]
         tree.remove(3)
         tree.insert(np.eye(3)[2:])
-    with DurableTree(folder) as tree:
+    with ContextualMemoryTree.open(folder) as tree:
         assert sorted(tree.ids) == [0, 1, 4]
 
 
@@ -328,17 +335,17 @@ def test_a_full_disk_may_also_roll_back_what_queries_have_noted(
     statement: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     rows = dense_rows(12, 4)
-    with DurableTree(folder, sync_every=3, max_memories=10, random_state=0) as tree:
+    with ContextualMemoryTree.open(folder, sync_every=3, max_memories=10, random_state=0) as tree:
         tree.insert(rows[:10])
         tree.query(rows[:5], 2)
-        assert tree.sequence > 1
-        fill_disk_once(tree._journal.folder.database, statement, monkeypatch)
+        assert journal_of(tree).sequence > 1
+        fill_disk_once(journal_of(tree).folder.database, statement, monkeypatch)
         with pytest.raises(JournalError, match="cannot be written to the journal"):
             tree.insert(rows[10:11])
-        assert tree.sequence == 1
+        assert journal_of(tree).sequence == 1
         tree.insert(rows[11:])
         tree.sync()
-    with DurableTree(folder) as again:
+    with ContextualMemoryTree.open(folder) as again:
         assert same(again, tree)
 
 
@@ -356,16 +363,16 @@ def test_a_commit_whose_sync_fails_is_not_numbered_twice(statement: str, folder:
 
 def test_changes_by_readers_may_be_too_large_for_an_entry(folder: Path):
     rows = dense_rows(2000, 4)
-    with DurableTree(folder, snapshot_bytes=0, max_memories=10, random_state=0) as tree:
+    with ContextualMemoryTree.open(folder, snapshot_bytes=0, max_memories=10, random_state=0) as tree:
         tree.insert(rows[:5])
         tree.query(rows, 5)
         tree.sync()
-        assert tree._journal.folder.base == tree.synced_sequence == tree.sequence > 1
+        assert journal_of(tree).folder.base == journal_of(tree).folder.synced == journal_of(tree).sequence > 1
         tree.query(rows, 5)
         with pytest.raises(ValueError, match="features"):
             tree.insert(rows[:, :3])
         tree.insert(rows[5:9])
-    with DurableTree(folder) as again:
+    with ContextualMemoryTree.open(folder) as again:
         assert same(again, tree)
 
 
@@ -373,8 +380,8 @@ def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.Monke
     path = killed(folder)
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # as on a read-only file system
     with pytest.raises(PermissionError, match="read_only=True"):
-        DurableTree(path)
-    assert len(DurableTree(path, read_only=True)) == 298
+        ContextualMemoryTree.open(path)
+    assert len(ContextualMemoryTree.open(path, read_only=True)) == 298
 
 
 # Names

@@ -17,7 +17,7 @@ from conftest import ROOT, needs_jit
 from structure import MODULES, parsed
 
 from cmt_numba._jit import machine_code
-from cmt_numba._jit.machine_code import stamp_of
+from cmt_numba._jit.machine_code import KernelFiles, stamp_of
 
 PACKAGE = ROOT / "cmt_numba"
 FOUNDATIONS = ("_jit", "_forest", "_heads", "_index")
@@ -191,6 +191,33 @@ def test_a_damaged_cache_is_replaced(package: Path, first: dict[str, int]):
         assert draw(package) == first
         assert all(path.stat().st_size > 100 for path in damaged)
     assert draw(package) == {**first, "loaded": 1}
+
+
+def test_processes_that_save_at_once_do_not_mix_their_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first, second = (KernelFiles(str(tmp_path), "module.kernel-1.py312", "stamp") for _ in range(2))
+    save, load = first._save_data, second._load_index
+
+    def pause(name: str, data: str) -> None:
+        monkeypatch.setattr(second, "_load_index", dict)  # read before the first process wrote it
+        second.save("sparse", "code for sparse rows")
+        monkeypatch.setattr(second, "_load_index", load)
+        save(name, data)
+
+    monkeypatch.setattr(first, "_save_data", pause)
+    first.save("dense", "code for dense rows")
+    for files in (first, second):
+        assert [files.load(key) for key in ("dense", "sparse")] == ["code for dense rows", "code for sparse rows"]
+
+
+def test_machine_code_of_earlier_sources_is_removed(tmp_path: Path):
+    for stamp in ("before", "after"):
+        files = KernelFiles(str(tmp_path), "module.kernel-1.py312", stamp)
+        for key in ("dense", "sparse"):
+            assert files.load(key) is None
+            files.save(key, f"{key} {stamp}")
+    KernelFiles(str(tmp_path), "module.kernel-10.py312", "before").save("dense", "of another kernel")
+    assert [files.load(key) for key in ("dense", "sparse")] == ["dense after", "sparse after"]
+    assert len(list(tmp_path.glob("*.nbc"))) == 3
 
 
 @needs_jit

@@ -7,12 +7,13 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import neighbors_landmark_index
 from sklearn.base import clone
+from sklearn.datasets import make_moons
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.neighbors import KNeighborsClassifier
 
 from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
-from cmt_numba.neighbors._landmark_index import SIMILARITIES
 
 
 def all_values(metric: str, asked: np.ndarray, stored: np.ndarray, bandwidth: float) -> np.ndarray:
@@ -55,7 +56,15 @@ def check(index: LandmarkIndex, stored: np.ndarray, ids: np.ndarray, asked: np.n
     )
 
 
-@pytest.mark.parametrize("metric", SIMILARITIES)
+def test_tables_are_classified_by_distances():
+    """Angles say little about places in a plane."""
+    X, y = make_moons(600, noise=0.25, random_state=0)
+    classifiers = (LandmarkClassifier(random_state=0), KNeighborsClassifier())
+    errors = [1.0 - one.fit(X[:400], y[:400]).score(X[400:], y[400:]) for one in classifiers]
+    assert errors[0] <= errors[1] + 0.01
+
+
+@pytest.mark.parametrize("metric", neighbors_landmark_index.SIMILARITIES)
 def test_exact_neighbours_after_changes(metric: str, rng: np.random.Generator):
     rows, asked = grouped(rng, 700), grouped(rng, 25)
     index = LandmarkIndex(metric, target_recall=1.0, random_state=0)
@@ -150,7 +159,7 @@ def test_changes_in_any_order(data: st.DataObject):
 
 
 @pytest.mark.parametrize("weights", ["uniform", "score"])
-@pytest.mark.parametrize("metric", SIMILARITIES)
+@pytest.mark.parametrize("metric", neighbors_landmark_index.SIMILARITIES)
 def test_votes(metric: str, weights: str, rng: np.random.Generator):
     X, asked = grouped(rng, 300), grouped(rng, 40)
     y = np.array(["low", "high"])[(X[:, 0] > 4.0).astype(int)]

@@ -149,8 +149,8 @@ APART: dict[str, tuple[str, ...]] = {
     # Forge only what an encoder adds: loading a CMTClassifier for every forgery is slow.
     "text classifier with an encoder": ("dense.", "sums.", "vectors.", "stored.t", "stored.i", "model"),
 }
-# Parts that have tests of their own: trees of bandits and memories, distances, vectorizers.
-OF_OTHERS = ("by_context.tree.", "retriever", "distance", "metric.", "vectorizer")
+# Parts that have tests of their own: trees of bandits and memories, distances, vectorizers, names of tokenizers.
+OF_OTHERS = ("by_context.tree.", "retriever", "distance", "metric.", "vectorizer", "tokenizer")
 # The same code reads these parts for all kinds of files, so one kind is enough.
 OF_ALL = ("generator.", "model.generator.")
 # With bounds checks, a wrong index in a kernel is seen, so all forgeries are made.

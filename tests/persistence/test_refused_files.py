@@ -38,7 +38,7 @@ from cmt_numba.persistence import FORMAT_VERSION, FileFormatError
         (PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 100), "is truncated"),
         (PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 2) + b"{}", "its header is damaged"),
         (PREAMBLE.pack(MAGIC, 99, 0, 0), "has format version 99, .* reads version .*; load it with a later"),
-        (PREAMBLE.pack(MAGIC, 4, 0, 0), "has format version 4, .* make the file again from its data"),
+        (PREAMBLE.pack(MAGIC, 5, 0, 0), "has format version 5, .* make the file again from its data"),
         (sealed([], []), "the header must be of type dict"),
         (
             sealed({"kind": "x", "library": "1", "fields": {}, "arrays": []}, []),

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._nodes import TINY, Key, Leaf, Memory, Node, draw_members, keys_of, squared_length
+from ._nodes import TINY, Key, Leaf, Memory, Node, draw_members, keys_of
 from ._random import ROW_STEP, WORD, SplitMix64, mix
 from ._search import Frontier
 from ._tree import Tree
 
 STEEPNESS = 4.0
-MARGIN = 0.2
-AGGRESSIVENESS = 10.0
 INSERTS_TO_FILL = 8
 
 
@@ -48,7 +46,7 @@ class Forest:
         n_reroutes: int = 5,
         router_loss: str = "squared",
         router_learning_rate: float = 2.0,
-        scorer_loss: str = "ranking",
+        scorer_loss: str = "contrast",
         scorer_learning_rate: float = 0.1,
         max_memories: int | None = None,
         eviction: str = "least_recently_returned",
@@ -260,10 +258,7 @@ class Forest:
             slope = query.get(feature, 0.0) * (right.key.get(feature, 0.0) - wrong.key.get(feature, 0.0))
             if slope != 0.0:
                 gradient[feature] = slope
-        if self.scorer_loss == "ranking":
-            self.rank_by_descent(gradient, gap, reward - lower_reward)
-        else:
-            self.rank_passively(gradient, gap, reward - lower_reward)
+        self.rank_by_descent(gradient, gap, reward - lower_reward)
 
     def rank_by_descent(self, gradient: dict[int, float], gap: float, worth: float) -> None:
         """Take an AdaGrad step for the loss ``worth * log(1 + exp(-gap * STEEPNESS))``."""
@@ -273,15 +268,6 @@ class Forest:
             self.theta_squares[feature] = square
             step = self.scorer_learning_rate * slope * part / math.sqrt(square + TINY)
             self.theta[feature] = max(-1.0, self.theta.get(feature, 0.0) - step)
-
-    def rank_passively(self, gradient: dict[int, float], gap: float, worth: float) -> None:
-        """Widen the gap to ``MARGIN * worth`` by MIRA's step, or as far as the cap on it allows."""
-        total = squared_length(gradient)
-        if gap >= MARGIN * worth or total < TINY:
-            return
-        amount = min((MARGIN * worth - gap) / total, AGGRESSIVENESS * self.scorer_learning_rate)
-        for feature, part in gradient.items():
-            self.theta[feature] = max(-1.0, self.theta.get(feature, 0.0) + amount * part)
 
     def learn_reward(self, query: Key, memory: Memory, reward: float) -> None:
         """Train the scorer towards a reward: squared loss, AdaGrad."""

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from internals import report_figures
 
+from cmt_numba.bandits import EpsilonGreedy
+from cmt_numba.bandits.evaluation import Log, evaluate
 from cmt_numba.evaluation import BatchResult, Confusion, ProgressiveResult, Rival, TreeProfile
-from cmt_numba.report import write_report
-from cmt_numba.report._figures import frontier
+from cmt_numba.report import write_bandit_report, write_report
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -180,8 +182,8 @@ def test_lines_show_the_numbers(tmp_path: Path):
 
 def test_frontier_reads_from_left_to_right():
     us, errors = np.array([9.0, 1.0, 3.0, 5.0, 3.0]), np.array([0.1, 0.5, 0.4, 0.45, 0.3])
-    np.testing.assert_array_equal(frontier(us, errors), [1, 4, 0])
-    np.testing.assert_array_equal(frontier(us, errors, higher_is_better=True), [1])
+    np.testing.assert_array_equal(report_figures.frontier(us, errors), [1, 4, 0])
+    np.testing.assert_array_equal(report_figures.frontier(us, errors, higher_is_better=True), [1])
 
 
 def test_rivals_and_confusions_are_shown(tmp_path: Path):
@@ -246,3 +248,12 @@ def test_browser_shows_it(tmp_path: Path):
     blue = np.all(np.abs(picture - np.array([0x0B, 0x6E, 0x99]) / 255) < 0.02, axis=2)
     assert np.count_nonzero(blue[:600]) > 150  # the curve
     assert np.count_nonzero(blue[600:]) > 3000  # the bars
+
+
+def test_a_report_of_several_policies_names_the_choice(tmp_path: Path):
+    log = Log(np.arange(40) % 2, np.ones(40), propensities=np.full(40, 0.5))
+    result = evaluate({"a": EpsilonGreedy(2, epsilon=1.0), "b": EpsilonGreedy(2)}, log)
+    with pytest.raises(TypeError, match=r"contains several: pass result\['a'\]"):
+        write_bandit_report(tmp_path / "report.html", result)
+    assert not (tmp_path / "report.html").exists()
+    write_bandit_report(tmp_path / "report.html", result["a"])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import contents_of, forest_room, reranking_models, reranking_pairs
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
@@ -16,10 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cmt_numba import Hits
-from cmt_numba._forest.hits import no_hits
 from cmt_numba.reranking import Reranker
-from cmt_numba.reranking._models import read_model
-from cmt_numba.reranking._pairs import _leads
 from cmt_numba.sequences import EditDistance
 from cmt_numba.text import BM25Vectorizer
 
@@ -37,7 +35,7 @@ def log(n: int = 60, seed: int = 0) -> tuple[list[str], Hits, np.ndarray]:
     meant = rng.integers(0, 3, n)
     queries = [DOCUMENTS[ids[i, meant[i]]].replace("e", "3").title() for i in range(n)]
     rewards = (np.arange(3) == meant[:, None]).astype(float)
-    hits = no_hits(n, 3)._replace(ids=ids, scores=np.sort(rng.random((n, 3)).astype(np.float32))[:, ::-1])
+    hits = forest_room.no_hits(n, 3)._replace(ids=ids, scores=np.sort(rng.random((n, 3)).astype(np.float32))[:, ::-1])
     return queries, hits, rewards
 
 
@@ -206,8 +204,8 @@ def test_features_of_a_pair():
     for name, values in expected.items():
         np.testing.assert_allclose(table[name], values, rtol=1e-6, err_msg=name)
     idf = np.log1p(0.5 / 2.5)  # of a word of both documents
-    for column, n_words in ((0, 3), (1, 2)):
-        share = 1 / (1 + 1.5 * (0.25 + 0.75 * n_words / 2.5))
+    for column, n_terms in ((0, 4), (1, 2)):  # the beginning of "whale" is a term
+        share = 1 / (1 + 1.5 * (0.25 + 0.75 * n_terms / 3))
         assert table["bm25"][column] == pytest.approx(idf * share, rel=1e-5)
 
 
@@ -219,7 +217,7 @@ def test_leads_are_differences_from_the_best_other():
         for i in range(6):
             others = [values[j, column] for j in range(6) if j != i and of_query[j] == of_query[i]]
             expected = values[i, column] - max(others) if others else 0.0
-            assert _leads(values, of_query)[i, column] == expected
+            assert reranking_pairs._leads(values, of_query)[i, column] == expected
 
 
 def test_own_functions_and_sparse_features():
@@ -232,7 +230,7 @@ def test_own_functions_and_sparse_features():
     X = reranker.transform(queries, DOCUMENTS, hits)
     assert scipy.sparse.issparse(X)
     assert reranker.feature_names_[:3] == ["same_start0", "same_start0, lead", "terms0"]
-    assert X.shape == (90, 2 + 8)
+    assert X.shape == (90, 2 + 12)  # 8 words and 4 beginnings of words
     assert X.indices.size > 0
     assert reranker.rerank(queries, DOCUMENTS, hits).ids.shape == (30, 3)
     things = small(model=Ridge(), features=[lambda asked, stored: np.array(stored) - np.array(asked)])
@@ -291,9 +289,9 @@ def test_xgboost_ranks_pairs_and_its_json_is_kept(tmp_path: Path):
         np.testing.assert_array_equal(loaded.rerank(asked, DOCUMENTS, found).scores, best.scores)
         again = Reranker.load(tmp_path / "reranker", model.set_params(n_estimators=1))
         np.testing.assert_array_equal(again.rerank(asked, DOCUMENTS, found).scores, best.scores)  # not fitted again
-    booster = reranker._contents().arrays["booster"][:-5]
+    booster = contents_of(reranker)().arrays["booster"][:-5]
     with pytest.raises(ValueError, match="XGBoost cannot read the booster"):
-        read_model(xgboost.XGBRegressor(), reranker._log, booster)
+        reranking_models.read_model(xgboost.XGBRegressor(), reranker._log, booster)
 
 
 # Bad input

@@ -17,7 +17,6 @@ from cmt_numba import (
     CMTMultilabelClassifier,
     CMTRetriever,
     ContextualMemoryTree,
-    DurableTree,
     MemoryStore,
 )
 from cmt_numba.bandits import CMTBandit, LinUCB
@@ -110,7 +109,7 @@ def teach(tree: Any, random: Random) -> None:
 def note(tree: Any, random: Random) -> None:
     """Make a query and write it to disk, since a tree that evicts by queries records them."""
     tree.query(random.rows(3), 2)
-    if isinstance(tree, DurableTree):
+    if tree._folder is not None:
         tree.sync()
 
 
@@ -453,7 +452,7 @@ def kind_of_policy(cls: Any, *variants: dict[str, Any]) -> Kind:
 KINDS = {
     "tree": Kind(
         new_twin=ContextualMemoryTree,
-        opened=DurableTree,
+        opened=ContextualMemoryTree.open,
         changes={
             "first insert": insert_first,
             "insert": insert,

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from internals import distributed_cluster
 
 from cmt_numba import MemoryStore
 from cmt_numba.distributed import ShardedStore, start
-from cmt_numba.distributed._cluster import ray
 
 _FEATURES = 8
 _OPTIONS: dict[str, Any] = {"random_state": 7}
@@ -178,12 +178,14 @@ def kill_shards(
         how: dict[str, Any] = {"n_replicas": n_replicas, "timeout": 300.0, "snapshot_seconds": 0.2}
         with ShardedStore(n_shards, path, **how, **_OPTIONS) as store:
             if __name__ != "__main__":  # Ray's processes cannot import this script by its name
-                ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
-            task = ray().remote(work).options(num_cpus=0, max_retries=0)
-            given = ray().put(store)
+                distributed_cluster.ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
+            task = distributed_cluster.ray().remote(work).options(num_cpus=0, max_retries=0)
+            given = distributed_cluster.ray().put(store)
             told = [task.remote(given, client, seed, str(stop)) for client in range(n_clients)]
             while len(store) < 10 * n_clients:  # wait until all clients have started and kernels are compiled
-                ray().get(ray().wait(told, timeout=0.1)[0])  # raises the errors of clients
+                distributed_cluster.ray().get(
+                    distributed_cluster.ray().wait(told, timeout=0.1)[0]
+                )  # raises the errors of clients
             if resizing:
                 resizer = ThreadPoolExecutor(1).submit(resize, store, n_shards, stop, numbers)
             for _ in range(n):
@@ -196,7 +198,7 @@ def kill_shards(
             stop.touch()
             if resizing:
                 resizer.result()
-            done: list[Told] = ray().get(told)
+            done: list[Told] = distributed_cluster.ray().get(told)
             memories = {key: memory for one in done for key, memory in one.memories.items()}
             assert len(store) == len(memories)
             assert set(store) == memories.keys()

@@ -17,15 +17,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from internals import client_of, distributed_cluster
 from kill_shards import Told, work
 
 from cmt_numba.distributed import ShardedStore, start
-from cmt_numba.distributed._cluster import ray
 
 
 def nodes_of(store: ShardedStore) -> list[int]:
     """Return the process of the node on which each shard runs."""
-    processes = store._client.actors.ask("process", dict.fromkeys(store.shards, ())).values.values()
+    processes = client_of(store).actors.ask("process", dict.fromkeys(store.shards, ())).values.values()
     return [int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]) for process in processes]
 
 
@@ -60,7 +60,7 @@ def lose_node(seed: int, seconds: float, n_replicas: int) -> Told:
                 assert len(store) == len(told.memories)
                 return told
     finally:
-        ray().shutdown()
+        distributed_cluster.ray().shutdown()
         cluster.shutdown()
 
 

@@ -9,13 +9,16 @@ import pytest
 from conftest import needs_jit
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import (
+    edit_costs_of,
+    sequences_alignments,
+    sequences_costs,
+    sequences_encoding,
+    sequences_spaces,
+    sequences_vp_tree,
+)
 
 from cmt_numba.sequences import EditDistance, VPTree
-from cmt_numba.sequences._alignments import count_edits
-from cmt_numba.sequences._costs import QUERIED, STORED, Costs, features_of, pooled
-from cmt_numba.sequences._encoding import Alphabet
-from cmt_numba.sequences._spaces import distances_between
-from cmt_numba.sequences._vp_tree import greatest_power
 
 LETTERS = "abcd"
 WORDS = st.text(LETTERS, max_size=7)
@@ -24,7 +27,7 @@ WORDS = st.text(LETTERS, max_size=7)
 KINDS = ("swapped", "opened", "local")
 
 
-def random_costs(seed: int, kinds: Container[str] = (), *, symmetric: bool = False) -> Costs:
+def random_costs(seed: int, kinds: Container[str] = (), *, symmetric: bool = False) -> sequences_costs.Costs:
     """Return costs that are closed under sequences of edits."""
     rng = np.random.default_rng(seed)
     shapes = {
@@ -36,17 +39,17 @@ def random_costs(seed: int, kinds: Container[str] = (), *, symmetric: bool = Fal
     pairs = rng.uniform(0.5, 1.0, (5, 5)).astype(np.float32)
     pairs = (pairs + pairs.T) / 2 if symmetric else pairs
     np.fill_diagonal(pairs, 0.0)
-    return Costs(pairs, **drawn)
+    return sequences_costs.Costs(pairs, **drawn)
 
 
-def with_costs(costs: Costs, **options: Any) -> EditDistance:
+def with_costs(costs: sequences_costs.Costs, **options: Any) -> EditDistance:
     distance = EditDistance(LETTERS, **{"symmetric": False} | options)
     distance.pairwise(["a"], ["b"])
     distance._costs = costs
     return distance
 
 
-def reference(x: str, y: str, costs: Costs) -> float:
+def reference(x: str, y: str, costs: sequences_costs.Costs) -> float:
     """Return the distance by its definition, as costs before, within and after the aligned part."""
     words = a, b = [[LETTERS.index(symbol) for symbol in word] for word in (x, y)]
     local = costs.ends.size > 0
@@ -144,18 +147,21 @@ def test_affine_gaps_keep_a_metric(rng: np.random.Generator):
 
 @pytest.mark.parametrize("local", [False, True])
 def test_counts_of_edits_are_the_gradient(local: bool, rng: np.random.Generator):
-    alphabet = Alphabet(LETTERS)
+    alphabet = sequences_encoding.Alphabet(LETTERS)
     words = ["".join(rng.choice(list(LETTERS), rng.integers(2, 9))) for _ in range(40)]
     asked, stored = alphabet.encode("X", words[:20]), alphabet.encode("X", words[20:])
     costs, weights = random_costs(5, ["opened", "local"] if local else ["opened"]), rng.uniform(-1.0, 1.0, 20)
     pairs = np.arange(20), np.arange(20)
 
-    def total(costs: Costs) -> float:
-        points = costs.points(asked, QUERIED), costs.points(stored, STORED)
-        return float(weights @ distances_between(*points, *pairs))
+    def total(costs: sequences_costs.Costs) -> float:
+        points = costs.points(asked, sequences_costs.QUERIED), costs.points(stored, sequences_costs.STORED)
+        return float(weights @ sequences_spaces.distances_between(*points, *pairs))
 
-    counts, points = costs.no_counts(asked, stored), (costs.points(asked, QUERIED), costs.points(stored, STORED))
-    count_edits(*points, *pairs, weights, counts, np.empty((0, 2), np.int64))
+    counts, points = (
+        costs.no_counts(asked, stored),
+        (costs.points(asked, sequences_costs.QUERIED), costs.points(stored, sequences_costs.STORED)),
+    )
+    sequences_alignments.count_edits(*points, *pairs, weights, counts, np.empty((0, 2), np.int64))
     for name, place in [("openings", 0), ("openings", 1), *([("ends", 0)] if local else []), ("pairs", (0, 1))]:
         moved = []
         for step in (1e-3, -1e-3):
@@ -200,9 +206,9 @@ def test_distances_by_bits(transposition: float | None, n_symbols: int, longest:
         ]
 
     distance.pairwise(few, few)
-    assert distance._costs.unit == 0.5
+    assert edit_costs_of(distance).unit == 0.5
     by_bits = found()
-    distance._costs = distance._costs._replace(unit=0.0)
+    distance._costs = edit_costs_of(distance)._replace(unit=0.0)
     for one, other in zip(by_bits, found(), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -234,12 +240,12 @@ def test_costs_of_openings_and_ends_are_learned(rng: np.random.Generator):
             distance = EditDistance(LETTERS, **options, **richer).fit(words, queries[:60], answers[:60])
             errors.append(np.mean(distance.nearest(queries[60:], words)[0][:, 0] != answers[60:]))
         assert errors[1] < errors[0] - 0.05, option
-        learned = distance._costs.openings if option == "gap_opening" else distance._costs.ends
+        learned = edit_costs_of(distance).openings if option == "gap_opening" else edit_costs_of(distance).ends
         assert (learned != 1.0).all()
 
 
 def test_characters_are_encoded_as_other_symbols_are():
-    alphabet = Alphabet(["é", "\U0001f600", "ab", "b", 3, "\ud800"])
+    alphabet = sequences_encoding.Alphabet(["é", "\U0001f600", "ab", "b", 3, "\ud800"])
     for words in (["é\U0001f600b", "", "b\ud800"], ["", ""]):
         quick, slow = alphabet.encode("X", words), alphabet.encode("X", [list(word) for word in words])
         for one, other in zip(quick, slow, strict=True):
@@ -255,10 +261,10 @@ def words_of(rng: np.random.Generator, n: int, least: int = 0) -> list[str]:
 
 def test_powers_of_distances():
     triangles = np.array([[3.0, 1.0, 1.0], [4.0, 1.0, 1.0], [5.0, 4.0, 0.5]])
-    assert greatest_power(triangles[:, :1], 0.0) == pytest.approx(2.0, rel=1e-4)
-    assert greatest_power(triangles, 0.0) == pytest.approx(0.5, rel=1e-4)
-    assert greatest_power(triangles, 0.34) == pytest.approx(2.0, rel=1e-4)
-    assert greatest_power(triangles[:, :0], 0.0) == 1.0
+    assert sequences_vp_tree.greatest_power(triangles[:, :1], 0.0) == pytest.approx(2.0, rel=1e-4)
+    assert sequences_vp_tree.greatest_power(triangles, 0.0) == pytest.approx(0.5, rel=1e-4)
+    assert sequences_vp_tree.greatest_power(triangles, 0.34) == pytest.approx(2.0, rel=1e-4)
+    assert sequences_vp_tree.greatest_power(triangles[:, :0], 0.0) == 1.0
 
 
 @needs_jit
@@ -290,14 +296,14 @@ def test_trees_with_a_tolerance(metric: str, rng: np.random.Generator):
 
 def test_similar_symbols_are_learned_together():
     symbols = [(first, second) for first in range(4) for second in range(3)]
-    features = features_of(tuple(symbols))
+    features = sequences_costs.features_of(tuple(symbols))
     assert (features[-1] < features[:-1].min(axis=0)).all()
     gradient = np.zeros((13, 13))
     gradient[0, 3], gradient[3, 6] = 2.0, 3.0  # the first numbers differ by one, the second ones are the same
     gradient[0, 2], gradient[4, 9] = -1.0, -5.0
-    found = pooled(gradient, features)
+    found = sequences_costs.pooled(gradient, features)
     assert found[6, 9] > 0.0 > found[1, 11]
-    assert not pooled(np.zeros((13, 13)), features).any()
+    assert not sequences_costs.pooled(np.zeros((13, 13)), features).any()
     rng = np.random.default_rng(0)
     targets = [[symbols[i] for i in rng.integers(12, size=6)] for _ in range(50)]
     answers = rng.integers(50, size=40)

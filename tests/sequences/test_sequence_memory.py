@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from conftest import needs_jit
 from failures import failing, interrupted_after
+from internals import grams_of, sequences_encoding, sequences_sequence_memory
 from threads import Threads
 
-from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree, _sequence_memory
-from cmt_numba.sequences._encoding import Alphabet
-from cmt_numba.sequences._sequence_memory import ngram_keys
+from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
 
 LETTERS = "abcdef"
 EXHAUSTIVE = {"n_candidates": 200, "random_state": 0}
@@ -22,7 +21,7 @@ EXHAUSTIVE = {"n_candidates": 200, "random_state": 0}
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Find candidates in blocks or by n-grams."""
     if request.param == "n-grams":
-        monkeypatch.setattr(_sequence_memory, "WORD", 0)
+        monkeypatch.setattr(sequences_sequence_memory, "WORD", 0)
     return str(request.param)
 
 
@@ -36,8 +35,8 @@ def misspelt(word: str, rng: np.random.Generator) -> str:
 
 
 def test_keys_are_runs_of_symbols():
-    alphabet = Alphabet("abc")
-    keys = ngram_keys(alphabet.encode("X", ["ab", "ba", "abab", ""]), 2, 16)
+    alphabet = sequences_encoding.Alphabet("abc")
+    keys = sequences_sequence_memory.ngram_keys(alphabet.encode("X", ["ab", "ba", "abab", ""]), 2, 16)
     assert keys.shape == (4, 1 << 16)
     assert keys.has_canonical_format
     # 'a', 'b', the end twice, and the runs of two: end-a, ab, b-end
@@ -47,7 +46,7 @@ def test_keys_are_runs_of_symbols():
     assert both[0, 1] == pytest.approx(1 + 1 + 4)  # the symbols and the ends
     assert both[0, 2] == pytest.approx(2 + 2 + 4 + 2 * (1 + 2 + 1))
     assert both[0, 3] == pytest.approx(4)
-    alone = ngram_keys(alphabet.encode("X", ["ba"]), 2, 16)
+    alone = sequences_sequence_memory.ngram_keys(alphabet.encode("X", ["ba"]), 2, 16)
     assert (alone != keys[[1]]).nnz == 0
 
 
@@ -116,16 +115,16 @@ def test_ngrams_are_indexed_only_for_long_sequences(rng: np.random.Generator):
     memory.insert(stored[:100])
     memory.remove(np.arange(0, 100, 3))
     expected = memory.query(stored, 3)
-    assert memory._grams is None
+    assert grams_of(memory) is None
     assert memory.insert(["abcde" * 13]).tolist() == [100]
     found = memory.query(stored, 3)
-    assert memory._grams is not None
+    assert grams_of(memory) is not None
     np.testing.assert_array_equal(found.distances, expected.distances)
     memory.insert(stored[100:])
     assert memory.query(stored[100:]).ids.ravel().tolist() == list(range(101, len(stored) + 1))
     memory.remove(memory.ids[memory.ids >= 20])
     assert memory.query(stored[1:2]).ids.tolist() == [[1]]
-    assert memory._grams is None
+    assert grams_of(memory) is None
 
 
 def test_equal_costs_are_ranked_exactly(rng: np.random.Generator):

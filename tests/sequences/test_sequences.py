@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 from conftest import COMPILED, needs_jit
 from failures import failing, interrupted_after
+from internals import edit_costs_of
 from sklearn.base import clone
 
 from cmt_numba.sequences import (
-    NOTE_SYMBOLS,
     EditDistance,
     SequenceMemory,
     VPTree,
-    encode_frames,
-    encode_notes,
     encode_text,
 )
 
@@ -170,7 +168,7 @@ def test_costs_of_exchanges_follow_the_noise(rng: np.random.Generator):
     richer = EditDistance(LETTERS, **options).fit(words, queries[:80], answers[:80])
     errors = [np.mean(d.nearest(queries[80:], words)[0][:, 0] != answers[80:]) for d in (plain, richer)]
     assert errors[1] < errors[0] - 0.1
-    swaps = richer._costs.swaps
+    swaps = edit_costs_of(richer).swaps
     np.testing.assert_array_equal(swaps, swaps.T)
     assert swaps[~np.eye(4, dtype=bool)].mean() < richer.costs_[~np.eye(5, dtype=bool)].mean()
 
@@ -348,7 +346,7 @@ def test_sequences_that_cannot_be_used(sequences: Any, error: Any, message: str)
 
 def test_examples_that_cannot_be_used():
     distance = EditDistance(LETTERS).fit(["a", "b"], ["a"], [0])
-    costs = distance._costs
+    costs = edit_costs_of(distance)
     for arguments, message in [
         ((["a", "b"], ["a"], [0.0]), "answers must have one integer for each of the 1 queries"),
         ((["a", "b"], ["a"], [0, 1]), "answers must have one integer"),
@@ -358,7 +356,7 @@ def test_examples_that_cannot_be_used():
     ]:
         with pytest.raises(ValueError, match=message):
             distance.fit(*arguments)
-        assert distance._costs is costs
+        assert edit_costs_of(distance) is costs
     for symbols in (("ab", "cd"), [[(1, 2)], [(3,)]]):
         with pytest.raises(ValueError, match="symbols must be finite numbers"):
             EditDistance(featured=True).fit(symbols, symbols[:1], [0])
@@ -461,34 +459,11 @@ def test_texts():
     assert encode_text("Straße", "aerstß") == "straße"
 
 
-def test_notes_are_the_same_in_every_key_and_at_every_speed(rng: np.random.Generator):
-    pitches, durations = rng.integers(40, 90, 60), rng.choice([0.25, 0.5, 1.0, 2.0, 4.0], 60)
-    symbols = encode_notes(pitches, durations)
-    assert encode_notes(pitches + 7, 1.3 * durations) == symbols
-    assert set(symbols) <= set(NOTE_SYMBOLS)
-    assert len(symbols) == 59
-    assert len(NOTE_SYMBOLS) == 27 * 4
-    assert encode_notes([60, 80, 60.4, 60.4], [1, 0.5, 2, 2]) == [(13, 0), (-13, 3), (0, 1)]
-    assert encode_notes([60], [1]) == encode_notes([], []) == []
-
-
-def test_frames():
-    assert encode_frames([-9.0, 0.0, 0.24, 0.25, 0.99, 1.0, 7.0], 4, 0.0, 1.0) == [0, 0, 0, 1, 3, 3, 3]
-    assert encode_frames([[0.0, 5.0], [9.9, 2.4]], 4, 0, 10) == [(0, 2), (3, 0)]
-
-
 @pytest.mark.parametrize(
     ("encode", "arguments", "error", "message"),
     [
         (encode_text, (3, "ab"), TypeError, "text must be a string"),
         (encode_text, ("a", "ab", "c"), ValueError, "unknown must be a letter"),
-        (encode_notes, ([1, 2], [1]), ValueError, "one entry for each of the 2 pitches"),
-        (encode_notes, ([1, 2], [1, 0]), ValueError, "durations must be above 0"),
-        (encode_notes, (["c", "d"], [1, 1]), TypeError, "pitches must be numbers"),
-        (encode_notes, ([1, np.nan], [1, 1]), ValueError, "pitches must be finite"),
-        (encode_frames, ([1.0], 1, 0.0, 1.0), ValueError, "n_bins"),
-        (encode_frames, ([1.0], 4, 1.0, 1.0), ValueError, "low must be less than high"),
-        (encode_frames, ([[[1.0]]], 4, 0.0, 1.0), ValueError, "frames must have 1 or 2 dimensions"),
     ],
 )
 def test_what_cannot_be_encoded(encode: Any, arguments: tuple[Any, ...], error: Any, message: str):

@@ -17,7 +17,9 @@ from stores import BAD_CALLS, X2, filled, true_scores, vectors
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import JournalError
 from cmt_numba.store import METRICS
-from cmt_numba.store._results import Unread
+from cmt_numba.store._eviction import RandomOrder
+from cmt_numba.store._records import Records
+from cmt_numba.store._results import Items, Unread
 from cmt_numba.store._state import StoreState
 
 
@@ -227,6 +229,48 @@ def test_eviction_follows_a_simple_model(seed: int):
             store.delete([key])
             del useful[key]
         assert sorted(store) == sorted(useful)
+
+
+class CountedState:
+    """The part of a store's state that an eviction policy needs, without a list of all ids."""
+
+    def __init__(self, n: int, next_id: int) -> None:
+        self.n, self.next_id = n, next_id
+
+    def __len__(self) -> int:
+        return self.n
+
+
+def test_random_eviction_is_uniform_and_does_not_list_all_memories():
+    n, n_seeds, n_new, counts = 8, 400, 90, np.zeros(98)
+    for seed in range(n_seeds):
+        order, stored = RandomOrder(seed, n), set(range(n))
+        order.returned(np.arange(n))
+        for new in range(n, n + n_new):
+            [evicted] = order.choose(CountedState(n, new), 1).tolist()
+            stored.remove(evicted)
+            order.returned(np.array([new]))
+            order.removed(np.array([evicted]))
+            stored.add(new)
+            if new == n + 40:
+                order.restore(order.arrays(), np.array(sorted(stored)), new + 1)
+        counts[sorted(stored)] += 1
+    chances = (1 - 1 / n) ** np.append(np.full(n, n_new), np.arange(n_new)[::-1])
+    assert (np.abs(counts / n_seeds - chances) <= 4 * np.sqrt(chances / n_seeds) + 0.01).all()
+    assert sorted(order.choose(CountedState(n, 1000), n).tolist()) == sorted(stored)
+
+
+@pytest.mark.parametrize("eviction", ["random", "oldest"])
+def test_eviction_continues_in_a_folder_as_in_memory(eviction: str, tmp_path: Path):
+    twin = MemoryStore(max_items=10, eviction=eviction, random_state=0)
+    for start in range(0, 60, 12):
+        with MemoryStore(tmp_path / "store", max_items=10, eviction=eviction, random_state=0) as store:
+            for both in (store, twin):
+                both.add(range(start, start + 12), vectors(12))
+                both.delete([max(both)])
+            assert sorted(store) == sorted(twin)
+            if start == 24:
+                store._contents.journal.snapshot()  # type: ignore[union-attr]
 
 
 def test_rewards_of_evicted_memories_are_ignored():
@@ -441,7 +485,7 @@ def test_a_filter_cannot_change_the_store(in_folder: bool, tmp_path: Path):
 def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.MonkeyPatch):
     X = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
     X = scipy.sparse.csr_array(X) if sparse else X
-    monkeypatch.setattr("cmt_numba.store._state.ROWS_IN_A_STEP", 10)
+    monkeypatch.setattr("cmt_numba.store._contents.ROWS_IN_A_STEP", 10)
     store = MemoryStore(random_state=0)
     store.add(range(30), X[:30])
     payloads = list(range(40))
@@ -488,3 +532,138 @@ def test_queries_must_fit_vectors_that_another_thread_adds_first(monkeypatch: py
     monkeypatch.setattr(store._contents.lock, "read", read_later)
     with pytest.raises(ValueError, match="must have 7 features"):
         store.query(np.ones((1, 3)), 1)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "with texts"])
+def test_each_memory_changes_as_a_whole(form: str, monkeypatch: pytest.MonkeyPatch):
+    """Between the steps of a change, each memory has the vector, the payload and the text of one version."""
+    n, store, n_seen = 600, MemoryStore(random_state=0), set()
+    lock = store._contents.lock
+    step = lock.step
+
+    def checked(work: Any, **options: Any) -> Any:
+        answer = step(work, **options)
+        if lock._gate is None and store._contents._failed is None:  # not within another step
+            items = store.get([key for key in range(n) if key in store]) if len(store) > 0 else Items([], [], [], [])
+            for i, payload in enumerate(items.payloads):
+                vector = items.vectors[[i]]
+                assert (vector.toarray() if form == "sparse" else vector).tolist() == [[1.0, payload["version"]]]
+                assert items.texts[i] == (f"version {payload['version']}" if form == "with texts" else None)
+            n_seen.add(sum(payload["version"] for payload in items.payloads))
+        return answer
+
+    def upsert(keys: range, version: int) -> None:
+        X: Any = np.tile(np.array([[1.0, version]], np.float32), (len(keys), 1))
+        texts = [f"version {version}"] * len(keys) if form == "with texts" else None
+        X = scipy.sparse.csr_array(X) if form == "sparse" else X
+        store.upsert(keys, X, [{"version": version}] * len(keys), texts=texts)
+
+    monkeypatch.setattr(lock, "step", checked)
+    upsert(range(500), 1)
+    upsert(range(n), 2)
+    assert max(n_seen) == 2 * n
+    assert len(n_seen) == (5 if form == "dense" else 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(StoreState, "insert", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            upsert(range(n + 1), 3)
+    assert sum(payload["version"] for payload in store.get(range(n)).payloads) == 2 * n
+    store.check_invariants()
+
+
+def test_an_undo_that_fails_for_lack_of_memory_is_finished_before_the_next_use(monkeypatch: pytest.MonkeyPatch):
+    store, keys = MemoryStore(random_state=0), [str(i) for i in range(600)]
+    store.add(keys[:500], vectors(500), [{"i": 0}] * 500)
+    before, failures = store.get(keys[:500]).vectors, [MemoryError] * 2
+    put_back = StoreState.put_back
+
+    def put_back_later(*arguments: Any) -> None:
+        if failures:
+            raise failures.pop()
+        put_back(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Records, "insert", lambda *_: 1 / 0)
+        patched.setattr(StoreState, "put_back", put_back_later)
+        with pytest.raises(ZeroDivisionError):
+            store.upsert(keys, vectors(600, seed=5), [{"i": 1}] * 600)
+        with pytest.raises(MemoryError):
+            store.get(keys[0])
+        assert store[keys[0]].payload == {"i": 0}
+    np.testing.assert_array_equal(store.get(keys[:500]).vectors, before)
+    store.check_invariants()
+
+
+@pytest.fixture
+def listed() -> MemoryStore:
+    store = MemoryStore(random_state=0)
+    years: list[Any] = [1990, 1985, None, 2001, 1985]
+    payloads = [{"n": i, **({} if year is None else {"year": year})} for i, year in enumerate(years)]
+    store.add(["c", "a", "e", "b", "d"], vectors(5), payloads, texts=["likes tea", *["likes coffee"] * 4])
+    return store
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        ({}, "caebd"),
+        ({"order_by": "-$added"}, "dbeac"),
+        ({"order_by": "$key"}, "abcde"),
+        ({"order_by": "-$key", "limit": 2, "offset": 1}, "dc"),
+        ({"order_by": "year"}, "adcbe"),
+        ({"order_by": "-year"}, "bcdae"),
+        ({"where": {"year": {"lt": 2000}}}, "cad"),
+        ({"where": {"year": {"lt": 2000}}, "order_by": "-$added", "limit": 2}, "da"),
+        ({"where": {"year": {"lt": 2000}}, "order_by": "-n", "offset": 1}, "ac"),
+        ({"where": lambda payload: payload["n"] > 2}, "bd"),
+        ({"where": {"year": 1}}, ""),
+        ({"limit": 0}, ""),
+        ({"offset": 9}, ""),
+    ],
+)
+def test_memories_are_listed(options: dict[str, Any], keys: str, listed: MemoryStore):
+    items = listed.get(**options)
+    assert items.keys == list(keys)
+    assert items.payloads == [listed[key].payload for key in keys]
+    assert items.texts == [listed[key].text for key in keys]
+    for i, key in enumerate(keys):
+        assert np.array_equal(items.vectors[i], listed[key].vector)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"keys": "a", "limit": 2}, TypeError),
+        ({"limit": -1}, ValueError),
+        ({"offset": 1.5}, TypeError),
+        ({"order_by": 3}, TypeError),
+        ({"order_by": "-"}, ValueError),
+    ],
+)
+def test_bad_lists_are_refused(options: dict[str, Any], error: type[Exception], listed: MemoryStore):
+    with pytest.raises(error):
+        listed.get(**options)
+
+
+def test_pages_contain_each_memory_once_while_others_change(listed: MemoryStore):
+    seen: list[Any] = []
+    for i, page in enumerate(listed.pages(size=2)):
+        seen += page.keys
+        listed.delete(page.keys[0])
+        listed.upsert(f"new{i}", vectors(1), texts="more")
+    assert seen == list("caebd")
+    assert [page.keys for page in listed.pages({"year": {"exists": True}}, size=1)] == [["a"], ["b"]]
+    assert list(MemoryStore().pages()) == []
+
+
+def test_no_result_is_below_the_lowest_score(listed: MemoryStore):
+    for query in ({"X": vectors(2, 3)}, {"texts": ["tea", "coffee"]}, {"X": vectors(2, 3), "texts": ["tea", "coffee"]}):
+        everything = listed.query(**query, k=5)
+        lowest = float(np.median(everything.scores[np.isfinite(everything.scores)]))
+        found = listed.query(**query, k=5, min_score=lowest)
+        expected = [[result for result in row if result.score >= lowest] for row in everything]
+        assert [found[i] for i in range(2)] == expected
+        assert 0 < sum(map(len, expected)) < 10
+    assert listed.query(vectors(1), min_score=2.0)[0] == []
+    with pytest.raises(ValueError, match="min_score"):
+        listed.query(vectors(1), min_score=np.nan)

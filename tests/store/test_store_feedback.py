@@ -10,8 +10,10 @@ from conftest import FORM_OF
 from failures import failing
 
 from cmt_numba import MemoryStore
+from cmt_numba._feedback import LearnedSearch
 from cmt_numba.report import write_report
 from cmt_numba.store import METRICS
+from cmt_numba.store._state import StoreState
 
 N, D = 40, 10
 
@@ -43,6 +45,35 @@ def assert_same(one: MemoryStore, other: MemoryStore, form: str = "dense") -> No
     (keys, scores), (expected, expected_scores) = answers(one, Q), answers(other, Q)
     assert keys == expected
     np.testing.assert_array_equal(scores, expected_scores)
+
+
+def test_what_was_learned_is_never_copied(monkeypatch: pytest.MonkeyPatch):
+    """A copy takes time in proportion to all rewarded memories."""
+    store, steps = taught(), []
+    monkeypatch.setattr(LearnedSearch, "copy", None, raising=False)
+    monkeypatch.setattr(LearnedSearch, "of_arrays", None)
+    step = store._contents.lock.step
+    monkeypatch.setattr(store._contents.lock, "step", lambda *a, **o: (steps.append(o), step(*a, **o))[1])
+    Q = rows(50, 9)
+    keys = store.query(Q, 3).keys
+    store.feedback(Q, keys, np.ones(keys.shape))
+    assert len(steps) == 4
+    model = store._contents.state.feedback.model  # type: ignore[union-attr]
+    rewarded = np.unique(keys)
+    assert model.counts(rewarded).all()
+    store.upsert(rewarded[:2], rows(2, 3))
+    store.delete(rewarded[2])
+    assert model.counts(rewarded)[:3].tolist() == [0, 0, 0]
+    assert model.counts(rewarded)[3:].all()
+
+
+def test_a_failed_upsert_keeps_what_was_learned(monkeypatch: pytest.MonkeyPatch):
+    store, twin = taught(), taught()
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreState, "insert", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            store.upsert(range(N + 1), rows(N + 1, 4))
+    assert_same(store, twin)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -112,6 +143,17 @@ def test_rewards_of_outliers_are_learned_too(form: str, metric: str, n_first: in
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_near_copies_of_a_key_do_not_come_first(metric: str):
+    rng, store = np.random.default_rng(0), MemoryStore(metric=metric, random_state=0)
+    X = (rng.normal(size=(1, 16)) + 1e-3 * rng.normal(size=(300, 16))).astype(np.float32)
+    store.add(range(300), X)
+    for _ in range(20):
+        i, j = rng.integers(300, size=(2, 10))
+        store.feedback(X[i], np.stack([i, j], 1), [[0.0, 1.0]] * 10)
+    assert np.mean(store.query(X, 1, target_recall=1.0).keys[:, 0] == np.arange(300)) > 0.99
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("form", FORM_OF)
 def test_the_key_of_a_memory_always_finds_it(form: str, metric: str):
     store, Q = taught(form, metric), FORM_OF[form](rows(N))
@@ -132,16 +174,17 @@ def test_unknown_rewards_teach_nothing():
     store.feedback(Q, [None] * 10, np.ones(10))
     assert_same(store, plain)
     store.feedback(Q[:5], keys[:5], np.column_stack([np.full(5, np.nan), np.ones(5)]))
-    plain.feedback(Q[:5], keys[:5, ::-1], np.column_stack([np.ones(5), np.full(5, np.nan)]))
+    second = np.column_stack([np.full(5, None), keys[:5, 1]])  # at the same place
+    plain.feedback(Q[:5], second, np.column_stack([np.zeros(5), np.ones(5)]))
     assert answers(store, Q)[0] == answers(plain, Q)[0]
 
 
-def test_a_common_outcome_is_divided_among_the_memories_shown():
+def test_a_common_outcome_counts_once():
     each, shared = taught(), taught()
     Q = rows(10, 5)
-    keys = each.query(Q, 3).keys
-    each.feedback(Q, keys, np.ones(keys.shape))
-    shared.feedback(Q, keys, np.ones(10))
+    keys, outcomes = each.query(Q, 3).keys, np.arange(10) % 2.0
+    each.feedback(Q, keys, np.repeat(outcomes[:, None], 3, axis=1))
+    shared.feedback(Q, keys, outcomes)
     assert not np.array_equal(answers(each, Q)[1], answers(shared, Q)[1])
     one, several = taught(), taught()
     one.feedback(Q, keys[:, 0], np.ones(10))
@@ -232,6 +275,7 @@ def test_what_was_learned_is_shown(form: str, tmp_path: Path):
     learned, explained = store.learned(), store.explain(query, 4)
     assert learned is not None
     assert learned.interval[0] <= learned.gain <= learned.interval[1]
+    assert 0.0 <= learned.share <= 31 / 32
     assert [result.key for result in explained] == store.query(query, 4).keys[0].tolist()
     for result in explained:
         assert sum(result.parts.values()) == pytest.approx(result.score, abs=1e-4)
@@ -242,7 +286,9 @@ def test_what_was_learned_is_shown(form: str, tmp_path: Path):
     pytest.importorskip("jinja2")
     write_report(tmp_path / "page.html", learned, explained=explained)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert all(text in page for text in ("moved key", f"{learned.gain:+.3f}", f"{explained[0].score:.3f}"))
+    assert all(
+        text in page for text in ("moved key", f"{learned.gain:+.3f}", learned.reason, f"{explained[0].score:.3f}")
+    )
 
 
 @pytest.mark.parametrize("form", FORM_OF)

@@ -1,6 +1,7 @@
 """Tests of stores in folders: recovery after crashes and failed writes, and invalid folders."""
 
 import pickle
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,11 @@ from journals import crashed, execute
 from stores import vectors
 from threads import Threads, started
 
-from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
+from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import Journal, JournalError
 from cmt_numba.journal._database import EntryDatabase
 from cmt_numba.store import METRICS
-from cmt_numba.store._records import WITH
+from cmt_numba.store._records import WITH, MemoryDatabase
 
 
 @pytest.fixture
@@ -214,12 +215,29 @@ def test_check_invariants_finds_damage_that_opening_does_not_read(store: MemoryS
     contents = journal.read_bytes()
     assert contents.count(b"k17") == 2  # in the table and in its index
     journal.write_bytes(contents.replace(b"k17", b"k1x", 1))
-    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="the index of keys does not match"):
+    with MemoryStore(folder) as again, pytest.raises(FileFormatError, match=r"journal\.sqlite.*do not match its rows"):
         again.check_invariants()
-    journal.write_bytes(contents)
-    execute(folder, "UPDATE records SET payload = '{' WHERE id = 3")
-    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="payloads that are not valid JSON"):
-        again.check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("key", "k99"), ("payload", '{"n":4}'), ("payload", "{"), ("text", "one word"), ("text", "1")]
+)
+def test_damaged_keys_payloads_and_texts_are_found(column: str, value: str, folder: Path):
+    with MemoryStore(folder, random_state=0) as store:
+        store.add([f"k{i}" for i in range(9)], vectors(9), [{"n": i} for i in range(9)], texts=["two words"] * 9)
+        store.update_payload("k4", {"n": 5})
+        store.upsert("k5", vectors(1), texts="three more words")
+        store.check_invariants()
+    execute(folder, f"UPDATE records SET {column} = '{value}' WHERE id = 3")
+    for read_only in (False, True):
+        with MemoryStore(folder, read_only=read_only) as again:
+            if value == "{":
+                with pytest.raises(FileFormatError, match=r"journal\.sqlite: has a damaged payload"):
+                    again.get("k3")
+                with pytest.raises(FileFormatError, match=r"journal\.sqlite: has a damaged payload"):
+                    again.query(vectors(9)[3], 9).payloads  # noqa: B018
+            with pytest.raises(FileFormatError, match=r"journal\.sqlite: has a damaged key, payload or text"):
+                again.check_invariants()
 
 
 # Folders
@@ -238,8 +256,8 @@ def test_options_of_a_folder_stay(store: MemoryStore, folder: Path):
 def test_folders_of_other_kinds_are_refused(store: MemoryStore, folder: Path, tmp_path: Path):
     store.close()
     with pytest.raises(FileFormatError, match="not have the tables of a journal"):
-        DurableTree(folder)
-    DurableTree(tmp_path / "tree").close()
+        ContextualMemoryTree.open(folder)
+    ContextualMemoryTree.open(tmp_path / "tree").close()
     with pytest.raises(FileFormatError, match="not the journal of a store"):
         MemoryStore(tmp_path / "tree")
     with pytest.raises(ValueError, match="metric"):
@@ -326,6 +344,91 @@ def test_a_reader_follows_the_creation_of_an_index(store: MemoryStore, folder: P
         assert reader._contents.records.fields() == store._contents.records.fields() == ['$."n"']
         store.create_index("n")  # exists already
         assert not reader.refresh()
+
+
+# Readers
+
+
+def contents_of(store: MemoryStore) -> list[Any]:
+    """Return all that a store says of its memories."""
+    items = store.get(sorted(store))
+    found = store.query(vectors(5, 3), 4)
+    learned = [store.count({"n": n}) for n in range(4)]
+    return [items.keys, items.vectors.tolist(), items.payloads, items.texts, found.keys.tolist(), found.texts, learned]
+
+
+@pytest.mark.parametrize("few_lookups", [False, True])
+def test_a_reader_applies_only_the_rows_that_have_changed(
+    few_lookups: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    random, copies = np.random.default_rng(0), []
+    create = MemoryDatabase.__init__
+    monkeypatch.setattr(MemoryDatabase, "__init__", lambda *a, **o: (copies.append(o), create(*a, **o))[1])
+    with MemoryStore(folder, random_state=0, max_items=60) as store:
+        store.add([f"k{i}" for i in range(50)], vectors(50), [{"n": i % 4} for i in range(50)])
+        with MemoryStore(folder, read_only=True) as reader:
+            if not few_lookups:
+                contents_of(reader)
+            for i in range(25):
+                keys = [f"k{key}" for key in random.choice(90, 5, replace=False)]
+                stored = [key for key in keys if key in store]
+                if i % 4 == 0:
+                    store.upsert(keys, vectors(5, i), [{"n": i}] * 5, texts=[f"text {i}"] * 5)
+                elif i % 4 == 1 and stored:
+                    store.update_payload(stored, {"n": i % 3})
+                elif i % 4 == 2 and stored:
+                    store.delete(stored)
+                else:
+                    store.upsert(keys, vectors(5, i))
+                if i == 20:
+                    store.create_index("n")
+                    store._contents.change(lambda: store._contents.records.set_facts({"fact": 1}))
+                before = None if i % 3 == 0 else reader.query(vectors(1), 5)
+                assert i % 3 > 0 or reader.refresh()
+                if i % 3 == 0:
+                    assert contents_of(reader) == contents_of(store)
+                    reader.check_invariants()
+                elif before is not None:
+                    assert before.payloads == reader.query(vectors(1), 5).payloads
+            assert len(copies) == 1
+            assert reader._contents.records.facts() == {"fact": 1}
+
+
+def test_a_reader_notices_a_folder_that_replaces_its_own(folder: Path, tmp_path: Path):
+    with MemoryStore(folder, random_state=0) as old:
+        for i in range(5):
+            old.upsert(f"old{i}", vectors(1, i))
+    with MemoryStore(folder, read_only=True) as reader:
+        with MemoryStore(tmp_path / "built", random_state=0) as new:
+            new.add(["new0", "new1"], vectors(2))
+        folder.rename(tmp_path / "previous")
+        (tmp_path / "built").rename(folder)
+        assert reader.refresh()
+        assert sorted(reader) == ["new0", "new1"]
+        assert not reader.refresh()
+        with MemoryStore(folder) as new:
+            new.upsert("new2", vectors(1))
+        assert reader.refresh()
+        assert sorted(reader) == ["new0", "new1", "new2"]
+
+
+def test_a_reader_notices_a_backup_that_is_restored(folder: Path, tmp_path: Path):
+    """Its numbers of changes may be below or above those of the reader."""
+    with MemoryStore(folder, random_state=0) as store:
+        store.add(["a", "b", "c"], vectors(3), [{"n": 0}] * 3)
+    shutil.copytree(folder, tmp_path / "backup")
+    for n_changes in (0, 3):
+        with MemoryStore(folder) as store:
+            store.upsert("a", vectors(1, 5), {"n": 1})
+            store.upsert("b", vectors(1, 6), {"n": 1})
+        with MemoryStore(folder, read_only=True) as reader:
+            shutil.rmtree(folder)
+            shutil.copytree(tmp_path / "backup", folder)
+            with MemoryStore(folder) as store:
+                for i in range(n_changes):
+                    store.upsert("c", vectors(1, 7 + i), {"n": 2})
+                assert reader.refresh()
+                assert contents_of(reader) == contents_of(store)
 
 
 def test_threads_read_while_a_reader_follows_its_writer(folder: Path):

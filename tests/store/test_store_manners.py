@@ -1,6 +1,6 @@
 """Tests of single vectors, items by key, NumPy values and dates in payloads, and changes of payloads."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,8 @@ import scipy.sparse
 
 from cmt_numba import MemoryStore
 from cmt_numba.journal import JournalError
+
+HOUR = timedelta(hours=1)
 
 
 def vectors(n: int) -> np.ndarray:
@@ -69,9 +71,71 @@ def test_payloads_may_have_numbers_of_numpy_and_dates():
     }
     for where in ({"day": date(2020, 5, 17)}, {"day": {"gt": np.datetime64("2020-05-16")}}, {"count": np.int8(3)}):
         assert store.query(vectors(1), 1, where=where).keys.tolist() == [["a"]]
-    for wrong in (np.datetime64("NaT", "s"), pd.NaT, np.float32("nan"), object(), 1j):
+    for wrong in (
+        *(np.datetime64("NaT", "s"), pd.NaT, np.float32("nan"), object(), 1j),
+        *(np.datetime64("-0001-01-01"), np.datetime64("20000-01-01"), np.timedelta64(5, "ns"), np.ma.masked),
+        *(np.ma.array([1, 2], mask=[0, 1]), time(12, tzinfo=UTC), datetime.min.replace(tzinfo=timezone(HOUR))),
+    ):
         with pytest.raises((TypeError, ValueError), match="payloads must be JSON"):
             store.upsert("a", vectors(1), {"a": wrong})
+
+
+def test_times_are_compared_as_instants():
+    store = MemoryStore(random_state=0)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    times = [start + i * HOUR / 4 for i in range(-8, 8)]
+    zones = [timezone(i * HOUR) for i in (2, 0, -5)]
+    store.add(range(16), vectors(16), [{"at": at.astimezone(zones[i % 3])} for i, at in enumerate(times)])
+    bound = start.astimezone(timezone(9 * HOUR))
+    for operator, expected in (("ge", range(8, 16)), ("lt", range(8)), ("eq", [8])):
+        assert sorted(store.filter({"at": {operator: bound}}).ids(store._contents.records)) == list(expected)
+    assert store.count({"at": {"in": [at.astimezone(zones[1]) for at in times[:3]]}}) == 3
+    with pytest.warns(UserWarning, match="contains times with UTC offsets, but is compared with the time .* without"):
+        store.count({"at": {"ge": datetime(2026, 1, 1)}})
+    assert store.count({"at": {"ge": date(2027, 1, 1)}}) == 0  # without a warning
+    store.add(16, vectors(1), {"at": np.datetime64("2026-01-01T00:00:00")})
+    with pytest.warns(UserWarning, match="contains times without UTC offsets, but is compared with the time .* with"):
+        store.count({"at": {"lt": start}})
+
+
+def test_times_keep_nanoseconds():
+    store, base = MemoryStore(random_state=0), np.datetime64("2026-01-01T00:00:00", "ns")
+    steps = [0, 1, 999, 1000, 1001, 10**9]
+    times = base + np.array(steps)
+    store.add(range(6), vectors(6), [{"at": at, "all": times} for at in times])
+    assert store[0].payload["all"] == [store[i].payload["at"] for i in range(6)]
+    assert store[3].payload["at"] == "2026-01-01T00:00:00.000001"
+    for i, at in enumerate(times):
+        assert store.count({"at": {"le": at}}) == i + 1
+
+
+def test_a_changed_list_of_keys_is_checked_again():
+    store, where = MemoryStore(random_state=0), [1]
+    store.add([1, 2], vectors(2))
+    assert store.count(where) == 1
+    where[0] = True
+    with pytest.raises(TypeError, match="keys must be strings or integers, got True"):
+        store.count(where)
+
+
+def test_texts_and_filters_in_the_wrong_place_are_named():
+    store = MemoryStore(random_state=0)
+    store.add(["a"], vectors(1), texts=["how to parse xml"])
+    for call in (
+        lambda: store.query("how to parse xml", 3),
+        lambda: store.query(["how to parse xml"]),
+        lambda: store.add("b", "how to parse xml"),
+    ):
+        with pytest.raises(TypeError, match="got the text 'how to parse xml': pass it as texts="):
+            call()
+    with pytest.raises(TypeError, match=r"where must be a dict such as .*, got 'year > 2020'"):
+        store.count("year > 2020")
+    with pytest.raises(ValueError, match=r"where must contain at least one condition, got \{\}"):
+        store.delete(where={})
+    encoded = MemoryStore(encoder=lambda texts: np.array([[float(bool(text))] for text in texts]))
+    encoded.add("a", texts="a")
+    with pytest.raises(ValueError, match="texts must contain words, got '' at position 0"):
+        encoded.query(texts="")
 
 
 @pytest.mark.parametrize("in_folder", [False, True])

@@ -1,6 +1,5 @@
 """SubwordVectors: training against plain NumPy, text vectors, unseen words, files and bad input."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -233,18 +232,6 @@ def test_most_frequent_words_can_be_whole():
     assert without._model.vectors.inputs.shape[0] == len(without.words_)
 
 
-# Files
-
-
-@needs_jit
-def test_word2vec_files(learned: SubwordVectors, tmp_path: Path):
-    learned.save_word2vec(tmp_path / "vectors.txt")
-    first, *lines = (tmp_path / "vectors.txt").read_text(encoding="utf-8").splitlines()
-    assert first == f"{len(learned.words_)} 16"
-    assert [line.split()[0] for line in lines] == learned.words_
-    np.testing.assert_allclose([float(x) for x in lines[0].split()[1:]], learned._model.own_vectors()[0], rtol=1e-4)
-
-
 # Bad input
 
 
@@ -292,15 +279,3 @@ def test_vectors_that_diverge_are_refused():
         with pytest.raises(ValueError, match=r"diverged with learning_rate=1000\.0: use"):
             fit(texts)
         np.testing.assert_array_equal(learned.transform(texts), before)
-
-
-def test_words_of_any_characters_are_one_field_of_word2vec_files(tmp_path: Path):
-    words = ["New York", "line\nbreak", "tab\tand\u2028more", "back\\slash", "plain", "é", "\xa0"]
-    learned = SubwordVectors(3, min_count=1, tokenizer=lambda text: [text], lowercase=False, random_state=0)
-    learned.fit(words).save_word2vec(tmp_path / "vectors")
-    header, *lines = (tmp_path / "vectors").read_text(encoding="utf-8").splitlines()
-    assert header == f"{len(words)} 3"
-    assert {len(line.split()) for line in lines} == {4}
-    found = [line.split()[0] for line in lines]
-    escaped = ["New\\x20York", "line\\nbreak", "tab\\tand\\u2028more", "back\\\\slash", "plain", "é", "\\xa0"]
-    assert sorted(found) == sorted(escaped)

@@ -10,13 +10,14 @@ import sklearn
 from failures import failing
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
 
 from cmt_numba import CMTClassifier
 from cmt_numba.persistence import _objects as persistence_objects
 from cmt_numba.text import TextClassifier
 from cmt_numba.text import _text_classifier as text_classifier
-from cmt_numba.text._hashing import features_of
 
 WORDS = {
     "weather": ["rain", "wind", "sun", "cloud", "storm", "snow", "cold", "warm", "umbrella", "forecast"],
@@ -344,48 +345,17 @@ def test_texts_that_come_singly_are_as_good_as_one_fit():
     weights = live._model.weights
     for n, text, label in zip(range(201, 501), texts[200:], labels[200:], strict=True):
         assert live.partial_fit([text], [label]).predict([text])[0] == label  # also when all texts are learned again
-        assert live._model.n_since <= 0.25 * n
-        assert (live._model.weights is weights) == (n < 313)  # the first retraining with 1.5 times as many texts
+        assert live._model.n_since <= 0.1 * n
+        assert (live._model.weights is weights) == (n < 250)  # 1.25 times as many texts
     fitted = TextClassifier(random_state=0).fit(texts, labels)
     errors = [np.mean(one.predict(asked) != right) for one in (live, fitted)]
-    assert errors[0] <= errors[1] + 0.03
-
-
-def test_new_texts_leave_the_vectors_of_known_classes_as_they_are():
-    texts, labels = shared_words(10, 200, 0)
-    classifier = TextClassifier(random_state=0).fit(texts[:180], labels[:180])
-    before = classifier._model.vectors.copy().vectors
-    classifier.partial_fit(texts[180:], labels[180:]).partial_fit(texts[:2], [10, 10])
-    after = classifier._model.vectors.vectors
-    np.testing.assert_array_equal(after.inputs, before.inputs)
-    np.testing.assert_array_equal(after.outputs[:10], before.outputs)
-    assert np.any(after.outputs[10] != 0.0)
+    assert errors[0] <= errors[1] + 0.01
 
 
 def test_the_same_text_may_change_its_class(classifier):
     text = sentences(WORDS["food"], 1, 3)
     for label in ("music", "food", "new", "music"):
         assert classifier.partial_fit(text, [label]).predict(text).tolist() == [label]
-
-
-def test_the_best_class_leads_as_after_one_fit_when_classes_are_added():
-    texts, labels = shared_words(12, 420, 0)
-    old, later = np.flatnonzero(labels < 10), np.flatnonzero(labels >= 10)[:20]
-    every = np.concatenate([old[:225], later])
-    live, fitted = (
-        TextClassifier(random_state=0).fit([texts[i] for i in some], labels[some]) for some in (old[:200], every)
-    )
-    weights = live._model.current_weights()
-    for i in old[200:225]:  # not enough to learn all texts again
-        live.partial_fit([texts[i]], labels[i : i + 1])
-    np.testing.assert_array_equal(live._model.current_weights(), weights)  # texts of known classes
-    for i in later:
-        live.partial_fit([texts[i]], labels[i : i + 1])
-    faded = live._model.current_weights()
-    assert faded[1] / faded[0] < 0.8 * weights[1] / weights[0]
-    asked = features_of([texts[i] for i in old[225:]])
-    leads = [np.diff(np.sort(one._model.logits(asked, None))[:, -2:]).mean() for one in (live, fitted)]
-    assert leads[0] == pytest.approx(leads[1], rel=0.1)
 
 
 def test_texts_are_relabelled_in_one_step(classifier, tmp_path):
@@ -446,8 +416,8 @@ def test_sample_weights_count_like_repeated_texts():
         "_class_sums.ClassSums.add",
         "_stored_texts.StoredTexts._list_copies",
         "_hashing.DocumentFrequencies.add",
-        "_text_model.TextModel._learn_last",
-        "_text_model.TextModel._put_first",
+        "_class_sums.ClassSums.refresh",
+        "_text_model.TextModel._train_last",
     ],
 )
 def test_a_failed_partial_fit_leaves_no_text(part, words, classifier, tmp_path):
@@ -468,9 +438,6 @@ def test_rejected_booleans_are_like_those_of_the_other_classifier():
     for learner, rows in ((TextClassifier(random_state=0), texts), (CMTClassifier(random_state=0), X)):
         learner.fit(rows, [True, False] * 10)
         assert learner.predict(rows[:2], reject_below=1.0).tolist() == [-1, -1]
-        learner.fit(rows, np.array(["2026-01-01", "2026-01-02"] * 10, "M8[D]"))
-        with pytest.raises(ValueError, match="reject_label must be given"):
-            learner.predict(rows[:2], reject_below=1.0)
 
 
 def test_texts_unlike_all_few_texts_are_rejected(tmp_path):
@@ -589,8 +556,7 @@ def assert_sums_are_exact(classifier):
     for key, value in found.items():
         assert value == pytest.approx(expected.get(key, 0.0), abs=1e-4)
     squares = np.bincount(labels, sums.astype(np.float64) ** 2, model.names.size)
-    np.testing.assert_allclose(model.sums.totals.squares, squares, rtol=1e-3)
-    np.testing.assert_array_equal(model.sums.totals.counts, np.bincount(model.stored.labels))
+    np.testing.assert_allclose(model.sums.squares, squares, rtol=1e-3)
 
 
 def test_sums_are_those_of_the_stored_texts_after_every_change():
@@ -609,7 +575,7 @@ def test_many_classes_are_learned_from_one_text_each():
     words = [f"{first}{second}" for first in "bcdfghjklmnpqrstvwxz" for second in ("amo", "elu", "iro", "ony", "una")]
     texts = [f"{one} {other}" for i, one in enumerate(words) for other in words[i + 1 : i + 7]]
     classifier = TextClassifier(random_state=0).fit(texts, np.arange(len(texts)))
-    assert classifier.classes_.size > 500  # the limit for learned vectors
+    assert classifier.classes_.size > 500  # then frequent n-grams are ignored
     assert np.mean(classifier.predict(texts) == np.arange(len(texts))) > 0.95
     classifier.partial_fit(["zebra crossing"], [len(texts)])
     assert classifier.predict(["crossing zebras"]).tolist() == [len(texts)]
@@ -624,11 +590,88 @@ def texts_of_overlapping_classes(n: int, seed: int) -> tuple[np.ndarray, np.ndar
 
 
 def test_classes_that_are_added_later_do_not_take_texts_from_the_others():
+    errors = []
+    for seed in range(3):
+        texts, labels = texts_of_overlapping_classes(15, seed)
+        asked, right = texts_of_overlapping_classes(40, 100 + seed)
+        early, asked, right = labels < 9, asked[right < 9], right[right < 9]
+        live = TextClassifier(random_state=0).fit(texts[early], labels[early])
+        for i in np.random.default_rng(0).permutation(np.flatnonzero(~early)):
+            live.partial_fit([texts[i]], labels[i : i + 1])
+        together = TextClassifier(random_state=0).fit(texts, labels)
+        errors.append([np.mean(classifier.predict(asked) != right) for classifier in (live, together)])
+    of_live, of_fit = np.mean(errors, axis=0)
+    assert of_live < of_fit + 0.01
+
+
+def test_texts_of_new_classes_may_come_in_any_batches():
     (texts, labels), (asked, right) = texts_of_overlapping_classes(15, 1), texts_of_overlapping_classes(40, 100)
-    early, asked, right = labels < 9, asked[right < 9], right[right < 9]
-    live = TextClassifier(random_state=0).fit(texts[early], labels[early])
-    for i in np.random.default_rng(0).permutation(np.flatnonzero(~early)):
-        live.partial_fit([texts[i]], labels[i : i + 1])
-    together = TextClassifier(random_state=0).fit(texts, labels)
-    errors = [np.mean(classifier.predict(asked) != right) for classifier in (live, together)]
-    assert errors[0] < errors[1] + 0.01
+    early, is_new = labels < 9, right >= 9
+    base = pickle.dumps(TextClassifier(random_state=0).fit(texts[early], labels[early]))
+    later = np.random.default_rng(0).permutation(np.flatnonzero(~early))
+    found = []
+    for n_calls in (1, 2, later.size):
+        live = pickle.loads(base)
+        for part in np.array_split(later, n_calls):
+            live.partial_fit(texts[part], labels[part])
+        found.append(live.predict(asked) == right)
+    found.append(TextClassifier(random_state=0).fit(texts, labels).predict(asked) == right)
+    accuracies = np.array([[each[is_new].mean(), each[~is_new].mean()] for each in found])
+    assert np.ptp(accuracies, axis=0).max() < 0.06
+
+
+def test_few_texts_of_a_class_come_in_one_call():
+    texts, labels = shared_words(20, 400, 0)
+    asked, right = shared_words(20, 400, 1)
+    few = np.flatnonzero(labels == 19)[:10]
+    first = np.flatnonzero(labels < 19)
+    live = TextClassifier(random_state=0).fit([texts[i] for i in first], labels[first])
+    live.partial_fit([texts[i] for i in few], labels[few])
+    every = np.concatenate([first, few])
+    fitted = TextClassifier(random_state=0).fit([texts[i] for i in every], labels[every])
+    found = [np.mean(np.asarray(one.predict(asked))[right == 19] == 19) for one in (live, fitted)]
+    assert found[0] >= found[1] - 0.05
+
+
+def test_corrected_texts_stay_corrected_when_all_texts_are_learned_again():
+    texts, labels = shared_words(20, 200, 0)
+    asked, right = shared_words(20, 60, 1)
+    classifier = TextClassifier(random_state=0).fit(texts, labels)
+    other = (right + 7) % 20  # no word indicates the class
+    for text, label in zip(asked, other, strict=True):
+        classifier.partial_fit([text], [label])
+    for _ in range(2):
+        assert classifier.predict(asked).tolist() == other.tolist()
+        classifier = pickle.loads(pickle.dumps(classifier)).calibrate()
+
+
+def test_corrections_are_those_of_the_dual_variables(classifier):
+    for text in sentences(LATER, 5, 0):
+        classifier.partial_fit([text], ["sport"])
+    classifier.remove(["t0", "t20"])
+    model = classifier._model
+    columns, labels, _, corrections = model.sums.entries()
+    places = {(int(column), int(label)): i for i, (column, label) in enumerate(zip(columns, labels, strict=True))}
+    expected, stored, duals = np.zeros(corrections.size), model.stored, model.sums.duals
+    for i, label in enumerate(stored.labels):
+        for at in range(stored.hashed.starts[i], stored.hashed.starts[i + 1]):
+            column, weight = int(stored.hashed.columns[at]), model.sums.stored[at]
+            for competitor, amount in zip(duals.competitors[i], duals.weights[i], strict=True):
+                expected[places[column, int(label)]] += amount * weight
+                if (place := places.get((column, int(competitor)))) is not None:
+                    expected[place] -= amount * weight
+    assert np.count_nonzero(duals.weights) > 0
+    np.testing.assert_allclose(corrections, expected, atol=1e-4)
+
+
+def test_wrong_labels_do_little_harm():
+    (texts, labels), (asked, right) = texts_of_overlapping_classes(30, 1), texts_of_overlapping_classes(40, 100)
+    generator = np.random.default_rng(0)
+    wrong = generator.permutation(labels.size)[: labels.size // 5]
+    noisy = labels.copy()
+    noisy[wrong] = generator.integers(0, 12, wrong.size)
+    words = TfidfVectorizer(sublinear_tf=True)
+    X, Q = words.fit_transform(texts), words.transform(asked)
+    untuned = np.mean(LinearSVC().fit(X, noisy).predict(Q) != right)
+    classifier = TextClassifier(random_state=0).fit(texts, noisy)
+    assert np.mean(classifier.predict(asked) != right) < untuned - 0.02

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from conftest import EVERY_LEAF
 from failures import failing
-from internals import state_of
+from internals import forest_room, state_of
 
 from cmt_numba import ContextualMemoryTree, Hits
-from cmt_numba._forest.state import LEAVES_END, NONE
 
 
 def grown(keys: Any, **options: Any) -> ContextualMemoryTree:
@@ -31,14 +30,14 @@ def test_compaction_changes_no_answer(keys: Any, n_trees: int):
     tree.check_invariants()
     assert all(same(tree.query(keys, **question), hits) for question, hits in zip(questions, before, strict=True))
     explored = tree.query(keys, k=2, epsilon=1.0)
-    assert np.all(explored.ids[:, 0] != NONE)
+    assert np.all(explored.ids[:, 0] != forest_room.NONE)
 
 
 def test_the_memories_of_a_leaf_lie_together(keys: Any):
     tree = grown(keys, n_trees=2)
     tree.compact()
     state = state_of(tree)
-    for leaf in range(state.counters[0, LEAVES_END]):
+    for leaf in range(state.counters[0, forest_room.LEAVES_END]):
         slots = state.members[0, leaf, : state.leaves["size"][0, leaf]]
         np.testing.assert_array_equal(np.diff(slots), 1)
 

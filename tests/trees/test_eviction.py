@@ -7,33 +7,29 @@ import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit
 from failures import failing
-from internals import state_of
+from internals import forest_of, forest_room, state_of
 from test_tree import assert_holds
 
-import cmt_numba._engine.forest
-import cmt_numba._forest
-import cmt_numba._forest.eviction
 from cmt_numba import ContextualMemoryTree, InvariantError
-from cmt_numba._forest.eviction import EVICTIONS, LAST, LENGTH, LeastRecentlyReturned
 
 
 def bounded(most: int, eviction: str, **options: Any) -> ContextualMemoryTree:
     return ContextualMemoryTree(max_memories=most, eviction=eviction, leaf_multiplier=1.0, random_state=0, **options)
 
 
-@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("eviction", forest_room.EVICTIONS)
 @pytest.mark.parametrize("lengths", [[1] * 60, [25, 10, 25], [60], [50, 10]], ids=["one by one", "some", "all", "full"])
 def test_the_number_of_memories_stays_bounded(
     monkeypatch: pytest.MonkeyPatch, keys: Any, eviction: str, lengths: list[int]
 ):
     tree, sizes = bounded(50, eviction), []
-    real = cmt_numba._forest.insert_slots
+    real = forest_room.insert_slots
 
     def counted(*arguments: Any) -> int:
         sizes.append(arguments[2])
         return int(real(*arguments))
 
-    monkeypatch.setattr(cmt_numba._forest, "insert_slots", counted)
+    monkeypatch.setattr(forest_room, "insert_slots", counted)
     first = 0
     for length in lengths:
         ids = tree.insert(keys[first : first + length])
@@ -44,7 +40,7 @@ def test_the_number_of_memories_stays_bounded(
     assert_holds(tree, tree.ids, keys[tree.ids])
 
 
-@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("eviction", forest_room.EVICTIONS)
 def test_the_same_on_any_number_of_threads(keys: Any, eviction: str):
     trees = [bounded(120, eviction, n_trees=3, n_threads=n) for n in (1, 2)]
     for tree in trees:
@@ -59,17 +55,17 @@ def test_the_same_on_any_number_of_threads(keys: Any, eviction: str):
 
 def test_nbytes_includes_the_eviction_order(dense_keys: np.ndarray):
     sizes = {}
-    for eviction in EVICTIONS:
+    for eviction in forest_room.EVICTIONS:
         tree = bounded(200, eviction)
         tree.insert(dense_keys[:200])
         sizes[eviction] = tree.nbytes
     assert sizes["oldest"] == sizes["random"]
     assert sizes["least_recently_returned"] == sizes["oldest"] + 200 * 8 + 24
-    assert ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)._forest.eviction.nbytes == 0
+    assert forest_of(ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)).eviction.nbytes == 0
 
 
 @needs_jit
-@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("eviction", forest_room.EVICTIONS)
 def test_memory_stays_bounded(eviction: str):
     tree = bounded(500, eviction)
     keys = np.random.default_rng(0).normal(size=(20_000, 8))
@@ -83,7 +79,7 @@ def test_memory_stays_bounded(eviction: str):
 
 
 @needs_jit
-@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("eviction", forest_room.EVICTIONS)
 @pytest.mark.parametrize(("n", "error"), [(1, MemoryError), (2, MemoryError), (2, KeyboardInterrupt)])
 def test_a_failed_insert_loses_only_evicted_memories(n: int, error: type[BaseException], eviction: str):
     """None of the batch is left, and of the earlier memories all except those that had to make room."""
@@ -106,7 +102,7 @@ def test_memories_missing_from_the_order_are_evicted_last(dense_keys: np.ndarray
     tree = bounded(50, "least_recently_returned")
     tree.insert(dense_keys[:50])
     tree.query(dense_keys[:10], n_probes=EVERY_LEAF)
-    tree._forest.eviction.taken_back(48)
+    forest_of(tree).eviction.taken_back(48)
     tree.remove([30, 49])  # a listed one and an unlisted one
     tree.check_invariants()
     tree.insert(dense_keys[50:60])
@@ -117,16 +113,16 @@ def test_memories_missing_from_the_order_are_evicted_last(dense_keys: np.ndarray
 def test_errors_in_an_eviction_order_are_found(dense_keys: np.ndarray):
     tree = bounded(50, "least_recently_returned")
     tree.insert(dense_keys[:20])
-    policy = tree._forest.eviction
-    assert isinstance(policy, LeastRecentlyReturned)
+    policy = forest_of(tree).eviction
+    assert isinstance(policy, forest_room.eviction.LeastRecentlyReturned)
     sound = policy.recency
     for name, index, value, reason in (
         ("after", 3, 2, "does not list every"),
         ("after", 3, 2**30, "refers to a memory that does not exist"),
         ("after", 3, -5, "refers to a memory that does not exist"),
         ("before", 3, 7, "inconsistent between its two directions"),
-        ("totals", LAST, 3, "inconsistent between its two directions"),
-        ("totals", LENGTH, 19, "does not list every"),
+        ("totals", forest_room.eviction.LAST, 3, "inconsistent between its two directions"),
+        ("totals", forest_room.eviction.LENGTH, 19, "does not list every"),
     ):
         policy.recency = pickle.loads(pickle.dumps(sound))
         getattr(policy.recency, name)[index] = value
@@ -137,7 +133,7 @@ def test_errors_in_an_eviction_order_are_found(dense_keys: np.ndarray):
         tree.check_invariants()
     policy.recency = sound
     tree.check_invariants()
-    tree._forest.options["max_memories"] = 19
+    forest_of(tree).options["max_memories"] = 19
     with pytest.raises(InvariantError, match="the number of memories, 20, exceeds max_memories=19"):
         tree.check_invariants()
 

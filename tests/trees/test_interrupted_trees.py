@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit
+from internals import forest_of, forest_room
 from interruptions import Lines
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba import _forest as forests
-from cmt_numba._forest.eviction import EVICTIONS
 from cmt_numba.rewards import LabelEquality
 
 N = 24
@@ -50,12 +49,12 @@ CHANGES: dict[str, Callable[[ContextualMemoryTree], Any]] = {
 
 TREES: dict[str, dict[str, Any]] = {
     "plain": {"n_trees": 2},
-    **{eviction: {"max_memories": N, "eviction": eviction} for eviction in EVICTIONS},
+    **{eviction: {"max_memories": N, "eviction": eviction} for eviction in forest_room.EVICTIONS},
 }
 
 CASES = [
     *(("plain", change) for change in CHANGES),
-    *((eviction, "insert") for eviction in EVICTIONS),
+    *((eviction, "insert") for eviction in forest_room.EVICTIONS),
     *(("least_recently_returned", change) for change in ("query", "query among", "remove", "replace", "compact")),
 ]
 """All changes, and those that evict memories or change the order in which memories were returned."""
@@ -81,7 +80,7 @@ def test_interrupt_at_any_line(tmp_path: Path, kind: str, change: str):
 
 @needs_jit
 def test_second_interrupt_waits_until_the_first_is_undone(monkeypatch: pytest.MonkeyPatch):
-    tree, undo = grown({"n_trees": 2}), forests.undo_moves
+    tree, undo = grown({"n_trees": 2}), forest_room.undo_moves
 
     def grow(*_: Any) -> Any:
         raise KeyboardInterrupt
@@ -90,8 +89,8 @@ def test_second_interrupt_waits_until_the_first_is_undone(monkeypatch: pytest.Mo
         signal.raise_signal(signal.SIGINT)
         undo(view)
 
-    monkeypatch.setattr(forests, "with_more", grow)
-    monkeypatch.setattr(forests, "undo_moves", undo_interrupted)
+    monkeypatch.setattr(forest_room, "with_more", grow)
+    monkeypatch.setattr(forest_room, "undo_moves", undo_interrupted)
     with pytest.raises(KeyboardInterrupt):
         tree.insert(np.random.default_rng(6).normal(size=(500, 4)))
     monkeypatch.undo()
@@ -101,7 +100,7 @@ def test_second_interrupt_waits_until_the_first_is_undone(monkeypatch: pytest.Mo
 
 def check_usable(tree: ContextualMemoryTree, change: str, path: Path | None) -> None:
     tree.check_invariants()
-    may_go = {"insert": 8 if tree._forest.options["max_memories"] else 0, "remove": 3}.get(change, 0)
+    may_go = {"insert": 8 if forest_of(tree).options["max_memories"] else 0, "remove": 3}.get(change, 0)
     assert len(tree) >= N - may_go
     if path is not None:
         tree.save(path)

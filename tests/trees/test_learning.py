@@ -1,4 +1,4 @@
-"""Learning from rewards in passes, the rewards themselves, and the choice of options."""
+"""Learning from rewards in passes, and the rewards themselves."""
 
 from typing import Any
 
@@ -7,12 +7,10 @@ import pytest
 import scipy.sparse
 from conftest import FORMS, needs_jit
 from failures import failing
-from internals import state_of
+from internals import forest_of, forest_room, state_of
 from sklearn.metrics import f1_score
-from sklearn.neighbors import KNeighborsClassifier
 
-from cmt_numba import CMTClassifier, ContextualMemoryTree, tune
-from cmt_numba._forest.hits import joined, no_hits, rewarded_memories, rewarded_pairs, without_own
+from cmt_numba import ContextualMemoryTree
 from cmt_numba.rewards import LabelEquality, LabelF1, ValueCosine
 
 NONE = -1
@@ -89,7 +87,7 @@ def test_wrong_rewards_are_refused(make: Any, message: str):
 
 @needs_jit
 @FORMS
-@pytest.mark.parametrize("loss", ["ranking", "mira"])
+@pytest.mark.parametrize("loss", ["contrast", "regression"])
 def test_passes_make_the_first_memory_better(form: Any, loss: str, rng: np.random.Generator):
     X, labels = noisy_views(rng, 800)
     queries, answers = noisy_views(rng, 400)
@@ -114,13 +112,13 @@ def test_learning_is_querying_rewarding_and_updating(rng: np.random.Generator):
     one, other = (ContextualMemoryTree(2, random_state=0) for _ in range(2))
     ids, _ = (tree.insert(X) for tree in (one, other))
     mean = one.learn(X, LabelEquality(labels, labels), own_ids=ids, k=5, epsilon=0.3)
-    order = np.random.Generator(np.random.PCG64(other._forest.draw_word())).permutation(60)
-    hits = without_own(other.query(X[order], 6, n_probes=8, epsilon=0.3), order, 5)
+    order = np.random.Generator(np.random.PCG64(forest_of(other).draw_word())).permutation(60)
+    hits = forest_room.without_own(other.query(X[order], 6, n_probes=8, epsilon=0.3), order, 5)
     rewards = labels[hits.ids] == labels[order][:, None]
     other.update(X[order], hits, rewards, key_learning_rate=0.3)
-    taught, best = rewarded_memories(hits, order, rewards.astype(np.float32))
+    taught, best = forest_room.rewarded_memories(hits, order, rewards.astype(np.float32))
     other.teach(X[order][taught], best)
-    other.rebuild(*joined(rewarded_pairs(hits, order, rewards)))
+    other.rebuild(*forest_room.joined(forest_room.rewarded_pairs(hits, order, rewards)))
     assert mean == pytest.approx(rewards[:, 0].mean())
     np.testing.assert_array_equal(one.query(X, 5).ids, other.query(X, 5).ids)
     np.testing.assert_allclose(one.query(X, 5).scores, other.query(X, 5).scores, rtol=1e-6)
@@ -143,49 +141,19 @@ def test_rows_do_not_find_themselves(rng: np.random.Generator):
 
 
 def test_own_memories_are_left_out():
-    hits = no_hits(3, 3)
+    hits = forest_room.no_hits(3, 3)
     hits.ids[:] = [[5, 6, 7], [5, 6, -1], [5, 6, 7]]
     hits.scores[:] = [[3, 2, 1], [3, 2, -np.inf], [3, 2, 1]]
-    left = without_own(hits, np.array([6, 5, -1]), 2)
+    left = forest_room.without_own(hits, np.array([6, 5, -1]), 2)
     np.testing.assert_array_equal(left.ids, [[5, 7], [6, -1], [5, 6]])
     np.testing.assert_array_equal(left.scores, [[3, 1], [2, -np.inf], [3, 2]])
 
 
-# Tuning
-
-
-def test_the_best_options_are_found(rng: np.random.Generator):
-    X, labels = noisy_views(rng, 100)
-    found = tune(
-        CMTClassifier(2, n_head_passes=2, random_state=0), X, labels, {"n_head_passes": [0, 2]}, random_state=0
-    )
-    assert found.params == found.scores[0][0]
-    assert [score for _, score in found.scores] == sorted((score for _, score in found.scores), reverse=True)
-    assert {params["n_head_passes"] for params, _ in found.scores} == {0, 2}
-    assert found.best.get_params()["n_head_passes"] == found.params["n_head_passes"]
-    assert len(found.best.examples_.label_of) >= 100
-
-
-def test_one_example_of_each_class_of_several_is_held_out():
-    X, y = np.arange(12.0).reshape(6, 2) + 1, np.array(["a", "a", "b", "b", "b", "c"])
-    kept = []
-
-    class Watching(KNeighborsClassifier):
-        def fit(self, X: Any, y: Any) -> Any:
-            kept.append(sorted(y))
-            return super().fit(X, y)
-
-    tune(Watching(1), X, y, {"n_neighbors": [1]}, random_state=0)
-    assert kept == [["a", "b", "b", "c"], sorted(y)]
-    with pytest.raises(ValueError, match="y must contain a class with at least two examples"):
-        tune(CMTClassifier(), X[4:], y[4:])
-
-
 def test_routers_learn_the_path_to_the_best_memory():
-    hits = no_hits(6, 3)
+    hits = forest_room.no_hits(6, 3)
     hits.ids[:] = [[7, 3, 5], [7, 3, NONE], [4, NONE, NONE], [NONE] * 3, [8, 9, 1], [2, 6, 8]]
     rewards = np.array([[1, 1, 0], [0.6, 1, 0], [0.4, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 0.9]], np.float32)
-    rows, best = rewarded_memories(hits, np.array([NONE, NONE, NONE, NONE, 4, 9]), rewards)
+    rows, best = forest_room.rewarded_memories(hits, np.array([NONE, NONE, NONE, NONE, 4, 9]), rewards)
     assert rows.tolist() == [0, 1, 4, 5]  # the others had lower rewards, or found nothing
     assert best.tolist() == [3, 3, 4, 6]
 
@@ -204,7 +172,7 @@ def in_groups(form: Any, n_trees: int = 1, **options: Any) -> tuple[ContextualMe
 
 def together(tree: ContextualMemoryTree, ids: np.ndarray, groups: np.ndarray, t: int = 0) -> float:
     """Return the share of the groups all of whose memories are in one leaf of tree ``t``."""
-    leaf = state_of(tree).leaf_of[t, tree._forest.slots_of(ids)]
+    leaf = state_of(tree).leaf_of[t, forest_of(tree).slots_of(ids)]
     return float(np.mean([np.unique(leaf[groups == group]).size == 1 for group in np.unique(groups)]))
 
 
@@ -238,7 +206,7 @@ def test_rebuilt_trees_find_memories_by_their_keys():
     """Runs as plain Python as well."""
     tree, ids, groups = in_groups(np.asarray)
     tree.rebuild(ids, groups)
-    X = state_of(tree).keys.values.reshape(-1, 80)[tree._forest.slots_of(ids)]
+    X = state_of(tree).keys.values.reshape(-1, 80)[forest_of(tree).slots_of(ids)]
     assert np.mean(tree.query(X).ids[:, 0] == ids) > 0.95
 
 
@@ -264,15 +232,15 @@ def test_a_failed_rebuild_keeps_the_old_trees(error: type[BaseException]):
 
 
 def test_memories_of_the_same_rows_are_joined():
-    hits = no_hits(4, 3)
+    hits = forest_room.no_hits(4, 3)
     hits.ids[:] = [[7, 3, 5], [9, 8, NONE], [5, 4, 1], [2, 6, NONE]]
     rewards = np.array([[1, 0, 1], [1, 1, 1], [1, 0.9, 0], [0, 0.5, 1]], np.float32)
-    pairs = rewarded_pairs(hits, np.array([NONE, NONE, 1, 0]), rewards)
+    pairs = forest_room.rewarded_pairs(hits, np.array([NONE, NONE, 1, 0]), rewards)
     assert pairs.tolist() == [[7, 7], [7, 5], [9, 9], [9, 8], [1, 5]]
-    ids, groups = joined(pairs)
+    ids, groups = forest_room.joined(pairs)
     assert ids.tolist() == [1, 5, 7, 8, 9]
     assert groups.tolist() == [1, 1, 1, 8, 8]
-    assert [part.size for part in joined(pairs[:0])] == [0, 0]
+    assert [part.size for part in forest_room.joined(pairs[:0])] == [0, 0]
 
 
 @pytest.mark.parametrize(("n_labels", "n_rewarded", "rebuilt"), [(10, 60, 2), (10, 15, 0), (1, 60, 0), (60, 60, 0)])

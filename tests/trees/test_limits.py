@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
+from internals import persistence_container, validation_room
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
-from cmt_numba._validation import check_wanted
 from cmt_numba.metrics import ndcg_at, precision_at
 from cmt_numba.persistence import FileFormatError
-from cmt_numba.persistence._container import is_empty_space
 from cmt_numba.rewards import LabelEquality
 
 ABSURD = 10**9
@@ -68,9 +67,9 @@ def test_numbers_of_a_tree(tree: ContextualMemoryTree):
 
 
 def test_limits_of_existing_memories():
-    assert check_wanted("k", MOST + 1, MOST + 1) == MOST + 1
+    assert validation_room.check_wanted("k", MOST + 1, MOST + 1) == MOST + 1
     with pytest.raises(ValueError, match="k must be between 1 and 1000001, got 1000002"):
-        check_wanted("k", MOST + 2, MOST + 1)
+        validation_room.check_wanted("k", MOST + 2, MOST + 1)
 
 
 Y = np.arange(4)
@@ -110,7 +109,7 @@ def test_file_of_empty_space(tree: ContextualMemoryTree, tmp_path: Path):
     path = tmp_path / "tree.cmt"
     tree.save(path)
     with path.open("r+b") as file:
-        assert not is_empty_space(file, path.stat().st_size, large=1)
+        assert not persistence_container.is_empty_space(file, path.stat().st_size, large=1)
         file.truncate(1 << 28)
     if not hasattr(os, "SEEK_HOLE") or path.stat().st_blocks * 512 > 1 << 24:
         pytest.skip("no file has holes here")

@@ -5,13 +5,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from internals import state_of
+from internals import forest_of, forest_room, state_of
+from journals import journal_of
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._forest.hits import Hits
-from cmt_numba._forest.key_store import stored_rows
-from cmt_numba._forest.rows import as_matrix
-from cmt_numba.journal import DurableTree
 from cmt_numba.rewards import LabelEquality
 
 NONE = -1
@@ -24,7 +21,9 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 def keys_of(tree: ContextualMemoryTree) -> np.ndarray:
     """Return the keys in the order of their ids."""
-    return np.array(as_matrix(stored_rows(state_of(tree), tree._forest.slots_of(np.sort(tree.ids)))))
+    return np.array(
+        forest_room.as_matrix(forest_room.stored_rows(state_of(tree), forest_of(tree).slots_of(np.sort(tree.ids))))
+    )
 
 
 def grown(rng: np.random.Generator, n_trees: int = 1, **options: Any) -> tuple[ContextualMemoryTree, np.ndarray]:
@@ -35,7 +34,9 @@ def grown(rng: np.random.Generator, n_trees: int = 1, **options: Any) -> tuple[C
     return tree, X[60:]
 
 
-def moved_by_definition(keys: np.ndarray, tree: ContextualMemoryTree, asked: Any, hits: Hits, rewards: Any) -> Any:
+def moved_by_definition(
+    keys: np.ndarray, tree: ContextualMemoryTree, asked: Any, hits: forest_room.Hits, rewards: Any
+) -> Any:
     """Return the keys after updates with a rate of 0.3, computed from the definition in blocks of sixteen rows."""
     weights, keys = 1.0 + state_of(tree).scorer.theta, keys.astype(np.float64)
     for first in range(0, len(asked), 16):
@@ -137,20 +138,20 @@ def test_passes_move_keys_towards_queries(rng: np.random.Generator) -> None:
 
 def test_files_keep_moved_keys(tmp_path: Path, rng: np.random.Generator) -> None:
     X = rng.normal(size=(60, 12))
-    tree = DurableTree(tmp_path / "tree", random_state=0)
+    tree = ContextualMemoryTree.open(tmp_path / "tree", random_state=0)
     tree.insert(X)
     tree.update(X[:20], tree.query(X[:20], 3), rng.random((20, 3)), key_learning_rate=0.3)
     tree.learn(X, lambda rows, ids: (ids % 5 == rows[:, None] % 5).astype(float), n_passes=2)
     tree.update(X[:20], tree.query(X[:20], 3), rng.random((20, 3)))
     keys = keys_of(tree)
-    tree._journal.folder.close()  # like a crash, without a snapshot
+    journal_of(tree).folder.close()  # like a crash, without a snapshot
     assert np.any(np.abs(keys - unit(X)) > 0.01)
-    with DurableTree(tmp_path / "tree") as again:
+    with ContextualMemoryTree.open(tmp_path / "tree") as again:
         np.testing.assert_array_equal(keys_of(again), keys)
         again.check_invariants()
         again.compact()
         unclosed = again._twin()
-    with DurableTree(tmp_path / "tree") as mapped:  # keys are in the snapshot
+    with ContextualMemoryTree.open(tmp_path / "tree") as mapped:  # keys are in the snapshot
         for tree in (unclosed, mapped):
             ContextualMemoryTree.update(tree, X[:20], tree.query(X[:20], 3), np.eye(20, 3), key_learning_rate=0.5)
         np.testing.assert_array_equal(keys_of(mapped), keys_of(unclosed))

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from internals import forest_room, validation_room
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
-from cmt_numba._forest.rows import as_matrix, rescaled
-from cmt_numba._validation import check_rows
 from cmt_numba.bandits import _POLICIES
 from cmt_numba.tree import OPTIONS
 
@@ -69,11 +68,11 @@ def test_all_methods_check_options_alike(invalid: dict[str, Any]):
 def test_rows_are_taken_like_those_of_a_matrix(sparse: bool, which: Any):
     X = np.random.default_rng(0).integers(-1, 2, (20, 5)).astype(np.float32)
     X[4] = 0.0
-    rows = check_rows(X, sparse=sparse)
+    rows = validation_room.check_rows(X, sparse=sparse)
     chosen = np.arange(20) % 3 == 1 if which == "mask" else np.array(which, np.int64)
-    taken, matrix = rows.take(chosen), as_matrix(rows)
+    taken, matrix = rows.take(chosen), forest_room.as_matrix(rows)
     expected = matrix.toarray()[chosen] if sparse else matrix[chosen]
-    found = as_matrix(taken)
+    found = forest_room.as_matrix(taken)
     np.testing.assert_array_equal(found.toarray() if sparse else found, expected)
     assert taken.n_rows == expected.shape[0]
     assert [array.dtype for array in taken[:3]] == [array.dtype for array in rows[:3]]
@@ -81,9 +80,9 @@ def test_rows_are_taken_like_those_of_a_matrix(sparse: bool, which: Any):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_rescaled_rows_equal_rows_checked_again(sparse: bool):
-    rows = check_rows(np.random.default_rng(0).normal(size=(2000, 5)), sparse=sparse)
-    again = check_rows(as_matrix(rows))
-    np.testing.assert_array_equal(rescaled(rows).values, again.values)
+    rows = validation_room.check_rows(np.random.default_rng(0).normal(size=(2000, 5)), sparse=sparse)
+    again = validation_room.check_rows(forest_room.as_matrix(rows))
+    np.testing.assert_array_equal(forest_room.rescaled(rows).values, again.values)
     assert np.any(again.values != rows.values)
 
 

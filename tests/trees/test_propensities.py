@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import engine_room, forest_of, lock_of
 
 from cmt_numba import ContextualMemoryTree, Hits, ShownHits
-from cmt_numba._engine.query import _propensities
-from cmt_numba.journal import DurableTree
 
 N, WIDTH, EPSILON = 120, 6, 0.4
 
@@ -52,8 +51,10 @@ def test_propensities_of_all_memories_sum_to_one(sparse: bool) -> None:
     tree, asked = grown(sparse, 3), keys(2, 6, sparse)
     for epsilon in (0.3, 1.0):
         for row in (asked[[0]], asked[[1]]):
-            rows = tree._forest.check_rows(scipy.sparse.vstack([row] * N) if sparse else np.repeat(row, N, axis=0))
-            each = _propensities(tree._forest, rows, np.arange(N)[:, None], 3, epsilon, tree._lock.n_steps)
+            rows = forest_of(tree).check_rows(scipy.sparse.vstack([row] * N) if sparse else np.repeat(row, N, axis=0))
+            each = engine_room.query._propensities(
+                forest_of(tree), rows, np.arange(N)[:, None], 3, epsilon, lock_of(tree).n_steps
+            )
             assert np.sum(each) == pytest.approx(1.0, abs=1e-9)
 
 
@@ -140,7 +141,7 @@ def test_hits_record_the_exploration() -> None:
 
 
 def test_durable_trees_know_propensities(tmp_path: Path) -> None:
-    with DurableTree(tmp_path / "tree", leaf_multiplier=1.0, random_state=3) as tree:
+    with ContextualMemoryTree.open(tmp_path / "tree", leaf_multiplier=1.0, random_state=3) as tree:
         tree.insert(keys(N, 0, False))
         hits = tree.query(keys(5, 9, False), k=2, epsilon=0.5)
         assert np.all((hits.propensities > 0) == (hits.ids >= 0))

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit, text_like
-from internals import state_of
+from internals import forest_room, state_of
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._forest.state import NODES_END, REROUTES_LEFT, TABLES_END
 
 pytestmark = needs_jit
 
@@ -39,7 +38,7 @@ def test_balance(kind: str, alpha: float):
     """Each child of a node holds at least 1 / K of its memories (Theorem 3.3)."""
     tree = grown(rows_of(kind, 8000), alpha=alpha, n_reroutes=0)
     state = state_of(tree)
-    end = state.counters[0, NODES_END]
+    end = state.counters[0, forest_room.NODES_END]
     below, examples = state.nodes["below"][0, :end], state.nodes["examples"][0, :end]
     progressive_error = state.nodes["mistakes"][0, :end] / examples
     numerator = 1 + math.exp((1 - alpha) / alpha)
@@ -113,9 +112,11 @@ def test_churn_keeps_space(kind: str):
 def arrays_of(tree: ContextualMemoryTree) -> list[bytes]:
     """Return the bytes in use of the arrays of a tree's shape and routers."""
     state = state_of(tree)
-    nodes, n = state.counters[:, NODES_END].max(), tree.n_memories
+    nodes, n = state.counters[:, forest_room.NODES_END].max(), tree.n_memories
     return [
-        state.counters[:, [*range(TABLES_END), REROUTES_LEFT]].tobytes(),  # others depend on when tables have grown
+        state.counters[
+            :, [*range(forest_room.TABLES_END), forest_room.state.REROUTES_LEFT]
+        ].tobytes(),  # others depend on when tables have grown
         state.nodes["child"][:, :nodes].tobytes(),
         state.nodes["below"][:, :nodes].tobytes(),
         state.nodes["bias"][:, :nodes].tobytes(),

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 from conftest import needs_jit, text_like
 from failures import failing
+from internals import lock_of, model_of
 from test_tree import FAILURES, assert_holds, drop_spare_room
 
 from cmt_numba import CMTRetriever, ContextualMemoryTree
@@ -16,9 +17,9 @@ def test_few_memories_are_replaced_in_one_step(dense_keys: np.ndarray):
     """Other threads see memories with their old or new keys, and wait only once."""
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(dense_keys)
-    before = tree._lock.n_steps
+    before = lock_of(tree).n_steps
     tree.replace([1, 5], -dense_keys[:2])
-    assert tree._lock.n_steps == before + 1
+    assert lock_of(tree).n_steps == before + 1
     assert tree.query(-dense_keys[:2], 1, n_probes=100).ids[:, 0].tolist() == [1, 5]
     tree.check_invariants()
 
@@ -99,22 +100,22 @@ def test_other_vectors_for_keys_searched_by_value(dense_keys: np.ndarray, sparse
     y = np.repeat(np.eye(10, dtype=np.float32), 3, axis=0)
     y = scipy.sparse.csr_array(y) if sparse else y
     retriever = CMTRetriever(random_state=0, n_components=20).fit(dense_keys[:30], y)
-    assert len(retriever._model.index) == 10
+    assert len(model_of(retriever).index) == 10
     retriever.set_values(
         [0, 1, 2, 3], y[[3, 6, 9, 3]]
     )  # no memory has the first value any more, and one memory has its own value again
-    assert len(retriever._model.index) == 9
+    assert len(model_of(retriever).index) == 9
     retriever.set_values([29, 28], y[[0, 0]])  # it is the value of two memories again
-    assert len(retriever._model.index) == 10
+    assert len(model_of(retriever).index) == 10
     wanted = np.repeat(np.arange(10), 3)
     wanted[[0, 1, 2]], wanted[[28, 29]] = [1, 2, 3], 0
     held = retriever.values(np.arange(30))
     np.testing.assert_array_equal(np.asarray((held.toarray() if sparse else held).argmax(axis=1)), wanted)
-    entries, owners = retriever._model.memories.entries, retriever._model.memories.owners_of
+    entries, owners = model_of(retriever).memories.entries, model_of(retriever).memories.owners_of
     assert len(set(entries.tolist())) == len(set(zip(entries.tolist(), wanted.tolist(), strict=True))) == 10
     assert np.array_equal(wanted[owners(entries)], wanted)  # what is found has the value
     hits = retriever.query(dense_keys[:30], 10)
     assert set(wanted[hits.ids[0]].tolist()) == set(range(10))
     retriever.remove(np.arange(1, 30))
-    assert len(retriever._model.index) == 1
+    assert len(model_of(retriever).index) == 1
     retriever.check_invariants()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import forest_of
 
 from cmt_numba import ContextualMemoryTree
 
@@ -100,7 +101,7 @@ def test_a_repeated_filter_is_prepared_once_until_a_change():
 
     def prepared(among):
         tree.query(X[:1], among=among)
-        return tree._forest.filters.of(among, None, lambda: pytest.fail("it is not remembered"))
+        return forest_of(tree).filters.of(among, None, lambda: pytest.fail("it is not remembered"))
 
     by_ids, by_mask = prepared(ids), prepared(mask)
     assert prepared(ids) is by_ids
@@ -114,7 +115,7 @@ def test_a_repeated_filter_is_prepared_once_until_a_change():
         tree.query(X[:1], among=ids)
     for _ in range(20):
         tree.query(X[:1], among=np.array([1, 3]))
-    assert len(tree._forest.filters._made) <= 8
+    assert len(forest_of(tree).filters._made) <= 8
 
 
 def test_a_filter_of_all_memories_changes_nothing(grown):
@@ -126,7 +127,7 @@ def test_answers_do_not_depend_on_the_number_of_threads(grown):
     tree, X = grown
     other = ContextualMemoryTree.__new__(ContextualMemoryTree)
     other.__setstate__(tree.__getstate__())
-    other._forest.n_threads = 4
+    forest_of(other).n_threads = 4
     mask = np.arange(N) % 3 == 0
     np.testing.assert_array_equal(tree.query(X, 5, among=mask).ids, other.query(X, 5, among=mask).ids)
 

@@ -7,13 +7,9 @@ import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit, text_like
 from failures import failing
-from internals import state_of
+from internals import forest_of, forest_room, state_of
 
-import cmt_numba._engine.forest
-import cmt_numba._forest
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._forest.allocation import resized
-from cmt_numba._forest.state import LEAVES_END, NONE, TABLES_END
 
 
 def test_empty():
@@ -58,10 +54,10 @@ def test_contents(dense_keys: np.ndarray):
 
 
 def test_repr(dense_keys: np.ndarray):
-    tree = ContextualMemoryTree(2, alpha=0.5, router_loss="logistic", scorer_loss="mira")
+    tree = ContextualMemoryTree(2, alpha=0.5, router_loss="logistic", scorer_loss="regression")
     assert repr(tree).startswith("ContextualMemoryTree(n_trees=2, alpha=0.5, leaf_multiplier=4.0, n_reroutes=5, ")
     assert "router_loss='logistic'" in repr(tree)
-    assert "scorer_loss='mira'" in repr(tree)
+    assert "scorer_loss='regression'" in repr(tree)
     assert repr(tree).endswith("with 0 memories")
     tree.insert(dense_keys[:7])
     assert repr(tree).endswith("with 7 memories")
@@ -146,11 +142,11 @@ def test_failing_first_insert(n: int, error: type[BaseException]):
 def drop_spare_room(tree: ContextualMemoryTree) -> None:
     """Remove the spare room of a tree's arrays, so that the next split or new feature needs more."""
     state = state_of(tree)
-    cells, leaves = (int(state.counters[:, end].max()) for end in (TABLES_END, LEAVES_END))
-    tree._forest.state = state._replace(
-        weights=state.weights._replace(table=resized(state.weights.table, cells, 1)),
-        leaves=resized(state.leaves, leaves, 1),
-        members=resized(state.members, leaves, 1),
+    cells, leaves = (int(state.counters[:, end].max()) for end in (forest_room.TABLES_END, forest_room.LEAVES_END))
+    forest_of(tree).state = state._replace(
+        weights=state.weights._replace(table=forest_room.resized(state.weights.table, cells, 1)),
+        leaves=forest_room.resized(state.leaves, leaves, 1),
+        members=forest_room.resized(state.members, leaves, 1),
     )
 
 
@@ -166,7 +162,7 @@ def test_failing_reroutes(n: int, error: type[BaseException], n_trees: int, oper
     queries = keys[1000:]
     hits = tree.query(queries, epsilon=1.0)
     # Lower the limit, as many removals would: leaves are too full now and split at the next insert.
-    tree._forest.state = state_of(tree)._replace(
+    forest_of(tree).state = state_of(tree)._replace(
         parameters=state_of(tree).parameters._replace(n_reroutes=20, leaf_multiplier=0.3)
     )
     drop_spare_room(tree)
@@ -185,7 +181,7 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
     keys = np.random.default_rng(0).normal(size=(3000, 6))
     tree = ContextualMemoryTree(n_trees=3, n_threads=2, random_state=0)
     ids = tree.insert(keys[:200])
-    real = cmt_numba._forest.insert_slots
+    real = forest_room.insert_slots
 
     def interrupted(*arguments: Any) -> int:
         if arguments[1].first == 1:
@@ -193,7 +189,7 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
         return int(real(*arguments))
 
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._forest, "insert_slots", interrupted)
+        patch.setattr(forest_room, "insert_slots", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tree.insert(keys[200:])
     assert_holds(tree, ids, keys[:200])
@@ -204,7 +200,7 @@ def test_ids_in_order_leave_gaps():
     tree = ContextualMemoryTree(n_reroutes=0, random_state=0)
     for n in (300, 3000, 30_000):
         tree.insert(np.ones((n - len(tree), 1)))
-        gaps = np.flatnonzero(state_of(tree).keys.slot_table == NONE)
+        gaps = np.flatnonzero(state_of(tree).keys.slot_table == forest_room.NONE)
         assert gaps.size > 0
         assert np.diff(gaps).max() < 50
 

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 from exact_keys import WIDTH, pandas_frame, polars_frame, with_mask
-from internals import state_of
-from journals import crashed, same
+from internals import engine_room, forest_of, forest_room, state_of
+from journals import crashed, journal_of, same
 
-from cmt_numba import ContextualMemoryTree, DurableTree, Hits
-from cmt_numba._engine import draw_seed
-from cmt_numba._forest.state import MOST_MEMORIES, N_MEMORIES
+from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba.text import BM25Vectorizer
 
 
@@ -160,10 +158,10 @@ def test_too_many_features():
 def test_too_many_memories(tree: ContextualMemoryTree):
     totals = state_of(tree).keys.totals
     with nothing_changes(tree):
-        held, totals[N_MEMORIES] = totals[N_MEMORIES], MOST_MEMORIES - 2
+        held, totals[forest_room.N_MEMORIES] = totals[forest_room.N_MEMORIES], forest_room.MOST_MEMORIES - 2
         with pytest.raises(ValueError, match="X must have at most 2 rows, got 3"):
             tree.insert(np.ones((3, WIDTH)))
-        totals[N_MEMORIES] = held
+        totals[forest_room.N_MEMORIES] = held
 
 
 @pytest.mark.parametrize(
@@ -186,7 +184,7 @@ def test_a_single_row(form: Callable[[Any], Any]):
 
 @pytest.mark.parametrize("form", [np.array, list, scipy.sparse.csr_array])
 def test_a_single_row_of_a_tree_in_a_folder(form: Callable[[Any], Any], tmp_path: Path):
-    tree, stored = ContextualMemoryTree(random_state=0), DurableTree(tmp_path / "tree", random_state=0)
+    tree, stored = ContextualMemoryTree(random_state=0), ContextualMemoryTree.open(tmp_path / "tree", random_state=0)
     row, other = form([1.0, 2.0, 0.0, 0.0]), form([0.0, 1.0, 1.0, 0.0])
     for each in (tree, stored):
         each.insert(row)
@@ -196,7 +194,7 @@ def test_a_single_row_of_a_tree_in_a_folder(form: Callable[[Any], Any], tmp_path
         each.replace([1], row)
         assert len(each) == 2
     stored.close()
-    with DurableTree(tmp_path / "tree") as again:
+    with ContextualMemoryTree.open(tmp_path / "tree") as again:
         assert same(again, tree)
 
 
@@ -406,7 +404,7 @@ def test_hits_are_checked_before_anything_changes(
 
 
 def test_refused_calls_are_not_journaled(queries: np.ndarray, tmp_path: Path):
-    tree = DurableTree(tmp_path / "tree", random_state=0)
+    tree = ContextualMemoryTree.open(tmp_path / "tree", random_state=0)
     tree.insert(np.random.default_rng(4).normal(size=(60, WIDTH)))
     hits = tree.query(queries, k=2)
     refused = [call for call, *_ in BAD_CALLS]
@@ -418,14 +416,14 @@ def test_refused_calls_are_not_journaled(queries: np.ndarray, tmp_path: Path):
     for call in refused:
         with pytest.raises((KeyError, TypeError, ValueError)):
             call(tree)
-        assert tree.sequence == 1
+        assert journal_of(tree).sequence == 1
     assert same(tree, before)
     with pytest.raises(ValueError, match="rewards must"):
         tree.learn(queries, lambda rows, ids: np.ones(3), epsilon=0.0)
-    draw_seed(before._forest)
+    engine_room.draw_seed(forest_of(before))
     for each in (tree, before):
         each.remove(0)
-    with DurableTree(crashed(tmp_path / "tree")) as again:
+    with ContextualMemoryTree.open(crashed(tmp_path / "tree")) as again:
         assert same(again, before)
     tree.close()
 
@@ -484,7 +482,13 @@ BAD_OPTIONS: dict[str, list[tuple[Any, type[Exception]]]] = {
     "leaf_multiplier": [*ABOVE_ZERO, (2**21, ValueError), (None, TypeError)],
     "n_reroutes": [(-1, ValueError), (2**31, ValueError), (1.5, TypeError), (None, TypeError)],
     "router_loss": [("mira", ValueError), (1, ValueError), (None, ValueError)],
-    "scorer_loss": [("hinge", ValueError), ("squared", ValueError), (0, ValueError), (None, ValueError)],
+    "scorer_loss": [
+        ("hinge", ValueError),
+        ("mira", ValueError),
+        ("squared", ValueError),
+        (0, ValueError),
+        (None, ValueError),
+    ],
     "router_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
     "scorer_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
     "sure_margin": [(-0.1, ValueError), (np.nan, ValueError), (np.inf, ValueError), (None, TypeError)],
@@ -510,7 +514,7 @@ def test_accepted_options():
         np.uint8(0),
         router_loss="logistic",
         router_learning_rate=1,
-        scorer_loss="mira",
+        scorer_loss="regression",
         scorer_learning_rate=np.float64(0.5),
         n_threads=1,
         random_state=np.random.SeedSequence(5),

@@ -1,6 +1,7 @@
 """Evaluation of policies by all estimators, with warnings if the log does not support the estimates, and by replay."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +13,7 @@ from . import _estimators as estimators
 from ._logs import Log
 
 _ROWS_AT_ONCE = 10_000
+_FEWEST_USABLE = 0.1  # minimum fraction of rows that a replay can use without a warning
 _FARTHEST = 256  # maximum number of rows in a call of act
 _FEW = 100  # minimum effective sample size without a warning
 _UNSURE = 3.0  # tolerated deviation of the mean weight, in standard errors
@@ -138,26 +140,39 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
     """Return a policy's probability of each of ``log.allowed`` in each row of a log: shape (n, k).
 
     ``policy`` is an object with ``probabilities(contexts, actions)``, or a function of contexts that returns one action
-    per context, as a number or a name, or a probability for each column of ``log.allowed``.
+    per context, as a number or a name, or the probability of each action, as in :func:`evaluate`.
     """
     contexts = np.ones((len(log), 1)) if log.contexts is None else log.contexts
     choices = log.choices()
     answer = np.zeros(choices.shape)
     for first in range(0, len(log), _ROWS_AT_ONCE):
         stop = min(first + _ROWS_AT_ONCE, len(log))
+        if _has_other_names(policy, log):
+            own = choices.part(first, stop)
+            part = policy.probabilities(contexts[first:stop], log.allowed_names_between(first, stop))
+            answer.reshape(-1)[own.places] = part[np.arange(part.shape[1]) < own.sizes[:, None]]
+            continue
         if hasattr(policy, "probabilities"):
             part = policy.probabilities(contexts[first:stop], log.allowed_between(first, stop))
         else:
-            part = np.asarray(policy(contexts[first:stop]))
-            if part.ndim == 1:
+            part = policy(contexts[first:stop])
+            if isinstance(part, Mapping) or np.ndim(part) != 1:
+                part = log.with_columns("policy", part, first, stop)
+            else:
                 part = _of_chosen(log.numbers_of(part), choices.part(first, stop))
-            elif part.shape != (stop - first, choices.shape[1]):
+            if part.shape != (stop - first, choices.shape[1]):
                 raise ValueError(
                     "policy must return one action for each context, or probabilities of shape "
                     f"{(stop - first, choices.shape[1])}, got {part.shape}"
                 )
         answer[first:stop, : part.shape[1]] = part
     return answer
+
+
+def _has_other_names(policy: Any, log: Log) -> bool:
+    """Return whether a policy was trained on a log in which the names of actions have other numbers."""
+    names = getattr(policy, "arms_", None)
+    return names is not None and log.arms is not None and names != log.arms
 
 
 def _of_chosen(actions: np.ndarray, choices: Choices) -> np.ndarray:
@@ -188,15 +203,16 @@ def evaluate(
     Parameters
     ----------
     policy : object, callable, array-like or dict
-        A policy or function as in :func:`target_probabilities`, or an array with a probability for each column of
-        ``log.allowed``, shape (n, k). A dict of policies by name is also accepted. Policies are not trained.
+        A policy or function as in :func:`target_probabilities`, or probabilities: a data frame or a dict with a column
+        of shape (n,) for each action, by name or number, or an array of shape (n, k) with a column for each of
+        ``log.allowed``. A dict of policies by name is also accepted. Policies are not trained.
     log : Log
         The log.
     propensities : array-like, shape (n,), optional
         Propensities to use instead of those in the log, for example from :func:`estimate_propensities`.
     expected : array-like, shape (n, k), optional
-        Expected rewards of the allowed actions, for example from :func:`estimate_rewards`. Required for all estimators
-        except "ips" and "snips".
+        Expected rewards of the allowed actions, for example from :func:`estimate_rewards`, or a data frame or a dict
+        like ``policy``. Required for all estimators except "ips" and "snips".
     tau : float in [0, 1], default 0.0
         Smaller propensities are raised to ``tau``, as in :func:`inverse_propensity`.
     threshold : float, optional
@@ -204,7 +220,7 @@ def evaluate(
     reward_range : tuple of float, default (0.0, 1.0)
         The smallest and largest possible rewards.
     """
-    if isinstance(policy, dict):
+    if isinstance(policy, dict) and not (policy and all(np.ndim(column) == 1 for column in policy.values())):
         if not policy:
             raise ValueError("the dict policy must contain at least one policy")
         options: dict[str, Any] = {"propensities": propensities, "expected": expected, "tau": tau}
@@ -216,7 +232,7 @@ def evaluate(
         raise ValueError("propensities must be given, because the log has none: call estimate_propensities")
     choices = log.choices()
     acts = hasattr(policy, "probabilities") or callable(policy)
-    probabilities = target_probabilities(policy, log) if acts else numbers("policy", policy, 2)
+    probabilities = target_probabilities(policy, log) if acts else log.with_columns("policy", policy)
     if probabilities.shape != choices.shape:
         raise ValueError(f"policy must return probabilities of shape {choices.shape}, got {probabilities.shape}")
     rows = np.repeat(np.arange(len(log)), np.diff(choices.offsets))
@@ -230,7 +246,8 @@ def evaluate(
     ips = estimators.inverse_propensity(log.rewards, given, target, **common)
     estimates = {"ips": ips, "snips": estimators.self_normalized(log.rewards, given, target, **common)}
     if expected is not None:
-        model = numbers("expected", expected, 2)
+        is_array = isinstance(expected, np.ndarray)  # as estimate_rewards returns it, in the order of allowed
+        model = numbers("expected", expected, 2) if is_array else log.with_columns("expected", expected)
         if model.shape != choices.shape:
             raise ValueError(f"expected must have shape {choices.shape}, got {model.shape}")
         logged, of_target = model.reshape(-1)[at], (probabilities * model).sum(axis=1)
@@ -313,9 +330,12 @@ class Replay:
     """Rewards of these rows (float64, shape (m,))."""
     n_seen: int
     """Number of rows that were read."""
+    advice: list[str] = field(default_factory=list)
+    """Reasons why no row or few rows were used."""
 
     def __repr__(self) -> str:
-        return f"Replay(value {self.value:.4g}, from {self.rows.size:,} of {self.n_seen:,} rows)"
+        advice = "".join(f"; {reason}" for reason in self.advice)
+        return f"Replay(value {self.value:.4g}, from {self.rows.size:,} of {self.n_seen:,} rows{advice})"
 
     @property
     def value(self) -> float:
@@ -325,7 +345,7 @@ class Replay:
     def estimate(self, reward_range: tuple[float, float] = (0.0, 1.0)) -> estimators.Estimate:
         """Return the mean reward as an :class:`Estimate`. Its intervals are valid if the policy does not learn."""
         if self.rewards.size == 0:
-            raise ValueError("cannot estimate the mean reward: the policy never chose the logged action")
+            raise ValueError(f"cannot estimate the mean reward: {'; '.join(self.advice)}")
         ones, bounds = np.ones(self.rewards.size), estimators.checked_range(reward_range, self.rewards)
         return estimators.Estimate("replay", self.value, self.rewards, ones, bounds, bounds)
 
@@ -359,7 +379,10 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
     first, ahead = 0, 1
     while first < len(log) and len(kept) < wanted:
         stop = min(first + ahead, len(log))
-        actions, propensities = policy.act(contexts[first:stop], log.allowed_between(first, stop))
+        others = _has_other_names(policy, log)
+        allowed = log.allowed_names_between(first, stop) if others else log.allowed_between(first, stop)
+        actions, propensities = policy.act(contexts[first:stop], allowed)
+        actions = log.numbers_of(actions)
         same = np.flatnonzero((actions == log.actions[first:stop]) & usable[first:stop])
         same = same[: 1 if learn else wanted - len(kept)]  # learning invalidates later choices
         kept.extend(int(i) for i in first + same)
@@ -370,7 +393,21 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
         first = stop
         ahead = _FARTHEST if not learn else min(_FARTHEST, max(1, first // max(1, len(kept))))
     rows = np.array(kept, np.int64)
-    return Replay(rows, log.rewards[rows], first)
+    return Replay(rows, log.rewards[rows], first, _advice_of_replay(log, usable[:first], rows.size))
+
+
+def _advice_of_replay(log: Log, usable: np.ndarray, n_kept: int) -> list[str]:
+    """Return reasons why a replay used no row, or few rows of a log that was not uniform."""
+    advice, n_usable = [], int(usable.sum())
+    if n_usable < _FEWEST_USABLE * usable.size:
+        low, high = log.propensities.min(), log.propensities.max()
+        advice.append(
+            f"the log is not uniform: with propensities from {low:.3g} to {high:.3g}, only {n_usable:,} of "
+            f"{usable.size:,} rows could be used; use evaluate, which weights rows instead of dropping them"
+        )
+    if n_kept == 0:
+        advice.append(f"the policy never chose the logged action in the {n_usable:,} usable rows")
+    return advice
 
 
 def _usable(log: Log, rng: np.random.Generator) -> np.ndarray:

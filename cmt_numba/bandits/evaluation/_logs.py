@@ -3,16 +3,19 @@
 import gzip
 import os
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
 
+from ..._display import warn
+from ..._validation import check_entries
 from .. import _checks as checks
 
 _SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".csv", ".csv.gz")
@@ -49,8 +52,11 @@ class Log:
     times: Any = None
     arms: Any = None
 
+    _has_sorted_arms: bool = field(default=False, init=False)  # whether the user did not set the order of actions
+
     def __post_init__(self) -> None:
         if self.arms is None and _are_names(self.actions):
+            object.__setattr__(self, "_has_sorted_arms", self.allowed is None)
             others = [] if self.allowed is None else [np.ravel(row) for row in _as_rows(self.allowed)]
             names = np.unique(np.concatenate([np.ravel(self.actions), *others]).astype(str))
             object.__setattr__(self, "arms", tuple(names.tolist()))
@@ -119,11 +125,47 @@ class Log:
             allowed = self.allowed if for_all else self.allowed[rows]
         else:
             allowed = [self.allowed[i] for i in np.arange(len(self))[rows]]
-        return Log(self.actions[rows], self.rewards[rows], allowed=allowed, arms=self.arms, **parts)
+        taken = Log(self.actions[rows], self.rewards[rows], allowed=allowed, arms=self.arms, **parts)
+        object.__setattr__(taken, "_has_sorted_arms", self._has_sorted_arms)
+        return taken
 
     def allowed_between(self, first: int, stop: int) -> Any:
         """Return the allowed actions of rows ``first:stop`` in a format that ``act`` accepts."""
         return self.allowed[first:stop] if self._is_by_row() else self.allowed
+
+    def allowed_names_between(self, first: int, stop: int) -> list[list[str]]:
+        """Return the names of the actions that each of the rows ``first:stop`` allows."""
+        choices = self.choices().part(first, stop)
+        names = [self.arms[action] for action in choices.actions.tolist()]
+        return [names[a:b] for a, b in pairwise(choices.offsets.tolist())]
+
+    def with_columns(self, name: str, table: Any, first: int = 0, stop: int | None = None) -> np.ndarray:
+        """Return a value for each of the allowed actions of rows ``first:stop``: float64, shape (n, k).
+
+        A data frame or a mapping has a column for each action, by its name or number. Arrays correspond to ``allowed``.
+        """
+        if not isinstance(table, Mapping) and not hasattr(table, "columns"):
+            array = checks.numbers(name, table, 2)
+            if self._has_sorted_arms and array.shape[1] == len(self.arms):
+                shown = ", ".join(self.arms[:5]) + (", ..." if len(self.arms) > 5 else "")
+                warn(
+                    f"the columns of the array {name} are read in the order of the sorted names: {shown}. Pass a data "
+                    "frame or a dict with a column for each name, or pass arms to Log, which sets their order",
+                    UserWarning,
+                )
+            return array
+        choices = self.choices().part(first, len(self) if stop is None else stop)
+        known, places = np.unique(choices.actions, return_inverse=True)
+        keys = known.tolist() if self.arms is None else [self.arms[action] for action in known]
+        missing = [key for key in keys if key not in table]
+        if missing:
+            raise ValueError(f"{name} must have a column for each allowed action, but {missing[0]!r} is missing")
+        columns = checks.numbers(name, np.column_stack([table[key] for key in keys]), 2)
+        check_entries(name, columns.shape[0], choices.shape[0], "rows")
+        answer = np.zeros(choices.shape)
+        rows = np.repeat(np.arange(choices.shape[0]), choices.sizes)
+        answer.reshape(-1)[choices.places - first * choices.shape[1]] = columns[rows, places]
+        return answer
 
     def _is_by_row(self) -> bool:
         return np.ndim(self.allowed[0]) == 1
@@ -221,6 +263,17 @@ def _as_rows(allowed: Any) -> list[Any]:
     """Return allowed actions as a list of rows, with a single row if all rows of the log allow the same actions."""
     rows = list(allowed)
     return rows if any(np.ndim(row) for row in rows) else [rows]
+
+
+def number_names(actions: Any, names: list[str]) -> Any:
+    """Return allowed actions with numbers instead of names. Unknown names are appended to ``names``."""
+    rows = _as_rows(actions)
+    if not isinstance(next(iter(np.ravel(rows[0])), None), str):
+        return actions
+    numbers = {name: i for i, name in enumerate(names)}
+    numbered = [[numbers.setdefault(str(name), len(numbers)) for name in row] for row in rows]
+    names.extend(list(numbers)[len(names) :])
+    return numbered if any(np.ndim(row) for row in actions) else numbered[0]
 
 
 def read_log(path: Any, **columns: Any) -> Log:

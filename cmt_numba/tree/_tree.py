@@ -1,26 +1,36 @@
-"""The Contextual Memory Tree: a learned, online key-value memory."""
+"""``ContextualMemoryTree``, the public methods of a tree."""
 
 import copy
 import os
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from . import _engine as engine
-from . import _validation as checks
-from . import persistence as files
-from ._change import ReadWriteLock, changes
-from ._forest import Hits, Leaves, ShownHits, State, invariants, writeable
-from ._jit import keeps_interpreter
-from .rewards import Reward
+from .. import _engine as engine
+from .. import _validation as checks
+from .. import persistence as files
+from .._change import ReadWriteLock, changes
+from .._forest import Hits, Leaves, ShownHits, State, invariants, writeable
+from .._jit import keeps_interpreter
+from ..journal import InFolder, journaled
+from ..rewards import Reward
+from ._folder import TreeFolder
 
-__all__ = ["OPTIONS", "ContextualMemoryTree"]
 OPTIONS = engine.OPTIONS  # options of a tree with their default values
 _LEAVES_OF_EACH = 4  # default number of leaves that ``learn`` searches in each tree
 
 
-class ContextualMemoryTree(files.Saved):
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _journaled(method: Method) -> Method:
+    """Journal a method in a folder. In memory, the method itself takes the lock."""
+    return journaled(method, lambda method: method)
+
+
+class ContextualMemoryTree(InFolder, files.Saved):
     """A Contextual Memory Tree, or a forest of such trees over one store of memories.
 
     A memory is a key (a feature vector) with an id. The caller decides what the id stands for. Keys are scaled to unit
@@ -58,20 +68,16 @@ class ContextualMemoryTree(files.Saved):
         Margin at which a search considers a router certain. The smaller the margin, the earlier the search also tries
         the other side. Keys have margins near -1 or 1. Queries that have only some features in common with a key have
         margins nearer 0. With a larger ``sure_margin``, searches find more and take longer.
-    scorer_loss : {"ranking", "mira", "regression", "contrast"}, default "contrast"
-        Loss function of the scorer. All except "regression" compare two memories of a row: the memory with the highest
-        reward, and the memory with the highest score among those with a lower reward.
+    scorer_loss : {"regression", "contrast"}, default "contrast"
+        Loss function of the scorer, which AdaGrad steps minimise.
 
-        - "contrast" is like "ranking", but also learns from the reward of a single memory for each row. The memory is
-          compared with the best other memory, whose reward is assumed to be 0. If the reward is 1, routers learn the
-          path to the memory.
-        - "ranking" takes AdaGrad steps on a logistic loss of the score difference, weighted by the reward difference.
-          It learns nothing from the reward of a single memory, and warns about this once.
-        - "mira" makes the smallest change to the scorer that ranks the two memories with a small margin. It also needs
-          the rewards of at least two memories.
-        - "regression", the loss of the paper, takes AdaGrad steps on the squared difference between score and reward.
+        - "contrast" compares two memories of a row: the memory with the highest reward, and the memory with the highest
+          score among those with a lower reward. The loss is logistic in the difference of their scores and weighted by
+          the difference of their rewards. A single rewarded memory is compared with the best other memory, whose reward
+          is assumed to be 0. If a reward is 1, routers learn the path to the memory.
+        - "regression", the loss of the paper, is the squared difference between score and reward.
     scorer_learning_rate : float, default 0.1
-        Learning rate of the scorer. With "mira" the cap on a step is proportional to it.
+        Learning rate of the scorer.
     max_memories : int, optional
         Maximum number of memories; unlimited by default. An insert that would exceed it evicts memories first. Batches
         of more than an eighth of ``max_memories`` are inserted in parts.
@@ -101,7 +107,7 @@ class ContextualMemoryTree(files.Saved):
     array([[1]])
     """
 
-    _kind = "ContextualMemoryTree"  # also of subclasses
+    _form = TreeFolder
     FIELDS = files.FieldTable(
         options=files.OptionsField(),
         n_threads=files.OptionalField(files.NumberField(1)),
@@ -194,12 +200,18 @@ class ContextualMemoryTree(files.Saved):
 
     @changes  # read-only, but blocks changes meanwhile
     def check_invariants(self) -> None:
-        """Check all invariants of the trees, the key store, the links and the eviction policy."""
+        """Check all invariants of the trees, the key store, the links and the eviction policy.
+
+        In a folder, also verify the keys in the last snapshot, which opening the folder maps without reading them.
+        """
+        if self._folder is not None:
+            self._folder.journal.verify()
         self._forest.check()
 
     # Operations
 
     @keeps_interpreter
+    @_journaled
     def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
         """Insert memories in the order of the rows (INSERT, Algorithm 4).
 
@@ -287,7 +299,7 @@ class ContextualMemoryTree(files.Saved):
         return hits
 
     @keeps_interpreter
-    @changes
+    @journaled
     def update(
         self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.3, progress: bool = False
     ) -> None:
@@ -319,11 +331,10 @@ class ContextualMemoryTree(files.Saved):
         hits = checks.check_hits(hits, rows.n_rows, forest.state)
         rewards = checks.check_rewards(rewards, hits.ids)
         rate = checks.check_real("key_learning_rate", key_learning_rate, 0.0, 1.0)
-        engine.warn_if_in_vain(forest, hits, rewards)
         engine.update_rows(forest, rows, hits, rewards, progress, rate)
 
     @keeps_interpreter
-    @changes
+    @journaled
     def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
         """Train the routers to route each row to its memory.
 
@@ -424,12 +435,13 @@ class ContextualMemoryTree(files.Saved):
         return engine.learn_in_passes(self, rows, how, orders, progress)
 
     @keeps_interpreter
+    @_journaled
     def remove(self, ids: Any) -> None:
         """Remove memories by their distinct ids (REMOVE, Algorithm 6). Their storage is reused; their ids are not."""
         engine.remove_ids(self._forest, checks.check_ids(ids))
 
     @keeps_interpreter
-    @changes
+    @journaled
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
         """Replace the keys of memories, and move them to the leaves of their new keys ``X``. Ids do not change.
 
@@ -446,10 +458,12 @@ class ContextualMemoryTree(files.Saved):
         engine.replace_rows(self._forest, ids, rows, progress)
         engine.enter_returned(self._forest, ids[:, None])
 
+    @_journaled
     def reroute(self, n: int, *, progress: bool = False) -> None:
         """Reroute ``n`` random memories of each tree (REROUTE, Algorithm 7), optionally with a progress bar."""
         engine.reroute_memories(self._forest, checks.check_integer("n", n, 0), progress)
 
+    @_journaled
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
         """Rebuild the trees from the root down around groups of memories, such as classes.
 
@@ -468,6 +482,7 @@ class ContextualMemoryTree(files.Saved):
         groups = checks.check_memory_ids(groups, ids.size, "groups", "ids")
         engine.rebuild_trees(self._forest, ids, groups, progress)
 
+    @_journaled
     def compact(self) -> None:
         """Reorder the storage of memories for faster queries. Answers do not change.
 

@@ -1,8 +1,8 @@
-"""Searches by words and vectors: ``MemoryStore`` with texts, chroma, and bm25s with faiss."""
+"""Searches by words and vectors: ``MemoryStore`` with texts, and bm25s with faiss."""
 
 from __future__ import annotations
 
-from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
+from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
 
 # isort: split
 import argparse
@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from shared.labelled_sets import read_lines
 from shared.texts import TOKEN, Texts, bible, packages
-from tabulate import tabulate
 
 from cmt_numba import MemoryStore
+from cmt_numba.text import BM25Vectorizer
 from cmt_numba.text._encoders import Encoder
 
 commands = Commands(__doc__)
 
 N_QUERIES, N_REWARDED, N_SHOWN, N_TOGETHER, K, DEPTH = 1000, 500, 5, 25, 10, 50
+K1, B = 1.5, 0.75  # of BM25
 DISCOUNTS = 1.0 / np.log2(np.arange(2, K + 2))
 
 
@@ -136,21 +137,6 @@ def searches(data: Collection, X: np.ndarray, Q: np.ndarray) -> Iterator[tuple[s
             return fuse_ranks([vectors.search(Q[first:stop], DEPTH)[1], np.asarray(ranked)])
 
         yield "bm25s and faiss, reciprocal ranks", by_both
-    if find_spec("chromadb"):
-        import chromadb
-
-        client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-        chroma = client.create_collection(f"texts-{len(X)}", configuration={"hnsw": {"space": "cosine"}})
-        for start in range(0, len(X), 5000):
-            rows = slice(start, start + 5000)
-            ids = [str(i) for i in range(len(X))[rows]]
-            chroma.add(ids, embeddings=X[rows], documents=data.texts[rows])
-
-        def by_chroma(first: int, stop: int) -> np.ndarray:
-            found = chroma.query(query_embeddings=Q[first:stop], n_results=K, include=["distances"])["ids"]
-            return np.array(found).astype(int)
-
-        yield "chroma, vectors", by_chroma
 
 
 @commands.add(
@@ -165,8 +151,7 @@ def hybrid(options: argparse.Namespace) -> None:
     queries, both as in ``shared/texts.py``, and paragraphs (``wikipara1k`` in ``shared/labelled_sets.py``) with first
     sentences of other paragraphs of the same articles. The first 500 queries earn rewards for five results, the others
     are measured. Vectors are those of the encoder "use", whose time is not counted. Times are the median of
-    microseconds of CPU time on one thread. Needs the extra ``use`` and tabulate; chromadb, bm25s and faiss are
-    optional.
+    microseconds of CPU time on one thread. Needs the extra ``use``; bm25s and faiss are optional.
     """
     for name in options.sets:
         data = COLLECTIONS[name](options.data)
@@ -176,5 +161,82 @@ def hybrid(options: argparse.Namespace) -> None:
             found = np.concatenate([answer(first, min(first + 100, n)) for first in range(N_REWARDED, n, 100)])
             times = [timed(lambda i=i: answer(i, i + 1))[1] for i in range(N_REWARDED, min(n, N_REWARDED + 200))]  # type: ignore[misc]  # noqa: B023
             rows.append([search, *quality(found, data.relevant[N_REWARDED:]), 1e6 * float(np.median(times))])
-        print(f"\n{name}: {len(X)} texts, {n - N_REWARDED} queries\n")
-        print(tabulate(rows, ["search", f"nDCG@{K}", f"recall@{K}", "us/query"], "github", floatfmt=".3f"), flush=True)
+        headers = ["search", f"nDCG@{K}", f"recall@{K}", "us/query"]
+        print_table(headers, rows, f"{name}: {len(X)} texts, {n - N_REWARDED} queries")
+
+
+def of_language(folder: Path, language: str) -> Collection:
+    """Return the paragraphs and questions of XQuAD in a language."""
+    docs, asked = (
+        [line for line in read_lines(folder / f"xquad12/{part}.jsonl.gz") if line["lang"] == language]
+        for part in ("docs", "queries")
+    )
+    return _of_ids(docs, asked)
+
+
+def _of_ids(docs: list[Any], asked: list[Any]) -> Collection:
+    place = {line["id"]: i for i, line in enumerate(docs)}
+    relevant = [[place[answer] for answer in line["answers"]] for line in asked]
+    return Collection([line["text"] for line in docs], [line["text"] for line in asked], relevant)
+
+
+def languages_of(folder: Path) -> Iterator[tuple[str, Collection]]:
+    """Yield the questions and paragraphs of each language in ``xquad12``, and those of ``stackfaq``."""
+    for language in sorted({line["lang"] for line in read_lines(folder / "xquad12/docs.jsonl.gz")}):
+        yield language, of_language(folder, language)
+    yield "stackfaq", _of_ids(*(read_lines(folder / f"stackfaq/{part}.jsonl.gz") for part in ("docs", "queries")))
+
+
+def fuse_scores(data: Collection, X: np.ndarray, Q: np.ndarray) -> np.ndarray:
+    """Return the best results by the sum of both scores, each scaled to 0 to 1 among all texts of a query."""
+    vectorizer = BM25Vectorizer(norm=None)
+    keys = vectorizer.fit_transform(data.texts)
+    parts = [Q @ X.T, (vectorizer.transform(data.queries) @ keys.T).toarray()]
+    total = np.zeros_like(parts[0])
+    for part in parts:
+        part -= part.min(axis=1, keepdims=True)
+        total += part / np.maximum(part.max(axis=1, keepdims=True), 1e-9)
+    return np.argsort(-total, axis=1, kind="stable")[:, :K]
+
+
+@commands.add(DATA, argument("--vectors", type=Path, help="folder that keeps the vectors of texts for later runs"))
+def languages(options: argparse.Namespace) -> None:
+    """Compare searches by words, vectors and both in several languages: nDCG at 10.
+
+    The texts are the paragraphs and questions of XQuAD by language, and answers of question threads with paraphrased
+    questions (StackFAQ). The rivals are bm25s, reciprocal ranks, and sums of scores that are scaled to 0 to 1. Vectors
+    are those of the encoder "use". Needs the extra ``use``; bm25s is optional.
+    """
+    rows: list[list[Any]] = []
+    for name, data in languages_of(options.data):
+        X, Q = vectors_of(f"languages-{name}", data, options.vectors)
+        store = MemoryStore(random_state=0)
+        store.add(range(len(X)), X, texts=data.texts)
+        found = {
+            "words": store.query(texts=data.queries, k=DEPTH).keys,
+            "vectors": store.query(Q, DEPTH, target_recall=1.0).keys,
+            "both": store.query(Q, K, texts=data.queries, target_recall=1.0).keys,
+            "min-max sums": fuse_scores(data, X, Q),
+        }
+        found["reciprocal ranks"] = fuse_ranks([found["words"], found["vectors"]])
+        if find_spec("bm25s"):
+            found["bm25s"] = by_bm25s(data.texts, data.queries)
+        rows.append([name, *(quality(ranked[:, :K], data.relevant)[0] for ranked in found.values())])
+    print_table(["set", *found], rows, f"nDCG@{K}")
+
+
+def by_bm25s(texts: list[str], queries: list[str]) -> np.ndarray:
+    """Return the best results by the library bm25s."""
+    import bm25s
+
+    options: dict[str, Any] = {"stopwords": None, "token_pattern": TOKEN, "show_progress": False}
+    words = bm25s.BM25(k1=K1, b=B)
+    words.index(bm25s.tokenize(texts, **options), show_progress=False)
+    tokens = bm25s.tokenize(queries, **options)
+    return np.asarray(words.retrieve(tokens, k=K, show_progress=False, return_as="documents"))
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()

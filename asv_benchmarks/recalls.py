@@ -1,0 +1,98 @@
+"""Print the recall of ``MemoryStore`` for many distributions of vectors, and its time beside another version's."""
+
+from shared.commands import Commands, argument, print_table  # before other libraries
+
+# isort: split
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import thread_time
+
+import numpy as np
+from shared.distributions import DISTRIBUTIONS, N_QUERIES
+
+from cmt_numba import MemoryStore
+
+commands = Commands(__doc__)
+
+METRICS = "cosine", "inner_product", "euclidean"
+WANTED = [(k, target) for k in (1, 10, 100) for target in (0.95, 0.99)]
+N_PARTS, N_ALONE = 40, 300
+
+Line = tuple[str, list[float], list[float]]
+
+
+def measure(names: str, n: int) -> list[Line]:
+    """Return for each distribution and metric the recall and microseconds of batches and single rows.
+
+    There are ``n`` vectors. Only distributions are measured whose names have one of the words in ``names``.
+    """
+    return [
+        line
+        for name in DISTRIBUTIONS
+        if any(word in name for word in names.split(","))
+        for line in (of_metric(name, metric, n) for metric in METRICS)
+    ]
+
+
+def of_metric(name: str, metric: str, n: int) -> Line:
+    """Return the name, and the recall and microseconds per query of batches and of single rows for all ``WANTED``."""
+    X = DISTRIBUTIONS[name](np.random.default_rng(0), n + N_QUERIES).astype(np.float32)
+    stored, queries = X[:-N_QUERIES], X[-N_QUERIES:]
+    store = MemoryStore(metric=metric, random_state=0)
+    for part in np.array_split(np.arange(n), N_PARTS):
+        store.add(part.tolist(), stored[part])
+    true = store.query(queries, 100, target_recall=1.0).scores
+    recalls, times = [], []
+    for rows in ([queries], queries[:N_ALONE, None]):
+        for k, target in WANTED:
+            store.query(rows[0], k, target_recall=target)  # compile
+            before = thread_time()
+            found = np.concatenate([store.query(some, k, target_recall=target).scores for some in rows])
+            times.append(1e6 * (thread_time() - before) / len(found))
+            recalls.append(float((found >= true[: len(found), k - 1 : k]).mean()))  # equal scores are interchangeable
+    return f"{name}, {metric}", recalls, times
+
+
+def measure_older(sources: Path, names: str, n: int) -> list[Line]:
+    """Return the same for the version in a folder, in a process of its own."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {"PYTHONPATH": str(sources), "NUMBA_CACHE_DIR": cache}
+        command = [sys.executable, __file__, "as-json", "--names", names, "--n", str(n)]
+        shown = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
+    return [(name, recalls, times) for name, recalls, times in json.loads(shown)]
+
+
+NAMES = argument("--names", default="", metavar="WORDS", help="distributions to measure, separated by commas")
+
+SIZE = argument("--n", type=int, default=20_000, help="number of vectors")
+
+
+@commands.add(NAMES, SIZE)
+def as_json(given: argparse.Namespace) -> None:
+    """Print recall and times as JSON."""
+    print(json.dumps(measure(given.names, given.n)))
+
+
+@commands.add(NAMES, SIZE, argument("--older", type=Path, metavar="FOLDER", help="the sources of another version"))
+def table(given: argparse.Namespace) -> None:
+    """Print recall, and with an older version also its recall and the ratio of times."""
+    lines = measure(given.names, given.n)
+    heads = [f"{kind}, k={k}, {target}" for kind in ("batch", "single") for k, target in WANTED]
+    print_table(["vectors", *heads], [[name, *recalls] for name, recalls, _ in lines], "Recall")
+    if given.older:
+        older = measure_older(given.older, given.names, given.n)
+        print_table(["vectors", *heads], [[name, *recalls] for name, recalls, _ in older], "Recall, other version")
+        ratios = [np.divide(line[2], other[2]) for line, other in zip(lines, older, strict=True)]
+        rows = [[line[0], *times] for line, times in zip(lines, ratios, strict=True)]
+        print_table(["vectors", *heads], rows, "Time, divided by that of the other version", ".2f")
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()

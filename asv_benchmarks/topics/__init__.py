@@ -1,1 +1,0 @@
-"""Subcommands that the scripts include, by topic."""

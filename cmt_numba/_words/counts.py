@@ -1,0 +1,53 @@
+"""Words of texts as rows of hashes, so that a vocabulary need not be kept."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .._forest import require
+from .terms import N_WORDS, hash_term, hashes_of
+from .tokenizers import Tokenizer, words_by
+
+
+def _hashes_of(text: str, tokenizer: Tokenizer | None) -> list[int]:
+    return hashes_of(text) if tokenizer is None else [hash_term(word) for word in words_by(tokenizer, text)]
+
+
+def hash_words(text: str, tokenizer: Tokenizer | None = None) -> Counter[int]:
+    """Return the hash of each term of a text, with the number of its occurrences.
+
+    The terms are those of :func:`terms_of`, or the words of a tokenizer.
+    """
+    return Counter(_hashes_of(text, tokenizer))
+
+
+def count_words(texts: Sequence[str | None], tokenizer: Tokenizer | None = None) -> Any:
+    """Return the words of texts, with their numbers: a canonical CSR array of float32. None has no words."""
+    words: list[int] = []
+    offsets = np.zeros(len(texts) + 1, np.int32)
+    for i, text in enumerate(texts):
+        if text is not None:
+            words += _hashes_of(text, tokenizer)
+        offsets[i + 1] = len(words)
+    counted = rows_of_hashes(offsets, np.array(words, np.int32), np.ones(len(words), np.float32))
+    counted.sum_duplicates()
+    return counted
+
+
+def rows_of_hashes(offsets: np.ndarray, words: np.ndarray, counts: np.ndarray) -> Any:
+    """Return words as a CSR array."""
+    return scipy.sparse.csr_array((counts, words, offsets), (offsets.size - 1, N_WORDS))
+
+
+def check_words(words: Any, n: int) -> None:
+    """Raise InvariantError unless these are the words of ``n`` texts."""
+    is_csr = scipy.sparse.issparse(words) and words.format == "csr" and words.shape == (n, N_WORDS)
+    require(is_csr and words.dtype == np.float32, "there must be words for each text")
+    row = np.repeat(np.arange(n), np.diff(words.indptr))
+    ascends = (np.diff(words.indices.astype(np.int64)) > 0) | (np.diff(row) > 0)
+    require(ascends.all() and (words.indices >= 0).all(), "words must ascend")
+    counts = words.data
+    require(((counts >= 1.0) & (counts < 2.0**24) & (counts == np.floor(counts))).all(), "counts must be whole")

@@ -1,0 +1,113 @@
+"""Search terms: words, and parts of words by which texts with other forms of a word are found."""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+from zlib import crc32
+
+from .splitting import ALONE, LETTERS_ALONE, characters_of, fold_word, split_words
+
+N_WORDS = 2**31 - 1
+"""Number of hashes of words."""
+
+_SHORTEST, _LONGEST = 4, 5  # lengths of the beginning that stands for a word with other endings
+_MOST_REMEMBERED = 1 << 16  # words
+_ENDS = "+#"
+_DIGIT = re.compile(r"\d")
+_HANGUL = re.compile("[\uac00-\ud7a3]+")
+_ARABIC_ARTICLE = re.compile("[وفبكل]?ال(?=\\w{3})")
+_RUNS = re.compile(f"[{characters_of(LETTERS_ALONE)}]+|[^{characters_of(LETTERS_ALONE)}]+")
+_IS_ALONE = re.compile(f"[{characters_of(ALONE)}]").match
+
+
+class _Remembered(dict[str, Any]):
+    """The results of a function of a word."""
+
+    def __init__(self, function: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, word: str) -> Any:
+        found = self._function(word)
+        if not _IS_ALONE(word):  # long runs are rarely repeated
+            if len(self) >= _MOST_REMEMBERED:
+                self.clear()
+            self[word] = found
+        return found
+
+
+def _grams(word: str, n: int) -> list[str]:
+    return [word[i : i + n] for i in range(len(word) - n + 1)]
+
+
+def _terms_of_run(run: str) -> list[str]:
+    """Return the terms of a run in scripts without spaces: triples and pairs of letters, or pairs and characters."""
+    terms: list[str] = []
+    for part in _RUNS.findall(run):
+        is_alphabet = LETTERS_ALONE[0][0] <= ord(part[0]) <= LETTERS_ALONE[-1][1]
+        terms += _grams(part, 2) + (_grams(part, 3) if is_alphabet else list(part))
+        if is_alphabet and len(part) == 1:
+            terms.append(part)
+    return terms
+
+
+def _words_of_token(token: str) -> list[str]:
+    if _IS_ALONE(token):
+        return list(token)
+    word = fold_word(token)
+    return [word] if word else []
+
+
+def _terms_of_token(token: str) -> list[str]:
+    if _IS_ALONE(token):
+        return _terms_of_run(token)
+    word = fold_word(token)
+    stem = word.rstrip(_ENDS)
+    terms = [word, stem] if word != stem and len(stem) > 1 else [word] if word else []
+    if _DIGIT.search(stem):
+        return terms
+    if _HANGUL.fullmatch(stem):
+        return terms + (_grams(stem, 2) if len(stem) > 2 else [])
+    article = _ARABIC_ARTICLE.match(stem)
+    if article is not None:
+        stem = stem[article.end() :]
+        terms.append(stem)
+    if len(stem) > _SHORTEST:
+        terms.append(stem[: min(len(stem) - 1, _LONGEST)])
+    return terms
+
+
+@lru_cache(_MOST_REMEMBERED)
+def hash_term(term: str) -> int:
+    """Return the hash of a term."""
+    return crc32(term.encode()) % N_WORDS
+
+
+_FOLDED = _Remembered(lambda token: token if _IS_ALONE(token) else fold_word(token))
+_WORDS, _TERMS = _Remembered(_words_of_token), _Remembered(_terms_of_token)
+_HASHES = _Remembered(lambda token: [hash_term(term) for term in _terms_of_token(token)])
+
+
+def fold_text(text: str) -> str:
+    """Return the folded words of a text with spaces between them. Runs in scripts without spaces are not divided."""
+    return " ".join(map(_FOLDED.__getitem__, split_words(text)))
+
+
+def words_of(text: str, *, keep_case: bool = False) -> list[str]:
+    """Return the folded words of a text, with each character of a script without spaces as a word."""
+    return [word for token in split_words(text, keep_case=keep_case) for word in _WORDS[token]]
+
+
+def terms_of(text: str, stop_words: frozenset[str] = frozenset()) -> list[str]:
+    """Return the words of a text, except stop words, and parts of them: prefixes, and pairs or triples of characters.
+
+    Words with the same beginning share prefixes, so texts are found by other forms of a word.
+    """
+    each = [_TERMS[token] for token in split_words(text)]
+    return [term for terms in each if not stop_words.intersection(terms[:1]) for term in terms]
+
+
+def hashes_of(text: str) -> list[int]:
+    """Return the hash of each of :func:`terms_of`."""
+    return [hashed for token in split_words(text) for hashed in _HASHES[token]]
