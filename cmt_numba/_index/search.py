@@ -660,14 +660,14 @@ def search_together(arrays, Q, first, stop, effort, mask, scores, ids):
             if n_codes != width:
                 code_row(queries.rotated[m], queries.lengths[m], is_far, m, rotated)
         for turn in range(n_rounds):
-            m = np.int64(0)
-            while m < n_rows:
-                m = _reach_together(
+            n_done = np.int64(0)
+            while n_done < n_rows:
+                n_done = _reach_together(
                     by_value(state),
                     queries,
                     by_center,
                     centers,
-                    m,
+                    n_done,
                     n_rows,
                     ranking,
                     reach,
