@@ -34,6 +34,13 @@ _N_PLACES = states.LATER - states.SECOND + 1
 _FIRST, _PRIOR = states.FIRST_WEIGHTS, states.FIRST_PRECISION
 
 
+class RewardKind(NamedTuple):
+    """What the rewards of a call mean."""
+
+    is_shared: bool  # the rewards of a row are one outcome, which counts once for all shown memories
+    may_be_chosen: bool  # good rewards may be known answers; otherwise memories that were passed over have reward 0
+
+
 class Room(NamedTuple):
     """Scratch space for regressions."""
 
@@ -271,13 +278,12 @@ def _enter(learned, table, row, memory, key):
 
 
 @kernel
-def learn_rewards(learned, table, codes, n, queries, candidates, rewards, is_shared, may_be_chosen):
+def learn_rewards(learned, table, codes, n, queries, candidates, rewards, kind):
     """Learn from the rewards of candidates, with room for each memory that is new; return the number of memories.
 
-    A reward of NaN is unknown. The ``n`` memories so far have the first rows of the state. Shared rewards are one
-    outcome, which counts once for all shown memories. With ``may_be_chosen``, memories with good rewards may be known
-    answers. Otherwise, the caller has set the reward of the memory that was passed over to 0.
+    A reward of NaN is unknown. The ``n`` memories so far have the first rows of the state.
     """
+    is_shared, may_be_chosen = kind.is_shared, kind.may_be_chosen
     learned, codes = by_reference(learned), by_reference(codes)
     ids, similarities, keys = candidates
     m, width = ids.shape[1], queries.shape[1]

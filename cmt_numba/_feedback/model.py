@@ -11,7 +11,7 @@ import scipy.sparse
 from .._forest import NONE, InvariantError, find_slots, require, resized
 from .._jit import held
 from . import state as states
-from .learning import learn_rewards
+from .learning import RewardKind, learn_rewards
 from .moved import code_all_moved, drop_code, map_queries, no_codes, with_rows
 from .parts import FIRST_SLOPE, LEAST_DEVIATION, LEAST_SLOPE, rank_stored, score_candidates
 from .query_map import code_map
@@ -260,7 +260,8 @@ class FeedbackModel:
         n_passed = len(ids)  # in each row, one memory may count as unrewarded
         self._make_room(int(np.count_nonzero(rewards == rewards)) + n_passed, ids)
         held, candidates = (self._held, self._table, self._held_codes), Candidates.of(ids, similarities, keys)
-        self._n = learn_rewards(*held, self._n, queries, candidates, rewards, is_shared, may_be_chosen)
+        kind = RewardKind(bool(is_shared), bool(may_be_chosen))
+        self._n = learn_rewards(*held, self._n, queries, candidates, rewards, kind)
 
     def _make_room(self, n_rewards: int, ids: np.ndarray) -> None:
         """Enlarge the arrays for further rewards of some memories."""

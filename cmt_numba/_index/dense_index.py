@@ -391,7 +391,7 @@ class DenseIndex:
             choice = SlotChoice(slots, bool(is_exact or slots.size <= _FEW))
 
             def answer(first: int, stop: int) -> None:
-                compare_slots(self._held, Q, first, stop, n_rows > 1, choice, _ALL, scores, ids)
+                compare_slots(self._held, Q, first, stop, choice, _ALL, scores, ids)
 
         else:
             effort = self._gaps.effort(target_recall)

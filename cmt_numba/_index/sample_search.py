@@ -292,7 +292,7 @@ def find_gaps(arrays, Q, slots, n_copies, gaps, distances, n_groups, apart):
         best = _measure_nearness(state, y, ratio, n_copies[row], space)
         choose_groups(groups, y, groups.counts[N_LISTS], scan)
         for i in range(slots.shape[1]):
-            gaps[row, i] = distances[row, i] = np.float32(np.nan)
+            gaps[row, i], distances[row, i] = np.float32(np.nan), np.float32(np.nan)
             if slots[row, i] != NONE:
                 j = lists.list_of[lists.places[slots[row, i]] // TILE]
                 gaps[row, i] = space.nearness[best] - space.nearness[j]

@@ -686,9 +686,9 @@ def search_together(arrays, Q, first, stop, effort, mask, scores, ids):
 
 
 @kernel
-def compare_slots(arrays, Q, first, stop, together, choice, mask, scores, ids):
-    """Write the best of the chosen vectors for a range of rows, which share their codes or not."""
-    state, k, slots = by_reference(arrays), ids.shape[1], choice.slots
+def compare_slots(arrays, Q, first, stop, choice, mask, scores, ids):
+    """Write the best of the chosen vectors for a range of rows. Several rows share the codes that they read."""
+    state, k, slots, together = by_reference(arrays), ids.shape[1], choice.slots, Q.shape[0] > 1
     most = _rows_of_block(stop - first, k) if together else 1
     queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), new_ranking(most, k)
     n_codes = queries.shorts.shape[1]

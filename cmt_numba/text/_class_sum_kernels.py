@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import lower_bound
-from .._jit import empty, inner, inner_called, kernel, release
+from .._jit import empty, inner, inner_called, kernel, release, zeros
 from ._hash_kernels import weigh_text
 
 N_COMPETITORS = 8  # maximum number of wrong classes that a text holds off
@@ -43,6 +43,7 @@ class Lessons(NamedTuple):
     labels: np.ndarray  # int64 (n_texts,)
     importance: np.ndarray  # float32 (n_texts,), sample weight of each text
     order: np.ndarray  # int64, positions of the texts to learn from, in this order
+    moved: np.ndarray = np.empty(0, np.float32)  # written: how far the dual variables of each text in the order move
 
 
 class MarginSettings(NamedTuple):
@@ -124,12 +125,12 @@ def score_labels(postings, squares, texts, scores):
 
 
 @kernel
-def score_texts(postings, squares, hashed, stored, lessons, label, members, row, scores):
+def score_texts(postings, squares, hashed, stored, lessons, label, members, scores):
     """Write the score of a label (float32) for each of the stored texts in the order, with their weights in the sums.
 
-    ``members`` are texts of the label (int64), and ``row`` is scratch space of zeros for each feature (float32).
+    ``members`` are texts of the label (int64), whose features count.
     """
-    inverse = _inverse(squares[label])
+    inverse, row = _inverse(squares[label]), zeros(postings.starts.size, np.float32)
     for i in range(members.size):
         for at in range(hashed.starts[members[i]], hashed.starts[members[i] + 1]):
             entry = _find(postings, np.int64(hashed.columns[at]), label)
@@ -140,6 +141,7 @@ def score_texts(postings, squares, hashed, stored, lessons, label, members, row,
         for at in range(hashed.starts[text], hashed.starts[text + 1]):
             score += stored[at] * row[hashed.columns[at]]
         scores[i] = score / max(_TINY, lessons.importance[text])
+    release(row)
 
 
 @inner
@@ -272,16 +274,16 @@ def refresh_texts(postings, squares, hashed, stored, duals, lessons, weighing):
 
 
 @kernel
-def learn_margins(postings, squares, hashed, stored, duals, lessons, weighing, settings, moved):
+def learn_margins(postings, squares, hashed, stored, duals, lessons, weighing, settings):
     """Learn from stored texts by ascent in the dual of Crammer and Singer (2001), with squared slack.
 
     Each text is scored without its own contribution to the sum of its class, as if it were new. Then the best wrong
     class and the text's competitors are held off. Corrections only change existing entries, so no list grows.
 
-    Writes ``postings``, ``squares``, ``stored`` (float32, each text's weights in the sums), ``duals``, and ``moved``
-    (float32, how far the dual variables of each text in the order have moved).
+    Writes ``postings``, ``squares``, ``stored`` (float32, each text's weights in the sums), ``duals``, and
+    ``lessons.moved``.
     """
-    labels, importance, order = lessons.labels, lessons.importance, lessons.order
+    labels, importance, order, moved = lessons.labels, lessons.importance, lessons.order, lessons.moved
     longest, n_labels = _longest_of(hashed, order), squares.size
     weights, found = empty(longest, np.float32), empty((1 + N_COMPETITORS) * longest, np.int64)
     inverses, scores = empty(n_labels, np.float32), empty(n_labels, np.float32)

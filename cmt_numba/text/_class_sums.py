@@ -117,9 +117,9 @@ class ClassSums(files.WithFields):
         weighing, active = _weighing(texts.frequencies, texts.n_labels), chosen
         for _ in range(n_passes):
             order, moved = generator.permutation(active), np.empty(active.size, np.float32)
-            lessons = kernels.Lessons(texts.labels, texts.importance, order)
+            lessons = kernels.Lessons(texts.labels, texts.importance, order, moved)
             arrays = self.postings, self.squares, texts.hashed, self.stored, self.duals
-            kernels.learn_margins(*arrays, lessons, weighing, self.settings, moved)
+            kernels.learn_margins(*arrays, lessons, weighing, self.settings)
             if moved.sum() > _CLOSE_ENOUGH * self.duals.weights[chosen].sum():
                 active = order[moved > 0.0]
             elif active.size == chosen.size:
@@ -191,9 +191,9 @@ class ClassSums(files.WithFields):
         """Return up to ``most`` of the texts ``chosen`` that a label, which is not theirs, comes too close to."""
         members = np.flatnonzero(texts.labels == label)[-_MOST_MEMBERS:]
         lessons = kernels.Lessons(texts.labels, texts.importance, chosen)
-        scores, row = np.empty(chosen.size, np.float32), np.zeros(_N_FEATURES, np.float32)
+        scores = np.empty(chosen.size, np.float32)
         arrays = self.postings, self.squares, texts.hashed, self.stored
-        kernels.score_texts(*arrays, lessons, label, members, row, scores)
+        kernels.score_texts(*arrays, lessons, label, members, scores)
         excess = np.where(texts.labels[chosen] == label, -1.0, scores - self.duals.limits[chosen])
         nearest = np.argsort(-excess, kind="stable")[:most]
         return chosen[nearest[excess[nearest] > 0.0]]

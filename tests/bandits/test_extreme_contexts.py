@@ -45,7 +45,9 @@ def test_probabilities_and_files_hold_at_any_magnitude(name: str, kind: str, tmp
             assert (probabilities >= 0.0).all()
             policy.learn(contexts, policy.act(contexts).actions, reward * rng.uniform(size=20))
         policy.save(tmp_path / "policy")
-        np.testing.assert_array_equal(load_policy(tmp_path / "policy").act(contexts), policy.act(contexts))
+        again, decision = load_policy(tmp_path / "policy").act(contexts), policy.act(contexts)
+        np.testing.assert_array_equal(again.actions, decision.actions)
+        np.testing.assert_array_equal(again.propensities, decision.propensities)
 
 
 def test_contexts_and_rewards_that_are_too_large_are_refused():

@@ -430,7 +430,7 @@ def test_two_shards_learn_like_one_store(form: str, tmp_path: Path):
     mean = distributed_results.mean_summary([summary for summary in learned if summary is not None])
     assert mean is not None
     assert 0.0 < mean.gain == pytest.approx(np.mean([summary.gain for summary in learned if summary is not None]))
-    assert [part.name for part in mean.parts][:1] == ["similarity"]
+    assert "similarity" in [part.name for part in mean.parts]
     for i, shard in enumerate(shards):
         expected = shard.query(Q[:20], 5)
         shard.close()

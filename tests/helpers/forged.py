@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mutations import DTYPES, parsed, sealed
+from internals import persistence_container
+from mutations import parsed, sealed
 
 from cmt_numba.persistence import FileFormatError
 
@@ -132,7 +133,7 @@ def with_array(file: bytes, name: str, change: Callable[[np.ndarray], Any]) -> b
     described, arrays = parsed(file)
     i = [entry["name"] for entry in described["arrays"]].index(name)
     entry = described["arrays"][i]
-    array = np.frombuffer(bytearray(arrays[i]), DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    array = np.frombuffer(bytearray(arrays[i]), persistence_container.DTYPES[entry["dtype"]]).reshape(entry["shape"])
     changed = change(array)
     if changed is not None:
         array = np.ascontiguousarray(changed)
