@@ -226,9 +226,8 @@ def test_texts_in_shards_are_found_as_in_one_store(tmp_path: Path):
         assert store.get(["text1"]).vectors is None
         store.feedback(Q[:1], [["both1", "text1", None]], [[1.0, 0.0, np.nan]])
         store.feedback(Q[:1], ["text1"], [1.0])  # learns nothing
-        for each in (store, one):
-            each.feedback(None, [["text1", "both4", "vector5"]] * 2, [1.0, 1.0], texts=["unheard of", "unheard"])
-        assert_same_answers(store.query(None, 6, None, 1.0, queries), one.query(None, 6, None, 1.0, queries))
+        store.feedback(None, [["text1", "both4", "vector5"]] * 2, [1.0, 1.0], texts=["unheard of", "unheard"])
+        assert store.query(texts="unheard", k=2).keys.tolist() == [[None, None]]  # equal rewards teach nothing
         for call, words in (
             (lambda: store.add(["x"]), "pass vectors X, texts, or both"),
             (lambda: store.query(k=1), "pass vectors X, texts, or both"),

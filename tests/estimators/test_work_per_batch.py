@@ -51,7 +51,7 @@ def test_a_classifier_makes_no_array_as_long_as_what_is_stored(form: Any, weight
 @pytest.mark.parametrize("search", ["key", "value"])
 def test_a_retriever_makes_no_array_as_long_as_what_is_stored(search: Any, rng: np.random.Generator):
     most = []
-    for n in (600, N):
+    for n in (6_000, N):  # enough for lists of vectors
         X, values = rows(rng, n + 1)[0], rng.normal(size=(n + 1, 2)).astype(np.float32)
         retriever = CMTRetriever(search, random_state=0)
         retriever.fit(X[:n], values[:n])

@@ -379,7 +379,7 @@ def test_balance_and_rates(form, alpha):
     """Other strengths of balance and other rates than the defaults, with which some nodes lean to one side."""
     rng = np.random.default_rng(4)
     rows = MAKERS[form]
-    pair = Pair(alpha=alpha, leaf_multiplier=1.5, n_reroutes=1, router_learning_rate=0.3, scorer_learning_rate=1.0)
+    pair = Pair(alpha=alpha, leaf_multiplier=1.5, n_reroutes=1, router_learning_rate=0.3, scorer_learning_rate=0.9)
     pair.insert(rows(rng, 60))
     queries = rows(rng, 10)
     hits, answers = pair.query(queries, k=2, epsilon=0.5)
