@@ -144,9 +144,9 @@ def as_plain(value: Any) -> Any:
         unmasked("values", value)
         if value.dtype.kind == "m":
             raise TypeError(f"{value!r:.50} is a duration: use a number of seconds")
-        if value.dtype.kind not in "OM":
+        if isinstance(value, np.generic) or value.dtype.kind not in "OM":
             return value.tolist()
-        return as_plain(list(value) if isinstance(value, np.ndarray) and value.ndim > 0 else value[()])
+        return as_plain(list(value) if value.ndim > 0 else value[()])
     return value
 
 

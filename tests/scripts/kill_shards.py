@@ -25,6 +25,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+
 from internals import distributed_cluster
 
 from cmt_numba import MemoryStore

@@ -17,6 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+
 from internals import client_of, distributed_cluster
 from kill_shards import Told, work
 
