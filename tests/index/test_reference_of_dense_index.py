@@ -11,6 +11,7 @@ from reference import _dense_index as reference
 
 from cmt_numba import _index as index
 from cmt_numba._index import dense_index, search
+from cmt_numba._index.effort import N_AT_ONCE
 from cmt_numba._index.sample_search import find_nearest
 from cmt_numba._index.state import LIST_SIZE, N_LISTS, N_TILES
 from cmt_numba._jit import held
@@ -25,7 +26,8 @@ def grown(metric: str, d: int) -> tuple[Any, Any, np.ndarray]:
     rng = np.random.default_rng(d)
     X = (rng.integers(-3, 4, size=(1, d)) + rng.standard_normal((N, d)) * rng.random((N, 1))).astype(np.float32)
     dense = index.DenseIndex(d, metric=metric, random_state=4)
-    with patch.object(dense_index, "_FEW", 100):
+    # As plain Python, each sample of the effort of searches takes long, and searches here get an effort.
+    with patch.object(dense_index, "_FEW", 100), patch.object(dense_index, "N_SAMPLES", N_AT_ONCE):
         dense.insert(X)
     dense.remove(dense.ids[:50])
     return dense, dense._state, prepared(dense, dense.vectors(dense.ids))
