@@ -5,10 +5,11 @@
     python examples/smart_home.py --compare
 
 The first run learns 7,200 sentence templates of the voice assistant Home Assistant, such as "turn on [the] {name}",
-from the package ``home-assistant-intents``, 4,200 sentences as people say them (``smart_home_sentences.txt``), and 3,800
-sentences that say not to do something (``smart_home_negations.txt``). Each template is filled with random names of rooms
-and devices. The run then classifies your request, learns a new intent from two sentences, accepts a correction, and
-forgets the intent. The classifier is kept in your cache folder (or ``--folder``), so later runs take a few seconds.
+from the package ``home-assistant-intents``, 4,200 sentences as people say them (``smart_home_sentences.txt``), and
+3,800 sentences that say not to do something (``smart_home_negations.txt``). Each template is filled with random names
+of rooms and devices. The run then classifies your request, learns a new intent from two sentences, accepts a
+correction, and forgets the intent. The classifier is kept in your cache folder (or ``--folder``), so later runs take a
+few seconds.
 
 ``--means`` teaches the intent of a request. ``--compare`` compares error, training time and query time with other
 classifiers on unseen templates.
