@@ -296,7 +296,8 @@ class DenseIndex:
         """Return samples for :class:`Gaps`.
 
         The vector in slot ``ignored[i]``, which may be NONE, does not count as a result of row ``i``. With a radius,
-        the row is this vector, and vectors within the radius are near copies if the next vector is twice as far away.
+        the row is this vector, and vectors within the radius are near copies if the next vector is twice as far away as
+        any of them.
         """
         samples = np.empty((len(X), N_COLUMNS), np.float32)
         for first in range(0, len(X), N_AT_ONCE):
@@ -311,7 +312,8 @@ class DenseIndex:
         near = np.flatnonzero(distances[:, 0] <= (radius or -1.0))
         if near.size > 0:
             others, their_distances, *_ = self._gaps_of(X[near], ignored[near], radius or 0.0, is_stored)
-            is_apart = ~(their_distances[:, 0] < 2.0 * (radius or 0.0))
+            farthest_copies = np.where(distances[near] <= radius, distances[near], 0.0).max(axis=1)
+            is_apart = ~(their_distances[:, 0] < 2.0 * farthest_copies)
             has_copies[near] = is_apart
             slopes[near[is_apart]] = self._per_distance(others, their_distances)[is_apart]
         samples[:, :n_ranks], samples[:, n_ranks:-3] = gaps, slopes

@@ -17,10 +17,10 @@ N_SAMPLES = 512
 N_MEASURED = 256
 """Number of samples measured while as many vectors are added as there are."""
 
-N_MEASURED_OF_OTHERS = 512
+N_MEASURED_OF_OTHERS = 1024
 """Number of samples measured while as many vectors are replaced or removed as there are."""
 
-N_RECENT = 256
+N_RECENT = 192
 """Number of samples that are kept when vectors are replaced or removed, because older samples knew other vectors."""
 
 N_MEASURED_OF_LISTS = 1024
@@ -33,7 +33,7 @@ N_REFERENCES = 32
 """Number of random vectors from which the usual distance of vectors is estimated."""
 
 COPY = 0.2
-"""Vectors nearer than this part of the usual distance are near copies if the next vector is twice as far away."""
+"""Vectors nearer than this part of the usual distance may be near copies."""
 
 RANKS = np.array([1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 25, 37, 50, 75, 100, 128])
 """The ranks of the nearest vectors of which a sample has the gaps."""

@@ -305,20 +305,24 @@ def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, m
     assert (found >= 0).all()
 
 
-def copies(n_copies, noise, n=6000, d=64):
+def copies(n_copies, noise, n_clusters, n=6000, d=64):
     """Return stored vectors with near copies, and queries without any."""
     rng = np.random.default_rng(0)
     own = rng.standard_normal((n // n_copies + 300, d))
+    if n_clusters > 0:
+        own = 0.4 * own + rng.standard_normal((n_clusters, d))[rng.integers(n_clusters, size=len(own))]
     stored = np.repeat(own[300:], n_copies, axis=0)
     stored = rng.permutation(stored + noise * rng.standard_normal(stored.shape))
     return stored.astype(np.float32), own[:300].astype(np.float32)
 
 
 @needs_jit
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_queries_without_near_copies_are_found_too(metric: str, noise: float):
-    stored, Q = copies(10, noise)
+@pytest.mark.parametrize(
+    ("metric", "noise", "n_clusters"),
+    [*((metric, noise, 0) for metric in METRICS for noise in (0.0, 0.05)), ("cosine", 0.0, 30), ("euclidean", 0.0, 30)],
+)
+def test_queries_without_near_copies_are_found_too(metric: str, noise: float, n_clusters: int):
+    stored, Q = copies(10, noise, n_clusters)
     dense = index.DenseIndex(64, metric)
     for part in np.array_split(stored, 12):
         dense.insert(part)
