@@ -59,7 +59,7 @@ def of_metric(name: str, metric: str, n: int) -> Line:
 
 
 def measure_older(sources: Path, names: str, n: int) -> list[Line]:
-    """Return the same for the version in a folder, in a process of its own."""
+    """Measure the version in a folder, in a separate process, and return its figures."""
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {"PYTHONPATH": str(sources), "NUMBA_CACHE_DIR": cache}
         command = [sys.executable, __file__, "as-json", "--names", names, "--n", str(n)]
