@@ -383,8 +383,9 @@ class ContextualMemoryTree(InFolder, files.Saved):
         similar rows to find them. A query with the original key usually still finds its memory.
 
         Memories with a reward of 1 for the same row form a group, together with the row's own memory. Once a third of
-        all memories are in groups, each pass ends with a :meth:`rebuild` of the trees around the groups. Groups of more
-        than half of all memories do not count.
+        all memories are in groups, each pass tries a :meth:`rebuild` of the trees around the groups, before it learns
+        its last rows (one in eight, at most 512). These rows query a rebuilt copy without their own memories. The trees
+        are rebuilt only if the copy earns more rewards. Groups of more than half of all memories do not count.
 
         Parameters
         ----------
