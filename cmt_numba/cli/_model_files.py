@@ -77,7 +77,7 @@ def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: flo
     if round(share * n) < _FEWEST_HELD_OUT:
         return []
     X, X_held, y, y_held = train_test_split(rows.X, rows.y, test_size=share, random_state=seed)
-    model = learn_rows(Batch(X, y, n))
+    model = learn_rows(Batch(X, y))
     X_held = model.rows(X_held)
     found = held_out_metrics(
         model.options.task or "multiclass", model.estimator, X_held, y_held, model.estimator.predict(X_held), y

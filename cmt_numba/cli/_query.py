@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from .._forest import NONE
-from ..formats import Source, features_of, form_of, open_data
+from ..formats import Source, features_of, open_data
 from ..text import TextExplanation
 from ._model_files import Model, load_model, save_model
 from ._outputs import check_files, open_output, printable, to_json_text
@@ -42,7 +42,9 @@ def _source_for(model: Model, path: Path, data: Path, data_format: str | None, *
     """Open a data file with the options of a model's training data."""
     found = open_data(data, format=data_format).format
     if features_of(replace(model.options, format=found)) != features_of(model.options):
-        raise ValueError(f"the model {path} requires {form_of(model.options)}, but {data} has the format {found}")
+        names = ", ".join(map(repr, (model.options.columns or ())[:5]))
+        required = f"columns {names} of {model.options.format}" if names else model.options.format
+        raise ValueError(f"the model {path} requires {required}, but {data} has the format {found}")
     kinds = model.options.kinds or None  # without kinds, the features are numbers
     options = replace(model.options, format=found, kinds=kinds, with_labels=with_labels, labels_file=None)
     return open_data(data, options)

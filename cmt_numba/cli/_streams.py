@@ -19,15 +19,13 @@ class Stream:
         self._measures: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches. Requesting the next batch advances the progress bar by the previous one."""
+        """Yield the batches. Requesting the next batch counts the rows of the previous one."""
         for batch in self._source.batches(self._size):
             yield batch
             self.n_rows += batch.X.shape[0]
-            self._bar.total = self._source.extent
             seconds = max(self._bar.format_dict["elapsed"], 1e-9)
             rows = {"rows": f"{self.n_rows:,}", "rows/s": f"{self.n_rows / seconds:,.0f}"}
-            self._bar.set_postfix({**self._measures, **rows}, refresh=False)
-            self._bar.update(batch.position - self._bar.n)
+            self._bar.set_postfix({**self._measures, **rows})
 
     def note(self, metrics: dict[str, float]) -> None:
         """Show the first metric next to the progress bar."""
@@ -49,17 +47,20 @@ def stream(source: Source, size: int | Callable[[int], int], name: str, progress
 
 def look_through(source: Source, progress: bool | None) -> ReadOptions:
     """Resolve the options of a source, with a progress bar, and return them."""
-    with _bar(source, "scanning", progress, leave=False) as bar:
-        return source.resolved(lambda position: bar.update(position - bar.n))
+    with _bar(source, "scanning", progress, leave=False):
+        return source.resolved()
 
 
 def read_all(source: Source, progress: bool | None) -> Batch:
     """Read all rows of a source, with a progress bar, and return them."""
-    with _bar(source, "reading", progress, leave=False) as bar:
-        return source.read(lambda position: bar.update(position - bar.n))
+    with _bar(source, "reading", progress, leave=False):
+        return source.read()
 
 
 def _bar(source: Source, name: str, progress: bool | None, *, leave: bool = True) -> Any:
+    """Return a progress bar that shows the position in a file."""
     hidden = None if progress is None else not progress  # with None, tqdm shows the bar only on a terminal
-    options = {"unit": source.unit, "unit_scale": True, "disable": hidden, "leave": leave, "file": sys.stderr}
-    return tqdm(total=source.extent, desc=name, **options)
+    options = {"unit": "B", "unit_scale": True, "disable": hidden, "leave": leave, "file": sys.stderr}
+    bar = tqdm(total=source.extent, desc=name, **options)
+    source.watch = lambda position: bar.update(position - bar.n)
+    return bar

@@ -3,14 +3,14 @@
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from ._source import Batch, ReadOptions, Source
-from ._text import FormatError, check_file
+from ._source import Batch, FormatError, ReadOptions, Source, check_file
 
 
 class ArraysSource(Source):
@@ -22,75 +22,67 @@ class ArraysSource(Source):
 
     format = "npz"
     suffixes = (".npz",)
-    unit = "row"
-
-    def __init__(self, path: Path, options: ReadOptions) -> None:
-        super().__init__(path, options)
-        self._loaded: tuple[Any, Any] | None = None
 
     def _scanned(self) -> ReadOptions:
-        X, y = self._arrays()
+        X, y = self._arrays
+        options = replace(self.options, n_features=X.shape[1])
         if y is None:
-            return replace(self.options, n_features=X.shape[1])
+            return options
         task = "multilabel" if y.ndim == 2 else "multiclass"
-        if self.options.task not in (None, task):
-            reason = f"has {task} labels, but the task is {self.options.task}; choose the task {task}"
+        if options.task not in (None, task):
+            reason = f"has {task} labels, but the task is {options.task}; choose the task {task}"
             raise FormatError(self.path, reason)
-        named = task == "multiclass" and y.dtype.kind not in "iu"
-        return replace(self.options, n_features=X.shape[1], task=task, named_labels=named)
+        return replace(options, task=task, named_labels=y.dtype.kind == "U")
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        X, y = self._arrays()
-        for first in range(0, X.shape[0], self.rows_in_a_chunk):
-            stop = min(first + self.rows_in_a_chunk, X.shape[0])
-            yield Batch(X[first:stop], None if y is None else y[first:stop], stop)
+        X, y = self._arrays
+        yield Batch(X, y)
 
+    @cached_property
     def _arrays(self) -> tuple[Any, Any]:
-        if self._loaded is None:
-            X, y = self._found()
-            if not scipy.sparse.issparse(X):
-                X = np.asarray(X)
-            if X.ndim != 2 or X.dtype.kind not in "fiub" or X.shape[1] == 0:
-                raise FormatError(
-                    self.path, f"X must be numbers of shape (rows, features), got {X.dtype} of shape {X.shape}"
-                )
-            width = self.options.n_features
-            if scipy.sparse.issparse(X):
-                X = scipy.sparse.csr_array(X, dtype=np.float32)
-                if width is not None and width > X.shape[1]:
-                    X = scipy.sparse.csr_array((X.data, X.indices, X.indptr), (X.shape[0], width))
-            else:
-                with np.errstate(over="ignore"):
-                    X = X.astype(np.float32)
-            if width is not None and X.shape[1] != width:
-                raise FormatError(self.path, f"X must have {width} features, got {X.shape[1]}")
-            self._check_finite(X)
-            self._loaded = X, self._checked_labels(y, X.shape[0])
-            self.extent = X.shape[0]
-        return self._loaded
-
-    def _check_finite(self, X: Any) -> None:
-        if scipy.sparse.issparse(X):
-            bad = np.flatnonzero(~np.isfinite(X.data))
-            rows = np.searchsorted(X.indptr, bad[:1], side="right")
-        else:
-            rows = np.flatnonzero(~np.isfinite(X).all(axis=1))[:1] + 1
-        if rows.size > 0:
-            raise FormatError(
-                self.path, "X must be finite in float32, but it contains NaN or infinity", row=int(rows[0])
-            )
-
-    def _checked_labels(self, y: Any, n_rows: int) -> Any:
+        """The checked rows, and their labels, if they are read."""
+        contents, second = _contents(self.path), self.options.labels_file
+        arrays = contents if isinstance(contents, dict) else {"X": contents}
+        if "X" not in arrays:
+            raise FormatError(self.path, f"must contain an array X, but contains {', '.join(arrays) or 'no arrays'}")
+        X = self._checked_rows(arrays["X"])
         if not self.options.with_labels:
-            return None
+            return X, None
+        if second is not None:
+            contents = _contents(Path(second))
+            arrays = contents if isinstance(contents, dict) else {"y": contents}
+            if not arrays:
+                raise FormatError(second, "has no array of labels; name it y or Y")
+        y = arrays.get("y", arrays.get("Y"))
+        if y is None and second is not None:
+            y = next(iter(arrays.values()))
         if y is None:
             raise FormatError(self.path, "has no array y or Y with labels; add one, or name a labels file")
-        if y.ndim not in (1, 2) or y.shape[0] != n_rows or y.dtype.kind not in "fiubU":
-            reason = (
-                f"labels must be numbers or text of shape ({n_rows},) or ({n_rows}, n_labels), "
-                f"got {y.dtype} of shape {y.shape}"
-            )
+        return X, self._checked_labels(y, X.shape[0])
+
+    def _checked_rows(self, X: Any) -> Any:
+        if X.ndim != 2 or X.dtype.kind not in "fiub" or X.shape[1] == 0:
+            reason = f"X must be numbers of shape (rows, features), got {X.dtype} of shape {X.shape}"
             raise FormatError(self.path, reason)
+        width = self.options.n_features or X.shape[1]
+        sparse = scipy.sparse.issparse(X)
+        if sparse and width > X.shape[1]:
+            X.resize(X.shape[0], width)
+        if X.shape[1] != width:
+            raise FormatError(self.path, f"X must have {width} features, got {X.shape[1]}")
+        with np.errstate(over="ignore"):
+            X = X.astype(np.float32)
+        is_finite = np.isfinite(X.data if sparse else X)
+        if not is_finite.all():
+            place = int(is_finite.argmin())
+            row = int(X.indptr.searchsorted(place, side="right")) if sparse else place // width + 1
+            raise FormatError(self.path, "X must be finite in float32, but it contains NaN or infinity", row=row)
+        return X
+
+    def _checked_labels(self, y: Any, n_rows: int) -> Any:
+        if y.ndim not in (1, 2) or y.shape[0] != n_rows or y.dtype.kind not in "fiubU":
+            wanted = f"labels must be numbers or text of shape ({n_rows},) or ({n_rows}, n_labels)"
+            raise FormatError(self.path, f"{wanted}, got {y.dtype} of shape {y.shape}")
         if y.ndim == 2:
             Y = scipy.sparse.csr_array(y)
             if not np.isfinite(Y.data).all():
@@ -105,28 +97,6 @@ class ArraysSource(Source):
             row = int(is_wrong.argmax())
             raise FormatError(self.path, f"labels must be integers or text, got {y[row]} in row {row}")
         return y.astype(np.int64)
-
-    def _found(self) -> tuple[Any, Any]:
-        arrays = _contents(self.path)
-        second = self.options.labels_file
-        if scipy.sparse.issparse(arrays):
-            X, y = arrays, None
-        elif isinstance(arrays, dict):
-            if "X" not in arrays:
-                raise FormatError(
-                    self.path, f"must contain an array X, but contains {', '.join(arrays) or 'no arrays'}"
-                )
-            X, y = arrays["X"], arrays.get("y", arrays.get("Y"))
-        else:
-            X, y = arrays, None
-        if second is not None and self.options.with_labels:
-            y = _contents(Path(second))
-            if isinstance(y, dict):
-                names = [name for name in ("y", "Y") if name in y] or list(y)[:1]
-                if not names:
-                    raise FormatError(second, "has no array of labels; name it y or Y")
-                y = y[names[0]]
-        return X, y
 
 
 def _contents(path: Path) -> Any:

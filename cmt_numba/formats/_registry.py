@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ._arrays import ArraysSource
-from ._source import TASKS, ReadOptions, Source
-from ._svmlight import ExtremeSource, SvmlightSource
-from ._tables import CsvSource, JsonlSource, ParquetSource, TableSource, parquet_files
-from ._text import FormatError, check_file, first_line
-from ._vowpal import VowpalSource
+from ._lines import ExtremeSource, SvmlightSource, VowpalSource
+from ._source import TASKS, FormatError, ReadOptions, Source, check_file, files_of, first_line
+from ._tables import CsvSource, JsonlSource, ParquetSource, TableSource
 
 FORMATS: dict[str, type[Source]] = {
     reader.format: reader
@@ -55,7 +53,7 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
         raise ValueError(f"n_bits must be between 1 and 30, got {options.n_bits}")
     if options.n_features is not None and not 1 <= options.n_features < 2**31:
         raise ValueError(f"n_features must be between 1 and {2**31 - 1}, got {options.n_features}")
-    files = parquet_files(path) if options.format in (None, ParquetSource.format) else [path]
+    files = files_of(path) if options.format in (None, ParquetSource.format) else [path]
     for file in files or [path]:
         check_file(file)
     source = FORMATS[options.format or format_of(path)](path, options)
@@ -69,6 +67,14 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
             f"contains labels; only the format {ArraysSource.format} allows a labels file"
         )
     return source
+
+
+def features_of(options: ReadOptions) -> str:
+    """Return a description of the features. Files with different descriptions have incompatible features."""
+    if options.format == VowpalSource.format:
+        return f"hashed feature names ({options.n_bits} bits)"
+    is_table = issubclass(FORMATS[str(options.format)], TableSource)
+    return "columns of a table" if is_table and (options.kinds or options.text) else "numbered or numeric features"
 
 
 def format_of(path: Path) -> str:

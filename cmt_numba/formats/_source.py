@@ -1,18 +1,98 @@
-"""The base class of the readers, their options, and batches of rows."""
+"""Data files: their checks and decompression, the options for reading them, and the base class of the readers."""
 
+import gzip
+import io
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
+from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from ._text import BLOCK_BYTES, FormatError
-
 TASKS = ("multiclass", "multilabel")
+
+_MOST_BYTES_OF_A_LINE = 1 << 20
+_BUFFER_BYTES = 1 << 16
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some programs write it at the start of UTF-8 files
+
+
+class FormatError(ValueError):
+    """A data file cannot be read: it is missing, empty, truncated or malformed.
+
+    The message names the file and, if known, the line, or the row of a table, not counting the header. Both start at 1.
+    """
+
+    def __init__(
+        self, path: str | PathLike[str], reason: str, *, line: int | None = None, row: int | None = None
+    ) -> None:
+        place = f", line {line}" if line is not None else f", row {row}" if row is not None else ""
+        super().__init__(f"{path}{place}: {reason}")
+
+
+class CellError(ValueError):
+    """A cell of a column has an invalid value. ``position`` is its place in the column, from 0."""
+
+    def __init__(self, position: Any, reason: str) -> None:
+        super().__init__(reason)
+        self.position = int(position)
+
+
+def check_file(path: Path) -> None:
+    """Raise FormatError if the file is missing, empty or not a regular file."""
+    if not path.exists():
+        raise FormatError(path, "does not exist")
+    if path.is_dir():
+        raise FormatError(path, "is a directory, not a file")
+    if not path.is_file():
+        raise FormatError(path, "is a pipe or a device, which cannot be read twice; write the data to a file")
+    if path.stat().st_size == 0:
+        raise FormatError(path, "is empty")
+
+
+class _WatchedFile(io.FileIO):
+    """A file that reports its position after each reading."""
+
+    watch: Callable[[int], Any] = staticmethod(lambda position: None)
+
+    def readinto(self, buffer: Any) -> int | None:
+        n_bytes = super().readinto(buffer)
+        self.watch(self.tell())
+        return n_bytes
+
+
+@contextmanager
+def open_text(path: Path, watch: Callable[[int], Any] | None = None) -> Iterator[BinaryIO]:
+    """Open a plain or gzip-compressed file. Errors while reading raise FormatError.
+
+    ``watch`` is called repeatedly with the position in the (compressed) file.
+    """
+    try:
+        with _WatchedFile(path) as raw, io.BufferedReader(raw, _BUFFER_BYTES) as stored:
+            raw.watch = watch or raw.watch
+            is_compressed = stored.peek(2).startswith(_GZIP_MAGIC)
+            file: Any = gzip.GzipFile(fileobj=stored) if is_compressed else stored
+            if file.peek(3).startswith(_BYTE_ORDER_MARK):
+                file.read(3)
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise FormatError(path, "is damaged or truncated: gzip cannot decompress it; use a complete copy") from error
+    except OSError as error:
+        raise FormatError(path, f"cannot be read: {error.strerror or error}") from error
+
+
+def first_line(path: Path, *, comments: bool = False) -> bytes:
+    """Return the first non-blank line of a file, up to a megabyte; with ``comments``, skip lines that start with #."""
+    with open_text(path) as file:
+        while line := file.readline(_MOST_BYTES_OF_A_LINE):
+            if line.strip() and not (comments and line.lstrip().startswith(b"#")):
+                return line
+    return b""
 
 
 class Batch(NamedTuple):
@@ -25,8 +105,10 @@ class Batch(NamedTuple):
     """The classes (int64 or text), or an indicator matrix of labels. Later batches may have a larger ``n_labels``. None
     if labels are not read. Type: ndarray of shape (n,), scipy.sparse.csr_array of int8, shape (n, n_labels), or
     None."""
-    position: int
-    """The position in the file after these rows, in the unit of ``Source.extent``."""
+
+    def part(self, start: int, stop: int) -> "Batch":
+        """Return the rows from ``start`` to ``stop``."""
+        return Batch(self.X[start:stop], None if self.y is None else self.y[start:stop])
 
 
 @dataclass(frozen=True)
@@ -70,52 +152,34 @@ class ReadOptions:
     features."""
 
 
-def features_of(options: ReadOptions) -> str:
-    """Return a description of the features. Files with different descriptions have incompatible features."""
-    if options.format == "vw":
-        return f"hashed feature names ({options.n_bits} bits)"
-    if options.format in ("csv", "jsonl", "parquet") and (options.kinds or options.text):
-        return "columns of a table"
-    return "numbered or numeric features"
-
-
-def form_of(options: ReadOptions) -> str:
-    """Return a description of a file's columns and format, such as ``column 'text' of csv``."""
-    if not options.columns:
-        return str(options.format)
-    shown = ", ".join(map(repr, options.columns[:5])) + (" and others" if len(options.columns) > 5 else "")
-    return f"column{'s' if len(options.columns) > 1 else ''} {shown} of {options.format}"
-
-
 class Source(ABC):
-    """A data file, and the options for reading it. ``extent`` is its size in ``unit``, for progress bars."""
+    """A data file, and the options for reading it.
+
+    - ``extent``: its size in bytes.
+    - ``watch``: a function that is called repeatedly while the file is read, with the position in bytes.
+    """
 
     format: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     """The suffixes of files with this format."""
-    unit: str = "B"
-    """The unit of ``extent`` and ``Batch.position``: "B" for bytes, or "row"."""
-    block_bytes: int = BLOCK_BYTES
-    """The approximate size in bytes of the blocks in which text files are parsed."""
-    rows_in_a_chunk: int = 4096
-    """The maximum number of rows of a table or an array to read at once."""
+    block_bytes = 1 << 20
+    """The approximate size of the blocks of lines that are parsed at once."""
+    rows_in_a_frame = 4096
+    """The maximum number of rows of a table that are read at once."""
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.path = path
         self.options = options
-        self.extent = path.stat().st_size
+        self.extent = sum(file.stat().st_size for file in files_of(path))
+        self.watch: Callable[[int], Any] = lambda position: None
         self._resolved: ReadOptions | None = None
-        self._watch: Callable[[int], Any] = lambda position: None
 
-    def resolved(self, watch: Callable[[int], Any] | None = None) -> ReadOptions:
+    def resolved(self) -> ReadOptions:
         """Return the options, completed with values detected from the file. The first call may read the whole file.
 
-        With the completed options, another file yields rows compatible with the rows of this file. ``watch`` is called
-        repeatedly with the position in the file, in the unit of ``extent``.
+        With the completed options, another file yields rows compatible with the rows of this file.
         """
         if self._resolved is None:
-            if watch is not None:
-                self._watch = watch
             self._resolved = replace(self._scanned(), format=self.format)
         return self._resolved
 
@@ -123,9 +187,26 @@ class Source(ABC):
     def _scanned(self) -> ReadOptions:
         """Return the options completed with the task, the number of features and the type of labels."""
 
+    def _finds_labels(self) -> bool:
+        """Return whether the labels must be scanned for the task, the type of labels, or new names."""
+        options = self.options
+        is_known = options.task == "multiclass" or options.named_labels is False
+        return options.with_labels and (options.task is None or options.named_labels is None or not is_known)
+
     @abstractmethod
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         """Yield the rows in chunks of bounded size."""
+
+    def _open(self) -> Any:
+        return open_text(self.path, self.watch)
+
+    def _blocks(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield the lines of the file in blocks, each with the number of its first line, from 1."""
+        with self._open() as file:
+            number = 1
+            while lines := file.readlines(self.block_bytes):
+                yield number, lines
+                number += len(lines)
 
     def batches(self, size: int | Callable[[int], int] = 1000) -> Iterator[Batch]:
         """Yield the rows in order. At most one batch and one chunk are in memory.
@@ -134,73 +215,53 @@ class Source(ABC):
         If the file cannot be read, batches before the error are yielded first.
         """
         size_of = size if callable(size) else lambda seen: size
-        seen = 0
-        for batch in _in_sizes(self._chunks(self.resolved()), size_of):
-            seen += batch.X.shape[0]
-            yield batch
-        if seen == 0:
+        held: list[Batch] = []
+        n_held = seen = 0
+        for chunk in self._chunks(self.resolved()):
+            held.append(chunk)
+            n_held += chunk.X.shape[0]
+            if n_held < size_of(seen):
+                continue
+            rows, start = joined(held), 0
+            while n_held >= (n := size_of(seen)):
+                yield rows.part(start, start + n)
+                start, n_held, seen = start + n, n_held - n, seen + n
+            held = [rows.part(start, start + n_held)]
+        if n_held > 0:
+            yield joined(held)
+        elif seen == 0:
             raise FormatError(self.path, "has no rows")
 
-    def read(self, watch: Callable[[int], Any] | None = None) -> Batch:
-        """Return all rows of the file. ``watch`` is called as by :meth:`resolved`."""
-        chunks = []
-        for chunk in self._chunks(self.resolved()):
-            if chunk.X.shape[0] > 0:
-                chunks.append(chunk)
-            if watch is not None:
-                watch(chunk.position)
-        if not chunks:
+    def read(self) -> Batch:
+        """Return all rows of the file."""
+        rows = joined(list(self._chunks(self.resolved())))
+        if rows.X.shape[0] == 0:
             raise FormatError(self.path, "has no rows")
-        return joined(chunks)
+        return rows
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the Parquet files in a folder, in alphabetical order. For a file, return a list of this file."""
+    return sorted([*path.glob("*.parquet"), *path.glob("*.pq")]) if path.is_dir() else [path]
 
 
 def joined(batches: list[Batch]) -> Batch:
-    """Concatenate one or more batches."""
-    if len(batches) == 1:
-        return batches[0]
-    X = [batch.X for batch in batches]
-    y = [batch.y for batch in batches]
+    """Concatenate batches."""
+    if len(batches) <= 1:
+        return batches[0] if batches else Batch(np.empty((0, 0), np.float32), None)
+    X, y = ([batch[i] for batch in batches] for i in range(2))
     if scipy.sparse.issparse(y[0]):
         n_labels = max(one.shape[1] for one in y)
         for one in y:
             one.resize(one.shape[0], n_labels)
-        labels: Any = scipy.sparse.vstack(y, format="csr")
-    else:
-        labels = None if y[0] is None else np.concatenate(y)
-    if scipy.sparse.issparse(X[0]):
-        rows = scipy.sparse.vstack(X, format="csr")
-    elif isinstance(X[0], np.ndarray):
-        rows = np.concatenate(X)
-    else:
-        rows = import_module("pandas").concat(X, ignore_index=True)
-    return Batch(rows, labels, batches[-1].position)
+    return Batch(_stacked(X), None if y[0] is None else _stacked(y))
 
 
-def _rows(batch: Batch, first: int, stop: int, start: int) -> Batch:
-    """Return the rows ``first:stop`` of a batch that begins at ``start``, with an interpolated position."""
-    n_rows = batch.X.shape[0]
-    if first == 0 and stop == n_rows:
-        return batch
-    position = start + (batch.position - start) * stop // n_rows
-    return Batch(batch.X[first:stop], None if batch.y is None else batch.y[first:stop], position)
+def _stacked(parts: list[Any]) -> Any:
+    if scipy.sparse.issparse(parts[0]):
+        return scipy.sparse.vstack(parts, format="csr")
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    from pandas import concat
 
-
-def _in_sizes(chunks: Iterator[Batch], size_of: Callable[[int], int]) -> Iterator[Batch]:
-    """Regroup the rows of chunks into batches of the requested sizes. The last batch may be smaller."""
-    held: list[Batch] = []
-    n_held = seen = start = 0
-    wanted = size_of(0)
-    for chunk in chunks:
-        first, n_rows = 0, chunk.X.shape[0]
-        while n_held + n_rows - first >= wanted:
-            stop = first + wanted - n_held
-            yield joined([*held, _rows(chunk, first, stop, start)])
-            held, n_held, first = [], 0, stop
-            seen += wanted
-            wanted = size_of(seen)
-        if first < n_rows:
-            held.append(_rows(chunk, first, n_rows, start))
-            n_held += n_rows - first
-        start = chunk.position
-    if held:
-        yield joined(held)
+    return concat(parts, ignore_index=True)

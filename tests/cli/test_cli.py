@@ -300,7 +300,7 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     broken = tmp_path / "broken.svm"
     broken.write_text("1 0:1\n2 x:1\n")
     for words in (("info",), ("evaluate",), ("evaluate", "--progressive"), ("fit", "-m", tmp_path / "my.cmt")):
-        assert f"{broken}, line 2: 'x:1' must have the format feature:value" in fail(words[0], broken, *words[1:])
+        assert f"{broken}, line 2: must have the format label feature:value" in fail(words[0], broken, *words[1:])
         assert "does not exist" in fail(words[0], tmp_path / "none.svm", *words[1:])
         assert "is a directory" in fail(words[0], tmp_path, *words[1:])
     assert not (tmp_path / "my.cmt").exists()

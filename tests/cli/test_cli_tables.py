@@ -63,7 +63,7 @@ def test_kinds_are_inferred(tables: Path, suffix: str):
     source = open_data(path, label=None, kinds=())
     options = source.resolved()
     assert (options.label, options.kinds, options.task) == ("outcome", KINDS, "multiclass")
-    source.rows_in_a_chunk = 99
+    source.rows_in_a_frame = 99
     X, expected = source.read().X, pandas.read_csv(tables / "train.csv")
     assert X.index.tolist() == list(range(1000))
     np.testing.assert_allclose(X["age"], expected["age"], rtol=1e-6)
@@ -159,7 +159,7 @@ def test_labels_of_mixed_types_are_refused(command: str, tmp_path: Path):
     path, model = tmp_path / "mixed.jsonl", tmp_path / "my.cmt"
     path.write_text("".join(json.dumps({"size": i, "label": "a" if i == 7 else i % 3}) + "\n" for i in range(9)))
     printed = fail(command, path, *(("-m", model) if command == "fit" else ()))
-    assert "column 'label' mixes text such as 'a' with numbers such as 0: write all labels as text" in printed
+    assert "the labels mix text such as 'a' with numbers such as 0: write all of them as text" in printed
     assert not model.exists()
 
 

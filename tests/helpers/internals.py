@@ -56,7 +56,6 @@ from cmt_numba.estimators import _replay as estimators_replay
 from cmt_numba.estimators import _values as estimators_values
 from cmt_numba.evaluation import _answers as evaluation_answers
 from cmt_numba.evaluation import _rivals as evaluation_rivals
-from cmt_numba.formats import _text as formats_text
 from cmt_numba.journal import _database as journal_database
 from cmt_numba.journal import _entries as journal_entries
 from cmt_numba.journal import _folder as journal_folder

@@ -1,0 +1,278 @@
+"""Readers for files with one row per line: svmlight (libsvm), Extreme Classification Repository and Vowpal Wabbit."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from io import BytesIO
+from itertools import chain
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ._labels import END_OF_CLASSES, MOST_LABELS, LabelScan, check_labels, convert_labels, indicator, is_name
+from ._source import Batch, CellError, FormatError, ReadOptions, Source, first_line
+
+_MOST_FEATURES = 2**31 - 1  # the limit of kernels, repeated here because importing kernels imports Numba
+_NO_FEATURES = b"0:0\n"  # instead of a blank line, which scikit-learn skips
+
+
+class NumberedSource(Source):
+    """A file with lines of labels and ``feature:value`` pairs, which scikit-learn reads."""
+
+    _label_limits = (0, MOST_LABELS)  # minimum and maximum number of labels
+
+    def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
+        n_labels, most_labels = self._label_limits
+        for number, lines in self._blocks():
+            try:
+                X, y = self._parsed(lines, options, most_labels)
+            except ValueError:
+                raise self._error(number, lines, options, most_labels) from None
+            if options.task == "multilabel" and y is not None:
+                y = indicator(y, n_labels)
+                n_labels = y.shape[1]
+            yield Batch(X, y)
+
+    def _parsed(self, lines: Sequence[bytes], options: ReadOptions, most_labels: int) -> tuple[Any, Any]:
+        """Return the rows, and their classes or lists of labels. Raise ValueError if a line is invalid."""
+        return _parsed(lines, options, most_labels)
+
+    def _error(self, number: int, lines: list[bytes], options: ReadOptions, most_labels: int) -> FormatError:
+        """Return an error that names the first invalid line. ``number`` is that of the first line."""
+
+        def fault(lines: Sequence[bytes]) -> str:
+            try:
+                self._parsed(lines, options, most_labels)
+            except ValueError as error:
+                return str(error)
+            return ""
+
+        place = bisect_left(range(len(lines)), True, key=lambda i: fault(lines[: i + 1]) != "")
+        return FormatError(self.path, fault([lines[place]]), line=number + place)
+
+
+class SvmlightSource(NumberedSource):
+    """A file with lines of the form ``label feature:value feature:value ... # comment``.
+
+    Feature numbers are column numbers. If a file numbers features from 1, column 0 is empty. A line may have several
+    labels (``1,4,7``) or none.
+    """
+
+    format = "svmlight"
+    suffixes = (".svm", ".svmlight", ".libsvm")
+
+    def _scanned(self) -> ReadOptions:
+        options = self.options
+        if options.n_features is not None and (options.task is not None or not options.with_labels):
+            return options
+        last, several = 0, False
+        for line in chain.from_iterable(lines for _, lines in self._blocks()):
+            if b"#" in line:
+                line = line.partition(b"#")[0]
+            head, colon, _ = line.rpartition(b":")
+            index = head.rsplit(None, 1)[-1:]  # features are in ascending order, so the last one is the largest
+            if index and index[0].isdigit():
+                last = max(last, int(index[0]))
+            several = several or b"," in line or (bool(colon) and b":" in line.split(None, 1)[0])
+        task = options.task or ("multilabel" if several else "multiclass")
+        return replace(options, n_features=options.n_features or min(last + 1, _MOST_FEATURES), task=task)
+
+
+class ExtremeSource(NumberedSource):
+    """A file of the Extreme Classification Repository.
+
+    The header line is ``rows features labels``. Each other line has the form ``label,label,... feature:value ...``,
+    with features in any order. A blank line is a row without labels and features.
+    """
+
+    format = "xc"
+    suffixes = (".xc",)
+
+    def _scanned(self) -> ReadOptions:
+        n_features = self._header()[1]
+        if self.options.task == "multiclass":
+            reason = "has the format xc, whose rows may have several labels; choose the task multilabel"
+            raise FormatError(self.path, reason)
+        if self.options.n_features is not None and self.options.n_features < n_features:
+            reason = f"n_features must be at least {n_features}, got {self.options.n_features}"
+            raise FormatError(self.path, reason, line=1)
+        return replace(self.options, task="multilabel", n_features=self.options.n_features or n_features)
+
+    def _header(self) -> tuple[int, int, int]:
+        found = re.fullmatch(rb"\s*(\d+)\s+([1-9]\d*)\s+(\d+)\s*", first_line(self.path))
+        if found is None:
+            raise FormatError(self.path, "must be three integers: rows, features, labels", line=1)
+        n_rows, n_features, n_labels = map(int, found.groups())
+        if max(n_features, n_labels) > _MOST_FEATURES:
+            reason = f"must have at most {_MOST_FEATURES} features and labels, got {n_features} and {n_labels}"
+            raise FormatError(self.path, reason, line=1)
+        return n_rows, n_features, n_labels
+
+    def _blocks(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield the lines after the header, the first line that is not blank."""
+        in_rows = False
+        for number, lines in super()._blocks():
+            start = 0
+            if not in_rows:
+                start = next((i for i, line in enumerate(lines, 1) if line.strip()), len(lines))
+                in_rows = bool(lines[start - 1].strip())
+            yield number + start, [line if line.strip() else _NO_FEATURES for line in lines[start:]]
+
+    def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
+        n_rows, _, n_labels = self._header()
+        self._label_limits = n_labels, n_labels
+        n_seen = 0
+        for chunk in super()._chunks(options):
+            n_seen += chunk.X.shape[0]
+            yield chunk
+        if n_seen != n_rows:
+            raise FormatError(self.path, f"has {n_seen} rows, but its header states {n_rows}; use a complete copy")
+
+    def _parsed(self, lines: Sequence[bytes], options: ReadOptions, most_labels: int) -> tuple[Any, Any]:
+        try:
+            return _parsed(lines, options, most_labels)
+        except ValueError:
+            return _parsed(list(map(_with_sorted_features, lines)), options, most_labels)
+
+
+def _with_sorted_features(line: bytes) -> bytes:
+    words: list[bytes] = line.split()
+    return b" ".join(sorted(words, key=lambda word: int(word.partition(b":")[0]) if b":" in word else -1)) + b"\n"
+
+
+def _parsed(lines: Sequence[bytes], options: ReadOptions, most_labels: int) -> tuple[Any, Any]:
+    from sklearn.datasets import load_svmlight_file  # slow to import
+
+    several = options.task == "multilabel" or not options.with_labels
+    try:
+        X, labels = load_svmlight_file(BytesIO(b"".join(lines)), dtype=np.float32, multilabel=several, zero_based=True)
+    except (ValueError, OverflowError, IndexError) as error:
+        form = f"{'label,label,...' if several else 'label'} feature:value ..."
+        raise ValueError(f"must have the format {form} with ascending integer features: {error}") from None
+    n_features = options.n_features or X.shape[1]
+    if not np.isfinite(X.data).all():
+        raise ValueError("has a value that is not finite in float32")
+    if X.shape[1] > n_features and X.nnz > 0:
+        raise ValueError(f"feature {X.shape[1] - 1} is too large: features must be between 0 and {n_features - 1}")
+    X = scipy.sparse.csr_array((X.data, X.indices, X.indptr), (X.shape[0], n_features))
+    if not options.with_labels:
+        return X, None
+    numbers = np.array(list(chain.from_iterable(labels)) if several else labels, np.float64)
+    is_invalid = ~(np.abs(numbers) < END_OF_CLASSES) | (numbers % 1 != 0)
+    if is_invalid.any():
+        raise ValueError(f"label {numbers[is_invalid][0]:g} is not an integer")
+    if several:
+        check_labels([int(numbers.min(initial=0)), int(numbers.max(initial=0))], most_labels)
+    return X, labels if several else numbers.astype(np.int64)
+
+
+class VowpalSource(Source):
+    """A file with lines of the form ``label importance 'tag|namespace:weight feature:value ... |namespace ...``.
+
+    Feature names, prefixed with their namespace, are hashed into ``2**n_bits`` features. Importance and tag are
+    ignored. A line may have several labels (``1,4,7``) or none.
+    """
+
+    format = "vw"
+    suffixes = (".vw",)
+
+    def _scanned(self) -> ReadOptions:
+        options = replace(self.options, n_features=2**self.options.n_bits)
+        if not self._finds_labels():
+            return options
+        labels = LabelScan(lambda text: not is_name(text))
+        for _, lines in self._blocks():
+            labels.look_at(_label(line.partition(b"|")[0].decode("utf-8", "replace")) for line in lines)
+        return labels.completed(options)
+
+    def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
+        from sklearn.feature_extraction import FeatureHasher  # slow to import
+
+        hasher = FeatureHasher(options.n_features, input_type="pair", dtype=np.float32, alternate_sign=False)
+        n_labels = 0
+        for start, lines in self._blocks():
+            numbers, heads, features = self._parsed(start, lines)
+            if not numbers:
+                continue
+            with np.errstate(over="ignore"):  # the hasher adds values with the same hash
+                X = scipy.sparse.csr_array(hasher.transform(features))
+            if not np.isfinite(X.data).all():
+                raise FormatError(
+                    self.path, "this or a later line has a value that is not finite in float32", line=start
+                )
+            y = None
+            if options.with_labels:
+                try:
+                    y = convert_labels(map(_label, heads), options, n_labels)
+                except CellError as error:
+                    raise FormatError(self.path, str(error), line=numbers[error.position]) from None
+                n_labels = y.shape[1] if options.task == "multilabel" else 0
+            yield Batch(X, y)
+
+    def _parsed(self, start: int, lines: list[bytes]) -> tuple[list[int], list[str], list[list[tuple[str, float]]]]:
+        """Return the numbers of the lines that are not blank, their texts before the first bar, and their features."""
+        numbers, heads, features = [], [], []
+        for number, line in enumerate(lines, start):
+            if line.strip():
+                head, bar, body = line.decode("utf-8", "replace").partition("|")
+                try:
+                    if not bar:
+                        raise ValueError("has no | between the label and the features")
+                    if self.options.with_labels:
+                        _check_head(head)
+                    features.append(_features(body))
+                except ValueError as error:
+                    raise FormatError(self.path, str(error), line=number) from None
+                numbers.append(number)
+                heads.append(head)
+        return numbers, heads, features
+
+
+def _features(body: str) -> list[tuple[str, float]]:
+    """Return the features after the first bar, with the names of their namespaces."""
+    features: list[tuple[str, float]] = []
+    for part in body.split("|"):
+        names = part.split()
+        prefix, weight = "", 1.0
+        if names and not part[0].isspace():
+            name, weight = _name_and_number(names[0])
+            prefix, names = f"{name}^", names[1:]
+        for text in names:
+            name, value = _name_and_number(text)
+            features.append((prefix + name, weight * value))
+    return features
+
+
+def _name_and_number(text: str) -> tuple[str, float]:
+    """Split ``name:number`` and return both parts. The number defaults to 1."""
+    name, colon, number = text.partition(":")
+    if not colon:
+        return name, 1.0
+    try:
+        value = float(number)
+    except ValueError:
+        raise ValueError(f"{text!r} must be a name or name:number") from None
+    if not isfinite(value):
+        raise ValueError(f"{text!r} is not finite")
+    return name, value
+
+
+def _label(head: str) -> str | None:
+    """Return the label, or labels separated by commas, in the text before the first bar."""
+    words = head.split()
+    return words[0] if words and not words[0].startswith("'") else None
+
+
+def _check_head(head: str) -> None:
+    """Raise ValueError if the text before the first bar is not ``label importance 'tag``."""
+    words = head.split()
+    if ":" in (_label(head) or ""):
+        raise ValueError(f"label {words[0]!r} has a cost, which is not supported; remove the cost")
+    touches = bool(head) and not head[-1].isspace()  # a word that touches the bar is a tag, unless it is the label
+    if words and (words[-1].startswith("'") or (touches and len(words) > 1)):
+        words.pop()
+    if len(words) > 3 or any(is_name(number) or not isfinite(float(number)) for number in words[1:]):
+        raise ValueError(f"{head.strip()!r} must have the format: label importance 'tag")
