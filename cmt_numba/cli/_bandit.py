@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from dataclasses import MISSING, dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument
 
-from .._version import __version__
 from . import _options as given
-from ._options import option
+from ._options import option, with_options
+from ._output import check_files, write_result
 
 if TYPE_CHECKING:
     from ..bandits import ArgmaxRegressor, Policy
@@ -22,9 +22,41 @@ if TYPE_CHECKING:
 Estimation = StrEnum("Estimation", "ridge logistic classifier frequency")  # methods of estimating propensities
 Interval = StrEnum("Interval", "betting bernstein chernoff bootstrap normal")
 
-_column = partial(option, rich_help_panel="Columns of the log")
+_column = partial(option, metavar="COLUMN", rich_help_panel="Columns of the log")
 
 app = typer.Typer(rich_markup_mode="markdown", help="Evaluate bandit policies from logs.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BanditOptions:
+    """Options of ``cmt-numba bandit evaluate``."""
+
+    policy: str = option(
+        "Policy file, or the name of a policy to train on the first rows: random, epsilon-greedy, ucb1, linucb, "
+        "thompson or squarecb.",
+        "FILE|NAME",
+        MISSING,
+    )
+    action: str = _column("", default="action")
+    reward: str = _column("", default="reward")
+    propensity: str | None = _column("Column with the propensities (default: estimate them).")
+    context: list[str] | None = _column(
+        "Numeric column of the context. May be repeated. Or a single column with lists of numbers."
+    )
+    allowed: str | None = _column("Column with lists of the allowed actions.")
+    estimate: Estimation = option(
+        "Method of estimating propensities that were not logged.", default=Estimation.frequency
+    )
+    tau: float = option("Minimum propensity; smaller ones are raised to it.", default=0.0)
+    threshold: float = option("Maximum weight in the switch estimator.", default=10.0)
+    train: float = option("Fraction of rows on which to train a named policy.", "SHARE", 0.5)
+    interval: Interval = option("Kind of confidence interval.", default=Interval.bootstrap)
+    confidence: float = option("Confidence level of the intervals.", "P", 0.95)
+    least: float = option("Smallest possible reward.", default=0.0)
+    largest: float = option("Largest possible reward.", default=1.0)
+    seed: int = given.seed_option
+    json: Path | None = given.json_option
+    report: Path | None = given.report_option
 
 
 @app.callback()
@@ -33,45 +65,11 @@ def commands() -> None:
 
 
 @app.command()
+@with_options
 def evaluate(
     ctx: typer.Context,
     log: Annotated[Path, Argument(metavar="LOG", help="Log file: .parquet, .csv or .jsonl, or one of them with .gz.")],
-    policy: Annotated[
-        str,
-        option(
-            "--policy",
-            "Policy file, or the name of a policy to train on the first rows: random, epsilon-greedy, ucb1, "
-            "linucb, thompson or squarecb.",
-            "FILE|NAME",
-        ),
-    ],
-    action: Annotated[str, _column("--action", "", "COLUMN")] = "action",
-    reward: Annotated[str, _column("--reward", "", "COLUMN")] = "reward",
-    propensity: Annotated[
-        str | None, _column("--propensity", "Column with the propensities (default: estimate them).", "COLUMN")
-    ] = None,
-    context: Annotated[
-        list[str] | None,
-        _column(
-            "--context",
-            "Numeric column of the context. May be repeated. Or a single column with lists of numbers.",
-            "COLUMN",
-        ),
-    ] = None,
-    allowed: Annotated[str | None, _column("--allowed", "Column with lists of the allowed actions.", "COLUMN")] = None,
-    estimation: Annotated[
-        Estimation, option("--estimate", "Method of estimating propensities that were not logged.")
-    ] = Estimation.frequency,
-    tau: Annotated[float, option("--tau", "Minimum propensity; smaller ones are raised to it.")] = 0.0,
-    threshold: Annotated[float, option("--threshold", "Maximum weight in the switch estimator.")] = 10.0,
-    train: Annotated[float, option("--train", "Fraction of rows on which to train a named policy.", "SHARE")] = 0.5,
-    interval: Annotated[Interval, option("--interval", "Kind of confidence interval.")] = Interval.bootstrap,
-    confidence: Annotated[float, option("--confidence", "Confidence level of the intervals.", "P")] = 0.95,
-    least: Annotated[float, option("--least", "Smallest possible reward.")] = 0.0,
-    largest: Annotated[float, option("--largest", "Largest possible reward.")] = 1.0,
-    seed: given.Seed = 0,
-    json_file: given.JsonFile = None,
-    report: given.ReportFile = None,
+    options: BanditOptions,
 ) -> None:
     """Estimate the mean reward of a policy from the log of another policy.
 
@@ -80,65 +78,48 @@ def evaluate(
     cmt-numba bandit evaluate log.csv --policy my.cmt --propensity p --context age --tau 0.01 --report result.html
     ```
     """
-    from rich.console import Console
-
     from ..bandits.evaluation import estimate_propensities, estimate_rewards, read_log
     from ..bandits.evaluation import evaluate as estimate
-    from ..evaluation import to_json
     from ..report import bandit_tables, intervals_of, write_bandit_report
-    from ._outputs import check_files, open_output, to_json_text
-    from ._tables import show_table
 
-    check_files(inputs=(log, Path(policy)), outputs=(report, json_file))
-    columns: dict[str, Any] = {"action": action, "reward": reward, "propensity": propensity, "allowed": allowed}
-    if context:
-        columns["context"] = context
+    check_files(inputs=(log, Path(options.policy)), outputs=(options.report, options.json))
+    columns = {name: getattr(options, name) for name in ("action", "reward", "propensity", "allowed", "context")}
     try:
-        whole = read_log(log, **columns)
+        whole = read_log(log, **{name: column for name, column in columns.items() if column or name != "context"})
     except KeyError as error:
         raise ValueError(f"{log}: {error.args[0]}") from error
     lowest, highest = whole.rewards.min(), whole.rewards.max()
-    if not least <= lowest <= highest <= largest:
+    if not options.least <= lowest <= highest <= options.largest:
         raise ValueError(f"{log}: rewards must be from --least to --largest, got rewards from {lowest} to {highest}")
-    judged, tested = _policy_and_rows(policy, whole, train, seed)
-    propensities = None if propensity else estimate_propensities(tested, estimation.value)
-    expected = None if tested.contexts is None else estimate_rewards(tested)
+    judged, tested = _policy_and_rows(options, whole)
     result = estimate(
         judged,
         tested,
-        propensities=propensities,
-        expected=expected,
-        tau=tau,
-        threshold=threshold,
-        reward_range=(least, largest),
+        propensities=None if options.propensity else estimate_propensities(tested, options.estimate.value),
+        expected=None if tested.contexts is None else estimate_rewards(tested),
+        tau=options.tau,
+        threshold=options.threshold,
+        reward_range=(options.least, options.largest),
     )
-    rows = intervals_of(result, interval.value, confidence, seed)
+    interval: dict[str, Any] = {"confidence": options.confidence, "random_state": options.seed}
+    rows = intervals_of(result, options.interval.value, **interval)
+    if options.report is not None:
+        interval |= {"interval": options.interval.value, "title": f"{options.policy}: {log.name}"}
+        write_bandit_report(options.report, result, command=given.command_line(ctx), **interval)
     summary = {
+        "log": str(log),
+        "policy": options.policy,
         "rows": result.n_rows,
         "mean reward of the log": result.logged,
         "effective sample size": result.effective_sample_size,
         "mean weight": result.mean_weight,
+        "estimates": rows,
+        "advice": result.advice,
     }
-    if report is not None:
-        write_bandit_report(
-            report,
-            result,
-            interval=interval.value,
-            confidence=confidence,
-            title=f"{policy}: {log.name}",
-            command=shlex.join(["cmt-numba", *ctx.meta[given.WORDS]]),
-            random_state=seed,
-        )
-    if json_file is not None:
-        contents = {"log": str(log), "policy": policy, "version": __version__, **summary, "estimates": rows}
-        with open_output(json_file) as file:
-            file.write(to_json_text(to_json({**contents, "advice": result.advice}), indent=2) + "\n")
-    if json_file != Path("-"):
-        for table in bandit_tables(result, rows):
-            show_table(Console(), table)
+    write_result(summary, bandit_tables(result, rows), options.json)
 
 
-def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Policy | ArgmaxRegressor, Log]:
+def _policy_and_rows(options: BanditOptions, log: Log) -> tuple[Policy | ArgmaxRegressor, Log]:
     from .._validation import check_real
     from ..bandits import UCB1, EpsilonGreedy, LinearThompson, LinUCB, SquareCB, load_policy
 
@@ -150,14 +131,15 @@ def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Po
         "thompson": LinearThompson,
         "squarecb": SquareCB,
     }
+    policy = options.policy
     if policy not in named:
         if not Path(policy).exists():
             raise ValueError(f"--policy must be a file or one of {', '.join(named)}, got {policy!r}")
         return load_policy(policy), log
-    n_train = int(check_real("--train", train, 0.0, 1.0) * len(log))
+    n_train = int(check_real("--train", options.train, 0.0, 1.0) * len(log))
     if not 0 < n_train < len(log):
         raise ValueError(f"--train must select some but not all of the {len(log)} rows, got {n_train}")
-    learned = named[policy](random_state=seed)
+    learned = named[policy](random_state=options.seed)
     if log.contexts is None and learned._is_contextual:
         raise ValueError(f"--policy {policy} requires --context; name the columns of the context")
     first, second = log.take(slice(0, n_train)), log.take(slice(n_train, None))

@@ -139,8 +139,10 @@ class ExtremeSource(NumberedSource):
 
 
 def _with_sorted_features(line: bytes) -> bytes:
-    words: list[bytes] = line.split()
-    return b" ".join(sorted(words, key=lambda word: int(word.partition(b":")[0]) if b":" in word else -1)) + b"\n"
+    def feature(word: Any) -> int:
+        return int(word.partition(b":")[0]) if b":" in word else -1
+
+    return b" ".join(sorted(line.split(), key=feature)) + b"\n"
 
 
 def _parsed(lines: Sequence[bytes], options: ReadOptions, most_labels: int) -> tuple[Any, Any]:

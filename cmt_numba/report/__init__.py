@@ -11,7 +11,7 @@ from . import _figures
 from ._bandit import bandit_tables, intervals_of, write_bandit_report
 from ._figures import FIRST, Drawing, drawing
 from ._page import require_libraries, write_page
-from ._tables import MEASURES, leaves_matter, profile_table, result_tables, shown_profile
+from ._tables import MEASURES, has_leaves, result_tables
 
 __all__ = ["write_bandit_report", "write_report"]
 
@@ -40,7 +40,7 @@ def write_report(
     command : str, optional
         The command that produced the result, to show on the page.
     profile : TreeProfile, optional
-        The shape of the trees (default: ``result.profile``, if the result has one). Small trees are not shown.
+        The shape of the trees (default: ``result.profile`` for a retriever).
     explained : list of ExplainedResult, optional
         The return value of ``explain`` of the memory, to show with a LearnedSummary.
     """
@@ -48,9 +48,8 @@ def write_report(
     if isinstance(result, LearnedSummary):
         _write_learned_report(path, result, explained, title or "Learned from rewards", command)
         return
-    if profile is None and isinstance(result, BatchResult):
+    if profile is None and isinstance(result, BatchResult) and result.task == "retrieval":
         profile = result.profile
-    profile = shown_profile(profile)
     write_page(
         path,
         title=title or "Evaluation",
@@ -70,29 +69,21 @@ def _kind(result: ProgressiveResult | BatchResult) -> str:
 
 
 def _headline(result: ProgressiveResult | BatchResult) -> str:
-    name, value = next(iter(result.metrics.items()))
+    metrics: dict[str, Any] = result.metrics
+    name, value = next(iter(metrics.items()))
+    value, n = (value[0], result.n_test) if isinstance(result, BatchResult) else (value, result.n_examples)
     measure = MEASURES.get(name, name)
     measure = measure[:1].upper() + measure[1:]
-    if isinstance(value, tuple):
-        value = value[0]
-    n = result.n_examples if isinstance(result, ProgressiveResult) else result.n_test
     return f"{measure} {value:.4f} on {n:,} examples, {result.us_per_query:.3g} microseconds per query."
 
 
 def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[Drawing]:
-    drawings = []
     if isinstance(result, ProgressiveResult):
-        drawings.append(_figures.learning_curve(result))
-        if result.by_shots:
-            drawings.append(_figures.error_by_shots(result))
+        drawings = [_figures.learning_curve(result), *([_figures.error_by_shots(result)] if result.by_shots else [])]
     else:
-        if leaves_matter(result):
-            drawings.append(_figures.error_by_time(result))
-        if result.calibration:
-            drawings.append(_figures.calibration(result.calibration))
-    if profile is not None:
-        drawings += [_figures.leaf_depths(profile), _figures.leaf_sizes(profile)]
-    return drawings
+        drawings = [_figures.reward_by_time(result)] if has_leaves(result) else []
+        drawings += [_figures.calibration(result.calibration)] if result.calibration else []
+    return drawings if profile is None else [*drawings, _figures.leaf_depths(profile), _figures.leaf_sizes(profile)]
 
 
 def _write_learned_report(

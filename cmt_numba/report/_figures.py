@@ -18,8 +18,6 @@ _ON_THE_PAGE |= {FIRST: "var(--first)", SECOND: "var(--second)", THIRD: "var(--t
 _SIZE = (4.1, 2.9)  # inches
 _WIDE = (10.0, 3.9)
 _BARS = 60  # maximum number of bars in a histogram; a bar may cover several values
-_NEAR = 0.03  # minimum distance between labels, as a fraction of the axis
-_LOGARITHMIC_FROM = 30  # minimum ratio of the largest to the smallest value for a logarithmic axis
 
 
 class Drawing(NamedTuple):
@@ -64,72 +62,41 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
     place = np.searchsorted(bins, shots, side="right") - 1
     weight = np.bincount(place, n)
     filled = weight > 0
-    center = np.bincount(place, shots * n)[filled] / weight[filled]
-    mean = np.bincount(place, error * n)[filled] / weight[filled]
+    center, mean = (np.bincount(place, values * n)[filled] / weight[filled] for values in (shots, error))
 
     def draw(axes: Any) -> None:
         axes.plot(center, mean, color=FIRST, linewidth=2, marker="o", markersize=3.5)
         axes.set_xscale("symlog", linthresh=1.0)
-        axes.set(xlabel="earlier examples of the class", ylabel="error")
+        axes.set(xlabel="earlier examples of the class", ylabel="error", ylim=(0.0, 1.05))
         axes.xaxis.set_major_formatter(_whole)
-        axes.set_ylim(0.0, 1.05)
         axes.set_xlim(left=-0.1)
 
-    known = error[shots == 1]
-    second = f", {known[0]:.3f} for the second" if known.size > 0 else ""
-    caption = f"Error by number of earlier examples of the class: {error[0]:.3f} for the first example{second}."
+    caption = f"Error by number of earlier examples of the class: {error[0]:.3f} for the first example."
     return drawing("shots", "Error by number of earlier examples of the class", caption, draw)
 
 
-def error_by_time(result: BatchResult) -> Drawing:
-    """Plot the main metric against the time per query, by number of leaves and for the rivals."""
-    name = next(name for name in result.by_probes if name not in ("n_probes", "us_per_query"))
-    probes, values, us = (np.array(result.by_probes[key]) for key in ("n_probes", name, "us_per_query"))
-    measure = MEASURES.get(name, name)
-    best = frontier(us, values, higher_is_better=name == "reward")
-    shown = [one for one in result.rivals if one.value is not None and one.name != "majority"]
-    as_set, rivals = ([one for one in shown if (one.name == "estimator") == own] for own in (True, False))
+def reward_by_time(result: BatchResult) -> Drawing:
+    """Plot the reward of a tree against the time per query, by number of leaves, and that of its rivals."""
+    probes, values, us = (result.by_probes[key] for key in ("n_probes", "reward", "us_per_query"))
+    rivals = [one for one in result.rivals if one.value is not None and one.name not in ("estimator", "majority")]
 
     def draw(axes: Any) -> None:
-        axes.plot(us[best], values[best], color=FIRST, linewidth=1.5, marker="o", markersize=5, label="leaves searched")
-        others = np.setdiff1d(np.arange(us.size), best)
-        axes.plot(us[others], values[others], color=FIRST, linestyle="none", marker="o", markersize=5, fillstyle="none")
-        all_us = np.concatenate([us, [one.us_per_query for one in [*as_set, *rivals]]])
-        if all_us.min() > 0 and all_us.max() > _LOGARITHMIC_FROM * all_us.min():
-            axes.set_xscale("log")
-        axes.set(xlabel="microseconds per query", ylabel=measure)
-        axes.set_ylim(0.0, 1.15 * max([*values, *(one.value for one in shown)]) or 1.0)
-        for one in as_set:
-            style = {"color": FIRST, "linestyle": "none", "marker": "D", "markersize": 7}
-            axes.plot([one.us_per_query], [one.value], label="model with its own settings", **style)
-        if rivals:
-            theirs = {"color": SECOND, "linestyle": "none", "marker": "s", "markersize": 5, "label": "rivals"}
-            axes.plot([one.us_per_query for one in rivals], [one.value for one in rivals], **theirs)
-            axes.legend()
+        axes.plot(us, values, color=FIRST, linewidth=1.5, marker="o", markersize=5, label="leaves searched")
+        named: list[Any] = [(f"{n:.0f}", x, y) for n, x, y in zip(probes, us, values, strict=True)]
         for one in rivals:
-            axes.annotate(one.name, (one.us_per_query, one.value), (5, 4), textcoords="offset points", color=_INK)
-        labelled: list[float] = []
-        for n_probes, place, x, y in zip(probes, _places(axes, us), us, values, strict=True):
-            if all(abs(place - other) > _NEAR for other in labelled):  # labels must not overlap
-                axes.annotate(f"{n_probes:.0f}", (x, y), (3, 5), textcoords="offset points", color=_INK, fontsize=9)
-                labelled.append(place)
+            axes.plot([one.us_per_query], [one.value], color=SECOND, linestyle="none", marker="s", markersize=5)
+            named.append((one.name, one.us_per_query, one.value))
+        for name, x, y in named:
+            axes.annotate(name, (x, y), (4, 5), textcoords="offset points", color=_INK, fontsize=9)
+        axes.set(xlabel="microseconds per query", ylabel="reward", xscale="log")
+        axes.set_ylim(bottom=0.0)
 
-    first, last = best[0], best[-1]
     caption = (
-        f"{_sentence(measure)} against time per query, for the numbers of leaves shown at the points: from "
-        f"{values[first]:.4f} in {us[first]:.3g} microseconds with {probes[first]:.0f} to {values[last]:.4f} in "
-        f"{us[last]:.3g} microseconds with {probes[last]:.0f}. The line connects the points that no other point beats "
-        "in both."
+        f"Reward against time per query, for the numbers of leaves shown at the points: from {values[0]:.4f} in "
+        f"{us[0]:.3g} microseconds with {probes[0]:.0f} to {values[-1]:.4f} in {us[-1]:.3g} microseconds with "
+        f"{probes[-1]:.0f}."
     )
-    return drawing("time", f"{_sentence(measure)} by time per query", caption, draw, wide=True)
-
-
-def frontier(us: np.ndarray, values: np.ndarray, *, higher_is_better: bool = False) -> np.ndarray:
-    """Return the positions of points that no other point beats in both time and quality, in order of time."""
-    losses = -values if higher_is_better else values
-    order = np.lexsort((losses, us))
-    least = np.minimum.accumulate(losses[order])
-    return order[np.r_[True, least[1:] < least[:-1]]]
+    return drawing("time", "Reward by time per query", caption, draw, wide=True)
 
 
 def calibration(found: dict[str, list[float]]) -> Drawing:
@@ -151,8 +118,7 @@ def calibration(found: dict[str, list[float]]) -> Drawing:
 def leaf_depths(profile: TreeProfile) -> Drawing:
     """Plot the number of leaves at each depth."""
     caption = (
-        f"Depth of the leaves of {_trees(profile)}. The maximum depth is {profile.depth}, and the balance is "
-        f"{profile.balance:.3f} (perfect: 1)."
+        f"Depth of the leaves. The maximum is {profile.depth}, and the balance is {profile.balance:.3f} (best: 1)."
     )
     return _histogram("depths", "Number of leaves by depth", caption, profile.leaf_depths, "depth")
 
@@ -161,12 +127,8 @@ def leaf_sizes(profile: TreeProfile) -> Drawing:
     """Plot the number of leaves of each size."""
     sizes = np.asarray(profile.leaf_sizes)
     mean = float(sizes @ np.arange(sizes.size) / sizes.sum())
-    caption = f"Memories per leaf of {_trees(profile)}: {mean:.1f} on average, at most {sizes.size - 1}."
+    caption = f"Memories per leaf: {mean:.1f} on average, at most {sizes.size - 1}."
     return _histogram("sizes", "Number of leaves by size", caption, sizes, "memories in a leaf")
-
-
-def _trees(profile: TreeProfile) -> str:
-    return "one tree" if profile.n_trees == 1 else f"{profile.n_trees} trees"
 
 
 def _histogram(name: str, title: str, caption: str, counts: Any, xlabel: str) -> Drawing:
@@ -187,12 +149,6 @@ def _histogram(name: str, title: str, caption: str, counts: Any, xlabel: str) ->
     return drawing(name, title, caption, draw)
 
 
-def _places(axes: Any, values: np.ndarray) -> np.ndarray:
-    """Return the positions of values along the horizontal axis, as fractions of its length."""
-    points = axes.transData.transform(np.column_stack([values, np.ones(values.size)]))
-    return axes.transAxes.inverted().transform(points)[:, 0]
-
-
 def _whole(value: float, _: int) -> str:
     return f"{value:,.0f}"
 
@@ -211,19 +167,11 @@ def drawing(name: str, title: str, caption: str, draw: Callable[[Any], None], *,
         "svg.fonttype": "none",  # keep text as text
         "svg.hashsalt": name,  # make ids reproducible
         "font.size": 11,
-        "text.color": _INK,
-        "axes.labelcolor": _INK,
-        "axes.edgecolor": _INK,
-        "axes.linewidth": 0.8,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
+        **dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], _INK),
+        **dict.fromkeys(["axes.spines.top", "axes.spines.right", "legend.frameon"], False),
+        **dict.fromkeys(["axes.grid", "axes.axisbelow"], True),
+        **dict.fromkeys(["axes.linewidth", "grid.linewidth"], 0.8),
         "grid.color": _GRID,
-        "grid.linewidth": 0.7,
-        "xtick.color": _INK,
-        "ytick.color": _INK,
-        "legend.frameon": False,
     }
     with rc_context(style):
         figure = Figure(figsize=_WIDE if wide else _SIZE, layout="constrained")
@@ -236,12 +184,8 @@ def drawing(name: str, title: str, caption: str, draw: Callable[[Any], None], *,
 
 def _for_the_page(svg: str, name: str, title: str, caption: str) -> str:
     """Convert an SVG document to an element of the page, with the page's colours, unique ids and a description."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<title>.*?</title>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
+    svg = re.sub(r"(?s)^.*?(?=<svg)|<metadata>.*?</metadata>\s*|<title>.*?</title>\s*", "", svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
     for drawn, shown in _ON_THE_PAGE.items():
         svg = svg.replace(drawn, shown)
     svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)

@@ -24,8 +24,6 @@ _COLUMNS = {"n_probes": "leaves", "us_per_query": "microseconds per query", "n_e
 _ROWS_OF_CURVE = 8
 _MOST_OF_MEASURES = 20.0  # larger numbers are not metrics
 
-_FEWEST_MEMORIES = 1000  # minimum number of memories in trees whose shape is shown
-
 _RIVALS = {
     "estimator": "this model, last run",
     "majority": "most frequent class",
@@ -36,14 +34,14 @@ _RIVALS = {
 }
 
 
-def result_tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[ResultTable]:
-    """Return the tables of an evaluation. The shape of the trees is omitted if ``profile`` is None."""
+def result_tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None = None) -> list[ResultTable]:
+    """Return the tables of an evaluation and, if ``profile`` is given, of the shape of the trees."""
     tables = [
         ResultTable.of_pairs("Quality", _metric_pairs(result)),
         ResultTable.of_pairs("Size and time", _size_pairs(result)),
     ]
     if profile is not None:
-        tables.append(profile_table(profile))
+        tables.append(_profile_table(profile))
     if isinstance(result, ProgressiveResult):
         name = next(iter(result.metrics))
         step = max(1, len(result.curve[name]) // _ROWS_OF_CURVE)
@@ -53,7 +51,7 @@ def result_tables(result: ProgressiveResult | BatchResult, profile: TreeProfile 
         tables.append(ResultTable.of_records("Comparison", _rival_records(result)))
     if result.confused:
         tables.append(ResultTable.of_records("Most frequent mistakes", _confused_records(result)))
-    if leaves_matter(result):
+    if has_leaves(result):
         tables.append(_of_columns("By number of leaves searched", result.by_probes))
     if len(result.per_seed) > 1:
         seeds = {name: [one[name] for one in result.per_seed] for name in result.per_seed[0]}
@@ -63,18 +61,16 @@ def result_tables(result: ProgressiveResult | BatchResult, profile: TreeProfile 
 
 def _metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
     """Return the names and formatted values of a result's metrics, with standard deviations over several runs."""
-    order = [name for name in MEASURES if name in result.metrics]
-    order += [name for name in result.metrics if name not in MEASURES]
-    return [(MEASURES.get(name, name), _with_spread(result, result.metrics[name])) for name in order]
+    order = dict.fromkeys([*(name for name in MEASURES if name in result.metrics), *result.metrics])
+    return [(MEASURES.get(name, name), _format_metric(result, result.metrics[name])) for name in order]
 
 
-def _with_spread(result: ProgressiveResult | BatchResult, value: Any) -> str:
+def _format_metric(result: ProgressiveResult | BatchResult, value: Any) -> str:
     mean, deviation = value if isinstance(result, BatchResult) else (value, 0.0)
     if mean == -math.inf:
         return "-inf (a run had no correct prediction)"
-    if not isinstance(result, BatchResult):
-        return f"{mean:.4f}"
-    return f"{mean:.4f} ± {deviation:.4f}" if len(result.per_seed) > 1 else f"{mean:.4f}"
+    has_runs = isinstance(result, BatchResult) and len(result.per_seed) > 1
+    return f"{mean:.4f} ± {deviation:.4f}" if has_runs else f"{mean:.4f}"
 
 
 def _format_time(value: float | None) -> str:
@@ -86,20 +82,19 @@ def _format_time(value: float | None) -> str:
 
 def _size_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]]:
     """Return the names and values of a result's example counts and times."""
-    if isinstance(result, BatchResult):
-        return [
+    if isinstance(result, ProgressiveResult):
+        times = {"learn": result.seconds["learn"], "predict": result.seconds["predict"]}
+        counts = [("examples", result.n_examples)]
+    else:
+        times = {"learn": result.seconds_fit}
+        runs = len(result.per_seed)
+        counts = [
             ("training examples", result.n_train),
             ("test examples", result.n_test),
-            ("runs with different seeds", len(result.per_seed)),
-            ("seconds to learn", _format_time(result.seconds_fit)),
-            ("microseconds per query", _format_time(result.us_per_query)),
+            ("runs with different seeds", runs),
         ]
-    return [
-        ("examples", result.n_examples),
-        ("seconds to learn", _format_time(result.seconds["learn"])),
-        ("seconds to predict", _format_time(result.seconds["predict"])),
-        ("microseconds per query", _format_time(result.us_per_query)),
-    ]
+    seconds = [(f"seconds to {name}", _format_time(value)) for name, value in times.items()]
+    return [*counts, *seconds, ("microseconds per query", _format_time(result.us_per_query))]
 
 
 def _rival_records(result: BatchResult) -> list[dict[str, Any]]:
@@ -130,17 +125,12 @@ def _confused_records(result: BatchResult) -> list[dict[str, Any]]:
     ]
 
 
-def leaves_matter(result: BatchResult) -> bool:
-    """Return whether the number of leaves searched affects the result."""
-    return len(set(result.by_probes.get(MAIN_METRIC[result.task], []))) > 1
+def has_leaves(result: BatchResult) -> bool:
+    """Return whether the result is that of a tree whose quality depends on the number of leaves searched."""
+    return result.task == "retrieval" and len(set(result.by_probes.get(MAIN_METRIC[result.task], []))) > 1
 
 
-def shown_profile(profile: TreeProfile | None) -> TreeProfile | None:
-    """Return the profile of trees if they are large enough for their shape to matter, or else None."""
-    return profile if profile is not None and profile.n_memories >= _FEWEST_MEMORIES else None
-
-
-def profile_table(profile: TreeProfile) -> ResultTable:
+def _profile_table(profile: TreeProfile) -> ResultTable:
     """Return the table of tree statistics."""
     pairs = [
         ("memories", profile.n_memories),

@@ -18,7 +18,7 @@ from sklearn.datasets import dump_svmlight_file
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, __version__
 from cmt_numba._warmup import KINDS
-from cmt_numba.cli._model_files import load_model
+from cmt_numba.cli._models import load_model
 from cmt_numba.cli._options import RivalName
 from cmt_numba.evaluation import RIVALS, batch_evaluation, growing_batches, progressive_validation
 from cmt_numba.formats import FORMATS, open_data
@@ -96,23 +96,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_jit
 def test_learn_describe_ask(folder: Path, tmp_path: Path):
     model = tmp_path / "my.cmt"
-    result = run("fit", folder / "train.svm", "--model", model, "--trees", 3, "--passes", 2, "--set", "alpha=0.8")
+    result = run("fit", folder / "train.svm", "--model", model, "--passes", 2, "--set", "alpha=0.8")
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "held-out rows" in result.stderr
     X, y = texts()
-    estimator = CMTClassifier(n_trees=3, n_router_passes=2, n_head_passes=2, alpha=0.8, n_jobs=1, random_state=0)
+    estimator = CMTClassifier(n_router_passes=2, n_head_passes=2, alpha=0.8, n_jobs=1, random_state=0)
     estimator.fit(scipy.sparse.csr_array(X), y)
 
     described = json.loads(succeed("info", model, "--json"))
     assert described["model"]["estimator"] == "CMTClassifier"
     assert described["model"]["features"] == 60
     assert described["model"]["classes"] == 12
-    assert described["parameters"]["n_trees"] == 3
     assert described["parameters"]["alpha"] == 0.8
-    assert described["trees"]["n_memories"] == 12
-    assert described["trees"]["n_trees"] == 3
-    assert sum(described["trees"]["leaf_sizes"]) == sum(described["trees"]["leaf_depths"])
     assert "CMTClassifier" in succeed("info", model)
 
     queries, _ = texts(50, seed=1)
@@ -187,9 +183,8 @@ def test_no_labels_at_all(tmp_path: Path):
     (tmp_path / "bare.svm").write_text(" 1:1\n 2:1\n")
     model = tmp_path / "bare.cmt"
     assert run("fit", tmp_path / "bare.svm", "-m", model).exit_code == 0
-    assert json.loads(succeed("info", model, "--json"))["trees"] == {}
     assert succeed("query", tmp_path / "bare.svm", "-m", model, "-k", 2) == "\n\n"
-    assert json.loads(succeed("evaluate", tmp_path / "bare.svm", "--progressive", "--json", "-"))["profile"] is None
+    succeed("evaluate", tmp_path / "bare.svm", "--progressive", "--json", "-")
 
 
 @needs_jit
@@ -208,14 +203,13 @@ def test_words_and_names(folder: Path, tmp_path: Path):
 @needs_jit
 def test_evaluate_progressively(folder: Path, tmp_path: Path):
     path, html = tmp_path / "result.json", tmp_path / "a.html"
-    shown = succeed("evaluate", folder / "train.svm", "--progressive", "--trees", 2, "--json", path, "--report", html)
+    shown = succeed("evaluate", folder / "train.svm", "--progressive", "--json", path, "--report", html)
     written = json.loads(path.read_text())
     X, y = texts()
-    estimator = CMTClassifier(n_trees=2, store_examples=False, n_jobs=1, random_state=0)
+    estimator = CMTClassifier(store_examples=False, n_jobs=1, random_state=0)
     expected = progressive_validation(estimator, growing_batches(scipy.sparse.csr_array(X), y)).as_dict()
     assert written["result"]["metrics"] == expected["metrics"]
     assert written["result"]["curve"] == expected["curve"]
-    assert written["profile"]["n_memories"] == 12
     assert f"{expected['metrics']['error']:.4f}" in shown
     assert f"evaluate {folder / 'train.svm'} --progressive" in (tmp_path / "a.html").read_text()
 
@@ -239,7 +233,7 @@ def test_evaluate_in_batches(folder: Path, tmp_path: Path):
     names = [one["name"] for one in held_out["result"]["rivals"]]
     assert names == ["estimator", "majority", "exact", "means", "linear"]
     shown = succeed("evaluate", folder / "train.svm", "--seeds", 1, "--without", "linear", "--without", "exact")
-    assert "By number of leaves searched" in shown
+    assert "leaves" not in shown
     assert "nearest class mean" in shown
     assert "linear model" not in shown
 
@@ -450,14 +444,14 @@ def test_a_failed_allocation_is_named(folder: Path, monkeypatch: pytest.MonkeyPa
     def look_through(*_: Any) -> None:
         raise MemoryError("std::bad_alloc")
 
-    monkeypatch.setattr("cmt_numba.cli._streams.look_through", look_through)
+    monkeypatch.setattr("cmt_numba.cli._data.scan", look_through)
     assert "not enough memory: std::bad_alloc" in fail("info", folder / "train.svm")
 
 
 @needs_jit
 def test_outputs_are_checked_before_the_work(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for module in ("_query", "_streams"):  # a command that reads its data would fail otherwise
-        monkeypatch.setattr(f"cmt_numba.cli.{module}.look_through", None)
+    for module in ("_query", "_training"):  # a command that reads its data would fail otherwise
+        monkeypatch.setattr(f"cmt_numba.cli.{module}.scan", None)
     data, none = folder / "train.svm", tmp_path / "none" / "file"
     assert "Is a directory" in fail("fit", data, "-m", tmp_path)
     assert "is not a regular file" in fail("fit", data, "-m", os.devnull)

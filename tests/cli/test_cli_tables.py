@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from test_cli import fail, run, succeed
 
 from cmt_numba import FileFormatError
-from cmt_numba.cli._columns import ColumnsField, keys_of_rows
-from cmt_numba.cli._model_files import load_model
+from cmt_numba.cli._features import TableFeaturesField, to_features
+from cmt_numba.cli._models import load_model
 from cmt_numba.formats import FormatError, open_data
 from cmt_numba.persistence import document
 from cmt_numba.persistence._container import read_contents, write_contents
@@ -26,8 +26,8 @@ KINDS = ("size=number", "age=number", "city=category", "zip=number", "note=text"
 def read_back(columns: Any) -> Any:
     """Return a column transformer after it was written and read."""
     arrays: dict[str, np.ndarray] = {}
-    field = ColumnsField().put("keys", columns, arrays)
-    return ColumnsField().get("keys", field, arrays, thorough=True)
+    field = TableFeaturesField().put("keys", columns, arrays)
+    return TableFeaturesField().get("keys", field, arrays, thorough=True)
 
 
 def mixed_table(n: int, seed: int = 0) -> pandas.DataFrame:
@@ -78,7 +78,7 @@ def fail_last(*words: Any) -> str:
     """Run a command that has to fail after it has shown the columns, and return its complaint."""
     result = run(*words)
     assert result.exit_code == 2
-    shown, complaint = result.stderr.splitlines()
+    shown, *_, complaint = result.stderr.splitlines()
     assert shown.startswith("Columns: ")
     return complaint
 
@@ -108,7 +108,7 @@ def test_kinds_that_cannot_be_used(tables: Path, tmp_path: Path):
 def test_columns_in_files(tables: Path, kinds: tuple[str, ...], sparse: bool):
     source = open_data(tables / "train.csv", label=None, kinds=kinds)
     rows = source.read().X
-    X, columns = keys_of_rows(rows, source.resolved())
+    X, columns = to_features(rows, source.resolved())
     odd = rows[:3].assign(city=["Paris", "", "Rome"], note=["", "unheard", "red"], age=[np.nan, 1.0, 0.0])
     restored = read_back(columns)
     for frame in (rows, odd):
@@ -148,7 +148,7 @@ def test_numbers_that_are_all_missing(tmp_path: Path):
     path = tmp_path / "rows.csv"
     path.write_text("a,b,label\n1,,p\n2,,q\n3,,p\n")
     source = open_data(path, kinds=())
-    X, columns = keys_of_rows(source.read().X, source.resolved())
+    X, columns = to_features(source.read().X, source.resolved())
     assert X[:, 1].tolist() == [0, 0, 0]
     restored = read_back(columns)
     assert restored.transform(pandas.DataFrame({"a": [2.0], "b": [7.0]})).tolist() == [[0, 0]]

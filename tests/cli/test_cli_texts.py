@@ -14,7 +14,7 @@ from conftest import needs_jit
 from test_cli import fail, run, succeed
 
 from cmt_numba import CMTClassifier, FileFormatError, MemoryStore
-from cmt_numba.cli._model_files import load_model
+from cmt_numba.cli._models import load_model
 from cmt_numba.cli._options import TextKeys
 from cmt_numba.formats import open_data
 from cmt_numba.persistence._container import read_contents, write_contents
@@ -45,7 +45,7 @@ def test_texts_are_learned_by_a_text_classifier(tmp_path: Path):
     result = run("update", new, "-m", model)
     assert result.exit_code == 0, result.stderr
     assert succeed("predict", new, "-m", model).split() == ["timer", "timer"]
-    assert "--trees cannot be combined with --text" in fail("fit", data, "-m", model, "--text", "text", "--trees", 2)
+    assert "--passes cannot be combined with --text" in fail("fit", data, "-m", model, "--text", "text", "--passes", 2)
 
 
 @needs_jit
@@ -76,7 +76,23 @@ def test_texts_are_evaluated_with_a_text_classifier(tmp_path: Path):
         names = {rival["name"] for rival in result["rivals"]}
         assert names == {"estimator", "majority", "exact", "means", "linear", "bm25"}
         assert "nearest example" in printed
-    assert "--probes cannot be combined with --text" in fail("evaluate", data, "--text", "text", "--probes", 2)
+    assert "--set cannot be combined with --text" in fail("evaluate", data, "--text", "text", "--set", "alpha=1")
+
+
+@needs_jit
+def test_a_text_classifier_is_suggested_and_unknown_words_are_counted(tmp_path: Path):
+    data, model = write(tmp_path / "requests.csv", TEXTS), tmp_path / "m.cmt"
+    command = ("fit", data, "-m", model, "--ignore", "id", "--holdout", 0)
+    assert "Try --text text" in run(*command).stderr
+    assert "Try --text" not in run(*command, "--text", "text").stderr
+    assert "words" not in run("predict", data, "-m", model).stderr
+    new = write(tmp_path / "new.csv", {"light": ["a brighter lamp", "play"]})
+    for options in (["--text", "text"], ["--text", "text", "--keys", "words"], []):
+        succeed(*command, *options)
+        for ask in ("predict", "query"):
+            assert "1 of 4 words (25.0%) do not occur in the training texts" in run(ask, new, "-m", model).stderr
+    succeed("update", new, "-m", model)
+    assert "words" not in run("predict", new, "-m", model).stderr
 
 
 @pytest.mark.parametrize("sep", [",", ";", "\t"])

@@ -30,9 +30,6 @@ from cmt_numba.bandits import _reward_kernels as bandits_reward_kernels
 from cmt_numba.bandits import _rules as bandits_rules
 from cmt_numba.bandits.evaluation import _estimators as bandits_estimators
 from cmt_numba.cli import _app as cli_app
-from cmt_numba.cli import _columns as cli_columns
-from cmt_numba.cli import _model_files as cli_model_files
-from cmt_numba.cli import _options as cli_options
 from cmt_numba.distributed import _actors as distributed_actors
 from cmt_numba.distributed import _calls as distributed_calls
 from cmt_numba.distributed import _classifier_shard as distributed_classifier_shard
@@ -62,7 +59,6 @@ from cmt_numba.journal import _folder as journal_folder
 from cmt_numba.neighbors import _landmark_index as neighbors_landmark_index
 from cmt_numba.persistence import _container as persistence_container
 from cmt_numba.persistence import _objects as persistence_objects
-from cmt_numba.report import _figures as report_figures
 from cmt_numba.reranking import _models as reranking_models
 from cmt_numba.reranking import _pairs as reranking_pairs
 from cmt_numba.sequences import _alignments as sequences_alignments
