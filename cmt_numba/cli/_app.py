@@ -56,6 +56,8 @@ def _one_line_errors(ctx: Any) -> Iterator[None]:
         is_expected = isinstance(error, _EXPECTED)
         if isinstance(error, MemoryError):
             reason = f"not enough memory: {reason}" if reason else "not enough memory"
+        elif isinstance(error, ModuleNotFoundError) and error.name in ("pandas", "pyarrow"):
+            reason = f"{error.name} is missing: pip install 'cmt-numba[cli]'"
         elif isinstance(error, OSError) and error.strerror:  # omit the error number
             reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         elif hasattr(error, "format_message"):  # a usage error, found by Typer

@@ -16,8 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from tqdm import tqdm
-
 from .._display import ResultTable
 from .._version import MAGIC, __version__
 
@@ -129,6 +127,8 @@ def note(text: str) -> None:
 @contextmanager
 def _progress_bar(source: Source, name: str, progress: bool | None, *, leave: bool = False) -> Iterator[Any]:
     """Show the position in a file while it is read; by default only on a terminal."""
+    from tqdm import tqdm
+
     hidden = None if progress is None else not progress  # with None, tqdm shows the bar only on a terminal
     options: Any = {"unit": "B", "unit_scale": True, "disable": hidden, "leave": leave, "file": sys.stderr}
     with tqdm(total=source.extent, desc=name, **options) as bar:

@@ -27,33 +27,7 @@ def kinds_of(given: Sequence[str]) -> dict[str, str]:
     return kinds
 
 
-class KindScan:
-    """Detection of column kinds, and of columns that identify rows.
-
-    A column of numbers has the kind ``number``; missing values may be words such as "NA". The first frame that contains
-    another value decides the kind of any other column: ``category`` if values have on average at most five words and at
-    least two occurrences in this frame, or else ``text``. Columns such as "id" with a different value in each row are
-    identifiers, not features.
-    """
-
-    def __init__(self) -> None:
-        self.kinds: dict[str, str] = {}  # by column; "lists" for lists of numbers
-        self._are_ids: dict[str, bool] = {}  # by column, decided by the first frame
-
-    def look_at(self, frame: Any) -> None:
-        """Update the kinds of the columns of a frame from more rows."""
-        for name in frame.columns:
-            if name not in self._are_ids:
-                self._are_ids[name] = _is_id(name, frame[name])
-            if self.kinds.get(name, "number") == "number":
-                self.kinds[name] = _kind_of(frame[name])
-
-    def ids(self) -> list[str]:
-        """Return the columns that seem to identify rows."""
-        return [name for name, is_id in self._are_ids.items() if is_id]
-
-
-def _is_id(name: str, column: Any) -> bool:
+def is_id(name: str, column: Any) -> bool:
     """Return whether a column has the name of an identifier, and a different integer or word in each row."""
     values = column.dropna()
     if not _ID_NAME.fullmatch(name.strip()) or len(values) < 2 or is_list(values.iloc[0]):
@@ -63,7 +37,12 @@ def _is_id(name: str, column: Any) -> bool:
     return is_word and texts.nunique() == len(column)
 
 
-def _kind_of(column: Any) -> str:
+def kind_of(column: Any) -> str:
+    """Return the kind of a column, or "lists" if it contains lists.
+
+    A column of numbers has the kind "number"; missing values may be words such as "NA". Another column has the kind
+    "category" if values have on average at most five words and at least two occurrences, or else "text".
+    """
     values = column.dropna()
     if len(values) > 0 and is_list(values.iloc[0]):
         return "lists"

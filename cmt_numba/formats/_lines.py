@@ -92,14 +92,13 @@ class ExtremeSource(NumberedSource):
     suffixes = (".xc",)
 
     def _scanned(self) -> ReadOptions:
-        n_features = self._header()[1]
+        _, least, _ = self._header()
+        n_features = self.options.n_features or least
         if self.options.task == "multiclass":
-            reason = "has the format xc, whose rows may have several labels; choose the task multilabel"
-            raise FormatError(self.path, reason)
-        if self.options.n_features is not None and self.options.n_features < n_features:
-            reason = f"n_features must be at least {n_features}, got {self.options.n_features}"
-            raise FormatError(self.path, reason, line=1)
-        return replace(self.options, task="multilabel", n_features=self.options.n_features or n_features)
+            raise FormatError(self.path, "has several labels per row, as the format is xc; choose the task multilabel")
+        if n_features < least:
+            raise FormatError(self.path, f"n_features must be at least {least}, got {n_features}", line=1)
+        return replace(self.options, task="multilabel", n_features=n_features)
 
     def _header(self) -> tuple[int, int, int]:
         found = re.fullmatch(rb"\s*(\d+)\s+([1-9]\d*)\s+(\d+)\s*", first_line(self.path))
@@ -152,8 +151,8 @@ def _parsed(lines: Sequence[bytes], options: ReadOptions, most_labels: int) -> t
     try:
         X, labels = load_svmlight_file(BytesIO(b"".join(lines)), dtype=np.float32, multilabel=several, zero_based=True)
     except (ValueError, OverflowError, IndexError) as error:
-        form = f"{'label,label,...' if several else 'label'} feature:value ..."
-        raise ValueError(f"must have the format {form} with ascending integer features: {error}") from None
+        form = "label,label,... feature:value ..." if several else "label feature:value ... with one integer label"
+        raise ValueError(f"must have the format {form} and ascending integer features: {error}") from None
     n_features = options.n_features or X.shape[1]
     if not np.isfinite(X.data).all():
         raise ValueError("has a value that is not finite in float32")
@@ -196,55 +195,47 @@ class VowpalSource(Source):
         hasher = FeatureHasher(options.n_features, input_type="pair", dtype=np.float32, alternate_sign=False)
         n_labels = 0
         for start, lines in self._blocks():
-            numbers, heads, features = self._parsed(start, lines)
+            numbers = [number for number, line in enumerate(lines, start) if line.strip()]
             if not numbers:
                 continue
+            rows = [self._parsed(lines[number - start], number) for number in numbers]
             with np.errstate(over="ignore"):  # the hasher adds values with the same hash
-                X = scipy.sparse.csr_array(hasher.transform(features))
+                X = scipy.sparse.csr_array(hasher.transform(features for _, features in rows))
             if not np.isfinite(X.data).all():
-                raise FormatError(
-                    self.path, "this or a later line has a value that is not finite in float32", line=start
-                )
+                reason = "this or a later line has a value that is not finite in float32"
+                raise FormatError(self.path, reason, line=start)
             y = None
             if options.with_labels:
                 try:
-                    y = convert_labels(map(_label, heads), options, n_labels)
+                    y = convert_labels((label for label, _ in rows), options, n_labels)
                 except CellError as error:
                     raise FormatError(self.path, str(error), line=numbers[error.position]) from None
                 n_labels = y.shape[1] if options.task == "multilabel" else 0
             yield Batch(X, y)
 
-    def _parsed(self, start: int, lines: list[bytes]) -> tuple[list[int], list[str], list[list[tuple[str, float]]]]:
-        """Return the numbers of the lines that are not blank, their texts before the first bar, and their features."""
-        numbers, heads, features = [], [], []
-        for number, line in enumerate(lines, start):
-            if line.strip():
-                head, bar, body = line.decode("utf-8", "replace").partition("|")
-                try:
-                    if not bar:
-                        raise ValueError("has no | between the label and the features")
-                    if self.options.with_labels:
-                        _check_head(head)
-                    features.append(_features(body))
-                except ValueError as error:
-                    raise FormatError(self.path, str(error), line=number) from None
-                numbers.append(number)
-                heads.append(head)
-        return numbers, heads, features
+    def _parsed(self, line: bytes, number: int) -> tuple[str | None, list[tuple[str, float]]]:
+        """Return the label and the features of a line."""
+        head, bar, body = line.decode("utf-8", "replace").partition("|")
+        try:
+            if not bar:
+                raise ValueError("has no | between the label and the features")
+            if self.options.with_labels:
+                _check_head(head)
+            return _label(head), _features(body)
+        except ValueError as error:
+            raise FormatError(self.path, str(error), line=number) from None
 
 
 def _features(body: str) -> list[tuple[str, float]]:
     """Return the features after the first bar, with the names of their namespaces."""
     features: list[tuple[str, float]] = []
     for part in body.split("|"):
-        names = part.split()
+        pairs = list(map(_name_and_number, part.split()))
         prefix, weight = "", 1.0
-        if names and not part[0].isspace():
-            name, weight = _name_and_number(names[0])
-            prefix, names = f"{name}^", names[1:]
-        for text in names:
-            name, value = _name_and_number(text)
-            features.append((prefix + name, weight * value))
+        if pairs and not part[0].isspace():
+            (name, weight), *pairs = pairs
+            prefix = f"{name}^"
+        features += [(prefix + name, weight * value) for name, value in pairs]
     return features
 
 
@@ -253,18 +244,16 @@ def _name_and_number(text: str) -> tuple[str, float]:
     name, colon, number = text.partition(":")
     if not colon:
         return name, 1.0
-    try:
-        value = float(number)
-    except ValueError:
-        raise ValueError(f"{text!r} must be a name or name:number") from None
-    if not isfinite(value):
+    if is_name(number):
+        raise ValueError(f"{text!r} must be a name or name:number")
+    if not isfinite(float(number)):
         raise ValueError(f"{text!r} is not finite")
-    return name, value
+    return name, float(number)
 
 
 def _label(head: str) -> str | None:
     """Return the label, or labels separated by commas, in the text before the first bar."""
-    words = head.split()
+    words = head.split(None, 1)
     return words[0] if words and not words[0].startswith("'") else None
 
 

@@ -23,15 +23,8 @@ _FORMAT_OF_SUFFIX = {suffix: reader.format for reader in FORMATS.values() for su
 def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **changes: Any) -> Source:
     r"""Return a reader for a data file.
 
-    Parameters
-    ----------
-    path : path-like
-        The file, or a folder of Parquet files. Text files may be compressed by gzip, with or without the suffix
-        ``.gz``.
-    options : ReadOptions, optional
-        Options for reading the file.
-    **changes
-        Fields of :class:`ReadOptions` that differ from ``options``.
+    ``path`` is a file, or a folder of Parquet files. Text files may be compressed by gzip, with or without the suffix
+    ``.gz``. ``changes`` are fields of :class:`ReadOptions` that differ from ``options``.
 
     Examples
     --------

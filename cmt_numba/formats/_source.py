@@ -118,11 +118,9 @@ class ReadOptions:
     format: str | None = None
     """A key of :data:`cmt_numba.formats.FORMATS`. By default, detected from the file's suffix or first line."""
     task: str | None = None
-    """Whether each row has one class or any number of labels. By default, detected from the labels. Type:
-    {"multiclass", "multilabel"}, optional."""
+    """"multiclass" (one class per row) or "multilabel". By default, detected from the labels."""
     n_features: int | None = None
-    """The number of features of sparse rows. By default, read from the file's header or counted in a pass over the
-    file."""
+    """The number of features of sparse rows. By default, read from the header or counted in a pass over the file."""
     named_labels: bool | None = None
     """Whether classes or labels are text rather than integers. By default, detected from the labels."""
     label_names: tuple[str, ...] = ()
@@ -132,24 +130,21 @@ class ReadOptions:
     label: str | None = "label"
     """The label column of a table. If None, the column "label" or, if the table has no such column, the last one."""
     text: tuple[str, ...] = ()
-    """Columns of a table whose words are the features. If empty, all columns except ``label`` and ``ignore`` are
-    features."""
+    """Columns of a table whose words are the features. If empty, all other columns are features."""
     ignore: tuple[str, ...] = ()
     """Columns of a table to ignore."""
     columns: tuple[str, ...] | None = None
     """The feature columns of a table, in order. By default, all columns except ``label`` and ``ignore``."""
     kinds: tuple[str, ...] | None = None
     """Kinds of a table's columns, such as ``("age=number", "city=category", "body=text")``. The kinds of other columns
-    are detected from their values, and identifiers of rows are ignored. Rows are then read as data frames, with NaN for
-    missing numbers and an empty string for missing categories and texts. By default, and in tables with lists of
-    numbers, rows are read as arrays of numbers."""
+    are detected, and identifiers of rows are ignored. Rows are then data frames, with NaN for missing numbers and an
+    empty string for other missing values. By default, and in tables with lists of numbers, rows are arrays."""
     labels_file: str | None = None
     """A second file, with the labels of a SciPy sparse matrix."""
     with_labels: bool = True
     """Whether to read labels."""
     as_text: bool = False
-    """Whether to return the text of the columns ``text``, as an array of str objects of shape (n,), instead of
-    features."""
+    """Whether to return the text of the columns ``text``, an array of str objects, instead of hashed words."""
 
 
 class Source(ABC):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from ._kinds import KindScan, kinds_of, to_features, to_floats
+from ._kinds import is_id, kind_of, kinds_of, to_features, to_floats
 from ._labels import LabelScan, convert_labels, is_written_number
 from ._source import Batch, CellError, FormatError, ReadOptions, Source, files_of, first_line
 
@@ -49,30 +50,36 @@ class TableSource(Source):
         finds_labels = self._finds_labels()
         if not unknown and not finds_labels:
             return options
-        labels, kinds = LabelScan(is_written_number, keeps_text=self.has_types), KindScan()
+        labels = LabelScan(is_written_number, keeps_text=self.has_types)
+        kinds: dict[str, str] = {}
+        ids: set[str] = set()
         wanted = [*unknown, *([label] if finds_labels else [])]
         n_read = 0
         for frame in self._frames(wanted, max(1000, _CELLS_IN_A_FRAME // len(wanted)), {label}):
-            kinds.look_at(frame[unknown])
+            for (
+                name
+            ) in unknown:  # the first frame decides about identifiers, and the first one without numbers the kind
+                if n_read == 0 and is_id(name, frame[name]):
+                    ids.add(name)
+                if kinds.get(name, "number") == "number":
+                    kinds[name] = kind_of(frame[name])
             with self._locating(n_read):
                 labels.look_at(_cells(frame[label]) if finds_labels else ())
             n_read += len(frame)
         if options.kinds is not None:
-            options = self._with_kinds(options, kinds)
+            options = self._with_kinds(options, kinds | given, ids if len(ids) < len(columns) else set())
         with self._locating():
             return labels.completed(options) if finds_labels else options
 
-    def _with_kinds(self, options: ReadOptions, scan: KindScan) -> ReadOptions:
-        """Return options with the kinds of all columns, or with None if a column contains lists of numbers."""
-        found = scan.kinds | kinds_of(options.kinds or ())
-        columns = options.columns or ()
-        ids = scan.ids() if len(scan.ids()) < len(columns) else []
-        kept = tuple(name for name in columns if name not in ids)
-        lists = [name for name, kind in found.items() if kind == "lists"]
+    def _with_kinds(self, options: ReadOptions, kinds: dict[str, str], ids: set[str]) -> ReadOptions:
+        """Return options with the kinds of columns except ``ids``, or without kinds if a column contains lists."""
+        kept = tuple(name for name in options.columns or () if name not in ids)
+        ignored = (*options.ignore, *(name for name in options.columns or () if name in ids))
+        lists = [name for name, kind in kinds.items() if kind == "lists"]
         if lists and options.kinds:
             raise FormatError(self.path, f"column {lists[0]!r} contains lists; omit kinds, or ignore the column")
-        kinds = None if lists else tuple(f"{name}={found[name]}" for name in kept)
-        return replace(options, kinds=kinds, columns=kept, ignore=(*options.ignore, *ids))
+        found = None if lists else tuple(f"{name}={kinds[name]}" for name in kept)
+        return replace(options, kinds=found, columns=kept, ignore=ignored)
 
     @abstractmethod
     def _names(self) -> list[str]:
@@ -98,6 +105,8 @@ class TableSource(Source):
         return chosen
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
+        from pandas import DataFrame
+
         columns, label = list(options.columns or ()), str(options.label)
         kinds = kinds_of(options.kinds or ())
         as_text = {label, *(name for name, kind in kinds.items() if kind != "number")}
@@ -113,7 +122,7 @@ class TableSource(Source):
                 for name in columns:
                     with self._locating(n_read, f"column {name!r} "):
                         converted[name] = _of_kind(frame[name], kinds.get(name))
-                X = _frame(converted) if kinds else np.column_stack(list(converted.values()))
+                X = DataFrame(converted) if kinds else np.column_stack(list(converted.values()))
             y = None
             if options.with_labels:
                 with self._locating(n_read):
@@ -151,25 +160,33 @@ class CsvSource(TableSource):
     def _read(self, file: Any, **options: Any) -> Any:
         from pandas import read_csv
 
-        # "NA" and "None" can be words or classes
-        return read_csv(file, sep=self._separator(), keep_default_na=False, na_values=[""], low_memory=False, **options)
+        words = {"keep_default_na": False, "na_values": [""]}  # "NA" and "None" can be words or classes
+        return read_csv(file, sep=self._separator(), index_col=False, low_memory=False, **words, **options)
 
     def _names(self) -> list[str]:
         with self._open() as file, self._locating(prefix="is not a valid table: "):
             return [str(name) for name in self._read(file, nrows=0).columns]
 
     def _frames(self, columns: list[str], n_rows: int, as_text: Collection[str]) -> Iterator[Any]:
-        from pandas import RangeIndex
-
         with (
             self._open() as file,
             self._locating(prefix="is not a valid table: "),
             self._read(file, dtype=dict.fromkeys(as_text, "object"), chunksize=n_rows) as frames,
         ):
-            for frame in frames:
-                if not isinstance(frame.index, RangeIndex):
-                    raise ValueError("rows have more values than the header")
+            while (frame := _next_frame(frames)) is not None:
                 yield frame[columns]
+
+
+def _next_frame(frames: Iterator[Any]) -> Any:
+    """Return the next frame of a CSV file, or None. Raise ValueError if rows have more values than the header."""
+    from pandas.errors import ParserWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ParserWarning)
+        try:
+            return next(frames, None)
+        except ParserWarning as error:
+            raise ValueError(str(error)) from error
 
 
 class JsonlSource(TableSource):
@@ -274,12 +291,6 @@ def _of_kind(column: Any, kind: str | None) -> Any:
     if kind is None:
         return to_features(column)
     return to_floats(column) if kind == "number" else ["" if cell is None else str(cell) for cell in _cells(column)]
-
-
-def _frame(columns: dict[str, Any]) -> Any:
-    from pandas import DataFrame
-
-    return DataFrame(columns)
 
 
 def _texts(frame: Any) -> np.ndarray:

@@ -393,6 +393,12 @@ def test_without_the_extra():
     assert done.stdout == f"cmt-numba {__version__}\n"
 
 
+def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.csv").write_text("x,label\n1,2\n")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert "pandas is missing: pip install 'cmt-numba[cli]'" in fail("info", tmp_path / "a.csv")
+
+
 def started(*words: Any, **options: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "cmt_numba", *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)

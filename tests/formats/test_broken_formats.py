@@ -179,7 +179,7 @@ ARRAYS: list[tuple[dict[str, Any], str]] = [
     ({"X": np.ones((2, 3)), "y": np.ones(3)}, "labels must be numbers or text of shape"),
     ({"X": np.ones((2, 3))}, "has no array y or Y"),
     ({"X": np.array([[1.0], [np.nan]]), "y": np.ones(2)}, "row 2: X must be finite"),
-    ({"X": np.ones((2, 1)), "y": np.array([1.5, 2])}, "labels must be integers or text"),
+    ({"X": np.ones((2, 1)), "y": np.array([1.5, 2])}, "row 1: labels must be integers or text, got 1.5"),
     ({"X": np.ones((2, 1)), "y": np.array([None, "a"])}, "is not a valid file of arrays"),
     ({"X": np.ones((0, 1)), "y": np.ones(0)}, "has no rows"),
 ]

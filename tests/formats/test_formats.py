@@ -357,6 +357,14 @@ def test_sparse_matrices_with_labels_beside_them(tmp_path: Path):
         open_data(tmp_path / "X.npz").read()
 
 
+def test_rows_may_end_in_a_separator(tmp_path: Path):
+    (tmp_path / "rows.csv").write_text("x,label\n1,2,\n3,4,\n")
+    check_alike(open_data(tmp_path / "rows.csv").read(), Batch(np.array([[1.0], [3.0]]), np.array([2, 4])))
+    (tmp_path / "rows.csv").write_text("x,label\n1,2,5\n3,4,5\n")
+    with pytest.raises(FormatError, match="is not a valid table"):
+        open_data(tmp_path / "rows.csv").read()
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 def test_byte_order_marks(tmp_path: Path, compressed: bool):
     texts = {
