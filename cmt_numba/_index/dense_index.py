@@ -107,7 +107,8 @@ class DenseIndex:
         self._state = new_state(n_features, METRICS[metric], random_state)
         self._held = held(self._state)
         self._gaps = Gaps(np.empty((0, N_COLUMNS), np.float32), 0, n_features)
-        self._due, self._n_lists_measured = 0.0, 1  # samples due, and the number of lists at the last sample
+        self._due = 0.0  # number of samples
+        self._n_measured, self._n_lists_measured = 1, 1  # vectors and lists at the last sample
         self._checks = QueryChecks()
         self._n_searches = 0
         self._microseconds: dict[Any, float] = {}  # per row, by the kernel of a search
@@ -200,7 +201,7 @@ class DenseIndex:
             self.remove(ids[: len(self) - before])
             raise
         self.next_id = max(self.next_id, int(ids.max()) + 1)
-        self._measure(N_MEASURED * n, N_SAMPLES)
+        self._measure((N_MEASURED_OF_OTHERS if self._gaps.have_copies else N_MEASURED) * n, N_SAMPLES)
         return ids
 
     def _change(self, change: int, ids: np.ndarray, X: np.ndarray) -> None:
@@ -255,19 +256,20 @@ class DenseIndex:
     def _measure(self, weight: int, most: int) -> None:
         """Measure the effort of searches on random stored vectors, in proportion to the number of changes.
 
-        A change needs ``weight / len(self)`` samples. The effort is measured more often if lists of equal size split at
-        the same time. The ``most`` latest samples are kept.
+        A change needs ``weight / len(self)`` samples. The effort is measured more often if the number of lists does not
+        grow like that of vectors, because lists of equal size split at the same time. The ``most`` latest samples are
+        kept.
         """
         n = len(self)
         if n <= _FEW:
             return
         self._due += weight / n
         n_lists = int(self._state.lists.counts[N_LISTS])
-        of_lists = N_MEASURED_OF_LISTS * abs(n_lists - self._n_lists_measured) / n_lists
+        of_lists = N_MEASURED_OF_LISTS * abs(n_lists - self._n_lists_measured * n / self._n_measured) / n_lists
         n_samples = min(int(max(self._due, of_lists)), N_SAMPLES)
         if n_samples < N_AT_ONCE:
             return
-        self._due, self._n_lists_measured = 0.0, n_lists
+        self._due, self._n_measured, self._n_lists_measured = 0.0, n, n_lists
         rng = np.random.default_rng([self.random_state, self._gaps.n_measured])
         slots, references = rng.integers(n, size=n_samples), rng.integers(n, size=N_REFERENCES)
         X = self._vectors_in(slots)
@@ -463,8 +465,9 @@ class DenseIndex:
             "random_state": self.random_state,
             "next_id": self.next_id,
             "due": self._due,
+            "n_measured": self._n_measured,
             "n_lists_measured": self._n_lists_measured,
-            "n_measured": self._gaps.n_measured,
+            "n_samples": self._gaps.n_measured,
         }
         return arrays, facts
 
@@ -476,10 +479,11 @@ class DenseIndex:
         copied.
         """
         require(facts.get("metric") in METRICS, "the metric must be known")
-        for name in ("n_features", "random_state", "next_id", "n_lists_measured", "n_measured"):
+        for name in ("n_features", "random_state", "next_id", "n_measured", "n_lists_measured", "n_samples"):
             is_valid = isinstance(facts.get(name), int) and 0 <= facts[name] < 1 << 62
             require(is_valid, f"{name} must be a non-negative integer")
         require(facts["n_features"] > 0, "n_features must be positive")
+        require(facts["n_measured"] > 0, "n_measured must be positive")
         require(
             isinstance(facts.get("due"), float) and 0.0 <= facts["due"] < N_SAMPLES, "due must be a number of samples"
         )
@@ -497,8 +501,8 @@ class DenseIndex:
         )
         require(len(samples) <= N_SAMPLES, f"there must be at most {N_SAMPLES} samples")
         index.next_id, index._due = facts["next_id"], facts["due"]
-        index._n_lists_measured = facts["n_lists_measured"]
-        index._gaps = Gaps(samples.copy(), facts["n_measured"], index.n_features)
+        index._n_measured, index._n_lists_measured = facts["n_measured"], facts["n_lists_measured"]
+        index._gaps = Gaps(samples.copy(), facts["n_samples"], index.n_features)
         return index
 
     def copy(self) -> Self:

@@ -11,20 +11,20 @@ from .._jit import held
 from .lists import NEAR_GROUPS
 from .search import ListEffort
 
-N_SAMPLES = 512
+N_SAMPLES = 256
 """Number of samples on which the effort is measured."""
 
 N_MEASURED = 256
 """Number of samples measured while as many vectors are added as there are."""
 
 N_MEASURED_OF_OTHERS = 1024
-"""Number of samples measured while as many vectors are replaced or removed as there are."""
+"""The same if samples have near copies, or if vectors are replaced or removed, because efforts then change sooner."""
 
 N_RECENT = 192
 """Number of samples that are kept when vectors are replaced or removed, because older samples knew other vectors."""
 
 N_MEASURED_OF_LISTS = 1024
-"""Number of additional samples while the number of lists doubles but that of vectors stays the same."""
+"""Number of samples measured while the number of lists doubles but that of vectors stays the same."""
 
 N_AT_ONCE = 32
 """Number of samples that are measured together."""
@@ -102,6 +102,11 @@ class Gaps:
         if samples[:, -3].sum() > _WITH_COPIES * len(samples):
             self._slopes = _Quantiles(samples[:, RANKS.size : -3])
         self._efforts = {target: self._effort(target) for target in (0.95, 0.99)}
+
+    @property
+    def have_copies(self) -> bool:
+        """Whether many samples have near copies."""
+        return self._slopes is not None
 
     def with_samples(self, more: np.ndarray, most: int = N_SAMPLES) -> Gaps:
         """Return the efforts with further samples, and at most the ``most`` latest ones in all."""

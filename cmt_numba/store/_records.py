@@ -56,9 +56,7 @@ def _are_ours(schema: list[SchemaRow]) -> bool:
 
 def _checksum(memory_id: int, key: Any, payload: str | None, text: str | None) -> int:
     """Return a checksum of a record."""
-    sizes = [-1 if value is None else len(value) for value in (payload, text)]
-    record = f"{memory_id} {type(key).__name__} {sizes} {key} {payload or ''}{text or ''}"
-    return zlib.crc32(record.encode("utf-8", "surrogatepass"))
+    return zlib.crc32(f"{memory_id} {key!r}\0{payload}\0{text}".encode("utf-8", "surrogatepass"))
 
 
 CHANGES_OF_RECORDS = ("replace", "remove", "update")
@@ -66,6 +64,7 @@ CHANGES_OF_RECORDS = ("replace", "remove", "update")
 
 _FUNCTIONS = {"checksum_of": _checksum}
 _CHECKSUM = "checksum_of(id, key, payload, text)"
+_INSERT = "INSERT INTO records VALUES (?, ?, ?, ?, ?)"
 
 
 class ChangedRows(NamedTuple):
@@ -537,8 +536,7 @@ class Records:
         """Write new records."""
         rows = zip(ids.tolist(), keys, payloads, texts, strict=True)
         with self._reading:
-            values = "?1, ?2, ?3, ?4"
-            self._database.execute_many(f"INSERT INTO records VALUES ({values}, checksum_of({values}))", rows)
+            self._database.execute_many(_INSERT, ((*row, _checksum(*row)) for row in rows))
             if self._table is not None:
                 self._table.append(ids, keys, _kinds_of(payloads))
 
@@ -606,7 +604,7 @@ class Records:
             copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
         last: Any = -1
         while rows := own.execute(f"SELECT * FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}", (last,)):
-            copy.execute_many("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
+            copy.execute_many(_INSERT, rows)
             last = rows[-1][0]
         copy.execute("COMMIT")
         contents = copy.serialized()
