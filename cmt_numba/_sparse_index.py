@@ -195,7 +195,7 @@ class SparseIndex:
             weights = (weights / np.repeat(np.sqrt(squares), np.diff(offsets))).astype(np.float32)
         elif self.metric == "euclidean":  # ranks vectors like the product minus half of the squared length
             biases = (-squares / 2).astype(np.float32)
-        digest = heads.Digest(offsets.copy(), numbers.astype(np.int32), weights, np.empty((0, 0), np.uint16))
+        digest = heads.Digest(offsets.copy(), numbers.astype(np.int32), weights)
         postings = heads.list_by_feature(digest, weights > 0.0, max(1, codes.size))
         return _Postings(codes, bool((values < 0.0).any()), postings, digest, heads.label_bounds(postings, biases))
 
@@ -265,7 +265,7 @@ class SparseIndex:
         answers = heads.LabelAnswers(slots, scores, counts[0], counts[1])
 
         def rank(first: int, stop: int) -> None:
-            heads.rank_listed(built.postings, built.digest, bounds, heads.Questions(rows, rows, first, stop), answers)
+            heads.rank_listed(built.postings, built.digest, bounds, heads.Questions(rows, first, stop), answers)
 
         share_rows(rank, n_rows, n_threads)
         recent = np.arange(built.n, self._n_slots)

@@ -6,8 +6,8 @@ A :class:`Forest` owns the state. Each operation is a function whose first argum
 from .figure import plot_forest
 from .filters import Filter
 from .forest import OPTIONS, Forest
-from .insert import insert_rows, roll_back
+from .insert import insert_rows
 from .learn import teach_rows, update_rows
 from .query import draw_seed, enter_returned, note_returned, query_forest
-from .reorganise import compact_memories, rebuild_trees, remove_ids, renumber, replace_rows, reroute_memories
+from .reorganise import compact_memories, rebuild_trees, remove_ids, replace_rows, reroute_memories
 from .supervise import Supervision, learn_in_passes

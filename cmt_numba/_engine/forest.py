@@ -21,7 +21,7 @@ _ROWS_WORTH_A_THREAD = 64  # break-even point: with fewer rows, starting a threa
 ROUTER_LOSSES = tuple(loss.name.lower() for loss in forests.RouterLoss)
 SCORER_LOSSES = tuple(loss.name.lower() for loss in forests.ScorerLoss)
 
-# The constraints on the options of a tree. Estimators use them for their own tree options.
+# The constraints on the options of a tree.
 OPTIONS: dict[str, checks.Constraint] = {
     "n_trees": checks.Integer(1, 2**15),
     "alpha": checks.Real(0.0, 1.0, above=True),

@@ -16,9 +16,7 @@ _REMOVALS_IN_A_STEP = 1000
 _NO_IDS = np.empty(0, np.int64)
 
 
-def insert_rows(
-    forest: Forest, rows: forests.Rows, progress: bool = False, n_reroutes: int | None = None
-) -> np.ndarray:
+def insert_rows(forest: Forest, rows: forests.Rows, progress: bool = False) -> np.ndarray:
     """Insert memories within a change, and evict others first if necessary; return the ids."""
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
@@ -34,14 +32,14 @@ def insert_rows(
             parameters = kernel_parameters(forest.options, rows.n_features, rows.sparse)
             forest.put(forests.new_state(parameters, forest.streams))
         if most is None or n + n_rows <= most:
-            _append_rows(forest, rows, n_rows, progress, n_reroutes)
+            _append_rows(forest, rows, n_rows, progress)
         else:
             with progress_bar(n_rows, "insert", progress) as report:
                 for start, stop in spans(n_rows, max(1, most // _INSERTS_TO_FILL)):
                     excess = forest.n_memories + stop - start - most
                     if excess > 0:
                         _evict(forest, excess)
-                    _append_rows(forest, rows.between(start, stop), stop - start, False, n_reroutes)
+                    _append_rows(forest, rows.between(start, stop), stop - start, False)
                     report(stop - start)
     except BaseException:
         uninterrupted(forest.clear if was_empty else partial(_take_back_ids, forest, first_id))
@@ -61,13 +59,13 @@ def _evict(forest: Forest, n: int) -> None:
     forest.last_evicted = np.concatenate([forest.last_evicted, chosen])
 
 
-def _append_rows(forest: Forest, rows: forests.Rows, n_rows: int, progress: bool, n_reroutes: int | None) -> None:
+def _append_rows(forest: Forest, rows: forests.Rows, n_rows: int, progress: bool) -> None:
     """Store keys in the next slots and insert them into every tree."""
     state = forest.state
     assert state is not None
     first = state.keys.totals.item(forests.N_MEMORIES)
     forest.put(forests.with_room_for_keys(state, n_rows, rows.values.size))
-    n_reroutes = state.parameters.n_reroutes if n_reroutes is None else n_reroutes
+    n_reroutes = state.parameters.n_reroutes
 
     def insert(run: Workers, start: int, stop: int) -> None:
         forests.store_keys(forest.view(), rows, start, stop)

@@ -89,13 +89,3 @@ def compact_memories(forest: Forest) -> None:
     state = forests.compacted(before)
     # The policy refers to memories by slot, so it is replaced together with the state.
     forest.lock.step(lambda: forest.put(state, forest.eviction.moved(before, state)))
-
-
-@changes
-def renumber(forest: Forest) -> np.ndarray:
-    """Change the id of each memory to its slot; return the old ids in slot order."""
-    state = forest.allocated()
-    former = forest.ids()
-    keys = forests.with_ids(state.keys, np.arange(forest.n_memories))
-    forest.lock.step(partial(forest.put, state._replace(keys=keys)))
-    return former

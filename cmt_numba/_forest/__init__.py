@@ -98,7 +98,6 @@ from .rows import (
     as_matrix,
     check_cells,
     dot,
-    keep_heaviest,
     longest_row,
     measure_rows,
     normalize_rows,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._jit import empty, inner, inner_fastmath, kernel, release
+from .._jit import inner, inner_fastmath, kernel
 
 UNSCALED = np.float32(1.0)  # scale of a row that is not a code
 
@@ -169,56 +169,6 @@ def longest_row(rows, first, stop):
     for row in range(first, stop):
         longest = max(longest, rows.offsets[row + 1] - rows.offsets[row])
     return longest
-
-
-@inner
-def _largest(values, n):
-    """Return the ``n``-th largest value, and reorder the values in place (Hoare's quickselect)."""
-    low, high, wanted = 0, values.size - 1, n - 1
-    while low < high:
-        pivot, i, j = values[(low + high) // 2], low, high
-        while i <= j:
-            while values[i] > pivot:
-                i += 1
-            while values[j] < pivot:
-                j -= 1
-            if i <= j:
-                value = values[i]
-                values[i] = values[j]
-                values[j] = value
-                i += 1
-                j -= 1
-        if wanted <= j:
-            high = j
-        elif wanted >= i:
-            low = i
-        else:
-            break
-    return values[wanted]
-
-
-@kernel
-def keep_heaviest(rows, n, values, indices, offsets):
-    """Copy each sparse row's ``n`` largest cells in order of position; return the number of copied cells."""
-    end = 0
-    weights = empty(longest_row(rows, 0, rows.offsets.size - 1), np.float32)
-    for row in range(rows.offsets.size - 1):
-        a, b = rows.offsets[row], rows.offsets[row + 1]
-        lightest = np.float32(0.0)
-        if b - a > n:
-            for i in range(a, b):
-                weights[i - a] = np.abs(rows.values[i])
-            lightest = _largest(weights[: b - a], n)
-        kept = 0
-        for i in range(a, b):
-            if kept < n and np.abs(rows.values[i]) >= lightest:
-                values[end] = rows.values[i]
-                indices[end] = rows.indices[i]
-                end += 1
-                kept += 1
-        offsets[row + 1] = end
-    release(weights)
-    return end
 
 
 @inner_fastmath

@@ -66,7 +66,7 @@ from .label_scorers import (
     without_negligible_weights,
     without_tables,
 )
-from .lessons import CandidateSearch, HeadLesson
+from .lessons import CandidateSearch, HeadLesson, shortlist_all
 from .multiclass_svm import (
     N_COMPETITORS,
     N_STORED,
@@ -90,6 +90,7 @@ from .products import (
     all_above,
     all_scorers,
     best_of_all,
+    best_of_others,
     exact_scores_of_all,
     top_of_all,
     unscaled_rows,
@@ -104,6 +105,6 @@ from .ridge import (
     learn_rewards,
     new_expectation,
 )
-from .search import Questions, SearchEffort, all_of
+from .search import Questions, SearchEffort, all_of, always_found
 from .shortlists import new_shortlists, shortlist_rows
 from .solved_labels import Training, learn_afresh, learn_memberships

@@ -141,34 +141,28 @@ def score_found(head, rows, found, answers):
 NO_ANSWERS = LabelAnswers(np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), *np.empty((2, 0), np.int64))
 
 
-def scored_candidates(
-    trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers = NO_ANSWERS
-) -> Any:
+def scored_candidates(head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers = NO_ANSWERS) -> Any:
     """Yield the candidate labels of rows ``first:stop`` with their scores, in batches of rows.
 
     Writes the best labels and their scores to ``answers``. Each step overwrites the arrays of the previous step.
     """
     order = np.arange(questions.first, questions.stop)
-    for found in candidates_of(trees, routers, head, questions, order, effort):
+    for found in candidates_of(head, questions, order, effort):
         score_found(head, questions.rows, found, answers)
         yield found
 
 
-def score_labels(
-    trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers
-) -> None:
+def score_labels(head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers) -> None:
     """Write the best labels of rows ``first:stop``, their scores, and the numbers of labels scored and found."""
-    for found in scored_candidates(trees, routers, head, questions, effort, answers):
+    for found in scored_candidates(head, questions, effort, answers):
         answers.n_scored[found.rows] = np.diff(found.ends, prepend=0)
         answers.n_met[found.rows] = found.n_met
 
 
-def list_hard_negatives(
-    trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, labels: np.ndarray
-) -> None:
+def list_hard_negatives(head: Any, questions: Questions, effort: SearchEffort, labels: np.ndarray) -> None:
     """Write the candidate labels of rows ``first:stop`` without common ones: int32 (rows, most), padded with NONE."""
     order = np.arange(questions.first, questions.stop)
-    for found in candidates_of(trees, routers, head, questions, order, effort):
+    for found in candidates_of(head, questions, order, effort):
         starts = np.concatenate([[0], found.ends[:-1]]) + found.n_common
         n_each = np.minimum(found.ends - starts, labels.shape[1])
         columns = np.arange(n_each.sum()) - np.repeat(np.cumsum(n_each) - n_each, n_each)
@@ -176,15 +170,13 @@ def list_hard_negatives(
         labels[np.repeat(found.rows, n_each), columns] = found.labels[np.repeat(starts, n_each) + columns]
 
 
-def list_labels(
-    trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, lowest: float, listing: Listing
-) -> int:
+def list_labels(head: Any, questions: Questions, effort: SearchEffort, lowest: float, listing: Listing) -> int:
     """List the labels with scores above ``lowest``, unsorted, for rows from ``first`` on until ``listing`` is full.
 
     Writes only ``listing``. Returns the first row that did not fit, or ``stop`` if all fit.
     """
     end = 0
-    for found in scored_candidates(trees, routers, head, questions, effort):
+    for found in scored_candidates(head, questions, effort):
         above = np.flatnonzero(found.scores[: found.ends[-1]] > lowest)
         ends = end + np.searchsorted(above, found.ends)
         n_rows = int(np.searchsorted(ends, listing.labels.size, side="right"))

@@ -1,8 +1,4 @@
-"""Kernels: the digest, a read-only copy of the head's scorers for fast scoring.
-
-Sparse scorers become lists without gaps. Dense scorers are stored as bfloat16, which halves the memory traffic at a
-relative error of at most 1/500.
-"""
+"""Kernels: the digest, a read-only copy of a head's sparse scorers as lists without gaps, for fast scoring."""
 
 from typing import Annotated, NamedTuple
 
@@ -10,23 +6,18 @@ import numpy as np
 import scipy.sparse
 
 from .. import _forest as forests
-from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
-
-_ROUNDED_AT_ONCE = 1 << 20  # number of weights rounded in one batch
+from .._jit import by_reference, empty, inner, kernel, release
 
 
 class Digest(NamedTuple):
-    """A read-only copy of all scorers of a head, or empty arrays.
+    """A read-only copy of all sparse scorers of a head, or empty arrays: label ``l`` has ``offsets[l]:offsets[l + 1]``.
 
-    Label ``l`` has the sparse entries ``offsets[l]:offsets[l + 1]``. Dense scorers are the rows of ``halves``.
+    Each new digest, even an empty one, is a new object, which identifies a version of the scorers.
     """
 
     offsets: Annotated[np.ndarray, forests.kind_of(np.int64, "offsets of the digest")]
     features: Annotated[np.ndarray, forests.kind_of(np.int32, "entries of the digest")]
     weights: Annotated[np.ndarray, forests.kind_of(np.float32, "entries of the digest")]
-    halves: Annotated[
-        np.ndarray, forests.kind_of(np.uint16, "labels of the dense digest", "features of the dense digest")
-    ]
 
     @property
     def n_labels(self) -> int:
@@ -34,7 +25,7 @@ class Digest(NamedTuple):
         return self.offsets.size - 1
 
 
-_EMPTY = Digest(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.empty((0, 0), np.uint16))
+_EMPTY = Digest(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
 
 
 def offsets_of(counts: np.ndarray) -> np.ndarray:
@@ -46,16 +37,7 @@ def new_digest(n_cells: np.ndarray) -> Digest:
     """Return an uninitialised digest for sparse scorers with these numbers of cells."""
     offsets = offsets_of(n_cells)
     features, weights = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
-    return Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
-
-
-def digest_of(weights: np.ndarray) -> Digest:
-    """Return the digest of dense scorers, which are float32 of shape (labels, features)."""
-    halves, length = np.empty(weights.shape, np.uint16), max(1, _ROUNDED_AT_ONCE // weights.shape[1])
-    for first in range(0, weights.shape[0], length):
-        bits = np.ascontiguousarray(weights[first : first + length]).view(np.uint32)
-        halves[first : first + length] = (bits + np.uint32(0x8000)) >> np.uint32(16)
-    return no_digest()._replace(halves=halves)
+    return Digest(offsets, features, weights)
 
 
 class Common(NamedTuple):
@@ -124,19 +106,9 @@ def enter_lists(models, digest):
     release(cells)
 
 
-@inner_fastmath
-def _halved_dot(values, halves):
-    total = np.float32(0.0)
-    for i in range(values.size):
-        total += values[i] * np.uint32(np.uint32(halves[i]) << np.uint32(16)).view(np.float32)
-    return total
-
-
 @inner
 def digested_margin(digest, label, probe):
     """Return a label's score, without its bias, for the row for which ``probe`` was prepared."""
-    if digest.halves.size > 0:
-        return _halved_dot(probe.values, digest.halves[label])
     a, b = digest.offsets[label], digest.offsets[label + 1]
     if probe.features.size > 0:
         total = np.float32(0.0)

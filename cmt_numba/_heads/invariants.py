@@ -17,13 +17,11 @@ def check_head_frame(head: Head, n_labels: int) -> None:
     require(0.0 < head.parameters.learning_rate <= 1e6, "the head's learning rate is out of range")
     forests.check_layout(head, {"trees": 1})
     forests.check_model_frame(head)
-    require(head.counters[0, forests.NODES_END] == n_labels, f"the head must have {n_labels} scorers, one per label")
+    require(head.n_labels == n_labels, f"the head must have {n_labels} scorers, one per label")
     digest, postings, common = head.digest, head.postings, head.common
     listed = digest.features.size > 0
     require(digest.offsets.size == (n_labels + 1 if listed else digest.offsets.size), "the digest lacks a label")
-    require(sparse or not listed, "the digest of a dense head must not have lists")
-    require(digest.halves.size == 0 or not sparse, "the digest of a sparse head must have only lists")
-    require(digest.halves.size == 0 or digest.halves.shape == (n_labels, d), "the digest lacks a label or a feature")
+    require(sparse or not listed, "a dense head must not have a digest")
     require(are_ends(digest.offsets, digest.features.size), "the digest is truncated")
     indexed = postings.n_labels > 0
     require(0 <= postings.n_labels <= n_labels, "the index has labels that do not exist")
@@ -51,9 +49,6 @@ def check_head(head: Head, n_labels: int) -> None:
     exist = all_within(digest.features, 0, head.parameters.n_features - 1)
     require(exist, "the digest has a feature that does not exist")
     require(all_finite(digest.weights), "the digest has a weight that is not finite")
-    # bfloat16 values whose exponent bits are all 1 are infinities or NaN.
-    finite = (digest.halves & np.uint16(0x7F80)) != 0x7F80
-    require(bool(finite.all()), "the digest has a weight that is not finite")
     require(are_offsets(postings.offsets, postings.labels.size), "the index's lists overlap")
     require(all_within(postings.labels, 0, postings.n_labels - 1), "the index has a label that does not exist")
     require(all_finite(postings.weights), "the index has a weight that is not finite")

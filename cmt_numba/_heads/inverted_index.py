@@ -1,8 +1,8 @@
 """Kernels: an inverted index of the head's sparse scorers.
 
-Routers follow features that many labels share. A short text, however, is often identified by one or two rare words that
-no router knows. For each feature, the index lists the labels with a weight for the feature, in descending order of
-weight. A search reads the lists of a row's rare, heavy features until it has found enough labels.
+A short text is often identified by one or two rare words. For each feature, the index lists the labels with a weight
+for the feature, in descending order of weight. A search reads the lists of a row's rare, heavy features until it has
+found enough labels.
 
 Training against competitors also gives scorers weights of the opposite sign, which say little about a row. A list
 therefore holds only weights with the sign of the feature's total weight.
@@ -80,16 +80,6 @@ def list_by_feature(digest: Digest, listed: np.ndarray, n_features: int, *, cell
     labels = np.repeat(np.arange(digest.n_labels, dtype=np.int32), n_of_label)
     offsets = offsets_of(np.bincount(features, minlength=n_features))
     return Postings(offsets, labels[order], weights[order], digest.n_labels)
-
-
-@inner
-def lists_any(postings, x):
-    """Return whether the index lists a label for a feature of the row, with a weight of the value's sign."""
-    for i in range(x.a, x.b):
-        first = postings.offsets[x.indices[i]]
-        if first < postings.offsets[x.indices[i] + 1] and x.values[i] * postings.weights[first] > 0.0:
-            return True
-    return False
 
 
 @inner

@@ -71,6 +71,10 @@ class Head(NamedTuple):
     gaps: Annotated[np.ndarray, forests.kind_of(np.float64, 2)]
 
     @property
+    def n_labels(self) -> int:
+        return int(self.counters[0, forests.NODES_END])
+
+    @property
     def models(self) -> forests.LinearModels:
         return forests.linear_models(self)
 
@@ -107,7 +111,7 @@ def with_labels(head: Head, rows: forests.Rows, lengths: np.ndarray | None = Non
     """
     head = head._replace(counters=head.counters.copy())
     lengths = np.ones(rows.n_rows, np.float32) if lengths is None else lengths
-    first = int(head.counters[0, forests.NODES_END])
+    first = head.n_labels
     n_labels = first + rows.n_rows
     if n_labels > head.nodes.shape[1]:
         head = forests.with_nodes(head, max(n_labels, 2 * head.nodes.shape[1]))
@@ -165,7 +169,7 @@ def _with_new_table(head: Head, size: int) -> Head:
 
 def with_only(head: Head, labels: np.ndarray) -> Head:
     """Return an independent copy of a head with only ``labels``, numbered in this order, without digest and index."""
-    n_labels, d = int(head.counters[0, forests.NODES_END]), head.parameters.n_features
+    n_labels, d = head.n_labels, head.parameters.n_features
     counters, weights = head.counters.copy(), head.weights
     counters[0, forests.NODES_END] = labels.size
     number = np.full(n_labels, forests.NONE, np.int64)
@@ -195,7 +199,7 @@ def as_ready_as(head: Head, other: Head, lightest: float) -> Head:
 
 def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.sparse.csr_array:
     """Return the scorers of some labels, without biases, as rows of a matrix, which is sparse for a sparse head."""
-    n_labels, d = int(head.counters[0, forests.NODES_END]), head.parameters.n_features
+    n_labels, d = head.n_labels, head.parameters.n_features
     if not head.parameters.sparse:
         return dense_parts(head)[0][labels]
     digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
@@ -204,7 +208,7 @@ def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.spar
 
 def dense_parts(head: Head) -> tuple[np.ndarray, np.ndarray]:
     """Return views of the scorers of a dense head and, with MIRA, of the sums of examples: a row for each label."""
-    n_labels, d = int(head.counters[0, forests.NODES_END]), head.parameters.n_features
+    n_labels, d = head.n_labels, head.parameters.n_features
     parts = head.weights.dense[0, : n_labels * 2 * d].reshape(n_labels, 2, d)
     return parts[:, 0], parts[:, 1]
 
@@ -226,7 +230,7 @@ def with_lists(head: Head, digest: digests.Digest) -> Head:
 
 def with_means_in_lists(head: Head, means: forests.Rows) -> Head:
     """Return a copy of an empty sparse head with a scorer for each row of ``means``, in lists without tables."""
-    head = forests.with_nodes(head, means.n_rows)
+    head = forests.with_nodes(head._replace(counters=head.counters.copy()), means.n_rows)
     head.counters[0, forests.NODES_END] = means.n_rows
     lists = {"offsets": means.offsets, "features": means.indices, "weights": means.values}
     return with_lists(head, digests.no_digest()._replace(**lists))
@@ -234,7 +238,7 @@ def with_means_in_lists(head: Head, means: forests.Rows) -> Head:
 
 def with_lists_of(head: Head, labels: np.ndarray) -> Head:
     """Return a sparse head without tables in which only ``labels`` keep their lists."""
-    n_cells = np.zeros(int(head.counters[0, forests.NODES_END]), np.int64)
+    n_cells = np.zeros(head.n_labels, np.int64)
     n_cells[labels] = np.diff(head.digest.offsets)[labels]
     digest = digests.new_digest(n_cells)
     for label in labels:
@@ -269,10 +273,10 @@ def without_digest(head: Head) -> Head:
 
 
 def with_digest(head: Head) -> Head:
-    """Return a head with a digest, which is valid until the next training."""
-    n_labels, d = int(head.counters[0, forests.NODES_END]), head.parameters.n_features
+    """Return a sparse head with a digest, which is valid until the next training; dense heads have none."""
+    n_labels, d = head.n_labels, head.parameters.n_features
     if not head.parameters.sparse:
-        return head._replace(digest=digests.digest_of(dense_parts(head)[0]))
+        return head
     if is_in_lists(head):
         digest = head.digest
     else:
@@ -298,7 +302,7 @@ def with_index(head: Head, lightest: float = 0.0) -> Head:
 def score_label(head, label, probe, x):
     """Return a label's score for row ``x``, for which ``probe`` was prepared."""
     digest, in_tables = head.digest, head.models.table.size > 0
-    if (digest.features.size == 0 and digest.halves.size == 0) or (probe.features.size > 0 and in_tables):
+    if digest.features.size == 0 or (probe.features.size > 0 and in_tables):
         return forests.probed_margin(head.models, forests.ONLY_TREE, label, probe, x)
     if head.models.sparse and in_tables:
         n_cells = digest.offsets[label + 1] - digest.offsets[label]

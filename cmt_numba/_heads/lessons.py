@@ -1,27 +1,27 @@
 """Training of a head on rows with labels, from shortlists of candidates."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .._change import Workers, in_own_thread, spans
-from .._forest import DONE
+from .._forest import DONE, Rows
 from .candidates import NO_ANSWERS, score_found
 from .label_scorers import Head, with_more_cells
-from .products import all_scorers, blocks_of_scores
-from .search import FoundLabels, Questions, candidates_of, entries_of
-from .shortlists import shorten, shortlist_best, shortlisted
+from .products import AllScorers, all_scorers, blocks_of_scores
+from .search import FoundLabels, Questions, SearchEffort, candidates_of, entries_of
+from .shortlists import shorten, shortlist_best, shortlist_nearest, shortlisted
 
 _ROWS_AT_ONCE = 1024
 
 
 class CandidateSearch(NamedTuple):
-    """Settings of a search for candidates. Without trees, all labels are scored."""
+    """Settings of a search for candidates."""
 
-    trees: Any
-    routers: Any
-    effort: Any
+    effort: SearchEffort | None  # effort in the inverted index, or None to score all labels
+    # function that returns the nearest labels of some rows, int64 (rows, k), for very many dense labels
+    nearest: Callable[[Rows, int], np.ndarray] | None = None
     n_threads: int = 1
 
 
@@ -39,26 +39,33 @@ def find_shortlists(
     search: CandidateSearch, head: Head, lesson: HeadLesson, rows: np.ndarray, run: Workers
 ) -> np.ndarray | None:
     """Write the shortlists of rows in several threads; return scores like :func:`shorten`, or None for all labels."""
-    if search.trees is None:
-        every, order = lesson.questions.rows, rows
-        if rows.size == every.n_rows:
-            order = np.arange(every.n_rows)
+    effort = search.effort
+    if effort is None:
+        every = lesson.questions.rows
+        some = every if rows.size == every.n_rows else every.take(rows)
+        order = np.arange(every.n_rows) if rows.size == every.n_rows else rows
+        if search.nearest is not None:
+            shortlist_nearest(search.nearest(some, lesson.shortlists.shape[1]), order, lesson.shortlists)
         else:
-            every = every.take(rows)
-        for first, scores in blocks_of_scores(all_scorers(head), every):
-            shortlist_best(scores, order[first : first + scores.shape[0]], lesson.shortlists)
+            shortlist_all(all_scorers(head), some, order, lesson.shortlists)
         return None
     scores = np.empty((rows.size, lesson.shortlists.shape[1]), np.float32)
 
     def find(part: tuple[int, int]) -> None:
         order, scorers, (first, _) = rows[slice(*part)], head.scorers, part
-        for found in candidates_of(search.trees, search.routers, scorers, lesson.questions, order, search.effort):
+        for found in candidates_of(scorers, lesson.questions, order, effort):
             score_found(scorers, lesson.questions.rows, found, NO_ANSWERS)
             scores[first : first + found.rows.size] = shorten(found, lesson.shortlists)
             first += found.rows.size
 
     run(find, spans(rows.size, -(-rows.size // search.n_threads)))
     return scores
+
+
+def shortlist_all(scorers: AllScorers, rows: Rows, at: np.ndarray, shortlists: np.ndarray) -> None:
+    """Write the best of all labels for each row to the shortlist number ``at[i]``."""
+    for first, scores in blocks_of_scores(scorers, rows):
+        shortlist_best(scores, at[first : first + scores.shape[0]], shortlists)
 
 
 def learn_in_turn(
@@ -74,7 +81,7 @@ def learn_in_turn(
         for found in _candidates(search, head, lesson, lesson.order[at[0] :]):
             before = int(at[0])
             status = learn(head, found, at)
-            if lesson.searching and search.trees is not None:
+            if lesson.searching and search.effort is not None:
                 shorten(entries_of(found, 0, int(at[0]) - before), lesson.shortlists)
             if status != DONE:
                 head = with_more_cells(head)
@@ -83,8 +90,8 @@ def learn_in_turn(
 
 
 def _candidates(search: CandidateSearch, head: Head, lesson: HeadLesson, order: np.ndarray) -> Iterator[FoundLabels]:
-    if lesson.searching and search.trees is not None:
-        yield from candidates_of(search.trees, search.routers, head.scorers, lesson.questions, order, search.effort)
+    if lesson.searching and search.effort is not None:
+        yield from candidates_of(head.scorers, lesson.questions, order, search.effort)
         return
     for first, stop in spans(order.size, _ROWS_AT_ONCE):
         block = order[first:stop]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest import NODES_END, NONE, ONLY_TREE, LinearModels, Rows, as_matrix, find_cell, row_of, top_k
+from .._forest import NONE, ONLY_TREE, LinearModels, Rows, as_matrix, find_cell, row_of, top_k
 from .._jit import TILE, by_reference, first_of, inner, kernel, marks_of
 from .label_scorers import Head, dense_parts, is_in_lists, with_digest
 
@@ -66,7 +66,7 @@ def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers:
     The copy is a dense matrix or, if that would be mostly zeros, lists. With ``in_tables``, which is faster for few
     rows, sparse scorers stay in hash tables if the head has them.
     """
-    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    n_labels, d = head.n_labels, head.parameters.n_features
     biases: np.ndarray | None = head.nodes["bias"][0, :n_labels]
     if biases is not None and not biases.any():
         biases = None
@@ -350,6 +350,17 @@ def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.
             exact = some[row, near] if rows.sparse else _scores_of_pairs(scorers, rows, span.start + row, near)
             labels[span], found[span] = _ranked(near, exact, row, k)
     return labels, found
+
+
+def best_of_others(scorers: AllScorers, rows: Rows, k: int, common: np.ndarray) -> np.ndarray:
+    """Return the ``k`` best dense labels of each row that are not in ``common``, or all if there are fewer: int32."""
+    others = np.setdiff1d(np.arange(scorers.n_labels), common)
+    biases = None if scorers.biases is None else scorers.biases[others]
+    some = scorers._replace(n_labels=others.size, weights=scorers.weights[:, others], biases=biases)
+    found = np.empty((rows.n_rows, min(k, others.size)), np.int32)
+    for first, scores in blocks_of_scores(some, rows):
+        found[first : first + scores.shape[0]] = others[top_k(scores, found.shape[1])[0]]
+    return found
 
 
 def all_above(scorers: AllScorers, rows: Rows, lowest: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -78,6 +78,13 @@ def shortlist_best(scores, rows, shortlists):
     release((held, best, found))
 
 
+def shortlist_nearest(labels: np.ndarray, rows: np.ndarray, shortlists: np.ndarray) -> None:
+    """Write the first labels of each row, except the correct one, to its shortlist, sorted by label."""
+    labels = np.where(labels == shortlists[rows, :1], NONE, labels)
+    best = np.take_along_axis(labels, np.argsort(labels == NONE, axis=1, kind="stable"), axis=1)
+    shortlists[rows, 1:] = -np.sort(-best[:, : shortlists.shape[1] - 1], axis=1)
+
+
 @kernel
 def shortlist_rows(models, rows, n_rows, shortlists):
     """Score all labels for the first ``n_rows`` rows, and write the best to their shortlists. Fast for a few rows."""

@@ -163,13 +163,13 @@ class ActionKeys(WithFields):
         """Write the indexed keys that are most similar to each row, and their scores."""
         if self._index is None:
             keys = self.rows.take(np.arange(self.n_indexed))
-            digest = Digest(keys.offsets, keys.indices, keys.values, np.empty((0, 0), np.uint16))
+            digest = Digest(keys.offsets, keys.indices, keys.values)
             postings = list_by_feature(digest, np.ones(keys.values.size, np.bool_), keys.n_features)
             self._index = postings, digest, label_bounds(postings, np.zeros(self.n_indexed, np.float32))
         rows = Rows(Q.data, Q.indices, Q.indptr.astype(np.int64, copy=False), self.n_features, True)
         counts, shape = np.empty((2, rows.n_rows), np.int64), hits.shape
         answers = LabelAnswers(np.full(shape, NONE, np.int64), np.empty(shape, np.float32), *counts)
-        rank_listed(*self._index, all_of(rows, rows), answers)
+        rank_listed(*self._index, all_of(rows), answers)
         hits[:] = answers[0]
         scores[:] = np.where(hits == NONE, -np.inf, answers[1])
 

@@ -148,7 +148,7 @@ class ReadingOptions:
 class TrainingOptions(ReadingOptions):
     """Options for reading a data file and training a classifier on it."""
 
-    passes: int | None = _learning("Number of training passes (default: 2 for routers, 5 for scorers).", "N", min=1)
+    passes: int | None = _learning("Maximum number of training passes (default: depends on the loss).", "N", min=1)
     set: list[str] | None = _learning(
         "Another parameter of CMTClassifier or CMTMultilabelClassifier, such as aggressiveness=0.3. May be repeated.",
         "NAME=VALUE",
@@ -176,7 +176,7 @@ class TrainingOptions(ReadingOptions):
             estimator = CMTClassifier(loss="logistic") if mixed else CMTClassifier()
         estimator.set_params(store_examples=not streaming, n_jobs=self.jobs, random_state=self.seed)
         if self.passes is not None:
-            estimator.set_params(n_router_passes=self.passes, n_head_passes=self.passes)
+            estimator.set_params(n_head_passes=self.passes)
         known = estimator.get_params()
         for setting in self.set or []:
             name, equals, text = setting.partition("=")

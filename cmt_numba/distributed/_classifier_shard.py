@@ -88,7 +88,7 @@ class ClassifierShard:
 
     def rivals_of_means(self, X: Any, y: np.ndarray, given: ExampleShare) -> np.ndarray:
         """Return each example's similarity to the nearest other mean of the given examples, or -inf."""
-        options = self._plan.options | {"n_head_passes": 0, "n_router_passes": 0, "max_examples": None}
+        options = self._plan.options | {"n_head_passes": 0, "max_examples": None}
         if isinstance(X, np.ndarray):
             options["feature_weights"] = "none"
         model = CMTClassifier(**options).fit(X[given.rows], y[given.rows], scales=given.scales)

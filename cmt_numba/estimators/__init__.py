@@ -3,7 +3,6 @@
 Other packages import helpers for label checks and estimator files from here.
 """
 
-from ._base import trees_of
 from ._calibration import held_out
 from ._classifier import CMTClassifier, classified_examples, fixed_scales_of
 from ._explanations import Explanation

@@ -24,7 +24,6 @@ from .._forest import require, writeable
 from .._jit import keeps_interpreter
 from ..journal import InFolder
 from ..persistence import PickledArrays, Saved, WithFields, object_of
-from ..tree import ContextualMemoryTree
 from ._checks import check_model
 from ._durable import CHECKED, EstimatorFolder
 from ._fields import LEARNED_STATE
@@ -46,9 +45,6 @@ PASSES = checks.Integer(0, checks.MOST_PASSES)
 
 SEED = checks.Checked(check_random_state, "int, numpy.random.RandomState or None")
 
-# Parameters that take effect only when the forest is created.
-FIT_ONLY = frozenset({"leaf_multiplier", "alpha", "n_reroutes", "n_jobs", "random_state"})
-
 
 def queries_model(method: Method) -> Method:
     """Run an estimator method as a read of the model, which keeps the interpreter lock if it has few rows."""
@@ -56,15 +52,6 @@ def queries_model(method: Method) -> Method:
 
 
 _values_of = cache(attrgetter)
-
-
-def trees_of(estimator: Any) -> ContextualMemoryTree | None:
-    """Return an estimator's trees, or None if it has none, is unfitted, or belongs to another library."""
-    model = vars(estimator).get("_model")
-    if model is None or not isinstance(estimator, MemoryEstimator):
-        return None
-    trees: ContextualMemoryTree | None = getattr(model.index, "trees", None)
-    return trees if trees is not None and trees.n_memories > 0 else None
 
 
 class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimator):
@@ -77,7 +64,7 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
 
     _form = EstimatorFolder
     _model_class: ClassVar[type[WithFields]]
-    _fit_only: ClassVar[frozenset[str]]  # parameters without effect once the forest exists
+    _fit_only: ClassVar[frozenset[str]] = frozenset()  # parameters without effect after the first fit
     _model: Any  # the learned state; absent before the first fit
     n_features_in_: int
 
@@ -214,10 +201,6 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
     def check_invariants(self) -> None:
         """Check the invariants of the model."""
         check_is_fitted(self)
-        some: Any
-        for some in (getattr(self, "forest_", None), getattr(self, "examples_", None)):
-            if hasattr(some, "check_invariants"):
-                some.check_invariants()
         check_model(self, thorough=True)
 
     @changes  # only reads, but must not overlap with changes

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heads as heads
-from .._forest import N_MEMORIES, NEXT_ID, NONE, invariants, require
+from .._forest import N_MEMORIES, NONE, invariants, require
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from ._calibration import THRESHOLDS
@@ -28,27 +28,17 @@ def check_model(estimator: Any, *, thorough: bool) -> None:
 
 
 def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> None:
-    forest, head, scales = index.forest, index.head, index.scales
+    head, scales = index.head, index.scales
     if scales is not None:
         are_valid = scales.are_valid(d) and not head.parameters.sparse
         require(are_valid, "each feature of dense rows must have a scale that rows can have")
-    n_memories = 0 if index.scores_all else n_labels
-    require(index.tree.n_memories == n_memories, "either all labels must have a memory or none")
     width = d + index.is_standardized
     require(head.parameters.n_features == width > 0, "the head must have the same number of features as the examples")
-    if forest.state is not None:
-        require(index.tree.n_features == width, "the forest must have the same number of features as the examples")
-        alike = forest.state.parameters.sparse == head.parameters.sparse
-        require(alike, "the head and the forest must both be sparse or both be dense")
-        require(forest.state.keys.totals[NEXT_ID] == n_memories, "the forest must contain every label that was added")
     (heads.check_head if thorough else heads.check_head_frame)(head, n_labels)
     require(index.n_of_label.size <= n_labels, "an example has a label that does not exist")
     _check_weights("labels", index.weight_of_label, n_labels)
     if thorough:
         require(invariants.all_within(index.n_of_label, 1, _MOST_ROWS), "a label has no examples")
-        if forest.state is not None:
-            ids = forest.state.keys.ids[:n_memories]
-            require(np.array_equal(ids, np.arange(n_memories)), "a label and its memory must have the same id")
 
 
 def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
@@ -66,7 +56,7 @@ def _check_weights(what: str, weights: Factors, n: int) -> None:
 
 def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     index, n_labels = model.index, model.class_of_label.size
-    alike = not index.of_sets and not index.without_trees and index.n_rows == 0 and index.weight_of_rows is None
+    alike = not index.of_sets and index.n_rows == 0 and index.weight_of_rows is None
     require(alike, "the index must be that of a classifier")
     _check_index(index, n_labels, d, thorough)
     head, examples, classes = index.head, index.examples, model.classes
@@ -103,6 +93,12 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     others = (index.examples, index.example_lengths, index.feature_weights)
     require(index.of_sets and all(part is None for part in others), "the index must be one of label sets")
     _check_index(index, model.column_of_label.size, d, thorough)
+    if model.examples is not None:
+        alike = isinstance(model.examples, SparseIndex) == index.is_sparse
+        require(alike and model.examples.n_features == d, "stored examples must have the features of the rows")
+        require(model.examples.metric == "cosine", "the index of stored examples must be one of cosines")
+        if thorough:
+            model.examples.check_invariants()
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
     require(model.label_of_column.size == n_columns, "every column must have at most one label")
     require(model.classes.size == (n_columns if pair is None else pair.size), "each column must have a class")

@@ -21,12 +21,11 @@ import numpy as np
 
 from .. import _heads as heads
 from .. import persistence as files
+from .._change import share_rows
 from .._display import warn
-from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, as_matrix, no_hits, rescaled
 from .._jit import keeping_interpreter
 from .._validation import check_rows
-from ..tree import forest_of
 from . import _input as inputs
 from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in
 from ._choice import Choice, choose, examples_of_some_labels, held_out_errors, resolved
@@ -34,7 +33,7 @@ from ._feature_scales import MOST_LABELS_OF_A_TABLE, MOST_OF_A_TABLE, fixed_scal
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
 from ._fields import CalibrationField, ChoiceField
 from ._input import ExampleBatch, Factors, taken
-from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
+from ._label_index import LabelIndex, LabelOptions, means_of, threads_for
 from ._labels import ClassPlaces
 from ._neighbors import NeighborSearch, count_votes, weights_of_votes
 from ._replay import UNLIKELY, has_grown, is_due, replayed
@@ -49,6 +48,7 @@ _SWEPT = 16  # number of additional stored examples to learn with each new examp
 _ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
 _ENOUGH_HELD_OUT = 500  # number of held-out examples for this choice
 _ENOUGH_FOR_FEATURES = 2500  # number of examples to train and test on for this choice
+_MEASURED_UNTRAINED = 256  # number of examples on which the margin of untrained scorers is measured
 _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
 
 _LEAD_OF_USUAL = 1e-6  # score of the most frequent class for rows whose scores are all 0
@@ -88,7 +88,7 @@ class ClassificationModel(files.WithFields):
     """
 
     FIELDS = files.FieldTable(
-        # forest and the scorers. Labels are numbered in insertion order, whereas classes are sorted.
+        # scorers of the labels, which are numbered in insertion order, whereas classes are sorted
         index=files.PartField(LabelIndex),
         classes=files.LabelsField(),  # all classes
         label_of_class=files.ArrayField(np.int64),  # label of each class; NONE for a class without examples
@@ -111,7 +111,7 @@ class ClassificationModel(files.WithFields):
 
     def __init__(self, options: ClassOptions, batch: ExampleBatch, n_classes: int, scales: Any = None) -> None:
         rows, loss, learning_rate = batch.rows, heads.HEAD_LOSSES[options.loss], float(options.learning_rate)
-        index = self.index = LabelIndex(options, rows, n_classes, loss, learning_rate, of_sets=False)
+        index = self.index = LabelIndex(options, rows, loss, learning_rate, of_sets=False)
         nothing: np.ndarray = np.empty(0, np.int64)
         self.classes = self.label_of_class = self.class_of_label = nothing
         self.example_weights: Factors = None
@@ -146,8 +146,8 @@ class ClassificationModel(files.WithFields):
         return other
 
     def roll_back(self) -> None:
-        """Remove the labels that a failed change has added."""
-        self.index.roll_back(self.class_of_label.size)
+        """Undo a failed change."""
+        self.index.roll_back()
 
     def prepare_like(self, former: ClassificationModel, options: ClassOptions) -> None:
         self.index.prepare_like(former.index, options)
@@ -173,17 +173,13 @@ class ClassificationModel(files.WithFields):
 
     # Learning
 
-    def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassOptions, *, afresh: bool) -> None:
+    def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassOptions) -> None:
         """Add classes and learn examples. ``batch.y`` holds indices into ``places.of_batch``."""
         given, weights = batch.rows, batch.weights
         index, n_rows, n_passes, slots = self.index, given.n_rows, n_passes_of(options), None
         is_first = index.n_labels == 0
         rows = index.prepared(given, batch.lengths)
-        # Routers need not learn classes of one example each: the inverted index finds sparse classes, and cluster lists
-        # find dense classes if there are very many.
-        many = rows.sparse or n_rows > MOST_TRAINED_ALONE_DENSE
-        listed = afresh and many and places.of_batch.size == n_rows
-        labels, known = self._add_classes(batch._replace(rows=rows), places, 0 if listed else None, options)
+        labels, known = self._add_classes(batch._replace(rows=rows), places)
         if not is_first and index.feature_weights is not None and not (self.has_warned or known.all()):
             self._warn_if_cut_off(given.take(np.flatnonzero(~known)))
         spreads_work = False
@@ -197,8 +193,6 @@ class ClassificationModel(files.WithFields):
             counted = rows if known.all() else rows.take(known)
             counted = inputs.weighted(rescaled(counted), taken(weights, known))
             index.head = heads.count_in_means(index.head, counted, labels[known])
-        if not (listed or index.scores_all):
-            index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
         n_swept = 0
         if index.examples is not None and n_passes > 0 and self.n_relearned > 0:
             competing = self._competing(rows, labels, options)
@@ -252,10 +246,7 @@ class ClassificationModel(files.WithFields):
         if index.scales is not None and index.scales.is_fixed:
             return
         former, index.scales = index.scales, None
-        has_trees = index.n_labels > 0 and not index.scores_all  # their keys must stay as they are
-        if has_trees and former is not None and lengths is not None:
-            is_used = former.is_used
-        elif has_trees or rows.sparse or lengths is None or kind not in ("auto", "scale"):
+        if rows.sparse or lengths is None or kind not in ("auto", "scale"):
             return
         elif kind == "scale":
             is_used = True
@@ -288,9 +279,7 @@ class ClassificationModel(files.WithFields):
                 UserWarning,
             )
 
-    def _add_classes(
-        self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, options: ClassOptions
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _add_classes(self, batch: ExampleBatch, places: ClassPlaces) -> tuple[np.ndarray, np.ndarray]:
         """Insert new classes, as means of their rows; return each row's label, and whether it is old."""
         (rows, y, _, weights, *_), (classes, added, found), index = batch, places, self.index
         label_of_class, class_of_label = self.label_of_class, self.class_of_label
@@ -300,13 +289,12 @@ class ClassificationModel(files.WithFields):
         is_new, head = label_of_class[found] == NONE, index.head
         new = found[is_new]
         if new.size > 0:
-            index.orders.shuffle(new)
             place = np.full(found.size, NONE, np.int64)
             place[np.searchsorted(found, new)] = np.arange(new.size)
             of_new = np.flatnonzero(place[y] != NONE)
-            head, inserted = index.insert_labels(rows, place[y[of_new]], of_new, new.size, weights, n_reroutes, options)
             label_of_class = label_of_class.copy()
-            label_of_class[new] = inserted
+            label_of_class[new] = np.arange(index.n_labels, index.n_labels + new.size)
+            head = index.head_with_labels(rows, place[y[of_new]], of_new, new.size, weights)
             class_of_label = np.concatenate([class_of_label, new])
         labels, known = label_of_class[found][y], ~is_new[y]
         self.classes, index.head = classes, head
@@ -391,21 +379,19 @@ class ClassificationModel(files.WithFields):
     def train_from_means(
         self, rows: Rows, labels: np.ndarray, weights: Factors, options: ClassOptions, slots: np.ndarray | None = None
     ) -> None:
-        """Train a head from the means of rows, and the routers too if the rows are in ``slots``."""
+        """Train a head from the means of rows. ``slots`` are their slots if they are stored examples."""
         index = self.index
         means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1, weights)
         head = heads.new_head(index.head.parameters._replace(n_features=rows.n_features))
         index.head = heads.with_labels(head, means, lengths)
         index.begin_training()
-        if slots is not None:
-            index.teach_routers(index.questions(rows).routed, labels, options, afresh=False)
         n_passes = n_passes_of(options)
         if n_passes > 0:
             self._train_head(rows, labels, n_passes, weights, slots, options)
         index.end_training(rows.n_rows)
 
     def trained_on(self, slots: np.ndarray, options: ClassOptions) -> ClassificationModel:
-        """Return a model with this model's forest and a head trained only on the stored examples in some slots.
+        """Return a model whose head is trained only on the stored examples in some slots.
 
         If all labels are scored, those without an example in these slots are left out, and the others are renumbered.
         """
@@ -485,7 +471,7 @@ class ClassificationModel(files.WithFields):
         index, shape = self.index, (rows.n_rows, heads.N_COMPETITORS)
         if index.scores_all:
             shortlists = heads.new_shortlists(labels, heads.N_COMPETITORS)
-            heads.shortlist_rows(index.head.models, rows, labels.size, shortlists)
+            index.shortlist(rows, labels.size, shortlists)
             return shortlists[:, 1:][shortlists[:, 1:] != NONE].astype(np.int64)
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
         index.search_labels(rows, heads.LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
@@ -518,14 +504,17 @@ class ClassificationModel(files.WithFields):
         shortlists = heads.new_shortlists(labels)
         is_short = index.scores_all and self._has_means() and (n_swept > 0 or n_rows <= _FEW_ROWS)
         if not is_short or heads.lacks_gaps(index.head):
-            questions, search = index.questions(rows), index.hard_negatives(n_rows, options)
-            lesson = heads.HeadLesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
+            questions, search = heads.all_of(rows), index.hard_negatives(n_rows, options)
+            order = index.orders.permutation(n_rows)
+            if index.is_untrained():
+                order = order[:_MEASURED_UNTRAINED]  # the margin only scales probabilities
+            lesson = heads.HeadLesson(questions, order, labels, shortlists, True)
             heads.measure_gaps(search, index.head, lesson, duals, float(of_labels.mean()))
         if index.is_untrained():
             return
         if is_short:
             n_sought = n_rows - n_swept
-            heads.shortlist_rows(index.head.models, rows, n_sought, shortlists)
+            index.shortlist(rows, n_sought, shortlists)
             shortlists[n_sought:, 1 : 1 + heads.N_STORED] = duals.competitors[n_sought:, : heads.N_STORED]
             order = np.arange(n_rows)[None].repeat(n_passes, axis=0)
             index.orders.permuted(order, axis=1, out=order)
@@ -566,16 +555,11 @@ class ClassificationModel(files.WithFields):
         much is removed, the new model is retrained on the remaining examples.
         """
         index, labels = self.index, self.label_of_class[classes]
-        fewer, tree = copy.copy(index), copy.deepcopy(index.tree)
-        if index.scores_all:
-            kept = np.delete(np.arange(index.n_labels), labels[labels != NONE])
-        else:
-            remove_ids(forest_of(tree), labels[labels != NONE])
-            kept = renumber(forest_of(tree))
+        fewer, kept = copy.copy(index), np.delete(np.arange(index.n_labels), labels[labels != NONE])
         number = np.full(self.class_of_label.size, NONE, np.int64)
         number[kept] = np.arange(kept.size)
         head = heads.with_only(index.head, kept)
-        fewer.tree, fewer.orders, fewer.feature_weights = tree, *copy.deepcopy((index.orders, index.feature_weights))
+        fewer.orders, fewer.feature_weights = copy.deepcopy((index.orders, index.feature_weights))
         fewer.n_of_label, fewer.n_unseen = index.n_of_label[kept], index.n_unseen[kept]
         fewer.weight_of_label = taken(index.weight_of_label, kept)
         left = np.delete(np.arange(self.classes.size), classes)
@@ -589,7 +573,9 @@ class ClassificationModel(files.WithFields):
         model.label_of_class, model.class_of_label = label_of_class, class_of_label
         if index.examples is not None:
             head = self._forget_examples(model, head, slots, number, kept.size)
-        fewer.head = heads.as_ready_as(head, index.head, index.lightest_listed)
+        fewer.head = head
+        if not fewer.scores_all:
+            fewer.head = heads.as_ready_as(head, index.head, index.lightest_listed)
         # In the decision to retrain, a removed example counts like a new one.
         n_gone = int(index.n_of_label.sum() - fewer.n_of_label.sum())
         model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
@@ -637,13 +623,13 @@ class ClassificationModel(files.WithFields):
         """Return the score of each class for each row: float64, minus infinity for classes that are not candidates."""
         index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
         rows = index.prepared(rows, lengths)
-        scorers = index.all_scorers(options, rows.n_rows)
+        scorers = index.all_scorers(rows.n_rows) if index.is_sparse else heads.all_scorers(index.head)
         if scorers is not None:
             found = heads.exact_scores_of_all(scorers, rows)
             found[~found.any(axis=1), index.usual_label] = _LEAD_OF_USUAL
             scores[:, self.class_of_label] = found
         else:
-            labels, found, *_ = index.best_labels(rows, index.effort(options).n_labels, options)
+            labels, found, *_ = index.best_labels(rows, index.most_candidates(options), options)
             row, rank = np.nonzero(labels != NONE)
             scores[row, self.class_of_label[labels[row, rank]]] = found[row, rank]
         return scores
@@ -681,12 +667,13 @@ class ClassificationModel(files.WithFields):
         """Return the slots and the distances of the ``k`` stored examples nearest to each row."""
         choice, examples = resolved(options, self.choice), self.stored()
         if choice.method != "scored_neighbors":
-            n_threads = self.index.forest.threads_for(rows.n_rows)
+            n_threads = threads_for(rows.n_rows, options)
             return self._neighbor_search(choice.metric).nearest(rows, lengths, k, n_threads)
         # The examples are ranked by the mean of cosine and label's score.
         hits, n_labels = no_hits(rows.n_rows, k), min(self.index.n_labels, k + _LABELS_SCANNED)
         best = self.best_labels(rows, lengths, n_labels, options)
-        self.index.in_threads(rows, partial(heads.rows_of_labels, examples.lists, rows, best, _LABELS_SCANNED, hits))
+        find = partial(heads.rows_of_labels, examples.lists, rows, best, _LABELS_SCANNED, hits)
+        share_rows(find, rows.n_rows, threads_for(rows.n_rows, options))
         slots, found = np.full(hits.ids.shape, NONE), hits.ids != NONE
         slots[found] = heads.slots_of_examples(examples, hits.ids[found])
         return slots, 1.0 - hits.scores

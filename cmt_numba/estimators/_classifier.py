@@ -14,9 +14,8 @@ from .._forest import NEXT_ID, NONE, Rows
 from .._heads import HEAD_LOSSES, StoredExamples, all_examples
 from .._jit import keeps_interpreter
 from ..journal import journaled
-from ..tree import OPTIONS, ContextualMemoryTree
 from . import _input as inputs
-from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, queries_model
+from ._base import PASSES, SEED, MemoryEstimator, queries_model
 from ._calibration import logits_per_margin
 from ._choice import AUTO, METHODS, Choice, check_n_neighbors, resolved
 from ._classification_model import ClassificationModel
@@ -53,39 +52,24 @@ def classified_examples(classifier: "CMTClassifier") -> ClassifiedExamples | Non
 
 @dataclass(eq=False, repr=False)
 class CMTClassifier(ClassifierMixin, MemoryEstimator):
-    """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
+    """A classifier over very many classes: a linear scorer for each class, and indexes that find classes to score.
 
-    Each class has a linear scorer, which starts as the mean of its examples and is trained against the competing
-    classes with the highest scores. A forest finds the candidates among very many classes in time logarithmic in their
-    number: its memories are the classes, and its routers learn to send each example to its class. ``partial_fit``
-    accepts new examples and new classes at any time.
+    The scorer of a class starts as the mean of its examples, and is trained against the competing classes with the
+    highest scores (one against some). ``partial_fit`` accepts new examples and new classes at any time.
 
-    With up to 8,192 dense or 1,024 sparse classes, all classes are scored, by matrix products. This is more accurate
-    and faster than a search. If there are more dense classes, they are grouped into cluster lists, and a row is
-    compared with the nearest lists. If there are more sparse classes, candidates come from the trees and from an
-    inverted index. Setting ``n_probes`` or ``n_candidates`` always selects a search of the trees. With few classes,
-    ``fit`` grows trees only if ``n_trees``, ``n_probes`` or ``leaf_multiplier`` is set; otherwise the first search
-    grows them.
+    With up to 8,192 dense or 1,024 sparse classes, all classes are scored, by matrix products. If there are more dense
+    classes, they are grouped into cluster lists, and a row is compared with the nearest lists. If there are more sparse
+    classes, candidates come from an inverted index of their scorers.
 
     Parameters
     ----------
-    n_trees : int, optional
-        Number of trees in the forest. More trees are more accurate and slower. The default for sparse examples is 2,
-        because the inverted index also finds candidates. The default for dense examples is 8; 12 if classes have 16 or
-        more examples on average; or 1 for more than 50,000 classes of one example each, which cluster lists find.
-    n_probes : int, optional
-        Number of leaves searched in all trees together. By default, sparse rows search 1 leaf per tree, and dense rows
-        search ``1.5 * max(1, log2(n_classes / 512))`` leaves per tree. While the inverted index is up to date, the
-        default searches trees only for sparse rows without an indexed feature.
     n_candidates : int, optional
         Maximum number of candidates: classes that are scored for a row with all of their weights. Fewer candidates are
-        faster and less accurate. By default, all classes in the searched leaves are candidates, up to a fifth of all
-        classes and at most ``400 * log2(n_classes + 1)``. Sparse rows also get the best classes from the inverted
-        index: 16, or 1/64 of that limit if that is more. Learning does not depend on this parameter, so it can be set
-        at any time.
-    n_router_passes : int, default 2
-        Number of passes over the examples that train the routers, at most 10,000. With 0, the trees are unsupervised.
-        They are always unsupervised if ``fit`` receives one sparse example per class.
+        faster and less accurate. It matters only for sparse rows of more than 1,024 classes. By default, a search finds
+        up to a fifth of all classes and at most ``400 * log2(n_classes + 1)`` in posting lists, and the best 16 of
+        them are candidates, or 1 in 64 if that is more. New classes are candidates of every row until the posting
+        lists are updated, which is when more than 256 classes, or 1 in 64, are new. Learning does not depend on this
+        parameter, so it can be set at any time.
     n_head_passes : int, optional
         Maximum number of passes over the examples that train the head, at most 10,000. "mira" stops earlier if its
         duality gap is small. By default, "mira" takes up to 50 passes, and the other losses take 5. With 0, a class is
@@ -133,14 +117,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         to unit length: "cosine" is their cosine, "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the Euclidean distance
         ``d``, and "laplacian" is ``exp(-d / h)`` of the city block distance ``d``. ``h`` is the median of ``d`` over
         the examples that vote for the row.
-    leaf_multiplier : float, optional
-        Factor ``c`` of the leaf size: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for
-        dense examples and 1 for sparse ones, or less if ``fit`` receives few classes.
-    alpha : float in (0, 1], default 0.4
-        Weight of balance in the training of routers while classes are inserted.
-    n_reroutes : int, default 5
-        Number of classes that each tree reroutes after each inserted class, at most 10,000. Nothing is rerouted if
-        ``fit`` receives one sparse example per class.
     store_examples : bool, default True
         Whether to store all examples. ``kneighbors`` and ``method="neighbors"`` need them. ``partial_fit`` learns some
         stored examples again with each new example. For large batches, it also retrains on all examples when a quarter
@@ -169,14 +145,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     _kind = "CMTClassifier"
     _model_class = ClassificationModel
     FIELDS = fields_of_estimator(ClassificationModel)
-    _fit_only = FIT_ONLY | {"n_trees"}
     _model: ClassificationModel = field(init=False)
 
-    n_trees: Annotated[int | None, checks.Optional(OPTIONS["n_trees"])] = None
-    n_probes: Annotated[int | None, checks.Optional(checks.Integer(1))] = None
     n_candidates: Annotated[int | None, checks.Optional(checks.Integer(1))] = None
     _: KW_ONLY
-    n_router_passes: Annotated[int, PASSES] = 2
     n_head_passes: Annotated[int | None, checks.Optional(PASSES)] = None
     feature_weights: Annotated[str, checks.OneOf(FEATURE_WEIGHTS)] = "auto"
     loss: Annotated[str, checks.OneOf(tuple(HEAD_LOSSES))] = "mira"
@@ -186,9 +158,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     n_neighbors: Annotated[int | str, checks.Checked(check_n_neighbors, 'int or "auto"')] = 5
     metric: Annotated[str, checks.OneOf((AUTO, *NEIGHBOR_METRICS))] = "euclidean"
     weights: Annotated[str, checks.OneOf(VOTES)] = "uniform"
-    leaf_multiplier: Annotated[float | None, checks.Optional(OPTIONS["leaf_multiplier"])] = None
-    alpha: Annotated[float, OPTIONS["alpha"]] = 0.4
-    n_reroutes: Annotated[int, OPTIONS["n_reroutes"]] = 5
     store_examples: Annotated[bool, checks.Flag()] = True
     max_examples: Annotated[int | None, checks.Optional(checks.Integer(1))] = None
     class_weight: Annotated[Any, checks.Checked(inputs.check_class_weight, 'dict or "balanced"')] = None
@@ -211,7 +180,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         sample_weight : array-like, shape (n,), optional
             Weight of each example, from 0 to 1,000,000; by default 1. A weight of 2 has the same effect as repeating
             the row, in the means and as a factor of ``C``. Rows of weight 0 are ignored. Positive weights below 1e-9
-            count as 1e-9. Routers do not depend on weights.
+            count as 1e-9.
         example_ids : array-like of int or str, shape (n,), optional
             Distinct ids for the examples: either nonnegative integers or strings. :meth:`kneighbors` and
             :meth:`explain` return them, and :meth:`remove` takes them. By default, an id is the example's position
@@ -220,12 +189,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Means and standard deviations of the features, with which dense rows are standardised from now on. By
             default, ``feature_weights`` determines whether they are measured.
         """
-        return self._learn_anew(X, y, None, sample_weight, example_ids, scales, afresh=True)
+        return self._learn_anew(X, y, None, sample_weight, example_ids, scales, in_parts=False)
 
     def _learn_anew(
-        self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, scales: Any, *, afresh: bool
+        self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, scales: Any, *, in_parts: bool
     ) -> Self:
-        """Fit the classifier to examples, and discard earlier examples. ``afresh`` is True if called by ``fit``."""
+        """Fit the classifier to examples, and discard earlier examples. ``in_parts`` says whether more may come."""
         fresh, are_weighted = self._unfitted(), isinstance(X, WeightedRows)
         y, expected = check_classes(y, classes)
         X, y = fresh._validated(X, y, reset=True)
@@ -233,7 +202,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         rows = checks.check_rows(X)
         if scales is not None and rows.sparse:
             raise ValueError("scales must be omitted for sparse X")
-        if not afresh:
+        if in_parts:
             self._check_weights_in_parts()
         y = np.asarray(y)
         weights = inputs.check_weights(sample_weight, self.class_weight, y)
@@ -241,7 +210,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         batch = inputs.present(inputs.ExampleBatch(rows, y, ids, weights, lengths_unless_unit(X), are_weighted))
         places, of_rows = place_classes(None, batch.y, expected)
         model = ClassificationModel(self, batch, places.classes.size, scales)
-        model.learn(batch._replace(y=of_rows), places, self, afresh=afresh)
+        model.learn(batch._replace(y=of_rows), places, self)
         fresh._model = model.without_oldest(self)
         return self._become(fresh)
 
@@ -277,7 +246,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             If memory runs out. The classifier remains usable, but may not have learned all rows.
         """
         if "_model" not in vars(self):
-            return self._learn_anew(X, y, classes, sample_weight, example_ids, scales, afresh=False)
+            return self._learn_anew(X, y, classes, sample_weight, example_ids, scales, in_parts=True)
         if scales is not None:
             raise ValueError("scales must be omitted after the first examples")
         are_weighted = isinstance(X, WeightedRows)
@@ -294,7 +263,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         places, of_rows = place_classes(known.classes, batch.y, expected)
 
         def learn(model: ClassificationModel) -> ClassificationModel:
-            model.learn(batch._replace(y=of_rows), places, self, afresh=False)
+            model.learn(batch._replace(y=of_rows), places, self)
             return model.without_oldest(self)
 
         return self._change_model("partial_fit", rows.n_rows, learn)
@@ -321,7 +290,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """Remove examples, and classes that lose all their examples.
 
         With ``loss="mira"``, the examples are subtracted from the means in the scorers. Their remaining effect on
-        scorers and routers disappears at the next retraining, which is due when a quarter of the examples has been
+        scorers disappears at the next retraining, which is due when a quarter of the examples has been
         added or removed. The time is proportional to the size of the whole classifier, so remove many in one call.
 
         Parameters
@@ -346,7 +315,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     @journaled
     def remove_classes(self, labels: Any) -> Self:
-        """Remove classes, with their examples, scorers and memories.
+        """Remove classes, with their examples and scorers.
 
         The effect of removed classes on the remaining scorers disappears as described for :meth:`remove`. The time is
         proportional to the size of the whole classifier, so remove many in one call.
@@ -428,7 +397,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """Return the number of classes that the head scores for each row with all of their weights: int64, shape (n,).
 
         Classes that are found only in posting lists do not count, because scoring their listed weights takes little
-        time. With more than 8,192 dense classes, all count, because their codes are compared.
+        time. Dense classes all count.
         """
         return self._model.best_labels(*self._checked(X), 1, self).n_scored
 
@@ -578,11 +547,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def _votes(self, X: Any) -> np.ndarray:
         """Return the votes for each class. ``X`` must have been checked."""
         return self._model.votes(checks.check_rows(X, sparse=self._model.index.is_sparse), row_lengths(X), self)
-
-    @property
-    def forest_(self) -> ContextualMemoryTree:
-        """The trees over the classes. They are grown on first access."""
-        return self._model.index.grown_tree(self)
 
     @property
     def classes_(self) -> np.ndarray:

@@ -24,7 +24,6 @@ from .._arrays import WeightedRows
 from .._validation import check_integer, label_array, unmasked
 from ..journal import Arguments, Entry, ObjectForm, Operation, find_operation, plain_arguments
 from ..persistence import NUMBERS, generator_digest
-from ..tree import fingerprint, forest_of
 from ._fields import LEARNED_STATE, _plain, read_parameters
 from ._indicators import lists_of_names
 from ._labels import check_labels
@@ -35,7 +34,6 @@ _CALIBRATION = "calibrate"
 _NAMES, _PARAMETERS, _VALUE = "feature_names", "parameters", "logits"
 _WEIGHTED = "weighted"  # whether the rows are marked as weighted already
 _NUMBERS = frozenset(NUMBERS.values())
-_ANY = frozenset({"n_jobs"})  # parameters that take effect only at `fit`, but may differ from the stored ones
 
 
 _WEIGHTS, _CLASSES = {"weights": "sample_weight"}, {"classes": "classes"}
@@ -171,7 +169,7 @@ class EstimatorFolder(ObjectForm):
         for name, value in self.options.items():
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and estimator.__sklearn_is_fitted__())
-            if fixed and name not in _ANY and value not in (None, kept):
+            if fixed and value not in (None, kept):
                 stored = f"{kept!r}, as for the estimator in the folder"
                 raise ValueError(f"{name} must be {stored}, or omitted, got {value!r}")
         estimator.set_params(**_given(self.options))
@@ -184,7 +182,8 @@ class EstimatorFolder(ObjectForm):
         if self.kind == "CMTRetriever":
             return _fingerprint_of_memories(model) | {"generator": generator_digest(model.orders)}
         index = model.index
-        return fingerprint(forest_of(index.tree)) | {
+        return {
+            "n_labels": index.n_labels,
             "n_examples": int(index.n_of_label.sum()),
             "biases": zlib.crc32(np.ascontiguousarray(index.head.nodes[0, : index.n_labels]["bias"]).tobytes()),
             "gaps": zlib.crc32(index.head.gaps.tobytes()),

@@ -13,8 +13,7 @@ from .._heads import exact_scores_of_all
 from .._jit import keeps_interpreter
 from .._validation import Checked, Flag, Integer, Jobs, Optional, Real, check_entries, check_rows, check_wanted
 from ..journal import journaled
-from ..tree import OPTIONS, ContextualMemoryTree
-from ._base import FIT_ONLY, PASSES, SEED, MemoryEstimator, queries_model
+from ._base import PASSES, SEED, MemoryEstimator, queries_model
 from ._calibration import F1, LOGITS_PER_MARGIN, check_threshold
 from ._fields import fields_of_estimator
 from ._indicators import first_labels, further_labels, label_sets, labels_of, lists_of_names
@@ -25,34 +24,28 @@ from ._neighbors import lengths_unless_unit
 
 @dataclass(eq=False, repr=False)
 class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
-    """A multi-label classifier over very many labels, based on Contextual Memory Trees.
+    """A multi-label classifier over very many labels.
 
-    The candidates for an example are the common labels, the labels in the leaves that the example reaches and, for
-    sparse examples, labels that an inverted index lists for rare features. Each label has a linear support vector
-    machine, which decides whether an example has the label. The scorers of common labels learn from all examples (one
-    against all). A rarer label's scorer learns only from examples for which the label is a candidate (one against some;
-    section 4.2 of the paper). ``partial_fit`` accepts new examples at any time, and new labels as additional columns.
+    Each label has a linear support vector machine, which decides whether an example has the label. The scorers of
+    common labels learn from all examples (one against all). A rarer label's scorer learns only from examples for which
+    the label is a candidate (one against some; section 4.2 of the paper). Candidates for a sparse example are labels
+    that an inverted index lists for its rare features, and for a dense one those with the highest scores.
+    ``partial_fit`` accepts new examples at any time, and new labels as additional columns.
 
     Dense tables of at most 100 features are standardised. ``kneighbors`` compares examples as they are.
 
     Parameters
     ----------
     n_candidates : int, optional
-        Maximum number of labels that are scored for a row in addition to the common labels. The notes give the default.
-    n_trees, n_probes, leaf_multiplier
-        As for :class:`CMTClassifier`. If none of them is set, ``fit`` grows no trees for sparse examples, because the
-        inverted index finds their labels. Trees are grown later by the first search after ``n_probes`` is set, or by
-        ``partial_fit``, because the index does not list new labels immediately.
-    alpha, n_reroutes, n_jobs, random_state, verbose
+        Maximum number of labels from the inverted index that are scored for a sparse row. The notes give the default.
+    n_jobs, random_state, verbose
         As for :class:`CMTClassifier`.
-    n_router_passes : int, default 1
-        Number of passes over the examples that train the routers, if there are trees.
     n_head_passes : int, default 3
         Number of passes that train the scorers of rarer labels, each after a new search for hard negatives. With 0, all
         labels are ranked by their cosine, and labels with a positive cosine are predicted.
     store_examples : bool, default True
-        Whether to store all examples in separate trees, which only ``kneighbors`` needs. Without them, memory does not
-        grow with the number of examples. The parameter takes effect at ``fit`` or the first ``partial_fit``.
+        Whether to store all examples, which only ``kneighbors`` needs. Without them, memory does not grow with the
+        number of examples. The parameter takes effect at ``fit`` or the first ``partial_fit``.
     aggressiveness : float, default 1.0
         Penalty ``C`` for margin violations of the scorers: a larger value means a harder margin. If ``n > 20`` sparse
         rows have a label, it is multiplied by ``(20 / n) ** 0.4``, but at least by 1/4.
@@ -66,11 +59,12 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     Notes
     -----
-    With up to 1,024 labels, all are common: the classifier is one against all, and no tree is searched. With more, a
-    label is common if at least 1 example in 256 has it, up to 1,024 common labels. In addition, a search finds at most
-    ``256 * log2(n_labels)`` labels in leaves, if there are trees, and in posting lists. All labels of the leaves are
-    scored. Of the labels in the posting lists, the best 48 are scored, or 12 times the mean number of labels per
-    example if that is more. :meth:`count_candidates` returns the number of scored labels.
+    With up to 1,024 labels, all are common: the classifier is one against all. With more, a label is common if at least
+    1 example in 256 has it, up to 1,024 common labels. Dense rows are compared with all labels. For a sparse row, at
+    most ``256 * log2(n_labels)`` more labels are found in posting lists. The best 48 of them are scored, or 12 times
+    the mean number of labels per example if that is more. New labels are scored for every row until the posting lists
+    are updated, which is when more than 256 labels, or 1 in 64, are new. :meth:`count_candidates` returns the number of
+    scored labels.
 
     Attributes
     ----------
@@ -81,19 +75,12 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     _kind = "CMTMultilabelClassifier"
     _model_class = MultilabelModel
     FIELDS = fields_of_estimator(MultilabelModel)
-    _fit_only = FIT_ONLY | {"n_trees"}
     _model: MultilabelModel = field(init=False)
 
-    n_trees: Annotated[int | None, Optional(OPTIONS["n_trees"])] = None
-    n_probes: Annotated[int | None, Optional(Integer(1))] = None
     n_candidates: Annotated[int | None, Optional(Integer(1))] = None
     _: KW_ONLY
-    n_router_passes: Annotated[int, PASSES] = 1
     n_head_passes: Annotated[int, PASSES] = 3
     aggressiveness: Annotated[float, Real(0.0, 1e6, above=True)] = 1.0
-    leaf_multiplier: Annotated[float | None, Optional(OPTIONS["leaf_multiplier"])] = None
-    alpha: Annotated[float, OPTIONS["alpha"]] = 0.4
-    n_reroutes: Annotated[int, OPTIONS["n_reroutes"]] = 5
     store_examples: Annotated[bool, Flag()] = True
     threshold: Annotated[float | str, Checked(check_threshold, f'float or "{F1}"')] = F1
     n_jobs: Jobs = None
@@ -240,7 +227,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         score of a candidate. If ``fit`` received a vector, return the score of the second class, shape (n,).
         """
         rows, model = self._checked(X), self._model
-        scorers = model.index.all_scorers(self, rows.n_rows)
+        scorers = model.index.all_scorers(rows.n_rows)
         if scorers is not None:
             scores = exact_scores_of_all(scorers, rows)
             values = np.full((rows.n_rows, model.n_columns), min(float(scores.min()), 0.0) - 1.0)
@@ -270,7 +257,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         ``fit`` and ``partial_fit``.
         """
         X, k = self._checked_matrix(X), check_wanted("n_neighbors", n_neighbors, 0)
-        ids, cosines = self._model.nearest_examples(check_rows(X, sparse=self._model.index.is_sparse), k)
+        ids, cosines = self._model.nearest_examples(check_rows(X, sparse=self._model.index.is_sparse), k, self)
         return (1.0 - cosines, ids) if return_distance else ids
 
     @reads
@@ -278,16 +265,6 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         """Return the number of labels that are scored for each row with all of their weights: int64, shape (n,)."""
         rows, index = self._checked(X), self._model.index
         return index.best_labels(rows, 1, self).n_scored if index.n_labels > 0 else np.zeros(rows.n_rows, np.int64)
-
-    @property
-    def forest_(self) -> ContextualMemoryTree:
-        """The trees over the labels; a single leaf with all labels if no trees have been grown."""
-        return self._model.index.tree
-
-    @property
-    def examples_(self) -> ContextualMemoryTree | None:
-        """Trees over the examples."""
-        return self._model.examples
 
     @property
     def n_labels_(self) -> int:

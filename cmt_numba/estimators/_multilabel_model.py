@@ -14,16 +14,16 @@ import scipy.sparse
 
 from .. import _heads as heads
 from .. import persistence as files
-from .._change import map_threads, spans, with_progress
-from .._engine import insert_rows, query_forest, roll_back
-from .._forest import NONE, Rows, as_matrix, rescaled
-from .._validation import check_jobs, check_rows
-from ..tree import ContextualMemoryTree, forest_of
+from .._change import map_threads, share_rows, spans, with_progress
+from .._forest import NONE, Rows, as_matrix
+from .._index import DenseIndex
+from .._sparse_index import SparseIndex
+from .._validation import check_rows
 from ._calibration import FEWEST_FOR_THRESHOLD, THRESHOLDS, best_threshold, f1_by_threshold, held_out
 from ._feature_scales import is_table, measure_scales, original_rows
-from ._fields import TREE
+from ._fields import INDEX
 from ._input import Factors, filled, taken, total_weights
-from ._label_index import LabelIndex, LabelOptions, routed
+from ._label_index import LabelIndex, LabelOptions, threads_for
 from ._neighbors import lengths_unless_unit
 from ._replay import SetMeans, no_means
 
@@ -36,7 +36,7 @@ _MOST_REMEMBERED = 500.0  # maximum weight of all former rows in the choice of t
 _NEGLIGIBLE_IN_COMMON = 0.001  # weights of common labels below this fraction of the largest are dropped
 _PAIRS_AT_ONCE = 1 << 22
 
-_EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
+_RECALL = 0.99  # fraction of the nearest examples that are found
 _LABELS_LISTED = 1 << 16
 
 
@@ -75,14 +75,14 @@ class TrainedPairs(NamedTuple):
 
 
 class MultilabelModel(files.WithFields):
-    """Label columns, an index of the labels with examples, and trees of the stored examples.
+    """Label columns, an index of the labels with examples, and an index of the stored examples.
 
     A new model is empty, and suits a first batch and about ``n_labels`` labels. It standardises dense tables.
     """
 
     FIELDS = files.FieldTable(
-        index=files.PartField(LabelIndex),  # forest and the scorers. Labels are numbered in insertion order.
-        examples=files.OptionalField(TREE),  # trees over the examples
+        index=files.PartField(LabelIndex),  # scorers of the labels, which are numbered in insertion order
+        examples=files.OptionalField(INDEX),  # all examples
         n_columns=files.NumberField(),  # number of columns of label matrices
         # label of each column, NONE if no row has the label, and the column of each label
         label_of_column=files.ArrayField(np.int64),
@@ -100,12 +100,10 @@ class MultilabelModel(files.WithFields):
         self, options: SetOptions, batch: LabelledRows, n_labels: int, pair: Any, *, is_output_sparse: bool
     ) -> None:
         rows, _, weights, lengths = batch
-        index = self.index = LabelIndex(options, rows, n_labels, int(heads.HeadLoss.MIRA), 1.0, of_sets=True)
-        self.examples: ContextualMemoryTree | None = None
+        index = self.index = LabelIndex(options, rows, int(heads.HeadLoss.MIRA), 1.0, of_sets=True)
+        self.examples: DenseIndex | SparseIndex | None = None
         if options.store_examples:
-            # Stored examples have their own seed, so that learning does not depend on whether they are stored.
-            seed, n_threads = np.random.SeedSequence([index.seed, 1]), check_jobs(options.n_jobs)
-            self.examples = ContextualMemoryTree(_EXAMPLE_TREES, n_threads=n_threads, random_state=seed)
+            self.examples = (SparseIndex if rows.sparse else DenseIndex)(rows.n_features, "cosine", index.seed)
         may_scale = not rows.sparse and options.n_head_passes > 0 and is_table(rows, n_labels, has_all=True)
         if lengths is not None and may_scale:
             index.scales = measure_scales(rows, lengths, weights, is_used=True)
@@ -133,14 +131,12 @@ class MultilabelModel(files.WithFields):
     def copied(self) -> "MultilabelModel":
         other = copy.copy(self)
         other.index = self.index.copied()
-        other.examples = None if self.examples is None else self.examples._twin()
+        other.examples = None if self.examples is None else self.examples.copy()
         return other
 
     def roll_back(self) -> None:
-        """Remove the labels and examples that a failed change has added."""
-        if self.examples is not None:
-            roll_back(forest_of(self.examples))
-        self.index.roll_back(self.column_of_label.size)
+        """Undo a failed change."""
+        self.index.roll_back()
 
     def prepare_like(self, former: "MultilabelModel", options: SetOptions) -> None:
         self.index.prepare_like(former.index, options)
@@ -162,20 +158,14 @@ class MultilabelModel(files.WithFields):
             index.measure_further(batch.rows, batch.lengths, batch.weights)
         rows = index.prepared(batch.rows, batch.lengths)
         in_lists = index.learns_in_lists()
-        if index.without_trees and not afresh:
-            # Trees find new labels until the inverted index is rebuilt.
-            index.grow_trees(options)
-        labels = self._add_labels(batch._replace(rows=rows), of_rows, names, options)
+        labels = self._add_labels(batch._replace(rows=rows), of_rows, names)
         means = self._further_means(batch)
         if self.examples is not None:
-            insert_rows(forest_of(self.examples), rescaled(batch.rows), options.verbose)
+            self.examples.insert(as_matrix(batch.rows))
         if index.n_labels == 0:
             return None  # no example has a label yet
         self._choose_common()
-        questions = heads.all_of(routed(rows), rows)
         index.begin_training(in_lists=in_lists)
-        if labels.size > 0 and not index.without_trees:
-            index.teach_routers(rescaled(questions.routed.take(of_rows)), labels, options, afresh=afresh)
         trained = None
         if options.n_head_passes > 0 and former is not None:
             self._train_again(rows, batch.weights, former, options)
@@ -183,8 +173,7 @@ class MultilabelModel(files.WithFields):
             weights = batch.weights
             if means is not None and not afresh:
                 rows, of_rows, labels, weights = self._with_means(means, rows, of_rows, labels, weights)
-                questions = heads.all_of(routed(rows), rows)
-            trained = self._train_head(questions, of_rows, labels, n_known, weights, options)
+            trained = self._train_head(rows, of_rows, labels, n_known, weights, options)
         self.means = means
         index.end_training(batch.rows.n_rows)
         return trained
@@ -211,9 +200,7 @@ class MultilabelModel(files.WithFields):
         labels = np.append(labels, self.label_of_column[columns])
         return joined, np.append(of_rows, n + others), labels, weights
 
-    def _add_labels(
-        self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None, options: SetOptions
-    ) -> np.ndarray:
+    def _add_labels(self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None) -> np.ndarray:
         """Add columns, insert new labels as means of rows, count, and return the label of each answer."""
         (rows, answers, weights, _), index = labelled, self.index
         n_columns, column_of_label, head = answers.shape[1], self.column_of_label, index.head
@@ -221,14 +208,12 @@ class MultilabelModel(files.WithFields):
         label_of_column = np.concatenate([self.label_of_column, np.full(n_new, NONE, np.int64)])
         new = np.unique(answers.indices[label_of_column[answers.indices] == NONE])
         if new.size > 0:
-            index.orders.shuffle(new)
             place = np.full(n_columns, NONE, np.int64)
             place[new] = np.arange(new.size)
             members = place[answers.indices]
             of_new = members != NONE
-            head, label_of_column[new] = index.insert_labels(
-                rows, members[of_new], of_rows[of_new], new.size, weights, None, options
-            )
+            label_of_column[new] = np.arange(index.n_labels, index.n_labels + new.size)
+            head = index.head_with_labels(rows, members[of_new], of_rows[of_new], new.size, weights)
             column_of_label = np.concatenate([column_of_label, new])
         labels = label_of_column[answers.indices]
         self.n_columns, self.names, index.head = n_columns, names, head
@@ -258,7 +243,7 @@ class MultilabelModel(files.WithFields):
 
     def _train_head(
         self,
-        questions: heads.Questions,
+        rows: Rows,
         of_rows: np.ndarray,
         labels: np.ndarray,
         n_known: int,
@@ -269,17 +254,19 @@ class MultilabelModel(files.WithFields):
 
         Labels ``n_known`` and above are new. ``weights`` are row weights.
         """
-        index, n_rows, n_labels = self.index, questions.rows.n_rows, self.index.n_labels
-        heads.forget_labels(index.head.models, n_known)  # new scorers start from 0; the index keeps their means
+        index, n_rows, n_labels = self.index, rows.n_rows, self.index.n_labels
+        common, orders, of_each = index.head.common.labels, index.orders, filled(weights, n_rows)
+        # The index keeps the means of new labels, but dense scorers must find hard negatives before they are forgotten.
+        found_before = None if index.is_sparse or n_labels == common.size else self._hard_negatives(rows, options)
+        heads.forget_labels(index.head.models, n_known)  # new scorers start from 0
         in_lists = n_known == 0 and index.is_sparse
         if in_lists:
             index.head = heads.with_lists(index.head, heads.new_digest(np.zeros(n_labels, np.int64)))
         learn = heads.learn_afresh if in_lists else heads.learn_memberships
-        common, orders, of_each = index.head.common.labels, index.orders, filled(weights, n_rows)
         in_hand, of_all = of_each.sum(dtype=np.float64), index.amounts[1]
         totals = np.where(np.arange(n_labels) < n_known, in_hand, of_all)
         duties = heads.new_duties(options.aggressiveness, of_each, totals, n_known)
-        n_threads = index.forest.threads_for(n_rows)
+        n_threads = threads_for(n_rows, options)
         trained = TrainedPairs(np.arange(n_rows), self.column_of_label, common, duties.of_others, [])
 
         def train(rows: Rows, of_each: np.ndarray, blocks: Any, n_sweeps: int, share: float) -> None:
@@ -289,18 +276,18 @@ class MultilabelModel(files.WithFields):
         # The solver needs rows in random order, but they may be sorted by label.
         order, place = orders.permutation(n_rows), np.empty(n_rows, np.int64)
         place[order] = np.arange(n_rows)
-        rows, answers = questions.rows.take(order), heads.pair_with_answers(place[of_rows], labels, n_labels)
+        shuffled, answers = rows.take(order), heads.pair_with_answers(place[of_rows], labels, n_labels)
         blocks = list(spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))))
         for first, stop in with_progress(blocks, "block of common labels", options.verbose):
             pairs = heads.pair_with_all(answers, common[first:stop], n_rows)
-            train(rows, of_each[order], heads.one_block(pairs), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
+            train(shuffled, of_each[order], heads.one_block(pairs), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
             if n_known == 0:
                 counted = heads.pairs_that_count(pairs)
                 counted = counted._replace(rows=order[counted.rows].astype(np.int32))
                 trained.parts.append((counted, _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON))
         if n_labels == common.size:
             return trained
-        del rows, answers  # frees copies of all rows
+        del shuffled, answers  # frees copies of all rows
         others, share = ~np.isin(labels, common), heads.NEGLIGIBLE if n_known == 0 else 0.0
         pairs = heads.pair_with_answers(of_rows[others], labels[others], n_labels)
         for n_pass in with_progress(range(options.n_head_passes), "pass", options.verbose):
@@ -308,10 +295,11 @@ class MultilabelModel(files.WithFields):
                 index.update_postings()  # candidates then include the errors of the last pass
             if in_lists:
                 index.head = heads.with_lists_of(index.head, common)  # other scorers start from 0 in each pass
-            found = heads.group_by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
+            candidates = self._hard_negatives(rows, options) if n_pass > 0 or found_before is None else found_before
+            found = heads.group_by_label(candidates, orders.permutation(n_rows), n_labels)
             noted: list[heads.ExamplePairs] = []
             of_labels = _noting(heads.pair_with_hard_negatives(pairs, found, n_rows), noted)
-            train(questions.rows, of_each, of_labels, _SWEEPS, share)
+            train(rows, of_each, of_labels, _SWEEPS, share)
             pairs = heads.joined(noted)
         trained.parts.append((pairs, _SWEEPS, share))
         if n_known > 0:
@@ -368,7 +356,7 @@ class MultilabelModel(files.WithFields):
         duties = heads.new_duties(options.aggressiveness, of_each, totals, 0)
         duties.of_others[labels[known]] = former.of_others[known]
         heads.forget_labels(index.head.models, 0)
-        learn, n_threads = heads.learn_memberships, index.forest.threads_for(rows.n_rows)
+        learn, n_threads = heads.learn_memberships, threads_for(rows.n_rows, options)
         if index.is_sparse:
             learn = heads.learn_afresh
             index.head = heads.with_lists(index.head, heads.new_digest(np.zeros(n_labels, np.int64)))
@@ -376,19 +364,19 @@ class MultilabelModel(files.WithFields):
             block = heads.one_block(heads.renumbered(pairs, former.rows, labels, n_labels))
             index.head = learn(index.head, block, heads.Training(rows, duties, n_sweeps, share, n_threads))
 
-    def _hard_negatives(self, questions: heads.Questions, options: SetOptions) -> np.ndarray:
+    def _hard_negatives(self, rows: Rows, options: SetOptions) -> np.ndarray:
         """Return each row's candidate labels, except common labels, padded with NONE: int32."""
-        index = self.index
-        state, effort = index.searched(options), index.effort(options, training=True)
-        most = effort.n_leaves * state.members.shape[2] + effort.n_listed
-        found = np.empty((questions.rows.n_rows, most), np.int32)
-        trees, routers, head = state.trees, state.models, index.head.scorers
+        index, head = self.index, self.index.head
+        effort = index.effort(options, training=True)
+        if not index.is_sparse:
+            return heads.best_of_others(heads.all_scorers(head), rows, effort.n_listed, head.common.labels)
+        n_always = np.setdiff1d(heads.always_found(head.scorers), head.common.labels).size
+        found = np.empty((rows.n_rows, n_always + effort.n_listed), np.int32)
 
         def find(first: int, stop: int) -> None:
-            some = questions._replace(first=first, stop=stop)
-            heads.list_hard_negatives(trees, routers, head, some, effort, found)
+            heads.list_hard_negatives(head.scorers, heads.Questions(rows, first, stop), effort, found)
 
-        index.in_threads(questions.rows, find)
+        share_rows(find, rows.n_rows, threads_for(rows.n_rows, options))
         return found
 
     # Queries
@@ -400,12 +388,11 @@ class MultilabelModel(files.WithFields):
         index = self.index
         if index.n_labels == 0:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
-        scorers = index.all_scorers(options, rows.n_rows)
+        scorers = index.all_scorers(rows.n_rows)
         if scorers is not None:
             row, labels, scores = heads.all_above(scorers, rows, lowest)
             return row, self.column_of_label[labels], scores
-        state, effort, questions = index.searched(options), index.effort(options), heads.all_of(routed(rows), rows)
-        trees, routers, head = state.trees, state.models, index.head.scorers
+        effort, questions, head = index.effort(options), heads.all_of(rows), index.head.scorers
 
         def answer(span: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             found, ends = [], np.empty(rows.n_rows, np.int64)
@@ -414,7 +401,7 @@ class MultilabelModel(files.WithFields):
                 labels, scores = np.empty(room, np.int64), np.empty(room, np.float32)
                 some = questions._replace(first=first, stop=stop)
                 listing = heads.Listing(ends, labels, scores)
-                done = heads.list_labels(trees, routers, head, some, effort, lowest, listing)
+                done = heads.list_labels(head, some, effort, lowest, listing)
                 if done > first:
                     of_rows = np.repeat(np.arange(first, done), np.diff(ends[first:done], prepend=0))
                     found.append((of_rows, labels[: ends[done - 1]], scores[: ends[done - 1]]))
@@ -423,17 +410,17 @@ class MultilabelModel(files.WithFields):
                 first = done
             return found
 
-        n_threads = index.forest.threads_for(rows.n_rows)
+        n_threads = threads_for(rows.n_rows, options)
         parts = map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
         row, labels, scores = (np.concatenate(part) for part in zip(*[f for part in parts for f in part], strict=True))
         return row, self.column_of_label[labels], scores
 
-    def nearest_examples(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def nearest_examples(self, rows: Rows, k: int, options: SetOptions) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of the ``k`` stored examples nearest to each row, and their cosines."""
         if self.examples is None:
             raise ValueError("examples are not stored: pass store_examples=True and fit again to find neighbors")
-        hits = query_forest(forest_of(self.examples), rescaled(rows), k, _EXAMPLE_LEAVES)
-        return hits.ids, hits.scores
+        ids, cosines = self.examples.search(as_matrix(rows), k, _RECALL, n_threads=threads_for(rows.n_rows, options))
+        return ids, cosines.astype(np.float32)
 
 
 def _noting(blocks: Iterable[heads.LabelBlock], counted: list[heads.ExamplePairs]) -> Iterator[heads.LabelBlock]:

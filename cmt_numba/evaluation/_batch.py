@@ -12,13 +12,9 @@ from sklearn.utils import _safe_indexing, indexable
 
 from .._change import progress_bar
 from .._validation import check_integer, check_real
-from ..estimators import trees_of
 from ._answers import Confusion, calibration_of, most_confused
-from ._profiles import TreeProfile, profile
 from ._rivals import Rival, Split, check_rivals, measure_rival
 from ._tasks import MAIN_METRIC, answer, held_out_metrics, n_rows_of, slice_rows, task_of, to_json
-
-_PROBES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class BatchResult(NamedTuple):
@@ -39,11 +35,6 @@ class BatchResult(NamedTuple):
     """Median training time of the runs, in seconds."""
     us_per_query: float
     """Median time per prediction, in microseconds."""
-    by_probes: dict[str, list[float]]
-    """Quality and time for different numbers of leaves: ``"n_probes"``, the mean of the main measure (``"error"``,
-    ``"hamming"`` or ``"reward"``), and the median ``"us_per_query"``. Empty for estimators without ``n_probes``."""
-    profile: TreeProfile | None
-    """Shape of the trees of the last run, or None if the estimator has no trees."""
     rivals: list[Rival] = []  # noqa: RUF012 (the default is never modified)
     """Results of the estimator and its rivals on the examples of the last run. Empty unless ``rivals`` are
     requested."""
@@ -68,7 +59,6 @@ def batch_evaluation(
     holdout: float = 0.2,
     folds: int | None = None,
     seeds: Sequence[int] = (0, 1, 2),
-    probes: Sequence[int] = _PROBES,
     rivals: Sequence[str] = (),
     texts: Sequence[str] | None = None,
     texts_test: Sequence[str] | None = None,
@@ -93,8 +83,6 @@ def batch_evaluation(
         Number of folds for cross-validation instead of ``holdout``. For each seed, every fold is held out once.
     seeds : sequence of int, default (0, 1, 2)
         Values of ``random_state`` for the split and, if the estimator has this parameter, for the estimator.
-    probes : sequence of int, default (1, 2, 4, 8, 16, 32, 64)
-        Numbers of leaves for which quality and time are measured.
     rivals : sequence of {"majority", "exact", "means", "linear", "bm25"}, default ()
         Simple models to compare on the examples of the last run, as described in :class:`Rival`. For large data, exact
         search and BM25 are measured on fewer examples, and slow linear models are skipped.
@@ -115,7 +103,7 @@ def batch_evaluation(
         labels: ``hamming``, ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, the propensity-scored
         precisions ``psp@1``, ``@3``, ``@5``, ``f1`` and ``f1_samples``. For retrieval: ``reward``.
     """
-    plan = plan_of(estimator, y, holdout, folds, seeds, probes, details)
+    plan = plan_of(estimator, y, holdout, folds, seeds, details)
     data = checked_data(Split(X, X_test, y, y_test, texts, texts_test), plan)
     rivals = check_rivals(rivals, plan.task, texts)
     runs = []
@@ -134,7 +122,6 @@ class Plan(NamedTuple):
     holdout: float
     folds: int | None
     splits: list[tuple[int, int]]  # seed and held-out fold of each run
-    probes: list[int]
     details: bool
 
 
@@ -144,8 +131,6 @@ class Run(NamedTuple):
     metrics: dict[str, float]
     seconds_fit: float
     us_per_query: float
-    by_probes: list[tuple[float, float]]  # main measure and microseconds per query for each number of leaves
-    profile: TreeProfile | None
     answers: Any  # predictions of the last run, if details are requested
     calibration: dict[str, list[float]]
 
@@ -156,20 +141,18 @@ def plan_of(
     holdout: float = 0.2,
     folds: int | None = None,
     seeds: Sequence[int] = (0, 1, 2),
-    probes: Sequence[int] = _PROBES,
     details: bool = False,
 ) -> Plan:
     """Validate the arguments of a batch evaluation."""
     holdout = check_real("holdout", holdout, 0.0, 1.0, above=True)
     seeds = [check_integer("seeds", seed, 0, 2**32 - 1) for seed in seeds]
-    probes = [check_integer("probes", n_probes, 1) for n_probes in probes]
     if not seeds:
         raise ValueError("seeds must contain at least one seed")
     if folds is not None:
         check_integer("folds", folds, 2)
     task = task_of(estimator, y)
     splits = [(seed, fold) for seed in seeds for fold in range(folds or 1)]
-    return Plan(estimator, task, holdout, folds, splits, probes, details and task == "multiclass")
+    return Plan(estimator, task, holdout, folds, splits, details and task == "multiclass")
 
 
 def checked_data(data: Split, plan: Plan) -> Split:
@@ -203,15 +186,7 @@ def run_of(plan: Plan, data: Split, number: int) -> Run:
     estimator.fit(X, y)
     seconds_fit = time.perf_counter() - start
     measured, us_per_query, answers = _measure_answers(task, estimator, X_test, y_test, y)
-    by_probes = []
-    if "n_probes" in estimator.get_params():
-        usual = estimator.get_params()["n_probes"]
-        for n_probes in plan.probes:
-            values, us, _ = _measure_answers(task, estimator.set_params(n_probes=n_probes), X_test, y_test, y)
-            by_probes.append((values[MAIN_METRIC[task]], us))
-        estimator.set_params(n_probes=usual)
-    shape = None if trees_of(estimator) is None else profile(estimator)
-    run = Run(measured, seconds_fit, us_per_query, by_probes, shape, None, {})
+    run = Run(measured, seconds_fit, us_per_query, None, {})
     if not plan.details or number < len(plan.splits) - 1:
         return run
     return run._replace(answers=answers, calibration=calibration_of(estimator, X_test, y_test, answers))
@@ -237,8 +212,6 @@ def result_of(plan: Plan, data: Split, runs: list[Run], rivals: Sequence[str], *
         per_seed=per_seed,
         seconds_fit=float(np.median([run.seconds_fit for run in runs])),
         us_per_query=float(np.median([run.us_per_query for run in runs])),
-        by_probes=_over_seeds(plan.task, plan.probes, [run.by_probes for run in runs]),
-        profile=found.profile,
         rivals=rows,
         confused=most_confused(split.y_test, found.answers, positions, split.texts_test) if plan.details else [],
         calibration=found.calibration,
@@ -279,14 +252,3 @@ def mean_and_deviation(values: list[float]) -> tuple[float, float]:
     """Return the mean and the standard deviation of a measure."""
     with np.errstate(invalid="ignore"):  # the entropy reduction of a seed may be infinite
         return float(np.mean(values)), float(np.std(values))
-
-
-def _over_seeds(task: str, probes: Sequence[int], runs: list[list[tuple[float, float]]]) -> dict[str, list[float]]:
-    if not runs[0]:
-        return {}
-    values, microseconds = np.moveaxis(np.array(runs), 2, 0)
-    return {
-        "n_probes": list(probes),
-        MAIN_METRIC[task]: values.mean(axis=0).tolist(),
-        "us_per_query": np.median(microseconds, axis=0).tolist(),
-    }

@@ -32,21 +32,20 @@ class TreeProfile(NamedTuple):
         return to_json(self)
 
 
-def profile(tree: Any) -> TreeProfile:
-    """Return the shape of the trees of a :class:`ContextualMemoryTree` or a fitted estimator."""
-    forest = tree if isinstance(tree, ContextualMemoryTree) else getattr(tree, "forest_", None)
-    if not isinstance(forest, ContextualMemoryTree):
-        raise TypeError(f"tree must be a ContextualMemoryTree or a fitted estimator, got {tree!r}")
-    leaves = forest.leaves()
+def profile(tree: ContextualMemoryTree) -> TreeProfile:
+    """Return the shape of the trees of a :class:`ContextualMemoryTree`."""
+    if not isinstance(tree, ContextualMemoryTree):
+        raise TypeError(f"tree must be a ContextualMemoryTree, got {tree!r}")
+    leaves = tree.leaves()
     n_leaves = np.bincount(leaves.tree)
     mean_depth = np.bincount(leaves.tree, weights=leaves.depth) / n_leaves
     balance = np.where(mean_depth > 0.0, np.log2(n_leaves) / np.where(mean_depth > 0.0, mean_depth, 1.0), 1.0)
     return TreeProfile(
-        n_memories=forest.n_memories,
+        n_memories=tree.n_memories,
         n_trees=int(n_leaves.size),
         depth=int(leaves.depth.max()),
         balance=float(balance.mean()),
-        nbytes=forest.nbytes,
+        nbytes=tree.nbytes,
         leaf_depths=np.bincount(leaves.depth),
         leaf_sizes=np.bincount(leaves.size),
     )

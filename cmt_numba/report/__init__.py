@@ -6,12 +6,12 @@ from typing import Any
 
 from .._display import ResultTable
 from .._feedback import ExplainedResult, LearnedSummary
-from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
+from ..evaluation import BatchResult, ProgressiveResult
 from . import _figures
 from ._bandit import bandit_tables, intervals_of, write_bandit_report
 from ._figures import FIRST, Drawing, drawing
 from ._page import require_libraries, write_page
-from ._tables import MEASURES, has_leaves, result_tables
+from ._tables import MEASURES, result_tables
 
 __all__ = ["write_bandit_report", "write_report"]
 
@@ -22,7 +22,6 @@ def write_report(
     *,
     title: str | None = None,
     command: str | None = None,
-    profile: TreeProfile | None = None,
     explained: Sequence[ExplainedResult] = (),
 ) -> None:
     """Write the result of an evaluation, or what a memory has learned from rewards, as an HTML page.
@@ -39,8 +38,6 @@ def write_report(
         The heading, such as the name of the data.
     command : str, optional
         The command that produced the result, to show on the page.
-    profile : TreeProfile, optional
-        The shape of the trees (default: ``result.profile`` for a retriever).
     explained : list of ExplainedResult, optional
         The return value of ``explain`` of the memory, to show with a LearnedSummary.
     """
@@ -48,15 +45,13 @@ def write_report(
     if isinstance(result, LearnedSummary):
         _write_learned_report(path, result, explained, title or "Learned from rewards", command)
         return
-    if profile is None and isinstance(result, BatchResult) and result.task == "retrieval":
-        profile = result.profile
     write_page(
         path,
         title=title or "Evaluation",
         kind=_kind(result),
         headline=_headline(result),
-        figures=_drawings(result, profile),
-        tables=result_tables(result, profile),
+        figures=_drawings(result),
+        tables=result_tables(result),
         command=command,
     )
 
@@ -77,13 +72,10 @@ def _headline(result: ProgressiveResult | BatchResult) -> str:
     return f"{measure} {value:.4f} on {n:,} examples, {result.us_per_query:.3g} microseconds per query."
 
 
-def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[Drawing]:
+def _drawings(result: ProgressiveResult | BatchResult) -> list[Drawing]:
     if isinstance(result, ProgressiveResult):
-        drawings = [_figures.learning_curve(result), *([_figures.error_by_shots(result)] if result.by_shots else [])]
-    else:
-        drawings = [_figures.reward_by_time(result)] if has_leaves(result) else []
-        drawings += [_figures.calibration(result.calibration)] if result.calibration else []
-    return drawings if profile is None else [*drawings, _figures.leaf_depths(profile), _figures.leaf_sizes(profile)]
+        return [_figures.learning_curve(result), *([_figures.error_by_shots(result)] if result.by_shots else [])]
+    return [_figures.calibration(result.calibration)] if result.calibration else []
 
 
 def _write_learned_report(

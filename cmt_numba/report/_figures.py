@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..evaluation import BatchResult, ProgressiveResult, TreeProfile, calibration_error
+from ..evaluation import ProgressiveResult, calibration_error
 from ._tables import MEASURES
 
 # Matplotlib cannot refer to the page's colours. It draws in these unique colours, which are replaced afterwards.
@@ -17,7 +17,6 @@ _ON_THE_PAGE = {_INK: "currentColor", _GRID: "var(--line)"}
 _ON_THE_PAGE |= {FIRST: "var(--first)", SECOND: "var(--second)", THIRD: "var(--third)"}
 _SIZE = (4.1, 2.9)  # inches
 _WIDE = (10.0, 3.9)
-_BARS = 60  # maximum number of bars in a histogram; a bar may cover several values
 
 
 class Drawing(NamedTuple):
@@ -75,30 +74,6 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
     return drawing("shots", "Error by number of earlier examples of the class", caption, draw)
 
 
-def reward_by_time(result: BatchResult) -> Drawing:
-    """Plot the reward of a tree against the time per query, by number of leaves, and that of its rivals."""
-    probes, values, us = (result.by_probes[key] for key in ("n_probes", "reward", "us_per_query"))
-    rivals = [one for one in result.rivals if one.value is not None and one.name not in ("estimator", "majority")]
-
-    def draw(axes: Any) -> None:
-        axes.plot(us, values, color=FIRST, linewidth=1.5, marker="o", markersize=5, label="leaves searched")
-        named: list[Any] = [(f"{n:.0f}", x, y) for n, x, y in zip(probes, us, values, strict=True)]
-        for one in rivals:
-            axes.plot([one.us_per_query], [one.value], color=SECOND, linestyle="none", marker="s", markersize=5)
-            named.append((one.name, one.us_per_query, one.value))
-        for name, x, y in named:
-            axes.annotate(name, (x, y), (4, 5), textcoords="offset points", color=_INK, fontsize=9)
-        axes.set(xlabel="microseconds per query", ylabel="reward", xscale="log")
-        axes.set_ylim(bottom=0.0)
-
-    caption = (
-        f"Reward against time per query, for the numbers of leaves shown at the points: from {values[0]:.4f} in "
-        f"{us[0]:.3g} microseconds with {probes[0]:.0f} to {values[-1]:.4f} in {us[-1]:.3g} microseconds with "
-        f"{probes[-1]:.0f}."
-    )
-    return drawing("time", "Reward by time per query", caption, draw, wide=True)
-
-
 def calibration(found: dict[str, list[float]]) -> Drawing:
     """Plot accuracy against predicted probability."""
     probability, accuracy = np.array(found["probability"]), np.array(found["accuracy"])
@@ -113,40 +88,6 @@ def calibration(found: dict[str, list[float]]) -> Drawing:
         f"distance from it (expected calibration error) is {calibration_error(found):.3f}."
     )
     return drawing("calibration", "Accuracy by predicted probability", caption, draw)
-
-
-def leaf_depths(profile: TreeProfile) -> Drawing:
-    """Plot the number of leaves at each depth."""
-    caption = (
-        f"Depth of the leaves. The maximum is {profile.depth}, and the balance is {profile.balance:.3f} (best: 1)."
-    )
-    return _histogram("depths", "Number of leaves by depth", caption, profile.leaf_depths, "depth")
-
-
-def leaf_sizes(profile: TreeProfile) -> Drawing:
-    """Plot the number of leaves of each size."""
-    sizes = np.asarray(profile.leaf_sizes)
-    mean = float(sizes @ np.arange(sizes.size) / sizes.sum())
-    caption = f"Memories per leaf: {mean:.1f} on average, at most {sizes.size - 1}."
-    return _histogram("sizes", "Number of leaves by size", caption, sizes, "memories in a leaf")
-
-
-def _histogram(name: str, title: str, caption: str, counts: Any, xlabel: str) -> Drawing:
-    counts = np.asarray(counts)
-    first = int(np.flatnonzero(counts)[0])
-    width = -(-(counts.size - first) // _BARS)
-    starts = np.arange(first, counts.size, width)
-    heights = np.add.reduceat(counts, starts)
-
-    def draw(axes: Any) -> None:
-        axes.bar(starts + (width - 1) / 2, heights, width=0.85 * width, color=FIRST)
-        axes.set(xlabel=xlabel, ylabel="leaves")
-        axes.set_xlim(starts[0] - width, starts[-1] + 2 * width - 1)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        axes.grid(visible=False, axis="x")
-
-    return drawing(name, title, caption, draw)
 
 
 def _whole(value: float, _: int) -> str:

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from .._display import ResultTable, format_value
-from ..evaluation import MAIN_METRIC, BatchResult, ProgressiveResult, TreeProfile
+from ..evaluation import MAIN_METRIC, BatchResult, ProgressiveResult
 
 MEASURES = {
     "error": "error",
@@ -20,7 +20,7 @@ MEASURES = {
 }
 """Descriptions of metrics. Other metrics are shown by name."""
 
-_COLUMNS = {"n_probes": "leaves", "us_per_query": "microseconds per query", "n_examples": "examples"}
+_COLUMNS = {"us_per_query": "microseconds per query", "n_examples": "examples"}
 _ROWS_OF_CURVE = 8
 _MOST_OF_MEASURES = 20.0  # larger numbers are not metrics
 
@@ -34,14 +34,12 @@ _RIVALS = {
 }
 
 
-def result_tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None = None) -> list[ResultTable]:
-    """Return the tables of an evaluation and, if ``profile`` is given, of the shape of the trees."""
+def result_tables(result: ProgressiveResult | BatchResult) -> list[ResultTable]:
+    """Return the tables of an evaluation."""
     tables = [
         ResultTable.of_pairs("Quality", _metric_pairs(result)),
         ResultTable.of_pairs("Size and time", _size_pairs(result)),
     ]
-    if profile is not None:
-        tables.append(_profile_table(profile))
     if isinstance(result, ProgressiveResult):
         name = next(iter(result.metrics))
         step = max(1, len(result.curve[name]) // _ROWS_OF_CURVE)
@@ -51,8 +49,6 @@ def result_tables(result: ProgressiveResult | BatchResult, profile: TreeProfile 
         tables.append(ResultTable.of_records("Comparison", _rival_records(result)))
     if result.confused:
         tables.append(ResultTable.of_records("Most frequent mistakes", _confused_records(result)))
-    if has_leaves(result):
-        tables.append(_of_columns("By number of leaves searched", result.by_probes))
     if len(result.per_seed) > 1:
         seeds = {name: [one[name] for one in result.per_seed] for name in result.per_seed[0]}
         tables.append(_of_columns("Each run", {"run": list(range(1, len(result.per_seed) + 1)), **seeds}))
@@ -123,24 +119,6 @@ def _confused_records(result: BatchResult) -> list[dict[str, Any]]:
         }
         for one in result.confused
     ]
-
-
-def has_leaves(result: BatchResult) -> bool:
-    """Return whether the result is that of a tree whose quality depends on the number of leaves searched."""
-    return result.task == "retrieval" and len(set(result.by_probes.get(MAIN_METRIC[result.task], []))) > 1
-
-
-def _profile_table(profile: TreeProfile) -> ResultTable:
-    """Return the table of tree statistics."""
-    pairs = [
-        ("memories", profile.n_memories),
-        ("trees", profile.n_trees),
-        ("depth", profile.depth),
-        ("balance, from 0 to 1 (perfectly balanced)", profile.balance),
-        ("size of the trees, bytes", profile.nbytes),
-        ("largest leaf", len(profile.leaf_sizes) - 1),
-    ]
-    return ResultTable.of_pairs("Trees", pairs)
 
 
 def _of_columns(caption: str, columns: dict[str, list[Any]]) -> ResultTable:

@@ -96,19 +96,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_jit
 def test_learn_describe_ask(folder: Path, tmp_path: Path):
     model = tmp_path / "my.cmt"
-    result = run("fit", folder / "train.svm", "--model", model, "--passes", 2, "--set", "alpha=0.8")
+    result = run("fit", folder / "train.svm", "--model", model, "--passes", 2, "--set", "aggressiveness=0.8")
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "held-out rows" in result.stderr
     X, y = texts()
-    estimator = CMTClassifier(n_router_passes=2, n_head_passes=2, alpha=0.8, n_jobs=1, random_state=0)
+    estimator = CMTClassifier(n_head_passes=2, aggressiveness=0.8, n_jobs=1, random_state=0)
     estimator.fit(scipy.sparse.csr_array(X), y)
 
     described = json.loads(succeed("info", model, "--json"))
     assert described["model"]["estimator"] == "CMTClassifier"
     assert described["model"]["features"] == 60
     assert described["model"]["classes"] == 12
-    assert described["parameters"]["alpha"] == 0.8
+    assert described["parameters"]["aggressiveness"] == 0.8
     assert "CMTClassifier" in succeed("info", model)
 
     queries, _ = texts(50, seed=1)
@@ -223,7 +223,7 @@ def test_evaluate_in_batches(folder: Path, tmp_path: Path):
     options = ("--seeds", 2, "--passes", 1, "--json", "-", "--report", tmp_path / "a.html")
     written = json.loads(succeed("evaluate", folder / "train.svm", "--test", folder / "test.svm", *options))
     (X, y), (queries, answers) = texts(), texts(50, seed=1)
-    estimator = CMTClassifier(n_jobs=1, n_router_passes=1, n_head_passes=1)
+    estimator = CMTClassifier(n_jobs=1, n_head_passes=1)
     expected = batch_evaluation(estimator, X, y, queries, answers, seeds=(0, 1)).as_dict()
     assert written["result"]["metrics"] == expected["metrics"]
     assert written["result"]["n_test"] == 50

@@ -461,7 +461,7 @@ def test_failing_step_releases_everything(error: type[BaseException]):
 
 def test_classifier():
     """Answers are for the classes before or after a change, in their order."""
-    classifier = CMTClassifier(n_router_passes=1, n_head_passes=1, random_state=0).fit(ROWS, CLASSES)
+    classifier = CMTClassifier(n_head_passes=1, random_state=0).fit(ROWS, CLASSES)
     seen: set[int] = set()
 
     def ask() -> None:

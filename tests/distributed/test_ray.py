@@ -163,14 +163,13 @@ def test_a_shard_in_memory_loses_its_classes_with_its_process():
 
 def test_evaluation_gives_the_numbers_of_one_process():
     estimators = {str(c): CMTClassifier(aggressiveness=c) for c in (0.3, 3.0)}
-    how: dict[str, Any] = {"folds": 2, "seeds": (0, 5), "probes": (1, 2), "rivals": ("means",), "details": True}
+    how: dict[str, Any] = {"folds": 2, "seeds": (0, 5), "rivals": ("means",), "details": True}
     results = evaluate(estimators, X, Y, **how)
     assert list(results) == list(estimators)
     for name, estimator in estimators.items():
         expected, found = batch_evaluation(estimator, X, Y, **how), results[name]
         assert found.per_seed == expected.per_seed
         assert len(found.per_seed) == 4
-        assert found.by_probes["error"] == expected.by_probes["error"]
         assert (found.confused, found.calibration) == (expected.confused, expected.calibration)
     assert results["0.3"].metrics != results["3.0"].metrics
 
@@ -196,12 +195,12 @@ def test_the_command_evaluates_on_ray(tmp_path: Path):
     [
         ({}, {}, "at least one estimator"),
         ({"a": CMTClassifier()}, {"folds": 1}, "folds"),
-        ({"a": CMTClassifier(), "b": CMTClassifier(alpha=-1.0)}, {}, "alpha must be"),
+        ({"a": CMTClassifier(), "b": CMTClassifier(aggressiveness=-1.0)}, {}, "aggressiveness must be"),
     ],
 )
 def test_evaluation_says_what_is_wrong(estimators: dict[str, Any], options: dict[str, Any], words: str):
     with pytest.raises(ValueError, match=words):
-        evaluate(estimators, X, Y, seeds=(0,), probes=(1,), **options)
+        evaluate(estimators, X, Y, seeds=(0,), **options)
 
 
 def test_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import FORMS
-from internals import state_of, trained_head
+from conftest import FORMS, needs_jit
+from internals import estimators_label_index, trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads.candidates import SearchEffort, list_hard_negatives, scored_candidates
@@ -24,10 +24,16 @@ def repeated(X: Any) -> Any:
     return scipy.sparse.vstack([X] * 30, format="csr") if scipy.sparse.issparse(X) else np.tile(X, (30, 1))
 
 
+@pytest.fixture(autouse=True)
+def search_among_few_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let also few sparse labels be searched for, instead of scoring all."""
+    monkeypatch.setattr(estimators_label_index, "MOST_SCORED_SPARSE", 0)
+
+
 @FORMS
 def test_a_classifier_does_not_depend_on_the_number_of_threads(form: Any, rng: np.random.Generator):
     X = rows_of(form, rng)
-    classifier = CMTClassifier(n_trees=2, n_head_passes=2, n_probes=4, random_state=0).fit(X, np.arange(60) % 20)
+    classifier = CMTClassifier(n_head_passes=2, random_state=0).fit(X, np.arange(60) % 20)
     classifier.partial_fit(X[:7], np.arange(7) + 15)
     for method in (classifier.predict, classifier.predict_proba):
         np.testing.assert_array_equal(method(repeated(X)), np.concatenate([method(X)] * 30))
@@ -36,7 +42,7 @@ def test_a_classifier_does_not_depend_on_the_number_of_threads(form: Any, rng: n
 @FORMS
 def test_a_multilabel_classifier_does_not_depend_on_the_number_of_threads(form: Any, rng: np.random.Generator):
     X, Y = rows_of(form, rng), rng.random((60, 20)) < 0.15
-    tagger = CMTMultilabelClassifier(n_trees=2, n_head_passes=2, n_probes=4, random_state=0).fit(X, Y)
+    tagger = CMTMultilabelClassifier(n_head_passes=2, random_state=0).fit(X, Y)
     tagger._model.index.all_scorers = lambda *_: None  # few labels are otherwise scored without a search
     labels, scores = tagger.top_labels(X, 4)
     for answer, of_many in zip((labels, scores), tagger.top_labels(repeated(X), 4), strict=True):
@@ -51,20 +57,17 @@ def test_a_multilabel_classifier_does_not_depend_on_the_number_of_threads(form: 
 
 
 def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
-    """Return the trees, routers, head, questions and effort of a fitted classifier."""
+    """Return the head, questions and effort of a fitted classifier."""
     X = rows_of(scipy.sparse.csr_array, rng)
-    classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.arange(60) % 20)
-    state, rows = state_of(classifier.forest_), check_rows(X)
-    return (state.trees, state.models, trained_head(classifier).scorers, all_of(rows, rows), SearchEffort(4, 12, 3, 12))
+    classifier = CMTClassifier(random_state=0).fit(X, np.arange(60) % 20)
+    return trained_head(classifier).scorers, all_of(check_rows(X)), SearchEffort(3, 12)
 
 
 def test_candidates_do_not_depend_on_the_number_of_threads(rng: np.random.Generator):
-    trees, routers, head, questions, effort = asked_of(rng)
+    head, questions, effort = asked_of(rng)
     found, order = [], rng.permutation(60)
     for n_rows, n_labels in ((1, 1), (7, 40), (60, 10**6)):
-        blocks = candidates_of(
-            trees, routers, head, questions, order, effort, rows_at_once=n_rows, labels_at_once=n_labels
-        )
+        blocks = candidates_of(head, questions, order, effort, rows_at_once=n_rows, labels_at_once=n_labels)
         found.append([])
         for block in blocks:
             starts = np.concatenate([[0], block.ends[:-1]])
@@ -75,11 +78,11 @@ def test_candidates_do_not_depend_on_the_number_of_threads(rng: np.random.Genera
 
 
 def test_the_best_of_the_labels_found_are_scored(rng: np.random.Generator):
-    trees, routers, head, questions, _ = asked_of(rng)
+    head, questions, _ = asked_of(rng)
     scored = {}
     for n_scored in (3, 20):
-        effort = SearchEffort(n_leaves=0, n_labels=n_scored, n_listed=20, n_met=20)
-        (found,) = scored_candidates(trees, routers, head, questions, effort)
+        effort = SearchEffort(n_listed=n_scored, n_met=20)
+        (found,) = scored_candidates(head, questions, effort)
         starts = np.concatenate([[0], found.ends[:-1]])
         scored[n_scored] = [set(found.labels[a:b].tolist()) for a, b in zip(starts, found.ends, strict=True)]
         n_met = found.n_met.copy()
@@ -89,40 +92,45 @@ def test_the_best_of_the_labels_found_are_scored(rng: np.random.Generator):
     assert n_met.max() > 3
 
 
-def test_only_rows_without_lists_search_leaves(rng: np.random.Generator):
-    trees, routers, head, questions, _ = asked_of(rng)
-    effort = SearchEffort(n_leaves=4, n_labels=20, n_listed=20, n_met=20)
-    n_found = []
-    for some in (effort._replace(leaves_last=True), effort, effort._replace(n_leaves=0)):
-        (found,) = scored_candidates(trees, routers, head, questions, some)
-        n_found.append(np.diff(found.ends, prepend=0))
-    if_needed, always, never = n_found
-    np.testing.assert_array_equal(if_needed, np.where(never > 0, never, always))
-    assert 0 < (never == 0).sum() < 60
-    assert never.sum() < always.sum()
+def test_labels_that_are_not_listed_are_candidates_of_every_row(rng: np.random.Generator):
+    head, questions, effort = asked_of(rng)
+    head = head._replace(postings=head.postings._replace(n_labels=17))
+    (found,) = scored_candidates(head, questions, effort)
+    starts = np.concatenate([[0], found.ends[:-1]])
+    assert all(found.labels[a : a + 3].tolist() == [17, 18, 19] for a in starts)
+    assert (np.diff(found.ends, prepend=0) <= 6).all()
 
 
-@pytest.mark.parametrize(
-    ("n_classes", "n_probes", "expected"), [(1100, None, True), (1100, 4, False), (1000, None, False)]
-)
-def test_training_searches_leaves_like_prediction(n_classes: int, n_probes: int | None, expected: bool):
-    """Leaves are searched only for rows without posting lists if the index lists very many classes."""
-    X = scipy.sparse.eye_array(n_classes, format="csr", dtype=np.float32)
-    X = scipy.sparse.vstack([X, X[:20]], format="csr")
-    y = np.arange(X.shape[0]) % n_classes
-    classifier = CMTClassifier(n_trees=1, n_probes=n_probes, random_state=0).fit(X, y)
-    assert classifier._model.index.effort(classifier, training=True).leaves_last == expected
-    classifier.partial_fit(X[:3], n_classes + np.arange(3))  # classes that are not in the index yet
-    assert not classifier._model.index.effort(classifier, training=True).leaves_last
+@needs_jit
+def test_new_classes_are_found_before_and_after_they_are_listed(rng: np.random.Generator):
+    """Up to 256 new classes are scored for every row. Then the posting lists are updated."""
+    X = scipy.sparse.csr_array(np.where(rng.random((700, 200)) < 0.05, 1.0 + rng.random((700, 200)), 0.0))
+    classifier = CMTClassifier(random_state=0).fit(X[:300], np.arange(300))
+    for first in range(300, 700, 50):
+        new = np.arange(first, first + 50)
+        classifier.partial_fit(X[first : first + 50], new)
+        assert np.mean(classifier.predict(X[new]) == new) > 0.9
+        n_unlisted = classifier.classes_.size - trained_head(classifier).postings.n_labels
+        assert 0 <= n_unlisted <= 256
+        assert (classifier.count_candidates(X[:20]) >= n_unlisted).all()
+
+
+def test_rows_without_a_known_feature_get_the_most_frequent_class(rng: np.random.Generator):
+    X = scipy.sparse.csr_array((np.ones(60), (np.arange(60), np.arange(60) % 20)), (60, 30))
+    classifier = CMTClassifier(random_state=0).fit(X, np.where(np.arange(60) < 50, np.arange(60) % 20, 7))
+    unknown = scipy.sparse.csr_array(([1.0], ([0], [25])), (1, 30))
+    assert classifier.predict(unknown).tolist() == [7]
+    assert classifier.predict_proba(unknown).argmax() == 7
+    assert classifier.top_classes(unknown, 3)[0].tolist() == [[7, -1, -1]]
 
 
 def test_rivals_are_the_candidates_that_are_not_common(rng: np.random.Generator):
-    trees, routers, head, questions, effort = asked_of(rng)
+    head, questions, effort = asked_of(rng)
     common = np.array([3, 17])
     head = head._replace(common=head.common._replace(labels=common))
     wide, narrow = np.empty((60, 12), np.int32), np.empty((60, 4), np.int32)
-    list_hard_negatives(trees, routers, head, questions, effort, wide)
-    list_hard_negatives(trees, routers, head, questions._replace(first=10), effort, narrow[:])
+    list_hard_negatives(head, questions, effort, wide)
+    list_hard_negatives(head, questions._replace(first=10), effort, narrow[:])
     assert not np.isin(wide, common).any()
     n_each = (wide >= 0).sum(axis=1)
     assert n_each.max() <= 10

@@ -19,7 +19,7 @@ from cmt_numba.journal import JournalError
 from cmt_numba.journal._entries import pack_entry, unpack_entry
 from cmt_numba.persistence import FileFormatError
 
-FEW: dict[str, Any] = {"n_trees": 2, "n_head_passes": 2, "n_router_passes": 1}
+FEW: dict[str, Any] = {"n_head_passes": 2}
 X, Y = np.eye(4, dtype=np.float32), np.array(["a", "b", "c", "d"])
 
 
@@ -80,8 +80,8 @@ def test_folders_of_others_are_refused(tmp_path: Path):
     for other in (CMTMultilabelClassifier.open, ContextualMemoryTree.open):
         with pytest.raises(FileFormatError, match="CMTClassifier"):
             other(tmp_path / "folder")
-    with pytest.raises(ValueError, match=r"alpha must be 0\.4"):
-        CMTClassifier.open(tmp_path / "folder", alpha=0.5)
+    with pytest.raises(ValueError, match=r"random_state must be 1"):
+        CMTClassifier.open(tmp_path / "folder", random_state=2)
     assert classifier.predict(X).tolist() == Y.tolist()
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "letter.txt").write_text("Dear Sir")
@@ -104,7 +104,7 @@ def test_entries_of_a_later_version_are_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"alpha": 7.0}, {"n_trees": 0}, {"loss": "none"}, {"n_reroutes": -1}, {"random_state": None}], ids=str
+    "bad", [{"aggressiveness": -1.0}, {"n_candidates": 0}, {"loss": "none"}, {"random_state": None}], ids=str
 )
 def test_changes_that_cannot_be_replayed_are_refused(tmp_path: Path, bad: dict[str, Any]):
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
@@ -209,10 +209,10 @@ def test_a_reader_takes_over_parameters_that_the_writer_changes(tmp_path: Path):
     with CMTClassifier.open(tmp_path / "folder", random_state=0) as writer:
         writer.partial_fit(X, Y)
         reader = CMTClassifier.open(tmp_path / "folder", read_only=True, n_neighbors=2)
-        reader.set_params(n_probes=3)
+        reader.set_params(n_candidates=3)
         writer.set_params(method="neighbors", n_neighbors=1).partial_fit(X, Y)
         assert reader.refresh()
-        assert (reader.method, reader.n_neighbors, reader.n_probes) == ("neighbors", 2, 3)
+        assert (reader.method, reader.n_neighbors, reader.n_candidates) == ("neighbors", 2, 3)
         writer.set_params(method="head").partial_fit(X, Y).checkpoint()
         assert reader.refresh()
-        assert (reader.method, reader.n_neighbors, reader.n_probes) == ("head", 2, 3)
+        assert (reader.method, reader.n_neighbors, reader.n_candidates) == ("head", 2, 3)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from internals import estimators_label_index
 
 from cmt_numba import CMTClassifier
-from cmt_numba._forest import LEAVES_END, NODES_END, NONE
+from cmt_numba._forest import NONE
 from cmt_numba._heads import LabelAnswers, all_of
 from cmt_numba._heads.index_search import label_bounds, rank_listed
 from cmt_numba._heads.inference_weights import Digest
@@ -32,14 +33,14 @@ def zipf_rows(rng: np.random.Generator, n_rows: int, n_features: int = 60, width
 def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int, shares: np.ndarray | None = None) -> LabelAnswers:
     offsets = scorers.indptr.astype(np.int64)
     features, weights = scorers.indices.astype(np.int32), scorers.data.astype(np.float32)
-    digest = Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
+    digest = Digest(offsets, features, weights)
     postings = list_by_feature(digest, weights != 0.0, scorers.shape[1])
     n_rows, rows = queries.shape[0], check_rows(queries)
     labels, scores = np.full((n_rows, k), NONE, np.int64), np.full((n_rows, k), -np.inf, np.float32)
     answers = LabelAnswers(labels, scores, np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64))
     bounds = label_bounds(postings, biases.astype(np.float32))
     bounds = bounds if shares is None else bounds._replace(shares=shares)
-    rank_listed(postings, digest, bounds, all_of(rows, rows), answers)
+    rank_listed(postings, digest, bounds, all_of(rows), answers)
     return answers
 
 
@@ -100,8 +101,11 @@ def test_ties_go_to_the_first_label(k: int, rng: np.random.Generator):
         np.testing.assert_array_equal(scores[:, 0], scores[:, 1])
 
 
-@pytest.fixture(scope="module")
-def texts() -> tuple[Any, Any]:
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    monkeypatch.setattr(
+        estimators_label_index, "MOST_SCORED_SPARSE", 0
+    )  # few classes are otherwise scored without a search
     rng = np.random.default_rng(1)
     return zipf_rows(rng, 60), zipf_rows(rng, 12)
 
@@ -123,18 +127,17 @@ def test_classes_of_one_text_are_compared_with_all(texts: tuple[Any, Any]):
     top, scores = classifier.top_classes(queries, 3)
     np.testing.assert_array_equal(top[:, 0], classifier.predict(queries))
     assert (np.diff(scores, axis=1) <= 0).all()
-    # The trees find a class for a row that shares no feature with any class.
+    # A row that shares no feature with any class gets the most frequent one.
     assert classifier.predict(scipy.sparse.csr_array((1, 60), dtype=np.float32))[0] in classifier.classes_
 
 
 def test_dense_and_trained_heads_and_explicit_options_search_candidates(texts: tuple[Any, Any]):
     X = texts[0][:20]
-    assert lists_best(classifier_of(X, n_trees=2, n_head_passes=0), 3)
-    assert not lists_best(classifier_of(X, n_trees=2, n_head_passes=0), 17)
-    assert not lists_best(classifier_of(X, n_trees=2, n_head_passes=0, n_candidates=5), 1)
-    assert not lists_best(classifier_of(X, n_trees=2, n_head_passes=0, n_probes=1), 1)
-    assert not lists_best(classifier_of(X, n_trees=2, n_head_passes=1), 1)
-    assert not lists_best(classifier_of(X.toarray(), n_trees=2, n_head_passes=0), 1)
+    assert lists_best(classifier_of(X, n_head_passes=0), 3)
+    assert not lists_best(classifier_of(X, n_head_passes=0), 17)
+    assert not lists_best(classifier_of(X, n_head_passes=0, n_candidates=5), 1)
+    assert not lists_best(classifier_of(X, n_head_passes=1), 1)
+    assert not lists_best(classifier_of(X.toarray(), n_head_passes=0), 1)
 
 
 @needs_jit
@@ -143,23 +146,11 @@ def test_many_classes_of_one_example_are_not_trained():
     X = scipy.sparse.random_array((8193, 300), density=0.02, format="csr", random_state=rng)
 
     def scores(n: int, n_head_passes: int) -> np.ndarray:
-        classifier = CMTClassifier(n_trees=1, n_head_passes=n_head_passes, n_router_passes=0, random_state=0)
+        classifier = CMTClassifier(n_head_passes=n_head_passes, random_state=0)
         return classifier.fit(X[:n], np.arange(n)).top_classes(X[:20], 2)[1]
 
     assert np.abs(scores(8192, 1) - scores(8192, 0)).max() > 0.005
     np.testing.assert_array_equal(scores(8193, 1), scores(8193, 0))
-
-
-def test_trees_of_single_sparse_examples_are_only_inserted_into(texts: tuple[Any, Any]):
-    X = texts[0][:20]
-    options: list[dict[str, Any]] = [{"n_trees": 2}]
-    options += [{"n_trees": 2} | more for more in ({"n_router_passes": 0}, {"n_reroutes": 0}, {"n_reroutes": 7})]
-    trees = [classifier_of(X, n_head_passes=0, **each).forest_._forest.allocated().trees for each in options]
-    n_nodes, n_leaves = trees[0].counters[0, [NODES_END, LEAVES_END]]
-    for other in trees[1:]:
-        np.testing.assert_array_equal(other.counters, trees[0].counters)
-        np.testing.assert_array_equal(other.leaves["size"][:, :n_leaves], trees[0].leaves["size"][:, :n_leaves])
-        np.testing.assert_array_equal(other.nodes[:, :n_nodes], trees[0].nodes[:, :n_nodes])
 
 
 @kernel

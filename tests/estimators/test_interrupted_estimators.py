@@ -99,8 +99,6 @@ def test_interrupted_at_a_line(name: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("dense classifier: long partial_fit", "estimators._label_index.teach_rows"),
-        ("dense classifier: long partial_fit", "estimators._label_index.insert_rows"),
         ("dense classifier: long partial_fit", "estimators._label_index.LabelIndex.end_training"),
         ("dense classifier: long partial_fit", "estimators._classification_model.ClassificationModel._train_head"),
         ("sparse classifier: long partial_fit", "_heads.with_labels"),
@@ -143,7 +141,7 @@ def test_a_failed_first_fit_leaves_nothing_fitted():
 
 def test_a_refused_fit_keeps_what_was_learned():
     X = np.eye(4)
-    classifier = CMTClassifier(n_trees=1, random_state=0).fit(X, [1, 2, 3, 4])
+    classifier = CMTClassifier(random_state=0).fit(X, [1, 2, 3, 4])
     retriever = CMTRetriever(random_state=0).fit(X, list("abcd"))
     with pytest.raises(ValueError, match="sample"):
         classifier.fit(np.eye(7), [1])

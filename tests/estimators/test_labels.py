@@ -17,7 +17,7 @@ from cmt_numba.metrics import constant_accuracy
 from cmt_numba.neighbors import LandmarkClassifier
 from cmt_numba.text import FastTextClassifier, TextClassifier
 
-FEW = {"n_trees": 1, "n_router_passes": 0, "n_head_passes": 0, "random_state": 0}
+FEW = {"n_head_passes": 0, "random_state": 0}
 X = np.eye(4)
 
 

@@ -90,7 +90,7 @@ def test_a_failed_change_on_a_copy_changes_nothing(kind: Kind, error: type[BaseE
 @pytest.mark.parametrize("name", KINDS)
 def test_folders_keep_changes_made_on_a_copy(name: str, aside: None, tmp_path: Path):
     model, labels = KINDS[name].estimator, KINDS[name].labels
-    options = {name: value for name, value in model.get_params().items() if name in ("n_trees", "search")}
+    options = {name: value for name, value in model.get_params().items() if name == "search"}
     with type(model).open(tmp_path / "model", random_state=0, **options) as estimator:
         estimator.fit(X[:100], labels[:100])
 
@@ -118,16 +118,16 @@ def test_folders_keep_changes_made_on_a_copy(name: str, aside: None, tmp_path: P
 
 def test_short_or_unobserved_changes_are_made_in_place():
     classifier = KINDS["classifier"].fitted()
-    forest = classifier.forest_
+    model = classifier._model
     classifier.predict(X)
     classifier.partial_fit(X[:10], y[:10])
-    assert classifier.forest_ is forest
+    assert classifier._model is model
     with Threads(lambda: classifier.predict(X[:1])):
         classifier.partial_fit(X[:1], y[:1])
-        assert classifier.forest_ is forest
+        assert classifier._model is model
         assert classifier._lock.has_other_readers()
         classifier.partial_fit(X[:90], y[:90])  # enough to learn all examples again
-        assert classifier.forest_ is not forest
+        assert classifier._model is not model
 
 
 def test_readers_find_prepared_scorers(aside: None, monkeypatch: pytest.MonkeyPatch):

@@ -50,7 +50,7 @@ from cmt_numba._heads.label_scorers import (
 from cmt_numba._heads.solved_labels import Training, learn_afresh, learn_memberships, tasks_for
 from cmt_numba._validation import check_rows
 
-FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 3, "random_state": 0}
+FEW = {"n_head_passes": 3, "random_state": 0}
 
 
 def topics(n: int, n_labels: int = 12, seed: int = 0, width: int = 30) -> tuple[np.ndarray, np.ndarray]:
@@ -243,7 +243,7 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
         trained_head(learner)
     )  # three rows of 1,042 labels are too few to prepare the head for queries
     assert (
-        np.mean(learner.top_labels(X)[0][:, 0] == before[0][:, 0]) > 0.9
+        np.mean(learner.top_labels(X)[0][:, 0] == before[0][:, 0]) > 0.85
     )  # training continues from the earlier scorers
     for learned in (learner, copied.partial_fit(X[200:203], Y[200:203])):
         learned.partial_fit(X[203:], Y[203:])
@@ -323,18 +323,16 @@ def test_few_labels_are_learned_one_against_all(form: Any):
 
 
 @needs_jit
-@FORMS
-def test_many_labels_come_close_to_one_against_all(form: Any):
+def test_many_labels_come_close_to_one_against_all():
     X, Y = topics(1500, n_labels=1100, width=100)
     queries, answers = topics(100, n_labels=1100, seed=1, width=100)
-    learned = CMTMultilabelClassifier(**FEW).fit(form(X), scipy.sparse.csr_array(Y))
+    learned = CMTMultilabelClassifier(**FEW).fit(X, scipy.sparse.csr_array(Y))
     assert trained_head(learned).common.labels.size < 100
-    assert learned.count_candidates(form(queries)).max() < 550
-    found, scores = learned.top_labels(form(queries), 1)
+    found, scores = learned.top_labels(queries, 1)
     against_all = LinearRegression().fit(unit(X), Y).predict(unit(queries))
     best = answers[np.arange(100), against_all.argmax(axis=1)].mean()
     assert answers[np.arange(100), found[:, 0]].mean() >= best - 0.1
-    assert (learned.predict(form(queries)) != answers).sum() <= 1.25 * ((against_all > 0.5) != answers).sum()
+    assert (learned.predict(queries) != answers).sum() <= 1.25 * ((against_all > 0.5) != answers).sum()
     assert scores.dtype == np.float32
 
 
@@ -398,7 +396,7 @@ def test_labels_come_at_any_time(form: Any):
     for _ in range(2):
         classifier.partial_fit(form(X), Y)
     assert np.mean(classifier.predict(form(X)) != Y) < 0.1
-    classifier.forest_.check_invariants()
+    classifier.check_invariants()
 
 
 def test_rows_without_labels():
@@ -504,36 +502,31 @@ def few_words(rng: np.random.Generator, n_rows: int, n_labels: int = 1100) -> tu
 
 
 @needs_jit
-def test_trees_over_labels_are_grown_when_they_are_needed(rng: np.random.Generator, tmp_path: Any):
+def test_very_many_sparse_labels_are_found_in_posting_lists(rng: np.random.Generator, tmp_path: Any):
     X, Y = few_words(rng, 2200)
     classifier = CMTMultilabelClassifier(random_state=0).fit(X, Y)
-    assert classifier.forest_.leaves().tree.size == 1
-    assert classifier.forest_.n_memories == 1100
-    classifier.check_invariants()
-    right = np.arange(1100)
-    np.testing.assert_array_equal(classifier.top_labels(X[:1100], 1)[0][:, 0], right)
-    n_scored = classifier.count_candidates(X[:100])
-    classifier.n_probes = 4
-    assert np.all(classifier.count_candidates(X[:100]) > n_scored)  # labels of leaves as well
-    assert np.mean(classifier.top_labels(X[:1100], 1)[0][:, 0] == right) > 0.99
-    assert classifier.forest_.leaves().tree.size == 1  # trees for searches are not part of the model
-    classifier.n_probes = None
-
+    np.testing.assert_array_equal(classifier.top_labels(X[:1100], 1)[0][:, 0], np.arange(1100))
+    assert classifier.count_candidates(X[:100]).max() <= 48
     classifier.save(tmp_path / "model")
     loaded = CMTMultilabelClassifier.load(tmp_path / "model")
     for each in (classifier, loaded):
         each.partial_fit(X[:8], Y[:8])
-        assert each.forest_.leaves().tree.size > 2
         each.check_invariants()
     np.testing.assert_array_equal(loaded.top_labels(X)[1], classifier.top_labels(X)[1])
 
 
 @needs_jit
-@pytest.mark.parametrize("options", [{"n_trees": 1}, {"n_probes": 2}, {"leaf_multiplier": 1.0}])
-def test_trees_over_labels_are_grown_by_fit_if_wanted(options: Any, rng: np.random.Generator):
-    X, Y = few_words(rng, 1100)
-    classifier = CMTMultilabelClassifier(n_head_passes=1, random_state=0, **options).fit(X, Y)
-    assert classifier.forest_.leaves().tree.size > 1
+def test_very_many_dense_labels_learn_from_their_hardest_negatives(rng: np.random.Generator):
+    labels = rng.permutation(np.arange(3600) % 1200)
+    X = rng.normal(size=(1200, 24))[labels] + 0.3 * rng.normal(size=(3600, 24))
+    Y = scipy.sparse.csr_array((np.ones(3600), (np.arange(3600), labels)))
+    classifier = CMTMultilabelClassifier(random_state=0).fit(X[:2400], Y[:2400])
+    assert (classifier.count_candidates(X[:10]) > 1100).all()
+    known = 2400 + np.flatnonzero(np.isin(labels[2400:], labels[:2400]))
+    assert np.mean(classifier.top_labels(X[known], 1)[0][:, 0] == labels[known]) > 0.9
+    classifier.partial_fit(X[2400:], Y[2400:])
+    assert np.mean(classifier.top_labels(X[2400:], 1)[0][:, 0] == labels[2400:]) > 0.98
+    classifier.check_invariants()
 
 
 @needs_jit

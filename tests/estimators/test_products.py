@@ -117,10 +117,7 @@ def test_sparse_rows_are_scored_by_products():
     np.testing.assert_array_equal(proba[[4]], classifier.predict_proba(X[[4]]))
     many = scipy.sparse.vstack([X] * 100, format="csr")  # in two blocks
     np.testing.assert_array_equal(classifier.predict(many), np.tile(predicted, 100))
-    searched, found = classifier.set_params(n_probes=10_000, n_candidates=30).top_classes(X, 1)
-    np.testing.assert_array_equal(searched[:, 0], predicted)
-    np.testing.assert_allclose(found[:, 0], scores[:, 0], rtol=1e-5)
-    classifier.set_params(n_probes=None, n_candidates=None).partial_fit(X[:1], y[:1])  # makes the layout obsolete
+    classifier.partial_fit(X[:1], y[:1])  # makes the layout obsolete
     again = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
 
@@ -154,7 +151,7 @@ def test_a_classifier_scores_all_classes_by_default(form: Any):
     X, y = views(40, 3, 1)
     queries, _ = views(40, 2, 2)
     queries = queries.astype(form)
-    classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, y)
+    classifier = CMTClassifier(random_state=0).fit(X, y)
     assert (classifier.count_candidates(queries) == 40).all()
     classes, scores = classifier.top_classes(queries, 50)
     assert (classes[:, 40:] == -1).all()
@@ -164,11 +161,7 @@ def test_a_classifier_scores_all_classes_by_default(form: Any):
     np.testing.assert_array_equal(predicted, classes[:, 0])
     np.testing.assert_array_equal([classifier.predict(query[None])[0] for query in queries], predicted)
     proba = classifier.predict_proba(queries)
-    np.testing.assert_array_equal(np.argsort(-proba, axis=1), classes[:, :40])
-    # A search of all leaves finds the same labels, with rounded scorers.
-    searched, rounded = classifier.set_params(n_probes=10_000, n_candidates=40).top_classes(queries, 1)
-    assert np.mean(searched[:, 0] == predicted) > 0.9
-    np.testing.assert_allclose(rounded[:, 0], scores[:, 0], atol=0.02)
+    assert (np.diff(np.take_along_axis(proba, classes[:, :40], axis=1), axis=1) <= 0.0).all()
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -176,7 +169,7 @@ def test_a_multilabel_classifier_scores_common_labels_by_products(sparse: bool):
     X, y = views(30, 4, 1)
     X = scipy.sparse.csr_array(X) if sparse else X
     Y = np.eye(30, dtype=int)[y] + np.eye(30, dtype=int)[(y + 1) % 30]
-    classifier = CMTMultilabelClassifier(n_trees=1, random_state=0).fit(X, Y)
+    classifier = CMTMultilabelClassifier(random_state=0).fit(X, Y)
     by_product = classifier.decision_function(X)
     classifier._model.index.all_scorers = lambda *_: None
     np.testing.assert_allclose(by_product, classifier.decision_function(X), atol=0.02)

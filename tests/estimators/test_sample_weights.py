@@ -11,7 +11,7 @@ from internals import trained_head
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 from cmt_numba._heads.multiclass_svm import margin_wanted
 
-FEW: dict[str, Any] = {"n_trees": 1, "n_head_passes": 20, "n_router_passes": 0, "random_state": 0}
+FEW: dict[str, Any] = {"n_head_passes": 20, "random_state": 0}
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_bad_weights_are_refused(weights: Any, error: str, overlapping: Any):
     for estimator, labels in ((CMTClassifier(**FEW), y), (CMTMultilabelClassifier(**FEW), np.eye(4)[y])):
         with pytest.raises((TypeError, ValueError), match=error):
             estimator.fit(X, labels, sample_weight=weights)
-        assert not hasattr(estimator, "forest_")
+        assert not hasattr(estimator, "classes_")
         if len(weights) == 40:
             before = estimator.fit(X, labels).decision_function(X)
             with pytest.raises(ValueError, match=error):

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba.neighbors import LandmarkClassifier
 
-FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2, "random_state": 0}
+FEW = {"n_head_passes": 2, "random_state": 0}
 
 NOT_APPLYING = {
     "check_array_api_input": "kernels take NumPy arrays only",
@@ -70,7 +70,7 @@ def test_texts_in_a_pipeline_in_a_grid(estimator: Any):
     name = type(estimator).__name__.lower()
     grid = GridSearchCV(
         make_pipeline(TfidfVectorizer(), estimator),
-        {f"{name}__aggressiveness": [0.3, 1.0], f"{name}__n_trees": [1, 3]},
+        {f"{name}__aggressiveness": [0.3, 1.0], f"{name}__n_head_passes": [1, 3]},
         cv=3,
         error_score="raise",
     )

@@ -31,7 +31,7 @@ from cmt_numba._heads.shortlists import new_shortlists
 from cmt_numba._jit import empty, inner, kernel, release
 from cmt_numba._validation import check_rows
 
-ALL_LABELS = SearchEffort(n_leaves=1, n_labels=10**6, n_listed=10**6, n_met=10**6)
+ALL_LABELS = SearchEffort(n_listed=10**6, n_met=10**6)
 
 
 def weights_of(state: Any, t: int, node: int) -> np.ndarray:
@@ -172,22 +172,20 @@ def trained(
     n: int = 0,
     n_threads: int = 1,
     learn: Any = learn_labels,
-) -> tuple[Head, State, Questions]:
-    """Return a head over one leaf, with one label per feature, whose key is the unit vector."""
+) -> tuple[Head, Questions]:
+    """Return a head with one label per feature, whose scorer starts as the unit vector."""
     d = rows.shape[1]
-    tree = ContextualMemoryTree(leaf_multiplier=100.0, random_state=0)
-    tree.insert(form(np.eye(d)))
-    state, checked = state_of(tree), check_rows(form(rows))
+    checked = check_rows(form(rows))
     head = new_head(HeadParameters(d, checked.sparse, HEAD_LOSSES[loss], 1.0))
     head = with_labels(head, check_rows(form(np.eye(d))))
-    questions, order = all_of(checked, checked), np.arange(len(rows))
+    questions, order = all_of(checked), np.arange(len(rows))
     duals, shortlists = new_duals(1.0, np.bincount(labels, minlength=d)[labels]), new_shortlists(labels)
-    search = CandidateSearch(state.trees, state.models, ALL_LABELS, n_threads)
+    search = CandidateSearch(ALL_LABELS, n_threads=n_threads)
     lesson = HeadLesson(questions, order, labels, shortlists, True)
     measure_gaps(search, head, lesson, duals, n)
     for n_pass in range(n_passes):
         head = learn(search, head, lesson._replace(searching=n_pass == 0), duals)
-    return head, state, questions
+    return head, questions
 
 
 def examples_of(rng: np.random.Generator, n: int = 30, d: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -292,10 +290,10 @@ def test_every_loss_learns(form: Any, loss: str, rng: np.random.Generator):
     """A few passes separate labels whose keys are unrelated to their examples."""
     labels = np.arange(60) % 5
     rows = np.eye(5)[(labels + 2) % 5] + 0.1 * rng.normal(size=(60, 5))
-    head, state, questions = trained(form, loss, rows.astype(np.float32), labels, n_passes=10)
+    head, questions = trained(form, loss, rows.astype(np.float32), labels, n_passes=10)
     found, scores, touched = np.full((60, 5), -1), np.zeros((60, 5), np.float32), np.zeros(60, np.int64)
     answers = LabelAnswers(found, scores, touched, touched.copy())
-    score_labels(state.trees, state.models, head.scorers, questions, ALL_LABELS, answers)
+    score_labels(head.scorers, questions, ALL_LABELS, answers)
     assert np.mean(found[:, 0] == labels) > 0.95
     assert (touched == 5).all()
     assert (np.diff(scores, axis=1) <= 0).all()
@@ -313,7 +311,7 @@ def signed_scorers(rng: np.random.Generator) -> np.ndarray:
 
 def index_of(W: np.ndarray) -> Postings:
     cells = scipy.sparse.csr_array(W)
-    digest = Digest(cells.indptr.astype(np.int64), cells.indices, cells.data, np.empty((0, 0), np.uint16))
+    digest = Digest(cells.indptr.astype(np.int64), cells.indices, cells.data)
     return list_by_feature(digest, np.ones(cells.nnz, np.bool_), W.shape[1])
 
 
@@ -367,33 +365,15 @@ def met_by(index, rows, sums, labels, n_found, n_further):
 
 def test_a_digest_says_what_the_head_says(rng: np.random.Generator):
     rows, labels = examples_of(rng)
-    for form, exactness in ((np.asarray, 0.005), (scipy.sparse.csr_array, 1e-6)):
-        head, state, questions = trained(form, "mira", rows, labels, n_passes=2)
-        answers = []
-        for asked in (head, with_digest(head), without_digest(with_digest(head))):
-            found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
-            answered = LabelAnswers(found, scores, touched, touched.copy())
-            score_labels(state.trees, state.models, asked.scorers, questions, ALL_LABELS, answered)
-            answers.append(np.take_along_axis(scores, found.argsort(axis=1), axis=1))
-        np.testing.assert_allclose(answers[1], answers[0], atol=exactness)
-        np.testing.assert_array_equal(answers[2], answers[0])
-
-
-@needs_jit
-def test_rows_lose_their_lightest_cells(rng: np.random.Generator):
-    from cmt_numba.estimators._label_index import routed
-
-    X = scipy.sparse.random_array((50, 200), density=0.3, random_state=rng, format="csr").astype(np.float32)
-    rows = check_rows(X)
-    light = routed(rows)
-    for i in range(50):
-        full = np.zeros(200, np.float32)
-        full[rows.indices[rows.offsets[i] : rows.offsets[i + 1]]] = rows.values[rows.offsets[i] : rows.offsets[i + 1]]
-        lightest = np.sort(np.abs(full))[-20]
-        kept = np.where(np.abs(full) >= lightest, full, 0)
-        a, b = light.offsets[i], light.offsets[i + 1]
-        np.testing.assert_array_equal(light.indices[a:b], np.flatnonzero(kept))
-        np.testing.assert_allclose(light.values[a:b], kept[kept != 0] / np.linalg.norm(kept), rtol=1e-5)
+    head, questions = trained(scipy.sparse.csr_array, "mira", rows, labels, n_passes=2)
+    answers = []
+    for asked in (head, with_digest(head), without_digest(with_digest(head))):
+        found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
+        answered = LabelAnswers(found, scores, touched, touched.copy())
+        score_labels(asked.scorers, questions, ALL_LABELS, answered)
+        answers.append(np.take_along_axis(scores, found.argsort(axis=1), axis=1))
+    np.testing.assert_allclose(answers[1], answers[0], atol=1e-6)
+    np.testing.assert_array_equal(answers[2], answers[0])
 
 
 @FORMS
@@ -401,7 +381,7 @@ def test_an_untrained_classifier_is_the_same_however_examples_come(form: Any):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 9)), np.arange(40) % 5
     X[5] = -X[0]  # the mean of class 0 is 0 for a while
-    options = {"n_trees": 1, "n_head_passes": 0, "n_router_passes": 0, "random_state": 0}
+    options = {"n_head_passes": 0, "random_state": 0}
     at_once, online = CMTClassifier(**options).fit(form(X), y), CMTClassifier(**options)
     for first in range(0, 40, 4):
         online.partial_fit(form(X[first : first + 4]), y[first : first + 4])

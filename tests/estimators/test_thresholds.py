@@ -12,7 +12,7 @@ from sklearn.base import clone
 from cmt_numba import CMTMultilabelClassifier
 from cmt_numba.estimators._calibration import best_threshold, f1_by_threshold
 
-FEW: dict[str, Any] = {"n_trees": 1, "random_state": 0}
+FEW: dict[str, Any] = {"random_state": 0}
 
 
 def uncertain(rng: np.random.Generator, n: int) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -39,7 +39,7 @@ def test_a_classifier_makes_no_array_as_long_as_what_is_stored(form: Any, weight
     for n in (600, N):
         X, y = rows(rng, n + 1)
         weights = 1.0 + rng.random(n + 1) if weighted else np.ones(n + 1)
-        classifier = CMTClassifier(n_trees=1, n_router_passes=1, n_head_passes=1, random_state=0)
+        classifier = CMTClassifier(n_head_passes=1, random_state=0)
         classifier.fit(form(X[:n]), y[:n], weights[:n])
         most.append(most_allocated(classifier, form(X[n:]), y[n:], None, weights[n:], with_ids=weighted))
         classifier.check_invariants()
@@ -63,7 +63,7 @@ def test_a_retriever_makes_no_array_as_long_as_what_is_stored(search: Any, rng: 
 def test_new_classes_go_among_those_known(rng: np.random.Generator):
     y = np.concatenate([np.arange(0, 400, 2), [401, 7]])  # one new class at the end, one in between
     X = rng.normal(size=(y.size, 3))
-    classifier = CMTClassifier(n_trees=1, n_router_passes=0, n_head_passes=0, random_state=0)
+    classifier = CMTClassifier(n_head_passes=0, random_state=0)
     classifier.fit(X[:200], y[:200]).partial_fit(X[200:], y[200:], classes=[5, 7, 401])
     np.testing.assert_array_equal(classifier.classes_, np.sort([*y, 5]))
     classifier.check_invariants()
@@ -77,7 +77,7 @@ def test_new_classes_go_among_those_known(rng: np.random.Generator):
 def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Generator):
     y = np.repeat([0, 1, 2], [500, 60, 40])
     X = rng.normal(size=(600, 3))
-    classifier = CMTClassifier(n_trees=1, n_router_passes=0, n_head_passes=0, random_state=0).fit(form(X), y)
+    classifier = CMTClassifier(n_head_passes=0, random_state=0).fit(form(X), y)
     examples, label = classifier.examples_, classifier._model.label_of_class
     shares = np.arange(300) / 300
 

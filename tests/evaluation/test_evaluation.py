@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from conftest import EVERY_LEAF, needs_jit, text_like
+from conftest import needs_jit, text_like
 from internals import evaluation_answers, evaluation_rivals, forest_room, state_of
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
@@ -19,7 +19,7 @@ from sklearn.linear_model import SGDClassifier
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, ContextualMemoryTree, metrics
 from cmt_numba.evaluation import RIVALS, batch_evaluation, growing_batches, profile, progressive_validation
 
-FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2}
+FEW = {"n_head_passes": 2}
 
 
 class Rote(ClassifierMixin, BaseEstimator):
@@ -239,8 +239,6 @@ def test_seeds_hold_out_other_examples():
     assert asked[0] != asked[1]
     assert result.metrics["error"] == (1.0, 0.0)
     assert result.metrics["entropy_reduction"][0] == -np.inf
-    assert result.by_probes == {}
-    assert result.profile is None
 
 
 def test_folds_hold_out_every_example_once_for_each_seed():
@@ -262,23 +260,19 @@ def test_folds_hold_out_every_example_once_for_each_seed():
 def test_batch_evaluation_gives_the_same_again():
     X, y = objects(160)
     learner = CMTClassifier(random_state=9, **FEW)
-    first, second = (batch_evaluation(learner, X, y, seeds=(0, 1), probes=(1, EVERY_LEAF)) for _ in range(2))
+    first, second = (batch_evaluation(learner, X, y, seeds=(0, 1)) for _ in range(2))
     assert first.per_seed == second.per_seed
     assert first.metrics == second.metrics
-    assert not hasattr(learner, "forest_")
+    assert not hasattr(learner, "classes_")
     errors = [one["error"] for one in first.per_seed]
     assert first.metrics["error"] == (pytest.approx(np.mean(errors)), pytest.approx(np.std(errors)))
-    assert first.by_probes["n_probes"] == [1, EVERY_LEAF]
-    assert first.by_probes["error"][1] <= first.by_probes["error"][0]
-    assert first.profile is not None
-    assert first.profile.n_memories == 8
     json.dumps(first.as_dict(), allow_nan=False)
 
 
 def test_examples_to_test_on():
     X, y = objects(80)
     queries, answers = objects(40, seed=1)
-    result = batch_evaluation(CMTClassifier(**FEW), X, y, queries, answers, seeds=(5,), probes=())
+    result = batch_evaluation(CMTClassifier(**FEW), X, y, queries, answers, seeds=(5,))
     alone = CMTClassifier(random_state=5, **FEW).fit(X, y)
     assert result.metrics["accuracy"] == (alone.score(queries, answers), 0.0)
     assert result.metrics["entropy_reduction"][0] == pytest.approx(np.log2(result.metrics["accuracy"][0] / 0.125))
@@ -288,13 +282,12 @@ def test_labels_held_out():
     rng = np.random.default_rng(0)
     Y = scipy.sparse.csr_array(rng.random((60, 6)) < 0.3)
     X = Y @ np.abs(rng.normal(size=(6, 15)))
-    result = batch_evaluation(CMTMultilabelClassifier(**FEW), X[:40], Y[:40], X[40:], Y[40:], seeds=(1,), probes=(4,))
+    result = batch_evaluation(CMTMultilabelClassifier(**FEW), X[:40], Y[:40], X[40:], Y[40:], seeds=(1,))
     alone = CMTMultilabelClassifier(random_state=1, **FEW).fit(X[:40], Y[:40])
     best = alone.top_labels(X[40:], 5)[0]
     worth = metrics.inverse_propensities(Y[:40])
     assert result.metrics["hamming"][0] == metrics.hamming(Y[40:], alone.predict(X[40:]))
     assert result.metrics["psp@3"][0] == metrics.precision_at(Y[40:], best, 3, inverse_propensities=worth)
-    assert list(result.by_probes) == ["n_probes", "hamming", "us_per_query"]
 
 
 def test_rewards_of_a_batch():
@@ -308,7 +301,6 @@ def test_invalid_arguments_of_evaluation():
         ({"seeds": ()}, "seeds must contain"),
         ({"holdout": 0.0}, "holdout must be above"),
         ({"holdout": 0.95}, "holdout=0.95 of 10 examples leaves none for training"),
-        ({"probes": (0,)}, "probes must be between"),
         ({"X_test": X}, "X_test and y_test must both be given"),
         ({"folds": 1}, "folds must be"),
         ({"folds": 11}, "at most the number of examples, 10"),
@@ -369,12 +361,10 @@ def test_leaves_and_profile(stored: Any):
     assert json.loads(json.dumps(shape.as_dict()))["leaf_sizes"] == shape.leaf_sizes.tolist()
 
 
-def test_profile_of_an_empty_tree_and_of_estimators():
+def test_profile_of_an_empty_tree():
     shape = profile(ContextualMemoryTree(3))
     assert (shape.n_memories, shape.n_trees, shape.depth, shape.balance) == (0, 3, 0, 1.0)
     assert shape.leaf_sizes.tolist() == [3]
-    X, y = objects(20)
-    assert profile(CMTClassifier(**FEW).fit(X, y)).n_memories == 8
     with pytest.raises(TypeError, match="tree must be a ContextualMemoryTree"):
         profile(CMTClassifier())
 

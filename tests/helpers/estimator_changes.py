@@ -16,7 +16,7 @@ X = rng.normal(size=(200, 8)).astype(np.float32)
 y = rng.integers(0, 12, 200)
 Y = np.eye(15, dtype=int)[y] | np.eye(15, dtype=int)[(y + 1) % 15]
 
-FEW: dict[str, Any] = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2, "random_state": 0}
+FEW: dict[str, Any] = {"n_head_passes": 2, "random_state": 0}
 
 
 class Kind(NamedTuple):

@@ -55,7 +55,7 @@ def go_on(thing: Any) -> list[Any]:
         y = np.resize(y, 40)
     thing.partial_fit(rows, y)
     said += [thing.predict(rows), thing.predict_proba(rows)]
-    return said if thing.examples_ is None else [*said, *thing.kneighbors(rows)]
+    return said if not thing.store_examples else [*said, *thing.kneighbors(rows)]
 
 
 def _tree_goes_on(tree: ContextualMemoryTree) -> list[Any]:
@@ -181,15 +181,15 @@ def test_names_of_features_come_back(tmp_path: Path):
 
 
 def test_parameters_and_estimators_that_have_learned_nothing(tmp_path: Path):
-    classifier = CMTClassifier(n_trees=np.int64(3), alpha=0.5, loss="softmax", random_state=None)
+    classifier = CMTClassifier(n_candidates=np.int64(3), aggressiveness=0.5, loss="softmax", random_state=None)
     again = _loaded(classifier, tmp_path / "classifier")
     assert again.get_params() == classifier.get_params()
-    assert not hasattr(again, "forest_")
+    assert not hasattr(again, "classes_")
 
 
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
-    "classifier": {"method": False, "n_trees": -1, "loss": "squared", "n_jobs": 0, "alpha": 2.0, "n_neighbors": 0},
-    "multilabel classifier": {"leaf_multiplier": 0.0, "n_probes": -3, "random_state": -1, "store_examples": 1},
+    "classifier": {"method": False, "n_candidates": -1, "loss": "squared", "n_jobs": 0, "n_neighbors": 0},
+    "multilabel classifier": {"n_candidates": -3, "random_state": -1, "store_examples": 1},
     "retriever of objects": {"target_recall": 0.0, "search": 3, "regularization": 0, "n_components": 0},
 }
 

@@ -180,7 +180,6 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("model.index.head.nodes", put((0, 0), np.inf, "bias"), "the head: a model's bias is not finite"),
         ("model.index.head.counters", put((0, NODES_END), 3), "the head must have .* scorers, one per label"),
         ("model.index.head.gaps", put(0, -1.0), "a gap is negative"),
-        ("model.index.head.digest.halves", put((0, 0), 0x7F80), "the digest has a weight that is not finite"),
         ("model.index.examples.next_of", put(0, 0), "a list of examples is invalid"),
         ("model.index.examples.next_of", put(40, 50), "a list of examples is invalid"),
         ("model.index.examples.first_of", put(0, -2), "a list of examples is invalid"),
@@ -196,7 +195,6 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("model.index.n_of_label", put(0, -1), "a label has no examples"),
         ("model.classes", put((0, 0), 2**31), "classes contains a number that is not a Unicode character"),
         ("model.classes", put((0, 0), 0x7A), "classes must be sorted"),
-        ("model.index.tree.state.keys.ids", swap(0, 1), "another number than its memory|slot table"),
     ],
     "sparse classifier": [
         ("model.index.head.digest.features", put(0, 999), "the digest has a feature that does not exist"),

@@ -488,13 +488,11 @@ KINDS = {
         CMTClassifier,
         one_class,
         {"remove": remove_examples, "remove_classes": remove_a_class, "calibrate": calibrate},
-        {"n_trees": 2},
-        {"n_trees": 2, "max_examples": 30},
-        {"n_trees": 2, "method": "neighbors"},
+        {},
+        {"max_examples": 30},
+        {"method": "neighbors"},
     ),
-    "multilabel": kind_of_estimator(
-        CMTMultilabelClassifier, several_labels, {}, {"n_trees": 2}, {"n_trees": 2, "threshold": "f1"}
-    ),
+    "multilabel": kind_of_estimator(CMTMultilabelClassifier, several_labels, {}, {}, {"threshold": "f1"}),
     "retriever": kind_of_estimator(
         CMTRetriever,
         values,
