@@ -5,12 +5,14 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import lower_bound
-from .._jit import empty, inner, inner_called, kernel, release, zeros
+from .._jit import empty, inner, inner_allocating, inner_called, kernel, release, zeros
 from ._hash_kernels import weigh_text
+from ._skipgram import add_to_row, dot
 
 N_COMPETITORS = 8  # maximum number of wrong classes that a text holds off
 _TINY = np.float32(1e-6)
 _NEGLIGIBLE = np.float32(1e-3)  # smaller changes of dual variables are skipped
+_SLIGHT = np.float32(0.02)  # relative changes of weights that are too small to update sums
 _NONE = -1
 
 
@@ -37,6 +39,21 @@ class DualVariables(NamedTuple):
     limits: np.ndarray  # float32 (n_texts,), when last trained: the score above which a wrong class is to be held off
 
 
+class _Entries(NamedTuple):
+    """Where the lists of a text's features have an entry for a label: its own, then its competitors."""
+
+    places: np.ndarray  # int64 (1 + N_COMPETITORS, room), position of each feature's entry, or -1
+    is_known: np.ndarray  # bool (1 + N_COMPETITORS,), whether the positions were written
+
+
+class VectorSums(NamedTuple):
+    """The vectors of the stored texts, and their part in the sums and corrections."""
+
+    of_texts: np.ndarray  # float32 (n_texts, d)
+    sums: np.ndarray  # float32 (n_labels, d)
+    corrections: np.ndarray  # float32 (n_labels, d)
+
+
 class Lessons(NamedTuple):
     """Stored texts to learn from."""
 
@@ -51,6 +68,7 @@ class MarginSettings(NamedTuple):
 
     margin: float  # wanted lead of the correct class over all others
     slack: float  # how much a unit of a text's dual variables reduces the margin; a larger value trusts texts less
+    share: float  # weight of the vectors of texts next to their features; 0 for no vectors
 
 
 @inner
@@ -97,10 +115,11 @@ def _inverse(square):
 
 
 @inner
-def _score(postings, columns, weights, first, stop, offset, inverses, scores):
+def _score(postings, columns, weights, first, stop, offset, vectors, vector, inverses, scores):
     """Write the score of each label for a text: the cosine with the label's sum, plus the correction.
 
-    The text's features are ``columns[first:stop]``. The weight of ``columns[i]`` is ``weights[i - offset]``.
+    The text's features are ``columns[first:stop]``. The weight of ``columns[i]`` is ``weights[i - offset]``. The text
+    also has a vector.
     """
     scores[:] = np.float32(0.0)
     for i in range(first, stop):
@@ -110,22 +129,25 @@ def _score(postings, columns, weights, first, stop, offset, inverses, scores):
             for j in range(begin, begin + postings.sizes[columns[i]]):
                 label = postings.labels[j]
                 scores[label] += weight * (inverses[label] * postings.sums[j] + postings.corrections[j])
+    for label in range(scores.size if vector.size > 0 else 0):
+        scores[label] += inverses[label] * dot(vectors.sums, label, vector) + dot(vectors.corrections, label, vector)
 
 
 @kernel
-def score_labels(postings, squares, texts, scores):
-    """Write the score of each label for each text (float32)."""
+def score_labels(postings, squares, vectors, texts, scores):
+    """Write the score of each label for each text (float32), whose vectors are ``vectors.of_texts``."""
     inverses = empty(squares.size, np.float32)
     for label in range(squares.size):
         inverses[label] = _inverse(squares[label])
     for text in range(scores.shape[0]):
         first, stop = texts.starts[text], texts.starts[text + 1]
-        _score(postings, texts.columns, texts.weights, first, stop, 0, inverses, scores[text])
+        vector = vectors.of_texts[text]
+        _score(postings, texts.columns, texts.weights, first, stop, 0, vectors, vector, inverses, scores[text])
     release(inverses)
 
 
 @kernel
-def score_texts(postings, squares, hashed, stored, lessons, label, members, scores):
+def score_texts(postings, squares, vectors, hashed, stored, lessons, label, members, scores):
     """Write the score of a label (float32) for each of the stored texts in the order, with their weights in the sums.
 
     ``members`` are texts of the label (int64), whose features count.
@@ -141,92 +163,137 @@ def score_texts(postings, squares, hashed, stored, lessons, label, members, scor
         for at in range(hashed.starts[text], hashed.starts[text + 1]):
             score += stored[at] * row[hashed.columns[at]]
         scores[i] = score / max(_TINY, lessons.importance[text])
+        vector = vectors.of_texts[text]
+        scores[i] += inverse * dot(vectors.sums, label, vector) + dot(vectors.corrections, label, vector)
     release(row)
 
 
+@inner_allocating
+def _new_entries(longest):
+    return _Entries(empty((1 + N_COMPETITORS, longest), np.int64), empty(1 + N_COMPETITORS, np.bool_))
+
+
 @inner
-def _find_all(postings, hashed, text, label, found, offset):
-    """Write the position of the entry of a label for each feature of a text, or -1, to ``found[offset:]``."""
+def _find_all(postings, hashed, text, label, entries, row):
+    """Write the position of the entry of a label for each feature of a text, or -1, to a row of ``entries``."""
     first = hashed.starts[text]
-    for i in range(hashed.starts[text + 1] - first):
-        found[offset + i] = _find(postings, np.int64(hashed.columns[first + i]), label)
+    if not entries.is_known[row]:
+        for i in range(hashed.starts[text + 1] - first):
+            entries.places[row, i] = _find(postings, np.int64(hashed.columns[first + i]), label)
+        entries.is_known[row] = True
+
+
+@inner
+def _move_vector(vectors, text, label, competitor, change):
+    add_to_row(vectors.corrections, label, vectors.of_texts[text], change)
+    add_to_row(vectors.corrections, competitor, vectors.of_texts[text], -change)
 
 
 @inner_called
-def _refresh(postings, squares, hashed, stored, duals, text, label, importance, weights, found):
-    """Update a text's weights in the sum of its label and in the corrections. Return the squared length of ``weights``.
+def _refresh(postings, squares, vectors, hashed, stored, duals, text, label, importance, weights, entries):
+    """Update a text's weights in the sum of its label and in the corrections. Return the text's squared length.
 
     The weight in the sum is ``importance`` times that in the text. A feature without an entry for the label gets
-    weight 0. Writes to ``found`` the positions of the label's entries, then those of each competitor's entries.
+    weight 0. If all weights have hardly changed, they stay, and ``weights`` becomes what they are in the sum. The
+    text's vector is in the sum if and only if one of its weights is. Writes to ``entries`` those of the label.
     """
-    first, size = hashed.starts[text], hashed.starts[text + 1] - hashed.starts[text]
-    _find_all(postings, hashed, text, label, found, 0)
-    used, length, square = np.float32(0.0), np.float32(0.0), squares[label]
+    first, length, is_same, was_in = hashed.starts[text], np.float32(0.0), True, False
+    entries.is_known[:] = False
+    _find_all(postings, hashed, text, label, entries, 0)
+    found = entries.places[0]
+    for i in range(weights.size):
+        former = stored[first + i]
+        if found[i] < 0:
+            weights[i] = np.float32(0.0)
+        was_in |= former != 0.0
+        is_same &= np.abs(importance * weights[i] - former) <= _SLIGHT * former
+        length += weights[i] * weights[i]
+    if is_same:
+        for i in range(weights.size if importance > 0.0 else 0):
+            weights[i] = stored[first + i] / importance
+    else:
+        _update(postings, squares, hashed, stored, duals, text, label, importance, weights, entries)
+    if was_in != (length > 0.0):
+        sign, vector = np.float32(-1.0 if was_in else 1.0), vectors.of_texts[text]
+        change = sign * importance
+        product = np.float64(2.0) * dot(vectors.sums, label, vector) + change * dot(vectors.of_texts, text, vector)
+        squares[label] = max(0.0, squares[label] + change * product)
+        add_to_row(vectors.sums, label, vector, change)
+        for j in range(N_COMPETITORS):
+            if duals.weights[text, j] > 0.0:
+                _move_vector(vectors, text, label, np.int64(duals.competitors[text, j]), sign * duals.weights[text, j])
+    return length + dot(vectors.of_texts, text, vectors.of_texts[text]) if length > 0.0 else length
+
+
+@inner
+def _update(postings, squares, hashed, stored, duals, text, label, importance, weights, entries):
+    """Change the weights of a text's features in the sum of its label and in the corrections."""
+    first, found, used, square = hashed.starts[text], entries.places[0], np.float32(0.0), squares[label]
     for j in range(N_COMPETITORS):
         if duals.weights[text, j] > 0.0:
             used += duals.weights[text, j]
-            _find_all(postings, hashed, text, np.int64(duals.competitors[text, j]), found, (j + 1) * size)
-    for i in range(size):
-        at, former = found[i], stored[first + i]
-        if at < 0:
-            weights[i] = np.float32(0.0)
-        change = importance * weights[i] - former
-        if change != 0.0:
-            square += change * (np.float64(2.0) * postings.sums[at] + change)
-            postings.sums[at] += change
-            stored[first + i] = former + change
-            if used > 0.0:
-                change /= importance
-                postings.corrections[at] += used * change
-                for j in range(N_COMPETITORS):
-                    if duals.weights[text, j] > 0.0 and found[(j + 1) * size + i] >= 0:
-                        postings.corrections[found[(j + 1) * size + i]] -= duals.weights[text, j] * change
-        length += weights[i] * weights[i]
+            _find_all(postings, hashed, text, np.int64(duals.competitors[text, j]), entries, j + 1)
+    for i in range(weights.size):
+        at, change = found[i], importance * weights[i] - stored[first + i]
+        if change == 0.0:
+            continue
+        square += change * (np.float64(2.0) * postings.sums[at] + change)
+        postings.sums[at] += change
+        stored[first + i] += change
+        if used > 0.0:
+            change /= importance
+            postings.corrections[at] += used * change
+            for j in range(N_COMPETITORS):
+                if duals.weights[text, j] > 0.0 and entries.places[j + 1, i] >= 0:
+                    postings.corrections[entries.places[j + 1, i]] -= duals.weights[text, j] * change
     squares[label] = max(0.0, square)
-    return length
 
 
 @inner_called
-def _move(postings, duals, text, entry, weights, found, change):
+def _move(postings, vectors, hashed, duals, text, label, entry, weights, entries, change):
     """Change a text's dual variable and the corrections of its label and of the competitor."""
-    size = weights.size
+    competitor = np.int64(duals.competitors[text, entry])
+    own, theirs = entries.places[0], entries.places[entry + 1]
+    _find_all(postings, hashed, text, competitor, entries, entry + 1)
     duals.weights[text, entry] += change
-    for i in range(size):
-        if found[i] >= 0:
-            postings.corrections[found[i]] += change * weights[i]
-        if found[(entry + 1) * size + i] >= 0:
-            postings.corrections[found[(entry + 1) * size + i]] -= change * weights[i]
+    for i in range(weights.size):
+        if own[i] >= 0:
+            postings.corrections[own[i]] += change * weights[i]
+        if theirs[i] >= 0:
+            postings.corrections[theirs[i]] -= change * weights[i]
+    _move_vector(vectors, text, label, competitor, change)
 
 
 @inner_called
-def _hold_off(postings, duals, text, label, entry, weights, found, length, scores, margin, slack):
+def _hold_off(postings, vectors, hashed, duals, text, label, entry, weights, entries, length, scores, margin, slack):
     """Change a text's dual variable in closed form, so that its label leads a competitor by the margin minus the slack.
 
     Return the absolute change.
     """
-    size, competitor = weights.size, np.int64(duals.competitors[text, entry])
-    used, common = np.float32(0.0), np.float32(0.0)
+    competitor, used = np.int64(duals.competitors[text, entry]), np.float32(0.0)
     for j in range(N_COMPETITORS):
         used += duals.weights[text, j]
     lack = margin - scores[label] + scores[competitor] - slack * used
-    if np.abs(lack) < _NEGLIGIBLE * slack or (lack < 0.0 and duals.weights[text, entry] == 0.0):
+    if np.abs(lack) < _NEGLIGIBLE * (length + slack) or (lack < 0.0 and duals.weights[text, entry] == 0.0):
         return np.float32(0.0)
-    for i in range(size):
-        if found[(entry + 1) * size + i] >= 0:
+    _find_all(postings, hashed, text, competitor, entries, entry + 1)
+    theirs, common = entries.places[entry + 1], dot(vectors.of_texts, text, vectors.of_texts[text])
+    for i in range(weights.size):
+        if theirs[i] >= 0:
             common += weights[i] * weights[i]
     change = max(lack / (length + common + slack), -duals.weights[text, entry])
     if np.abs(change) < _NEGLIGIBLE:
         return np.float32(0.0)
-    _move(postings, duals, text, entry, weights, found, change)
+    _move(postings, vectors, hashed, duals, text, label, entry, weights, entries, change)
     scores[label] += change * length
     scores[competitor] -= change * common
     return np.abs(change)
 
 
 @inner
-def _without_itself(postings, squares, label, weights, found, length, share):
+def _without_itself(postings, squares, vectors, vector, label, weights, found, length, share):
     """Return the change of a text's score if the text were not in the sum of its label."""
-    product = np.float32(0.0)
+    product = dot(vectors.sums, label, vector)
     for i in range(weights.size):
         if found[i] >= 0:
             product += weights[i] * postings.sums[found[i]]
@@ -256,36 +323,37 @@ def _longest_of(hashed, order):
 
 
 @kernel
-def refresh_texts(postings, squares, hashed, stored, duals, lessons, weighing):
+def refresh_texts(postings, squares, vectors, hashed, stored, duals, lessons, weighing):
     """Update the weights of texts in the sums and corrections, without learning.
 
     A text of which all features get weight 0 leaves the sums, and its dual variables become 0.
     """
     longest = _longest_of(hashed, lessons.order)
-    weights, found = empty(longest, np.float32), empty((1 + N_COMPETITORS) * longest, np.int64)
+    weights, entries = empty(longest, np.float32), _new_entries(longest)
     for place in range(lessons.order.size):
         text = lessons.order[place]
         size, importance = hashed.starts[text + 1] - hashed.starts[text], lessons.importance[text]
         weigh_text(hashed, text, weighing, weights)
         label = lessons.labels[text]
-        if _refresh(postings, squares, hashed, stored, duals, text, label, importance, weights[:size], found) == 0.0:
+        own = weights[:size]
+        if _refresh(postings, squares, vectors, hashed, stored, duals, text, label, importance, own, entries) == 0.0:
             duals.weights[text] = np.float32(0.0)
-    release((weights, found))
+    release((weights, entries))
 
 
 @kernel
-def learn_margins(postings, squares, hashed, stored, duals, lessons, weighing, settings):
+def learn_margins(postings, squares, vectors, hashed, stored, duals, lessons, weighing, settings):
     """Learn from stored texts by ascent in the dual of Crammer and Singer (2001), with squared slack.
 
     Each text is scored without its own contribution to the sum of its class, as if it were new. Then the best wrong
     class and the text's competitors are held off. Corrections only change existing entries, so no list grows.
 
-    Writes ``postings``, ``squares``, ``stored`` (float32, each text's weights in the sums), ``duals``, and
+    Writes ``postings``, ``squares``, ``vectors``, ``stored`` (float32, each text's weights in the sums), ``duals``, and
     ``lessons.moved``.
     """
     labels, importance, order, moved = lessons.labels, lessons.importance, lessons.order, lessons.moved
     longest, n_labels = _longest_of(hashed, order), squares.size
-    weights, found = empty(longest, np.float32), empty((1 + N_COMPETITORS) * longest, np.int64)
+    weights, entries = empty(longest, np.float32), _new_entries(longest)
     inverses, scores = empty(n_labels, np.float32), empty(n_labels, np.float32)
     for label in range(n_labels):
         inverses[label] = _inverse(squares[label])
@@ -294,12 +362,15 @@ def learn_margins(postings, squares, hashed, stored, duals, lessons, weighing, s
         label, first, stop = labels[text], hashed.starts[text], hashed.starts[text + 1]
         weigh_text(hashed, text, weighing, weights)
         own, share = weights[: stop - first], importance[text]
-        length = _refresh(postings, squares, hashed, stored, duals, text, label, share, own, found)
+        length = _refresh(postings, squares, vectors, hashed, stored, duals, text, label, share, own, entries)
         inverses[label] = _inverse(squares[label])
         if length == 0.0 or share == 0.0 or n_labels < 2:
             continue
-        _score(postings, hashed.columns, weights, first, stop, first, inverses, scores)
-        scores[label] += _without_itself(postings, squares, label, own, found, length, share)
+        vector = vectors.of_texts[text]
+        _score(postings, hashed.columns, weights, first, stop, first, vectors, vector, inverses, scores)
+        scores[label] += _without_itself(
+            postings, squares, vectors, vector, label, own, entries.places[0], length, share
+        )
         best = _NONE
         for other in range(n_labels):
             if other != label and (best < 0 or scores[other] > scores[best]):
@@ -308,12 +379,14 @@ def learn_margins(postings, squares, hashed, stored, duals, lessons, weighing, s
         entry = _entry_for(duals, text, best)
         if duals.weights[text, entry] == 0.0 or duals.competitors[text, entry] != best:
             if duals.weights[text, entry] > 0.0:  # all entries are used
-                _move(postings, duals, text, entry, own, found, -duals.weights[text, entry])
-            duals.competitors[text, entry] = best
-            _find_all(postings, hashed, text, best, found, (entry + 1) * own.size)
-        moved[place] += _hold_off(postings, duals, text, label, entry, own, found, length, scores, margin, slack)
-        for j in range(N_COMPETITORS):
-            if j != entry and duals.weights[text, j] > 0.0:
-                moved[place] += _hold_off(postings, duals, text, label, j, own, found, length, scores, margin, slack)
+                change = -duals.weights[text, entry]
+                _move(postings, vectors, hashed, duals, text, label, entry, own, entries, change)
+            duals.competitors[text, entry], entries.is_known[entry + 1] = best, False
+        for i in range(N_COMPETITORS):
+            j = entry if i == 0 else 0 if i == entry else i  # the best wrong class first
+            if j == entry or duals.weights[text, j] > 0.0:
+                moved[place] += _hold_off(
+                    postings, vectors, hashed, duals, text, label, j, own, entries, length, scores, margin, slack
+                )
         duals.limits[text] = scores[label] - margin + slack * duals.weights[text].sum()
-    release((weights, found, inverses, scores))
+    release((weights, entries, inverses, scores))

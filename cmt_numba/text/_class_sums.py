@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from .. import persistence as files
 from .._forest import GrowingColumns, require
@@ -15,7 +16,7 @@ from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 
 _FACTORS = np.array([1.0, 0.6, 0.6], np.float32)  # weights of words, n-grams and pairs
 _MANY_LABELS, _MOST = 500, 0.02  # with more labels, n-grams in more than this fraction of texts are ignored
-SETTINGS = MarginSettings(0.6, 0.5), MarginSettings(1.0, 3.0)  # for right labels, and for many wrong labels
+USUAL, SOFT = MarginSettings(0.6, 0.5, 0.0), MarginSettings(1.0, 3.0, 0.0)  # the second for many wrong labels
 _MOST_MEMBERS = 128  # texts of a label that tell which features have weights for it
 _CLOSE_ENOUGH = 0.03  # training ends when a pass moves the dual variables by less than this fraction of their sum
 _N_FEATURES = N_KINDS * N_COLUMNS
@@ -25,14 +26,16 @@ _SPARE = 1.25  # capacity of new arrays, relative to their size
 class ClassSums(files.WithFields):
     """The sum of each class's feature weights, with corrections that make each text's class lead by a margin.
 
-    The score of a class is the cosine between the text and the class sum, plus the inner product of the text and the
-    corrections. The corrections are those of a support vector machine, and each stored text has dual variables. So
-    texts that are added later, with the texts that they affect, end where training all texts would end.
+    A text has weights of its features, and may have a vector as further features. The score of a class is the cosine
+    between the text and the class sum, plus the inner product of the text and the corrections. The corrections are
+    those of a support vector machine, and each stored text has dual variables. So texts that are added later, with the
+    texts that they affect, end where training all texts would end.
 
     - ``postings``: sums and corrections, listed by feature.
     - ``squares``: the squared length of each label's sum.
     - ``weights``: the weight that each feature of each stored text has in the sums.
     - ``duals``: the dual variables of each stored text.
+    - ``vectors``: the part of the texts' vectors, if texts have vectors.
     """
 
     FIELDS = files.FieldTable(
@@ -44,8 +47,12 @@ class ClassSums(files.WithFields):
         competitors=files.ArrayField(np.int32, n_axes=2, bounds=(0, np.inf)),
         dual_weights=files.ArrayField(np.float32, n_axes=2, bounds=(0, MOST)),
         limits=files.ArrayField(np.float32, bounds=(-MOST, MOST)),
+        **dict.fromkeys(
+            ("vector_sums", "vector_corrections"), files.ArrayField(np.float32, n_axes=2, bounds=(-MOST, MOST))
+        ),
         margin=files.RealField(0.0, 10.0),
         slack=files.RealField(1e-3, 1e3),
+        share=files.RealField(0.0, 10.0),
     )
 
     def __init__(
@@ -54,25 +61,26 @@ class ClassSums(files.WithFields):
         squares: np.ndarray,
         stored: np.ndarray,
         duals: kernels.DualVariables,
+        vectors: kernels.VectorSums,
         settings: MarginSettings,
     ) -> None:
-        self.postings, self.squares, self.settings = postings, squares, settings
+        self.postings, self.squares, self.vectors, self.settings = postings, squares, vectors, settings
         self.weights, self._duals = GrowingColumns(stored), GrowingColumns(*duals)
 
     @classmethod
-    def of(cls, texts: LabelledTexts, settings: MarginSettings = SETTINGS[0]) -> "ClassSums":
+    def of(cls, texts: LabelledTexts) -> "ClassSums":
         """Return the sums of all texts, without corrections."""
-        hashed, frequencies, labels, n_labels, importance = texts
+        hashed, frequencies, labels, n_labels, importance = texts[:5]
         weighed = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
         weights = weighed.weights * np.repeat(importance, np.diff(hashed.starts))
-        return cls.of_weights(texts, weights, _no_duals(labels.size), settings)
+        return cls.of_weights(texts, weights, _no_duals(labels.size), USUAL)
 
     @classmethod
     def of_weights(
         cls, texts: LabelledTexts, weights: np.ndarray, duals: kernels.DualVariables, settings: MarginSettings
     ) -> "ClassSums":
         """Return the sums and corrections of weights in the sums and of dual variables."""
-        hashed, _, labels, n_labels, importance = texts
+        hashed, _, labels, n_labels, importance = texts[:5]
         sizes = np.diff(hashed.starts)
         used = np.flatnonzero(weights)
         of_text = np.repeat(np.arange(labels.size), sizes)[used]
@@ -90,7 +98,29 @@ class ClassSums(files.WithFields):
             corrections -= np.bincount(at[there], taken, entries.size)
         columns, of_entries = np.divmod(entries, n_labels)
         squares = np.bincount(of_entries, sums.astype(np.float32).astype(np.float64) ** 2, n_labels)
-        return cls(_listed(columns, of_entries, sums, corrections), squares, weights, duals, settings)
+        vectors = kernels.VectorSums(texts.vectors[:0], *np.zeros((2, n_labels, 0), np.float32))
+        made = cls(_listed(columns, of_entries, sums, corrections), squares, weights, duals, vectors, settings)
+        made.sum_vectors(texts)
+        return made
+
+    def sum_vectors(self, texts: LabelledTexts) -> None:
+        """Compute the part of the texts' vectors anew."""
+        n, of_texts = texts.labels.size, np.repeat(np.arange(texts.labels.size), np.diff(texts.hashed.starts))
+        is_in = np.zeros(n, np.float32)  # whether the text is in the sums
+        is_in[of_texts[self.stored != 0.0]] = 1.0
+
+        def summed(labels: np.ndarray, amounts: np.ndarray) -> np.ndarray:
+            starts = np.arange(0, labels.size + 1, labels.size // max(1, n))
+            shares = scipy.sparse.csr_array((amounts.ravel(), labels.ravel(), starts), (n, texts.n_labels))
+            return np.asarray(shares.T @ texts.vectors)
+
+        sums = summed(texts.labels, is_in * texts.importance)
+        weights = is_in[:, None] * self.duals.weights
+        labels = np.column_stack([texts.labels, self.duals.competitors])
+        corrections = summed(labels, np.column_stack([weights.sum(axis=1), -weights]))
+        before, after = (np.square(part, dtype=np.float64).sum(axis=1) for part in (self.vectors.sums, sums))
+        self.squares = np.maximum(0.0, self.squares + after - before)
+        self.vectors = kernels.VectorSums(texts.vectors, sums, corrections)
 
     @property
     def stored(self) -> np.ndarray:
@@ -105,7 +135,8 @@ class ClassSums(files.WithFields):
     def copy(self) -> "ClassSums":
         postings = kernels.FeatureLists(*(array.copy() for array in self.postings))
         duals = kernels.DualVariables(*(array.copy() for array in self.duals))
-        return ClassSums(postings, self.squares.copy(), self.stored.copy(), duals, self.settings)
+        vectors = self.vectors._replace(sums=self.vectors.sums.copy(), corrections=self.vectors.corrections.copy())
+        return ClassSums(postings, self.squares.copy(), self.stored.copy(), duals, vectors, self.settings)
 
     # Learning
 
@@ -118,7 +149,7 @@ class ClassSums(files.WithFields):
         for _ in range(n_passes):
             order, moved = generator.permutation(active), np.empty(active.size, np.float32)
             lessons = kernels.Lessons(texts.labels, texts.importance, order, moved)
-            arrays = self.postings, self.squares, texts.hashed, self.stored, self.duals
+            arrays = self.postings, self.squares, self.vectors, texts.hashed, self.stored, self.duals
             kernels.learn_margins(*arrays, lessons, weighing, self.settings)
             if moved.sum() > _CLOSE_ENOUGH * self.duals.weights[chosen].sum():
                 active = order[moved > 0.0]
@@ -133,11 +164,14 @@ class ClassSums(files.WithFields):
         if removes:
             weighing = weighing._replace(factors=np.zeros_like(_FACTORS))
         lessons = kernels.Lessons(texts.labels, texts.importance, positions)
-        arrays = self.postings, self.squares, texts.hashed, self.stored, self.duals
+        arrays = self.postings, self.squares, self.vectors, texts.hashed, self.stored, self.duals
         kernels.refresh_texts(*arrays, lessons, weighing)
 
-    def add(self, hashed: HashedTexts, labels: np.ndarray, n_labels: int) -> None:
-        """Make room for new texts, which have weight 0 until they are refreshed or trained."""
+    def add(self, hashed: HashedTexts, labels: np.ndarray, n_labels: int, vectors: np.ndarray) -> None:
+        """Make room for new texts, which have weight 0 until they are refreshed or trained.
+
+        ``vectors`` are those of all stored texts and the new ones.
+        """
         for i in range(labels.size):
             columns = hashed.columns[hashed.starts[i] : hashed.starts[i + 1]]
             done = kernels.add_postings(self.postings, columns, labels[i])
@@ -147,7 +181,10 @@ class ClassSums(files.WithFields):
                 done = kernels.add_postings(self.postings, columns, labels[i])
         weights = self.weights.appended(np.zeros(hashed.columns.size, np.float32))
         duals = self._duals.appended(*_no_duals(labels.size))
-        self.squares = np.pad(self.squares, (0, n_labels - self.squares.size))
+        room = 0, n_labels - self.squares.size
+        sums, corrections = (np.pad(part, (room, (0, 0))) if room[1] else part for part in self.vectors[1:])
+        self.vectors = kernels.VectorSums(vectors, sums, corrections)
+        self.squares = np.pad(self.squares, room)
         self.weights, self._duals = weights, duals
 
     def undo_add(self, hashed: HashedTexts, n_labels: int, n_weights: int, n_texts: int) -> None:
@@ -157,6 +194,8 @@ class ClassSums(files.WithFields):
             while (n := lists.sizes[column]) > 0 and lists.labels[lists.starts[column] + n - 1] >= n_labels:
                 lists.sizes[column] -= 1
         self.squares, self.weights = self.squares[:n_labels], GrowingColumns(self.stored[:n_weights])
+        sums, corrections = (part[:n_labels] for part in self.vectors[1:])
+        self.vectors = kernels.VectorSums(self.vectors.of_texts[:n_texts], sums, corrections)
         competitors, weights, limits = (array[:n_texts] for array in self.duals)
         is_gone = competitors >= n_labels
         competitors[is_gone], weights[is_gone] = 0, 0.0
@@ -180,11 +219,11 @@ class ClassSums(files.WithFields):
         duals = kernels.DualVariables(np.maximum(competitors, 0), weights, limits)
         return ClassSums.of_weights(texts, self.stored[is_kept], duals, self.settings)
 
-    def scores(self, hashed: HashedTexts, frequencies: DocumentFrequencies) -> np.ndarray:
-        """Return the score of each label for each text: float32, shape (n_texts, n_labels)."""
+    def scores(self, hashed: HashedTexts, frequencies: DocumentFrequencies, vectors: np.ndarray) -> np.ndarray:
+        """Return the score of each label for each text, given their vectors: float32, shape (n_texts, n_labels)."""
         texts = frequencies.weigh(hashed, _weighing(frequencies, self.squares.size))
         scores = np.empty((texts.starts.size - 1, self.squares.size), np.float32)
-        kernels.score_labels(self.postings, self.squares, texts, scores)
+        kernels.score_labels(self.postings, self.squares, self.vectors._replace(of_texts=vectors), texts, scores)
         return scores
 
     def taken_by(self, texts: LabelledTexts, label: int, chosen: np.ndarray, most: int) -> np.ndarray:
@@ -192,7 +231,7 @@ class ClassSums(files.WithFields):
         members = np.flatnonzero(texts.labels == label)[-_MOST_MEMBERS:]
         lessons = kernels.Lessons(texts.labels, texts.importance, chosen)
         scores = np.empty(chosen.size, np.float32)
-        arrays = self.postings, self.squares, texts.hashed, self.stored
+        arrays = self.postings, self.squares, self.vectors, texts.hashed, self.stored
         kernels.score_texts(*arrays, lessons, label, members, scores)
         excess = np.where(texts.labels[chosen] == label, -1.0, scores - self.duals.limits[chosen])
         nearest = np.argsort(-excess, kind="stable")[:most]
@@ -227,8 +266,9 @@ class ClassSums(files.WithFields):
             competitors=self.duals.competitors,
             dual_weights=self.duals.weights,
             limits=self.duals.limits,
-            margin=self.settings.margin,
-            slack=self.settings.slack,
+            vector_sums=self.vectors.sums,
+            vector_corrections=self.vectors.corrections,
+            **self.settings._asdict(),
         )
 
     @classmethod
@@ -246,8 +286,12 @@ class ClassSums(files.WithFields):
         sound = duals.weights.shape == (duals.limits.size, N_COMPETITORS)
         require(sound, "each text must have its competitors and a limit")
         require(np.all(duals.competitors < squares.size), "each competitor must be a label")
-        settings = MarginSettings(values["margin"], values["slack"])
-        return cls(_listed(of_entries, labels, sums, corrections), squares, values["stored"], duals, settings)
+        settings = MarginSettings(*(values[name] for name in MarginSettings._fields))
+        of_labels = values["vector_sums"], values["vector_corrections"]
+        sound = of_labels[0].shape == of_labels[1].shape and len(of_labels[0]) == squares.size
+        require(sound, "each label must have a sum and a correction of vectors")
+        vectors = kernels.VectorSums(np.zeros((duals.limits.size, of_labels[0].shape[1]), np.float32), *of_labels)
+        return cls(_listed(of_entries, labels, sums, corrections), squares, values["stored"], duals, vectors, settings)
 
 
 def _no_duals(n: int) -> kernels.DualVariables:

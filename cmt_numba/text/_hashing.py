@@ -83,6 +83,7 @@ class LabelledTexts(NamedTuple):
     labels: np.ndarray  # int64 (n_texts,)
     n_labels: int
     importance: np.ndarray  # float32 (n_texts,), weight of each text in learning
+    vectors: np.ndarray  # float32 (n_texts, d), weighted vector of each text
 
 
 def features_of(texts: list[str]) -> HashedTexts:

@@ -56,12 +56,19 @@ def _squared_length(vector):
 
 
 @inner
-def _collect(inputs, labelled, text, hidden):
+def _collect(inputs, starts, features, weights, text, hidden):
     """Set ``hidden`` to the weighted sum of a text's feature vectors."""
     for j in range(hidden.size):
         hidden[j] = np.float32(0.0)
-    for at in range(labelled.starts[text], labelled.starts[text + 1]):
-        add_row(inputs, np.int64(labelled.features[at]), hidden, labelled.weights[at])
+    for at in range(starts[text], starts[text + 1]):
+        add_row(inputs, np.int64(features[at]), hidden, weights[at])
+
+
+@kernel
+def embed_texts(inputs, starts, features, weights, vectors):
+    """Write the weighted sum of each text's feature vectors to ``vectors``. The arrays are those of ``Labelled``."""
+    for text in range(vectors.shape[0]):
+        _collect(inputs, starts, features, weights, text, vectors[text])
 
 
 @kernel
@@ -78,7 +85,7 @@ def learn_labelled(vectors, labelled, order, rate, fall):
         text = order[place]
         if labelled.starts[text] == labelled.starts[text + 1]:
             continue
-        _collect(inputs, labelled, text, hidden)
+        _collect(inputs, labelled.starts, labelled.features, labelled.weights, text, hidden)
         gradient[:] = np.float32(0.0)
         step = np.float32(rate - fall * place) * labelled.importance[text]
         step = min(step, _STEADY / (np.float32(1e-9) + _squared_length(hidden)))

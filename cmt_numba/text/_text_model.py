@@ -9,20 +9,26 @@ import scipy.sparse
 
 from .. import persistence as files
 from .._change import uninterrupted
-from .._forest import NONE, require
+from .._forest import NONE, GrowingColumns, require
 from ..estimators import CMTClassifier, classified_examples, in_one_type, places_in
 from . import _mixture as mixture
 from ._base import MOST
-from ._class_sums import SETTINGS, ClassSums
+from ._class_sum_kernels import MarginSettings
+from ._class_sums import SOFT, USUAL, ClassSums
 from ._hash_kernels import N_COLUMNS, N_KINDS
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 from ._stored_texts import MOST_IDS, NewTexts, StoredTexts
+from ._text_vectors import TextVectors
 
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
 _MANY = 0.1  # train on all texts again if a larger fraction is new
 # If a pass adds up more entries of class sums, only many new texts at once train all, and fit chooses no settings.
 _MOST_ENTRIES = 1 << 27
 _PASSES_OVER_ALL, _ENTRIES_OF_ALL = (3, 30), 1 << 34  # limits of passes, and of the entries that they add up
+# With fewer classes, vectors of texts reduce no error. With more, they take too long.
+_FEWEST_CLASSES, _MOST_CLASSES = 10, 500
+# The share of the vectors grows with the root of the mean number of texts in a class: few texts are fitted too closely.
+_SHARE, _SHARES = 0.1, (0.3, 1.5)
 _LOST = 0.25  # train on all texts again if a larger fraction has been removed
 _GROWTH = 1.25  # learn the weights of the scorers again when the number of texts has grown by this factor
 _AFFECTED, _RIVALS = 8, 3  # stored texts of its class, and of so many rivals, to train with each new text
@@ -47,6 +53,7 @@ class TextModel(files.WithFields):
         stored=files.PartField(StoredTexts),
         frequencies=files.PartField(DocumentFrequencies),
         sums=files.PartField(ClassSums),
+        vectors=files.OptionalField(files.PartField(TextVectors)),  # None if texts have no vectors
         dense=files.OptionalField(files.PartField(CMTClassifier)),  # None without an encoder
         weights=files.ArrayField(np.float64, bounds=(_LEAST, MOST)),  # of the scorers, in this order
         confidence=files.ArrayField(np.float64, bounds=(-MOST, MOST)),  # (4,): see ``learn_confidence``
@@ -60,6 +67,7 @@ class TextModel(files.WithFields):
         self.generator = generator
         self.stored = StoredTexts()
         self.frequencies = DocumentFrequencies(np.zeros(N_KINDS * N_COLUMNS, np.int32), 0)
+        self.vectors: TextVectors | None = None
         self.dense: Any = None
         self.weights, self.confidence = np.empty(0), np.ones(4)
         self.copies_agree = 0.0
@@ -77,14 +85,35 @@ class TextModel(files.WithFields):
         model = cls(generator, classes)
         stored.labels[:] = labels  # in place: StoredTexts owns the array
         model.stored, model.frequencies = stored, DocumentFrequencies.of(stored.hashed)
+        model._of_texts = GrowingColumns(np.zeros((labels.size, 0), np.float32))
         model.sums = ClassSums.of(model._labelled())
         model._learn_weights()
         model._train_all()
         return model
 
     def _labelled(self) -> LabelledTexts:
+        stored, vectors = self.stored, self._of_texts.columns[0]
+        return LabelledTexts(
+            stored.hashed, self.frequencies, stored.labels, self.names.size, stored.importance, vectors
+        )
+
+    def _vectors_of(self, hashed: HashedTexts) -> np.ndarray:
+        """Return the weighted vectors of texts: float32, shape (n_texts, n_components)."""
+        if self.vectors is None:
+            return np.zeros((hashed.starts.size - 1, 0), np.float32)
+        return np.float32(self.sums.settings.share) * self.vectors.of(hashed)
+
+    def _use(self, settings: MarginSettings, vectors: TextVectors | None) -> None:
+        """Change the settings of the class sums, and the vectors."""
+        self.sums.settings, self.vectors = settings, vectors if settings.share > 0.0 else None
+        self._of_texts = GrowingColumns(self._vectors_of(self.stored.hashed))
+        self.sums.sum_vectors(self._labelled())
+
+    def _learned_vectors(self, chosen: np.ndarray) -> TextVectors:
+        """Return vectors learned from the texts at the positions ``chosen``."""
         stored = self.stored
-        return LabelledTexts(stored.hashed, self.frequencies, stored.labels, self.names.size, stored.importance)
+        arguments = stored.labels[chosen], stored.importance[chosen], self.generator
+        return TextVectors.learned(stored.features_at(chosen), *arguments)
 
     def _train_all(self) -> None:
         """Train all scorers on all texts."""
@@ -113,14 +142,16 @@ class TextModel(files.WithFields):
         return dense.fit(stored.encoded[chosen], self.names[labels], sample_weight=weights, example_ids=ids)
 
     def _learn_weights(self) -> None:
-        """Learn the settings of class sums, the weights of the scorers and the confidence from held-out texts.
+        """Learn the settings of class sums, the vectors, the weights of the scorers and the confidence.
+
+        All but the vectors are learned from held-out texts.
 
         The settings with the fewest errors win, and of equal settings those with the lowest log loss.
         """
         labels, n_labels = self.stored.labels, self.names.size
         kinds = ["sums"] if self.stored.encoded is None else ["sums", "dense"]
         first, right = np.array([mixture.FIRST_WEIGHTS[kind] for kind in kinds]), [np.empty(0, np.int64)]
-        possible = SETTINGS if self._n_entries() < _MOST_ENTRIES else SETTINGS[:1]
+        possible = self._possible_settings()
         scores = [[[np.zeros((0, n_labels))] * first.size] for _ in possible]
         for fold in mixture.folds_of(labels, self.generator):
             fold = fold[: max(1, 4 * _MOST_CELLS // n_labels)]
@@ -129,7 +160,9 @@ class TextModel(files.WithFields):
             self.sums.refresh(self._labelled(), fold, removes=True)
             self.dense = self._dense_of(seen)
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
-            for parts, self.sums.settings in zip(scores, possible, strict=True):
+            vectors = self._learned_vectors(seen) if possible[0].share else None
+            for parts, settings in zip(scores, possible, strict=True):
+                self._use(settings, vectors)
                 self.sums.train(self._labelled(), seen, self.generator, self._n_passes())
                 parts.append(self.scores(hashed, encoded))
             right.append(labels[fold])
@@ -143,9 +176,17 @@ class TextModel(files.WithFields):
             results.append((*mixture.errors_of(logits, answers), weights, logits))
         best = min(range(len(possible)), key=lambda i: results[i][:2])
         *_, self.weights, logits = results[best]
-        self.sums.settings = possible[best]
+        self._use(possible[best], self._learned_vectors(np.arange(labels.size)) if possible[best].share else None)
         self.confidence = mixture.learn_confidence(logits, answers, self.weights[0])
         self.n_weighed = labels.size
+
+    def _possible_settings(self) -> list[MarginSettings]:
+        n_texts, n_classes = len(self.stored), self.names.size
+        if self._n_entries() >= _MOST_ENTRIES:
+            return [USUAL]
+        if _FEWEST_CLASSES <= n_classes <= min(_MOST_CLASSES, n_texts // 2):
+            return [USUAL._replace(share=float(np.clip(_SHARE * np.sqrt(n_texts / n_classes), *_SHARES))), SOFT]
+        return [USUAL, SOFT]
 
     # Additional texts
 
@@ -173,13 +214,13 @@ class TextModel(files.WithFields):
         slots = np.arange(stored.next_slot, stored.next_slot + n)
         if self.dense is not None and not is_due:
             self.dense.partial_fit(new.encoded, y, sample_weight=new.importance, example_ids=slots)
-        before, n_weights, mark = (self.names, self.n_since), len(self.sums.weights), stored.mark()
+        before, n_weights, mark = (self.names, self.n_since, self._of_texts), len(self.sums.weights), stored.mark()
 
         def undo() -> None:
             if self.frequencies.n_texts > n_old:
                 self.sums.refresh(self._labelled(), np.arange(n_old, n_old + n), removes=True)
                 self.frequencies.add(new.hashed, -1)
-            names, self.n_since = before
+            names, self.n_since, self._of_texts = before
             self.sums.undo_add(new.hashed, names.size, n_weights, n_old)
             stored.undo_append(new, mark)
             self._name(names)
@@ -192,7 +233,9 @@ class TextModel(files.WithFields):
             if added.size > 0 or names.dtype != self.names.dtype:
                 self._name(np.concatenate([names, added]))
             labels = self.order[np.searchsorted(self.classes, y)]
-            self.sums.add(new.hashed, labels, self.names.size)
+            of_texts = self._of_texts.appended(self._vectors_of(new.hashed))
+            self.sums.add(new.hashed, labels, self.names.size, of_texts.columns[0])
+            self._of_texts = of_texts
             stored.append(new, labels)
             self.frequencies.add(new.hashed)
             self.n_since += n
@@ -216,7 +259,7 @@ class TextModel(files.WithFields):
         entries = 1 + self.sums.n_entries_of(hashed) // new.size
         most, parts = int(np.clip(_ENTRIES / entries / 4, 1, _AFFECTED)), [new]
         for rows in self.blocks(new.size):
-            scores = self.sums.scores(hashed.rows(rows), self.frequencies)
+            scores = self.sums.scores(hashed.rows(rows), self.frequencies, texts.vectors[new[rows]])
             n_rivals = min(_RIVALS + 1, scores.shape[1])
             rivals = np.argpartition(-scores, n_rivals - 1, axis=1)[:, :n_rivals]
             for label, others in zip(stored.labels[new[rows]], rivals, strict=True):
@@ -255,6 +298,7 @@ class TextModel(files.WithFields):
         made.stored.labels[:] = places[made.stored.labels]
         made.frequencies = self.frequencies.copy()
         made.frequencies.add(stored.features_at(gone), -1)
+        made._of_texts = GrowingColumns(self._of_texts.columns[0][kept])
         is_kept = np.repeat(np.isin(np.arange(len(stored)), kept), np.diff(stored.hashed.starts))
         made.sums = self.sums.without(made._labelled(), kept, is_kept, places)
         if has_lost_many:
@@ -267,7 +311,7 @@ class TextModel(files.WithFields):
 
     def scores(self, hashed: HashedTexts, encoded: np.ndarray | None) -> list[np.ndarray]:
         """Return each scorer's scores: a list of arrays of shape (n_texts, n_labels)."""
-        scores = [self.sums.scores(hashed, self.frequencies)]
+        scores = [self.sums.scores(hashed, self.frequencies, self._vectors_of(hashed))]
         if self.dense is not None:
             of_classes = self.dense.decision_function(encoded)
             if of_classes.ndim == 1:
@@ -335,6 +379,10 @@ class TextModel(files.WithFields):
         sums = model.sums
         sound = sums.squares.size == n_labels and sums.stored.size == stored.hashed.columns.size
         require(sound and len(sums.duals.weights) == len(stored), "texts and labels must have sums")
+        model._of_texts = GrowingColumns(model._vectors_of(stored.hashed))
+        of_texts = model._of_texts.columns[0]
+        require(of_texts.shape == sums.vectors.of_texts.shape, "labels must have sums of the texts' vectors")
+        sums.vectors = sums.vectors._replace(of_texts=of_texts)
         require((stored.encoded is None) == (dense is None), "texts have vectors if and only if they have a scorer")
         if dense is not None:
             require(hasattr(dense, "n_features_in_"), "the scorer of the encoder's vectors must be fitted")
