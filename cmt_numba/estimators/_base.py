@@ -23,7 +23,7 @@ from .._change import Lockable, ReadWriteLock, changes, reads, uninterrupted
 from .._forest import require, writeable
 from .._jit import keeps_interpreter
 from ..journal import InFolder
-from ..persistence import PickledArrays, Saved, WithFields, object_of
+from ..persistence import PartField, PickledArrays, Saved, WithFields, object_of
 from ._checks import check_model
 from ._durable import CHECKED, EstimatorFolder
 from ._fields import LEARNED_STATE
@@ -124,7 +124,7 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
 
     def _become(self, fitted: Self) -> Self:
         """Adopt the model of ``fitted``, but not its parameters, and return this estimator."""
-        if self.__sklearn_is_fitted__():
+        if self.__sklearn_is_fitted__() and type(self._model) is type(fitted._model):
             fitted._model.prepare_like(self._model, self)
         folder, former = self._folder, vars(self).get("_model")
 
@@ -197,6 +197,10 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
 
     # Files and copies
 
+    @classmethod
+    def _field_of_model(cls) -> Any:
+        return PartField(cls._model_class)
+
     @reads
     def check_invariants(self) -> None:
         """Check the invariants of the model."""
@@ -210,15 +214,15 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         state = copy.deepcopy({name: value for name, value in state.items() if name not in {*_NOT_COPIED, "_model"}})
         if self.__sklearn_is_fitted__():
             arrays = PickledArrays()
-            fields = self._model.FIELDS.put("", self._model, arrays)
+            fields = self._field_of_model().put("", self._model, arrays)
             state["_model"] = fields, {name: array.copy() for name, array in arrays.items()}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_model" in state:
             fields, arrays = state["_model"]
-            given, model = PickledArrays({name: writeable(array) for name, array in arrays.items()}), self._model_class
-            state = state | {"_model": model._of_fields(model.FIELDS.get("", fields, given, thorough=False))}
+            given = PickledArrays({name: writeable(array) for name, array in arrays.items()})
+            state = state | {"_model": self._field_of_model().get("", fields, given, thorough=False)}
         super().__setstate__(state)
 
     _contents = changes(Saved._contents)  # only reads, but must not overlap with changes

@@ -16,6 +16,7 @@ from ._label_index import LabelIndex
 from ._memories import Memories
 from ._multilabel_model import MultilabelModel
 from ._retrieval_model import RetrievalModel
+from ._tree_model import TreeModel
 
 _MOST_ROWS = 2**53  # maximum number of rows in a stream
 
@@ -54,7 +55,10 @@ def _check_weights(what: str, weights: Factors, n: int) -> None:
     require(weights is None or invariants.all_finite(weights), f"the weights of {what} must be finite")
 
 
-def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
+def _check_classes(model: ClassificationModel | TreeModel, d: int, thorough: bool) -> None:
+    if isinstance(model, TreeModel):
+        model.check(d, thorough=thorough)
+        return
     index, n_labels = model.index, model.class_of_label.size
     alike = not index.of_sets and index.n_rows == 0 and index.weight_of_rows is None
     require(alike, "the index must be that of a classifier")

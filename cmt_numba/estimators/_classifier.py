@@ -5,6 +5,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _validation as checks
@@ -14,6 +15,7 @@ from .._forest import NEXT_ID, NONE, Rows
 from .._heads import HEAD_LOSSES, StoredExamples, all_examples
 from .._jit import keeps_interpreter
 from ..journal import journaled
+from ..tree import ContextualMemoryTree
 from . import _input as inputs
 from ._base import PASSES, SEED, MemoryEstimator, queries_model
 from ._calibration import logits_per_margin
@@ -21,9 +23,10 @@ from ._choice import AUTO, METHODS, Choice, check_n_neighbors, resolved
 from ._classification_model import ClassificationModel
 from ._explanations import Explanation, explanations
 from ._feature_weights import FEATURE_WEIGHTS
-from ._fields import fields_of_estimator
+from ._fields import ModelField, fields_of_estimator
 from ._labels import check_classes, in_one_type, place_classes, positions_of, with_reject_label
 from ._neighbors import NEIGHBOR_METRICS, VOTES, lengths_unless_unit, row_lengths
+from ._tree_model import TreeModel, check_tree
 
 
 def fixed_scales_of(classifier: "CMTClassifier") -> np.ndarray | None:
@@ -48,6 +51,17 @@ def classified_examples(classifier: "CMTClassifier") -> ClassifiedExamples | Non
         return None
     keys, (rows, labels) = model.stored().keys, all_examples(model.stored())
     return ClassifiedExamples(rows, model.class_of_label[labels], keys.ids[: labels.size], int(keys.totals[NEXT_ID]))
+
+
+_MODEL = ModelField(ClassificationModel, TreeModel)
+_TREE = "tree"  # method of classification
+_SCORED = 5  # default number of memories that are scored for a row with "tree"
+
+
+def _has_scorers(classifier: "CMTClassifier") -> bool:
+    if classifier.method == _TREE:
+        raise AttributeError("method='tree' has no linear scorers, which this method needs: use another method")
+    return True
 
 
 @dataclass(eq=False, repr=False)
@@ -99,12 +113,19 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         margin is softer.
     learning_rate : float, default 5.0
         AdaGrad step size for the other losses, relative to the sum of an example's absolute values.
-    method : {"auto", "head", "neighbors", "scored_neighbors"}, default "head"
+    method : {"auto", "head", "neighbors", "scored_neighbors", "tree"}, default "head"
         Method of classification. "head" returns the class with the highest score. "neighbors" takes a vote among the
         nearest stored examples, like scikit-learn's ``KNeighborsClassifier``. "scored_neighbors" takes a vote
         among the stored examples with the highest mean of their cosine and their class's score. "auto" chooses between
         "head" and "neighbors" by the error on held-out examples, in ``fit`` and at each retraining. It considers
-        "neighbors" only for dense rows of at most 1,024 classes.
+        "neighbors" only for dense rows of at most 1,024 classes. "tree", which takes effect in ``fit``, is the
+        classifier of the paper: examples are the memories of a :class:`ContextualMemoryTree`, and a row gets the class
+        of its best memory. ``fit`` inserts the examples, and then learns from rewards in ``n_head_passes`` passes, by
+        default 2; a memory earns 1 for an example of its class. ``partial_fit`` learns from the rewards of new examples
+        and then inserts them. Probabilities, explanations and the parameters of scorers do not apply.
+    tree : ContextualMemoryTree, optional
+        An empty tree, whose options ``method="tree"`` uses. The classifier grows a tree of its own with these options
+        and the seed ``random_state``.
     n_neighbors : int or "auto", default 5
         Number of examples that vote, at most 1,000,000. "auto" chooses the number by the error on held-out examples.
     metric : {"auto", "euclidean", "seuclidean", "cosine"}, default "euclidean"
@@ -144,8 +165,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     _kind = "CMTClassifier"
     _model_class = ClassificationModel
-    FIELDS = fields_of_estimator(ClassificationModel)
-    _model: ClassificationModel = field(init=False)
+    FIELDS = fields_of_estimator(_MODEL)
+    _model: Any = field(init=False)  # a ClassificationModel or a TreeModel
 
     n_candidates: Annotated[int | None, checks.Optional(checks.Integer(1))] = None
     _: KW_ONLY
@@ -154,7 +175,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     loss: Annotated[str, checks.OneOf(tuple(HEAD_LOSSES))] = "mira"
     aggressiveness: Annotated[float, checks.Real(0.0, 1e6, above=True)] = 1.0
     learning_rate: Annotated[float, checks.Real(0.0, 1e6, above=True)] = 5.0
-    method: Annotated[str, checks.OneOf((AUTO, *METHODS))] = "head"
+    method: Annotated[str, checks.OneOf((AUTO, *METHODS, _TREE))] = "head"
+    tree: Annotated[ContextualMemoryTree | None, checks.Checked(check_tree, "ContextualMemoryTree or None")] = None
     n_neighbors: Annotated[int | str, checks.Checked(check_n_neighbors, 'int or "auto"')] = 5
     metric: Annotated[str, checks.OneOf((AUTO, *NEIGHBOR_METRICS))] = "euclidean"
     weights: Annotated[str, checks.OneOf(VOTES)] = "uniform"
@@ -164,6 +186,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     n_jobs: checks.Jobs = None
     random_state: Annotated[Any, SEED] = None
     verbose: Annotated[bool, checks.Flag()] = False
+
+    @classmethod
+    def _field_of_model(cls) -> Any:
+        return _MODEL
 
     # Learning
 
@@ -205,6 +231,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if in_parts:
             self._check_weights_in_parts()
         y = np.asarray(y)
+        if self.method == _TREE:
+            X, y = self._examples_of_tree(X, y, sample_weight, example_ids, scales)
+            places, of_rows = place_classes(None, y, expected)
+            fresh._model = TreeModel(self)
+            fresh._model.learn(X, of_rows, places, self, online=in_parts)
+            return self._become(fresh)
         weights = inputs.check_weights(sample_weight, self.class_weight, y)
         ids = inputs.check_example_ids(example_ids, rows.n_rows, None, None, stored=self.store_examples)
         batch = inputs.present(inputs.ExampleBatch(rows, y, ids, weights, lengths_unless_unit(X), are_weighted))
@@ -255,6 +287,15 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         self._check_parameters()
         self._check_weights_in_parts()
         known, y = self._model, np.asarray(y)
+        if self._grows_tree():
+            X, y = self._examples_of_tree(X, y, sample_weight, example_ids, scales)
+            places, of_rows = place_classes(known.classes, y, expected)
+
+            def grow(model: TreeModel) -> TreeModel:
+                model.learn(X, of_rows, places, self, online=True)
+                return model
+
+            return self._change_model("partial_fit", y.size, grow)
         rows = checks.check_rows(X, sparse=known.index.is_sparse)
         weights = inputs.check_weights(sample_weight, self.class_weight, y)
         stored = known.index.examples
@@ -267,6 +308,27 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             return model.without_oldest(self)
 
         return self._change_model("partial_fit", rows.n_rows, learn)
+
+    def _examples_of_tree(
+        self, X: Any, y: np.ndarray, sample_weight: Any, example_ids: Any, scales: Any
+    ) -> tuple[Any, np.ndarray]:
+        """Return the examples whose weight is not 0. Raise ValueError for arguments that a tree cannot use."""
+        for name, value in (("example_ids", example_ids), ("scales", scales), ("class_weight", self.class_weight)):
+            if value is not None:
+                raise ValueError(f"{name} must be omitted with method='tree'")
+        weights = inputs.check_sample_weight(sample_weight, y.size)
+        if weights is None:
+            return X, y
+        if not np.isin(weights, (0.0, 1.0)).all() or not weights.any():
+            raise ValueError("sample_weight must be 0 or 1 with method='tree', and not always 0")
+        return X[weights > 0.0], y[weights > 0.0]
+
+    def _grows_tree(self) -> bool:
+        """Return whether the fitted model is a tree. Raise ValueError if ``method`` has changed since ``fit``."""
+        is_tree = isinstance(self._model, TreeModel)
+        if is_tree != (self.method == _TREE):
+            raise ValueError(f"method={self.method!r} needs another model: call fit again to change to or from 'tree'")
+        return is_tree
 
     def _check_weights_in_parts(self) -> None:
         if self.class_weight == "balanced":
@@ -281,6 +343,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             raise ValueError(
                 f"weights='score' needs method='scored_neighbors', but method={self.method!r} does not score examples"
             )
+        if self.tree is not None and self.method != _TREE:
+            raise ValueError(f"tree needs method='tree', but method={self.method!r}")
+        if self.max_examples is not None and self.method == _TREE:
+            raise ValueError("max_examples must be omitted with method='tree': pass a tree with max_memories")
         if self.max_examples is not None and not self.store_examples:
             raise ValueError("max_examples needs stored examples: pass store_examples=True, or max_examples=None")
 
@@ -308,6 +374,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         ['a', 'c']
         """
         check_is_fitted(self)
+        if self._grows_tree():
+            ids = checks.check_ids(ids)
+            return self._change_model("remove", ids.size, lambda model: model.without(ids), replaces=True)
         slots = inputs.known_slots(self._model.stored(), ids, self._model.example_names)
         return self._change_model(
             "remove", slots.size, lambda model: model.without_examples(slots, self), replaces=True
@@ -337,6 +406,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         positions = positions_of(labels, self._model.classes)
         if positions.size == 0:
             return self
+        if self._grows_tree():
+            ids = self._model.ids_of(positions)
+            return self._change_model(
+                "remove_classes", ids.size, lambda model: model.without(ids, positions), replaces=True
+            )
         if np.isin(self._model.class_of_label, positions).all():
             raise ValueError("labels must not include all classes with examples: call fit to replace them")
 
@@ -370,6 +444,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if reject_below is not None:
             return self._predict_or_reject(X, checks.check_real("reject_below", reject_below, 0.0, 1.0), reject_label)
         X, model = self._checked_matrix(X), self._model
+        if self._grows_tree():
+            return model.best_class(X)
         if self._votes_decide():
             return model.classes[self._votes(X).argmax(axis=1)]
         labels = model.index.best_label(X, self)
@@ -380,6 +456,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         answers = with_reject_label(self.classes_, reject_label)
         return answers[np.where(proba.max(axis=1) < lowest, answers.size - 1, proba.argmax(axis=1))]
 
+    @available_if(_has_scorers)
     @queries_model
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions in ``classes_`` and the scores of the ``k`` best classes of each row.
@@ -392,6 +469,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         labels, scores, *_ = self._model.best_labels(rows, lengths, k, self)
         return np.where(labels == NONE, NONE, self._model.class_of_label[labels]), scores
 
+    @available_if(_has_scorers)
     @reads
     def count_candidates(self, X: Any) -> np.ndarray:
         """Return the number of classes that the head scores for each row with all of their weights: int64, shape (n,).
@@ -410,14 +488,18 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         result is the second score minus the first.
         """
         X = self._checked_matrix(X)
-        if self._votes_decide():
+        if not self._grows_tree() and self._votes_decide():
             scores = self._votes(X)
         else:
-            scores = self._model.class_scores(*self._rows_of(X), self)
+            if self._grows_tree():
+                scores = self._model.class_scores(X, _SCORED if self.n_neighbors == AUTO else self.n_neighbors)
+            else:
+                scores = self._model.class_scores(*self._rows_of(X), self)
             reached = np.isfinite(scores)
             scores[~reached] = min(float(scores[reached].min(initial=0.0)), 0.0) - 1.0
         return scores[:, 1] - scores[:, 0] if self._model.classes.size == 2 else scores
 
+    @available_if(_has_scorers)
     @queries_model
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class for each row: float64, shape (n, n_classes). Rows sum to 1.
@@ -433,6 +515,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             return votes / votes.sum(axis=1, keepdims=True)
         return self._model.probabilities(self._model.class_scores(*self._rows_of(X), self), self)
 
+    @available_if(_has_scorers)
     def calibrate(self, X: Any = None, y: Any = None) -> Self:
         """Learn the temperature that turns scores into probabilities.
 
@@ -470,6 +553,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             value = logits_per_margin(*self._model.margins_for(rows, labels, self))
         self._model.calibration[0] = value
 
+    @available_if(_has_scorers)
     @queries_model
     def explain(self, X: Any, n_examples: int = 3, n_features: int = 5) -> list[Explanation]:
         """Explain the predicted class of each row by examples and features, compared with the runner-up.
@@ -529,6 +613,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             ``fit`` and ``partial_fit``. A missing example has the id -1 or an empty string.
         """
         X = self._checked_matrix(X)
+        if self._grows_tree():
+            k = checks.check_wanted("n_neighbors", n_neighbors or _SCORED, 0)
+            hits = self._model.nearest(X, k)
+            return (1.0 - hits.scores.astype(np.float64), hits.ids) if return_distance else hits.ids
         wanted = self._choice().n_neighbors if n_neighbors is None else n_neighbors
         model, k = self._model, checks.check_wanted("n_neighbors", wanted, 0)
         rows = checks.check_rows(X, sparse=model.index.is_sparse)
@@ -549,6 +637,14 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._model.votes(checks.check_rows(X, sparse=self._model.index.is_sparse), row_lengths(X), self)
 
     @property
+    def tree_(self) -> ContextualMemoryTree:
+        """The tree of ``method="tree"``, whose memories are the examples."""
+        check_is_fitted(self)
+        if not self._grows_tree():
+            raise AttributeError("tree_ exists only with method='tree'")
+        return self._model.tree
+
+    @property
     def classes_(self) -> np.ndarray:
         """The known classes, sorted."""
         return self._model.classes
@@ -556,7 +652,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @property
     def examples_(self) -> StoredExamples | None:
         """The stored examples."""
-        return self._model.index.examples
+        return None if isinstance(self._model, TreeModel) else self._model.index.examples
 
     def _checked(self, X: Any) -> tuple[Rows, np.ndarray | None]:
         return self._rows_of(self._checked_matrix(X))

@@ -24,9 +24,11 @@ from .._arrays import WeightedRows
 from .._validation import check_integer, label_array, unmasked
 from ..journal import Arguments, Entry, ObjectForm, Operation, find_operation, plain_arguments
 from ..persistence import NUMBERS, generator_digest
+from ..tree import fingerprint, forest_of
 from ._fields import LEARNED_STATE, _plain, read_parameters
 from ._indicators import lists_of_names
 from ._labels import check_labels
+from ._tree_model import TreeModel
 from ._values import as_values
 
 CHECKED = "_checked_parameters"  # attribute of an estimator that holds the values of its parameters at their last check
@@ -181,6 +183,8 @@ class EstimatorFolder(ObjectForm):
             return {}
         if self.kind == "CMTRetriever":
             return _fingerprint_of_memories(model) | {"generator": generator_digest(model.orders)}
+        if isinstance(model, TreeModel):
+            return fingerprint(forest_of(model.tree))
         index = model.index
         return {
             "n_labels": index.n_labels,

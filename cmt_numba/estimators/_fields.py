@@ -11,7 +11,7 @@ from .._forest import invariants, require
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from .._validation import MOST_WANTED
-from ..tree import ContextualMemoryTree
+from ..tree import ContextualMemoryTree, options_of
 from ._choice import METHODS, Choice
 from ._feature_weights import MOST_WEIGHTED, FeatureWeights
 from ._memories import Memories
@@ -140,25 +140,45 @@ class ParametersField:
         return read_parameters(self.put(name, files.as_mapping(name, field), arrays))
 
 
-def fields_of_estimator(model: type[files.WithFields]) -> files.FieldTable:
-    """Return the fields of an estimator with a model of this class. Before the first fit, only parameters are set."""
+class ModelField:
+    """The model of an estimator, of one of several classes."""
+
+    def __init__(self, *kinds: type[files.WithFields]) -> None:
+        self._kinds = {kind.__name__: kind for kind in kinds}
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> Any:
+        kind = type(value)
+        return {"kind": kind.__name__, "fields": files.PartField(kind).put(name, value, arrays)}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        field = files.as_mapping(name, field)
+        kind = files.NameField(*self._kinds).get(f"the kind of {name}", field.get("kind"), arrays, thorough=thorough)
+        return files.PartField(self._kinds[kind]).get(name, field.get("fields"), arrays, thorough=thorough)
+
+
+def fields_of_estimator(model: type[files.WithFields] | ModelField) -> files.FieldTable:
+    """Return the fields of an estimator with a model of this kind. Before the first fit, only parameters are set."""
     return files.FieldTable(
         parameters=ParametersField(),
         n_features_in_=files.OptionalField(files.NumberField()),
         feature_names_in_=files.OptionalField(files.LabelsField()),
-        _model=files.OptionalField(files.PartField(model)),
+        _model=files.OptionalField(model if isinstance(model, ModelField) else files.PartField(model)),
     )
 
 
 def read_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return parameters from a file or a journal."""
     if isinstance(parameters.get("class_weight"), list):
-        return parameters | {"class_weight": dict(parameters["class_weight"])}
+        parameters = parameters | {"class_weight": dict(parameters["class_weight"])}
+    if isinstance(parameters.get("tree"), list):
+        parameters = parameters | {"tree": ContextualMemoryTree(**dict(parameters["tree"]))}
     return parameters
 
 
 def _plain(name: str, value: Any) -> Any:
     """Return a parameter as JSON. A dict becomes a list of pairs, because JSON has only string keys."""
+    if isinstance(value, ContextualMemoryTree):
+        value = options_of(value)
     if isinstance(value, dict):
         value = list(value.items())
     if isinstance(value, list):

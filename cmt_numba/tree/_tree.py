@@ -543,6 +543,11 @@ class ContextualMemoryTree(InFolder, files.Saved):
         return twin
 
 
+def options_of(tree: ContextualMemoryTree) -> dict[str, Any]:
+    """Return the options of a tree, except for its seed."""
+    return tree._forest.options | {"n_threads": tree._forest.n_threads}
+
+
 def forest_of(tree: ContextualMemoryTree) -> engine.Forest:
     """Return the forest of a tree. Its methods do not check their arguments."""
     return tree._forest

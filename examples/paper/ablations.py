@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from learners import MemoryTreeClassifier
+from learners import memory_tree, update
 from reporting import Line, fit_line, make_parser, measuring, new_figure, print_table, save, seconds, verdict
 from stand_ins import SETS, LabelledSet, few_of_each, labelled, synthetic
 
@@ -105,11 +105,10 @@ def error_by_passes(
     """Return the mean training error over seeds after inserting and after each update pass (panel b)."""
     unique, errors = unique_rows(data.X), np.zeros((len(seeds), n_passes + 1))
     for of_seed, seed in zip(errors, seeds, strict=True):
-        options = {"n_reroutes": n_reroutes, "random_state": seed, **router}
-        classifier = MemoryTreeClassifier(n_update_passes=0, tree_options=options).fit(data.X, data.y)
+        classifier = memory_tree(0, seed, n_reroutes=n_reroutes, **router).fit(data.X, data.y)
         for i in range(n_passes + 1):
             if i > 0:
-                classifier.update(data.X, data.y, classifier.tree_.ids, 1)
+                update(classifier, data.X, data.y)
             of_seed[i] = np.mean((classifier.predict(data.X) != data.y)[unique])
     return [float(error) for error in errors.mean(axis=0)]
 
@@ -121,9 +120,10 @@ def _trials(sets: dict[float, tuple[LabelledSet, float]]) -> list[Trial]:
     """
     trees, results = [], []
     for x, (data, c) in sets.items():
-        classifier = MemoryTreeClassifier(0, tree_options={"leaf_multiplier": c}).fit(data.X, data.y)
+        classifier = memory_tree(0, leaf_multiplier=c).fit(data.X, data.y)
         unsupervised = float(np.mean(classifier.predict(data.queries) != data.answers))
-        classifier.update(data.X, data.y, classifier.tree_.ids, 2)
+        for _ in range(2):
+            update(classifier, data.X, data.y)
         supervised = float(np.mean(classifier.predict(data.queries) != data.answers))
         leaves = classifier.tree_.leaves()
         found = classifier.tree_.query(data.queries[:1000], k=int(leaves.size.max()))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from learners import ExactNeighbour, MemoryTreeClassifier, OneAgainstAll, VowpalWabbit
+from learners import ExactNeighbour, OneAgainstAll, VowpalWabbit, memory_tree
 from reporting import bars, make_parser, measuring, new_figure, print_table, save, seconds
 from stand_ins import SETS, LabelledSet, labelled
 
@@ -53,9 +53,9 @@ class Outcome(NamedTuple):
 def learners(data: LabelledSet, vowpal_wabbit: bool = False) -> dict[str, Any]:
     """Return the learners to compare on a data set, by name."""
     compared: dict[str, Any] = {
-        UNSUPERVISED: MemoryTreeClassifier(n_update_passes=0),
-        SUPERVISED: MemoryTreeClassifier(n_update_passes=2),
-        "CMT, supervised, 8 trees": MemoryTreeClassifier(n_update_passes=2, tree_options={"n_trees": 8}),
+        UNSUPERVISED: memory_tree(n_passes=0),
+        SUPERVISED: memory_tree(),
+        "CMT, supervised, 8 trees": memory_tree(n_trees=8),
         "CMTClassifier": CMTClassifier(random_state=0),
         "exact nearest neighbour": ExactNeighbour(),
     }

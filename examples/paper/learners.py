@@ -1,7 +1,7 @@
 """The learners that the paper compares, with scikit-learn's classifier interface.
 
-:class:`MemoryTreeClassifier` is the paper's learner, a single tree with the examples as memories. The package's
-``CMTClassifier`` is different: its memories are classes, and linear scorers choose among them.
+:func:`memory_tree` is the paper's learner, a single tree with the examples as memories. By default, ``CMTClassifier``
+is different: it has a linear scorer for each class, and no tree.
 """
 
 from __future__ import annotations
@@ -15,80 +15,28 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.svm import LinearSVC
-from sklearn.utils.validation import check_is_fitted
 
-from cmt_numba import ContextualMemoryTree
+from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba.rewards import LabelEquality
 
 _ROWS_AT_ONCE = 256
 
 
-class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
-    """The paper's classifier: a Contextual Memory Tree that predicts the label of the best memory.
+def memory_tree(n_passes: int | None = None, seed: int = 0, **options: Any) -> CMTClassifier:
+    """Return the paper's classifier: a tree with these options, which predicts the class of the best memory.
 
-    Parameters
-    ----------
-    n_update_passes : int, default 2
-        Number of passes of queries, rewards and updates after ``fit`` has inserted the examples (the supervised
-        protocol). With 0 the tree is unsupervised.
-    k : int, default 10
-        Number of memories rewarded for each example.
-    epsilon : float, default 0.1
-        Fraction of examples that explore.
-    tree_options : dict, optional
-        Parameters of ``ContextualMemoryTree`` (default: a single tree as in the paper, with ``random_state=0``).
+    ``n_passes`` is the number of passes of queries, rewards and updates after ``fit`` has inserted the examples (the
+    supervised protocol, section 4.2), by default 2. With 0, the tree is unsupervised.
     """
+    tree = ContextualMemoryTree(**{"n_threads": 1, **options})
+    return CMTClassifier(method="tree", tree=tree, n_head_passes=n_passes, random_state=seed)
 
-    def __init__(
-        self, n_update_passes: int = 2, k: int = 10, epsilon: float = 0.1, tree_options: dict[str, Any] | None = None
-    ) -> None:
-        self.n_update_passes = n_update_passes
-        self.k = k
-        self.epsilon = epsilon
-        self.tree_options = tree_options
 
-    def _start(self) -> None:
-        self.tree_ = ContextualMemoryTree(**{"n_threads": 1, "random_state": 0, **(self.tree_options or {})})
-        self.labels_ = np.empty(0)
-
-    def fit(self, X: Any, y: Any) -> MemoryTreeClassifier:
-        """Insert every example, then update in additional passes (section 4.2)."""
-        self._start()
-        self.labels_ = np.asarray(y)
-        ids = self.tree_.insert(X)
-        self.update(X, y, ids, self.n_update_passes)
-        return self
-
-    def update(self, X: Any, y: Any, ids: np.ndarray, n_passes: int) -> None:
-        """Query with the stored examples and update, in ``n_passes`` passes.
-
-        The results exclude the memory of the example itself, unless it is the only one of its class.
-        """
-        _, place, counts = np.unique(y, return_inverse=True, return_counts=True)
-        own = np.where(counts[place] > 1, ids, -1)
-        reward = LabelEquality(self.labels_, y)
-        for _ in range(n_passes):
-            self.tree_.learn(X, reward, own_ids=own, **self._as_in_the_paper())
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> MemoryTreeClassifier:
-        """Query with new examples, update with the rewards, and insert the examples (the online protocol)."""
-        if not hasattr(self, "tree_"):
-            self._start()
-        if self.tree_.n_memories > 0:
-            self.tree_.learn(X, LabelEquality(self.labels_, y), **self._as_in_the_paper())
-        self.tree_.insert(X)
-        self.labels_ = np.concatenate([self.labels_, y]) if self.labels_.size else np.asarray(y)
-        return self
-
-    def _as_in_the_paper(self) -> dict[str, Any]:
-        """Return the options of update passes that leave keys unchanged."""
-        return {"k": self.k, "epsilon": self.epsilon, "key_learning_rate": 0.0}
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the label of the best memory of each row."""
-        check_is_fitted(self, "tree_")
-        labels: np.ndarray = self.labels_[self.tree_.query(X).ids[:, 0]]
-        return labels
+def update(classifier: CMTClassifier, X: Any, y: np.ndarray) -> None:
+    """Query with the examples of a tree in the order of their ids, and update, in one more pass."""
+    _, place, counts = np.unique(y, return_inverse=True, return_counts=True)
+    own = np.where(counts[place] > 1, np.arange(y.size), -1)  # the only example of its class may find itself
+    classifier.tree_.learn(X, LabelEquality(y, y), own_ids=own, k=10, epsilon=0.1, key_learning_rate=0.0)
 
 
 class ExactNeighbour(ClassifierMixin, BaseEstimator):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from learners import MemoryTreeClassifier
+from learners import memory_tree
 from reporting import make_parser, measuring, new_figure, print_table, save
 from sklearn.linear_model import SGDClassifier
 from stand_ins import SETS, LabelledSet, labelled, synthetic
@@ -30,8 +30,8 @@ EARLY = 3
 def learners() -> dict[str, Any]:
     """Return the learners to compare, by name."""
     return {
-        "CMT": MemoryTreeClassifier(),
-        "CMT, 8 trees": MemoryTreeClassifier(tree_options={"n_trees": 8}),
+        "CMT": memory_tree(),
+        "CMT, 8 trees": memory_tree(n_trees=8),
         "CMTClassifier": CMTClassifier(random_state=0),
         AGAINST_ALL: SGDClassifier(loss="log_loss", alpha=1e-6, random_state=0),
     }

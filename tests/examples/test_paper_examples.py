@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import ROOT, needs_jit
-from sklearn.exceptions import NotFittedError
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
@@ -131,22 +130,15 @@ def test_line_through_points(script: Script):
     assert script("reporting").fit_line([1, 2, 3, 4], [1, -1, -1, 1]).r_squared < 1e-12
 
 
-def test_memory_tree_classifier(script: Script, rng: np.random.Generator):
+def test_memory_tree(script: Script, rng: np.random.Generator):
     learners = script("learners")
     X = np.repeat(rng.normal(size=(40, 10)), 3, axis=0) + 0.2 * rng.normal(size=(120, 10))
     y = np.repeat([f"class {i}" for i in range(40)], 3)
-    fitted = learners.MemoryTreeClassifier(tree_options={"leaf_multiplier": 1000}).fit(X, y)  # one leaf: exact
+    fitted = learners.memory_tree(leaf_multiplier=1000).fit(X, y)  # one leaf: exact
     np.testing.assert_array_equal(fitted.predict(X), y)
     assert fitted.tree_.depth == 0
-
-    online = learners.MemoryTreeClassifier()
-    with pytest.raises(NotFittedError):
-        online.predict(X)
-    for first in range(0, 120, 40):
-        online.partial_fit(X[first : first + 40], y[first : first + 40])
-    np.testing.assert_array_equal(online.labels_, y)
-    assert online.tree_.n_memories == 120
-    assert np.mean(online.predict(X) == y) > 0.8
+    learners.update(fitted, X, y)
+    assert np.mean(fitted.predict(X) == y) > 0.9
 
 
 def test_exact_neighbour(script: Script, rng: np.random.Generator):
