@@ -8,6 +8,8 @@ import sys
 import warnings
 from typing import Any
 
+_INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line. If a dependency is missing, print how to install it.
@@ -16,8 +18,8 @@ def main() -> None:
     status 1. If the output cannot be written for another reason, print the reason and end with status 2.
     """
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if interruptible:
-        signal.signal(signal.SIGINT, _leave)  # during an import, KeyboardInterrupt could become another exception
+    if interruptible:  # during an import, KeyboardInterrupt could become another exception
+        signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
     if sys.stdout is None:
         sys.stdout = _ClosedOutput()
     try:
@@ -34,13 +36,6 @@ def main() -> None:
         print(f"cmt-numba: standard output: {error.strerror}", file=sys.stderr)
         _discard_output()
         raise SystemExit(2) from None
-
-
-_INTERRUPTED = 130
-
-
-def _leave(number: int, frame: Any) -> None:
-    os._exit(_INTERRUPTED)
 
 
 class _ClosedOutput(io.TextIOBase):

@@ -18,14 +18,17 @@ def listed_kinds(options: ReadOptions) -> str:
 
 def show_kinds(options: ReadOptions) -> None:
     """Print the column kinds of a table, if any, and suggest the option for columns of texts."""
-    if not options.kinds:
-        return
-    ignored = f" Ignored: {', '.join(options.ignore)}." if options.ignore else ""
-    note(f"Columns: {listed_kinds(options)}. Use --kind COLUMN=KIND to change a kind.{ignored}")
-    texts = [name for name, kind in kinds_of(options.kinds).items() if kind == "text"]
+    if options.kinds:
+        ignored = f" Ignored: {', '.join(options.ignore)}." if options.ignore else ""
+        note(f"Columns: {listed_kinds(options)}. Use --kind COLUMN=KIND to change a kind.{ignored}")
+        suggest_text(options)
+
+
+def suggest_text(options: ReadOptions) -> None:
+    """Suggest a text classifier if a table has columns of texts."""
+    texts = [f"--text {name}" for name, kind in kinds_of(options.kinds or ()).items() if kind == "text"]
     if texts and options.task == "multiclass":
-        words = " ".join(f"--text {name}" for name in texts)
-        note(f"Try {words}: it trains a text classifier, which is usually better if the texts decide the class.")
+        note(f"Try {' '.join(texts)}: it trains a text classifier, usually better if the texts decide the class.")
 
 
 def describe_data(source: Source, progress: bool | None) -> dict[str, Any]:
@@ -64,4 +67,5 @@ def describe_data(source: Source, progress: bool | None) -> dict[str, Any]:
         described |= {"labels per row": counts.total() / n_rows, "rows without labels": n_empty}
     if options.kinds:
         described["columns"] = listed_kinds(options)
+        suggest_text(options)
     return described

@@ -56,7 +56,7 @@ class TableFeatures:
         found = kinds_of(kinds)
         names = {kind: [name for name, one in found.items() if one == kind] for kind in ("number", "category", "text")}
         self.numbers, self.categories, self.texts = names.values()
-        self.sparse = True
+        self.sparse = True  # whether the features are a sparse matrix
 
     def fit_transform(self, frame: Any) -> Any:
         """Learn the parameters of the columns, and return the features of the rows."""
@@ -72,16 +72,20 @@ class TableFeatures:
         except ValueError as error:
             hint = "ignore a text column with --ignore, or change its kind with --kind"
             raise ValueError(f"the columns cannot be converted to features: {error}; {hint}") from error
+        self.sparse = bool(self.categories or self.texts)
         X = self.transform(frame)
-        self.sparse = X.count_nonzero() < _DENSE_FROM * X.shape[0] * X.shape[1]
-        return X if self.sparse else X.toarray()
+        if self.sparse and X.count_nonzero() >= _DENSE_FROM * X.shape[0] * X.shape[1]:
+            self.sparse, X = False, X.toarray()
+        return X
 
     def transform(self, frame: Any) -> Any:
         """Return the features of rows."""
         from pandas import Categorical
 
-        numbers = (frame[self.numbers].to_numpy(np.float64) - self.mean) / self.scale
-        parts = [scipy.sparse.csr_array(np.nan_to_num(numbers))]
+        numbers = np.nan_to_num((frame[self.numbers].to_numpy(np.float64) - self.mean) / self.scale).astype(np.float32)
+        if not self.categories and not self.texts:
+            return numbers
+        parts = [scipy.sparse.csr_array(numbers)]
         for name, known in zip(self.categories, self.known, strict=True):
             codes = Categorical(frame[name], categories=known).codes  # -1 for unknown categories
             rows = np.flatnonzero(codes >= 0)

@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
-from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -29,32 +28,26 @@ _ESCAPED = {"Cc", "Cs", "Zl", "Zp"}  # Unicode categories of control characters,
 def check_files(*, inputs: Iterable[Path | None], outputs: Iterable[Path | None]) -> None:
     """Check that outputs can be written, and overwrite neither an input, a file in an input folder, nor each other."""
     read = [file for path in inputs if path is not None for file in [path, *(path.iterdir() if path.is_dir() else ())]]
-    written = [path for path in outputs if path is not None]
-    for path in written:
+    seen = {_identity(path): f"input {path}" for path in read}
+    for path in outputs:
+        if path is None:
+            continue
         if path != _STANDARD_OUTPUT and (path.is_dir() or not path.absolute().parent.is_dir()):
             number = errno.EISDIR if path.is_dir() else errno.ENOENT
             raise OSError(number, os.strerror(number), str(path))
-        for file in read:
-            if _is_same_file(path, file):
-                raise ValueError(f"the output {path} is the same file as the input {file}; choose another output file")
-    for one, other in combinations(written, 2):
-        if _STANDARD_OUTPUT not in (one, other) and _is_same_file(one, other):
-            raise ValueError(f"the outputs {one} and {other} are the same file; choose two different files")
+        identity = _identity(path)
+        if identity is not None and identity in seen:
+            raise ValueError(f"the output {path} is the same file as the {seen[identity]}; choose another output file")
+        seen[identity] = f"output {path}"
 
 
-def _is_same_file(one: Path, other: Path) -> bool:
-    """Return whether two paths name the same regular file, or will when both are written."""
-    found = [_status(path) for path in (one, other)]
-    if found[0] is None or found[1] is None:
-        return _STANDARD_OUTPUT not in (one, other) and os.path.realpath(one) == os.path.realpath(other)
-    return stat.S_ISREG(found[0].st_mode) and os.path.samestat(found[0], found[1])
-
-
-def _status(path: Path) -> os.stat_result | None:
+def _identity(path: Path) -> Any:
+    """Return a value that all paths of the same regular file share, or None for other files."""
     try:
-        return os.fstat(sys.stdout.fileno()) if path == _STANDARD_OUTPUT else path.stat()
+        status = os.fstat(sys.stdout.fileno()) if path == _STANDARD_OUTPUT else path.stat()
     except (OSError, ValueError):  # the file is missing, or standard output is not a file
-        return None
+        return None if path == _STANDARD_OUTPUT else os.path.realpath(path)
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager

@@ -83,12 +83,8 @@ def _size_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]
         counts = [("examples", result.n_examples)]
     else:
         times = {"learn": result.seconds_fit}
-        runs = len(result.per_seed)
-        counts = [
-            ("training examples", result.n_train),
-            ("test examples", result.n_test),
-            ("runs with different seeds", runs),
-        ]
+        counts = [("training examples", result.n_train), ("test examples", result.n_test)]
+        counts.append(("runs with different seeds", len(result.per_seed)))
     seconds = [(f"seconds to {name}", _format_time(value)) for name, value in times.items()]
     return [*counts, *seconds, ("microseconds per query", _format_time(result.us_per_query))]
 

@@ -87,7 +87,7 @@ def test_two_outputs_that_are_one_file_are_refused(folder: Path, tmp_path: Path)
         os.symlink(tmp_path / "new", tmp_path / "link")
         for other in ("new", "link"):
             complaint = fail(*command, "--json", tmp_path / "new", "--report", tmp_path / other)
-            assert "are the same file" in complaint
+            assert "is the same file as the output" in complaint
         (tmp_path / "link").unlink()
     assert not (tmp_path / "new").exists()
 

@@ -84,6 +84,7 @@ def test_a_text_classifier_is_suggested_and_unknown_words_are_counted(tmp_path: 
     data, model = write(tmp_path / "requests.csv", TEXTS), tmp_path / "m.cmt"
     command = ("fit", data, "-m", model, "--ignore", "id", "--holdout", 0)
     assert "Try --text text" in run(*command).stderr
+    assert "Try --text text" in run("info", data).stderr
     assert "Try --text" not in run(*command, "--text", "text").stderr
     assert "words" not in run("predict", data, "-m", model).stderr
     new = write(tmp_path / "new.csv", {"light": ["a brighter lamp", "play"]})
