@@ -362,7 +362,8 @@ class LabelIndex(files.WithFields):
         if biases.any():  # the bias is the weight of another feature, whose value is 1
             weights = np.column_stack([weights, biases])
         index = DenseIndex(weights.shape[1], "inner_product", self.seed)
-        index.insert(np.ascontiguousarray(weights))
+        order = np.random.default_rng(0).permutation(self.n_labels)  # classes in order would make lists of like ones
+        index.insert(np.ascontiguousarray(weights[order]), order)
         if self.examples is not None:
             n_examples = int(self.n_of_label.sum())
             some = np.random.default_rng(0).permutation(n_examples)[:_ROWS_ASKED]
