@@ -25,6 +25,7 @@ _MOST_SPLITS, _SHARE_OF_SPLITS = 8, 0.08  # number of these splits, and held-out
 _LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # range of logits per margin
 FEWEST_FOR_THRESHOLD = 10.0  # minimum weight of held-out rows for a threshold other than 0
 _ROUNDING = 1e-12
+_STEPS_OF_SHARE = 100
 THRESHOLDS = np.linspace(-1.0, 1.0, 201)  # from which ``threshold="f1"`` chooses. Margins of labels end at -1 and 1.
 
 
@@ -75,6 +76,19 @@ def learned_logits(
     used = [held_out(labels.size, seed, needed, share) for seed in range(n_splits)]
     scores, positions = zip(*(margins_of(seen, apart) for apart, seen in used), strict=True)
     return logits_per_margin(np.concatenate(scores), np.concatenate(positions))
+
+
+def prior_share(votes: np.ndarray, n_classes: int) -> float:
+    """Return the share of equal probabilities that, mixed with shares of votes, suits held-out rows.
+
+    ``votes`` are the shares for the correct classes. The share maximises their likelihood by expectation maximisation,
+    as if one more vote had been right and one wrong, so that it is neither 0 nor 1.
+    """
+    share = 0.5
+    for _ in range(_STEPS_OF_SHARE):
+        by_prior = share / n_classes / (share / n_classes + (1.0 - share) * votes)
+        share = (1.0 + float(by_prior.sum())) / (2.0 + votes.size)
+    return share
 
 
 def positions_in(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, as_matrix, no_hits, resca
 from .._jit import keeping_interpreter
 from .._validation import check_rows
 from . import _input as inputs
-from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in
+from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in, prior_share
 from ._choice import Choice, choose, examples_of_some_labels, held_out_errors, resolved
 from ._feature_scales import MOST_LABELS_OF_A_TABLE, MOST_OF_A_TABLE, fixed_scales, is_table, measure_scales
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
@@ -53,6 +53,8 @@ _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, becau
 
 _LEAD_OF_USUAL = 1e-6  # score of the most frequent class for rows whose scores are all 0
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
+_MOST_FOR_PRIOR = 1000  # maximum number of examples that determine the prior share of votes
+_TINY = 1e-300
 _WORTH_A_WORD = 20_000  # minimum number of examples for a log message, because calibration takes seconds
 
 logger = logging.getLogger("cmt_numba")
@@ -108,6 +110,7 @@ class ClassificationModel(files.WithFields):
     has_warned = False  # whether the model has warned that rows of new classes seem to lack features
     example_names: inputs.ExampleNames | None = None  # string ids of the stored examples; None if ids are integers
     _neighbors: tuple[heads.StoredExamples, NeighborSearch] | None = None
+    _prior: tuple[heads.StoredExamples, Any, float] | None = None
 
     def __init__(self, options: ClassOptions, batch: ExampleBatch, n_classes: int, scales: Any = None) -> None:
         rows, loss, learning_rate = batch.rows, heads.HEAD_LOSSES[options.loss], float(options.learning_rate)
@@ -678,6 +681,30 @@ class ClassificationModel(files.WithFields):
         slots[found] = heads.slots_of_examples(examples, hits.ids[found])
         return slots, 1.0 - hits.scores
 
+    def probabilities_of_votes(self, rows: Rows, lengths: np.ndarray, options: ClassOptions) -> np.ndarray:
+        """Return probabilities: shares of the votes, and a prior share that all classes have in equal parts."""
+        votes, prior = self.votes(rows, lengths, options), self._prior_share(options)
+        shares: np.ndarray = votes / votes.sum(axis=1, keepdims=True)
+        return (1.0 - prior) * shares + prior / self.classes.size
+
+    def _prior_share(self, options: ClassOptions) -> float:
+        """Return the prior share that suits some examples, each predicted by the others, cached for these examples."""
+        examples, choice = self.stored(), resolved(options, self.choice)
+        key = self.n_stored, self.classes.size, choice, options.weights
+        if self._prior is None or self._prior[0] is not examples or self._prior[1] != key:
+            some = np.sort(np.random.default_rng(0).permutation(self.n_stored)[:_MOST_FOR_PRIOR])
+            rows, labels = heads.some_examples(examples, some)
+            lengths = inputs.filled(taken(self.index.example_lengths, some), some.size)
+            slots, distances = self.nearest_slots(rows, lengths, choice.n_neighbors + 1, options)
+            is_own = slots == some[:, None]
+            is_own[~is_own.any(axis=1), -1] = True  # examples equal to this one came first
+            others = ~is_own
+            shape = some.size, choice.n_neighbors
+            votes = self._count_votes(rows, slots[others].reshape(shape), distances[others].reshape(shape), options)
+            right = votes[np.arange(some.size), self.class_of_label[labels]] / np.maximum(votes.sum(axis=1), _TINY)
+            self._prior = examples, key, prior_share(right, self.classes.size)
+        return self._prior[2]
+
     def _neighbor_search(self, metric: str) -> NeighborSearch:
         """Return the search among stored examples for a metric, cached until the stored examples change."""
         examples, kept = self.stored(), self._neighbors
@@ -692,6 +719,9 @@ class ClassificationModel(files.WithFields):
     def votes(self, rows: Rows, lengths: np.ndarray, options: ClassOptions) -> np.ndarray:
         """Return the votes of the nearest stored examples for each class: float64, shape (n_rows, n_classes)."""
         slots, distances = self.nearest_slots(rows, lengths, resolved(options, self.choice).n_neighbors, options)
+        return self._count_votes(rows, slots, distances, options)
+
+    def _count_votes(self, rows: Rows, slots: np.ndarray, distances: np.ndarray, options: ClassOptions) -> np.ndarray:
         examples, found = self.stored(), slots != NONE
         classes = np.where(found, self.class_of_label[examples.label_of[np.where(found, slots, 0)]], NONE)
         weights = weights_of_votes(options.weights, 1.0 - distances, rows, heads.all_examples(examples)[0], slots)

@@ -506,13 +506,14 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         With ``method="head"``, probabilities are the softmax of the candidates' scores times a learned factor
         (temperature scaling; Guo et al., 2017). The first call learns the factor as :meth:`calibrate` does, if examples
-        are stored and some class has more than one example. If neighbors decide, probabilities are fractions of the
-        votes. Classes that are not candidates have probability 0.
+        are stored and some class has more than one example. Classes that are not candidates have probability 0. If
+        neighbors decide, probabilities are fractions of the votes, mixed with equal probabilities of all classes: the
+        first call learns in which proportion from up to 1,000 examples, each without its own vote.
         """
         X = self._checked_matrix(X)
         if self._votes_decide():
-            votes = self._votes(X)
-            return votes / votes.sum(axis=1, keepdims=True)
+            rows = checks.check_rows(X, sparse=self._model.index.is_sparse)
+            return self._model.probabilities_of_votes(rows, row_lengths(X), self)
         return self._model.probabilities(self._model.class_scores(*self._rows_of(X), self), self)
 
     @available_if(_has_scorers)

@@ -1,10 +1,12 @@
 """Nearest examples of a classifier, and the choice between neighbors and the head."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
+from conftest import FORMS
 from sklearn.datasets import load_digits, make_moons
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -144,3 +146,21 @@ def test_examples_too_long_to_square():
     found = classifier.kneighbors(X, 4, return_distance=False)
     assert np.sort(found, axis=1).tolist() == [[0, 1, 2, 3]] * 4
     assert classifier.predict(X).shape == (4,)
+
+
+@FORMS
+def test_probabilities_of_votes_are_never_zero(form: Any):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 600)
+    X = np.abs(rng.normal(size=(4, 6))[y] + 0.9 * rng.normal(size=(600, 6)))
+    for options in ({}, {"weights": "distance"}, {"method": "scored_neighbors", "weights": "score"}):
+        classifier = CMTClassifier(random_state=0, **{"method": "neighbors"} | options).fit(form(X[:300]), y[:300])
+        proba = classifier.predict_proba(form(X[300:]))
+        np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+        assert proba.min() > 0.0
+        np.testing.assert_array_equal(proba.argmax(axis=1), classifier.predict(form(X[300:])))
+        # The proportion is about the best for these rows.
+        votes = classifier._votes(form(X[300:].astype(np.float32)))
+        right = (votes / votes.sum(axis=1, keepdims=True))[np.arange(300), y[300:]]
+        losses = [-np.mean(np.log((1.0 - share) * right + share / 4)) for share in np.linspace(0.01, 0.99, 50)]
+        assert -np.mean(np.log(proba[np.arange(300), y[300:]])) < min(losses) + 0.05
