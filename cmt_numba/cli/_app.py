@@ -22,7 +22,7 @@ from .._display import ResultTable
 from .._version import __version__
 from . import _options as given
 from ._bandit import app as bandit_commands
-from ._options import WarmupKind, with_options
+from ._options import WarmupKind, option, with_options
 from ._output import check_files, is_model_file, printable, show_table, to_json_text, write_result
 
 _EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)  # caused by the input or the environment
@@ -190,13 +190,13 @@ def query(data: given.Data, options: given.QueryOptions) -> None:
     cmt-numba query new.svm --model my.cmt -k 5 --json > answers.jsonl
     ```
     """
-    from ._query import answers, predicting, write_csv, write_json, write_lines
+    from ._query import answers, open_rows, write_csv, write_json, write_lines
 
     if options.json and options.csv:
         raise ValueError("--json and --csv cannot be combined; choose one")
     write = write_json if options.json else write_csv if options.csv else write_lines
-    with predicting(data, options) as (queries, file):
-        write(answers(queries, options.k), file)
+    with open_rows(data, options) as (rows, file):
+        write(answers(rows, options.k), file)
 
 
 @app.command()
@@ -212,11 +212,11 @@ def predict(data: given.Data, options: given.PredictOptions) -> None:
     cmt-numba predict new.csv --model news.cmt --probabilities --reject-below 0.5 --explain
     ```
     """
-    from ._query import predicting, write_classes, write_labels
+    from ._query import open_rows, write_classes, write_labels
 
-    with predicting(data, options) as (queries, file):
+    with open_rows(data, options) as (rows, file):
         is_plain = options.reject_below is None and not options.probabilities and not options.explain
-        write_labels(queries, file) if is_plain else write_classes(queries, file, options)
+        write_labels(rows, file) if is_plain else write_classes(rows, file, options)
 
 
 @app.command()
@@ -224,7 +224,9 @@ def predict(data: given.Data, options: given.PredictOptions) -> None:
 def search(
     store: Annotated[Path, Argument(metavar="STORE", help="Folder or file of a MemoryStore with texts.")],
     words: Annotated[list[str], Argument(metavar="WORDS...", help="Words to search for.")],
-    options: given.SearchOptions,
+    k: int = option("Number of memories to print.", "K", 10, flags="-k", min=1),
+    where: str | None = option('Filter on payload fields, such as \'{"year": {"gte": 2020}}\'.', "JSON"),
+    as_json: bool = option("Print one JSON object per memory.", default=False, flags="--json"),
 ) -> None:
     """Search the texts of a store by their words, and print the best memories.
 
@@ -237,11 +239,11 @@ def search(
 
     if not store.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(store))
-    wanted = None if options.where is None else _filter_of(options.where)
+    wanted = None if where is None else _filter_of(where)
     with MemoryStore.load(store) if store.is_file() else MemoryStore(store, read_only=True) as opened:
-        results = opened.query(texts=" ".join(words), k=options.k, where=wanted)
+        results = opened.query(texts=" ".join(words), k=k, where=wanted)
         found = [result._asdict() for result in results[0]]
-    if options.json:
+    if as_json:
         for result in found:
             print(to_json_text(result))
     elif found:
@@ -308,10 +310,11 @@ def info(
 @app.command()
 @with_options
 def warmup(
-    options: given.WarmupOptions,
     kinds: Annotated[
         list[WarmupKind] | None, Argument(metavar="[KIND]...", help=f"{', '.join(WarmupKind)} (default: all).")
     ] = None,
+    jobs: int | None = option("Number of processes (default: one per processor).", "N", min=1),
+    progress: bool | None = given.progress_option,
 ) -> None:
     """Compile kernels ahead of time, for example when building a container image.
 
@@ -322,4 +325,4 @@ def warmup(
     """
     from .. import warmup
 
-    warmup(kinds or list(WarmupKind), n_jobs=options.jobs, progress=options.progress)
+    warmup(kinds or list(WarmupKind), n_jobs=jobs, progress=progress)

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse
 
 from ..formats import ReadOptions, Source, kinds_of
-from ._output import note, read_batches, scan
+from ._output import print_note, read_batches, scan
 
 
 def listed_kinds(options: ReadOptions) -> str:
@@ -20,7 +20,7 @@ def show_kinds(options: ReadOptions) -> None:
     """Print the column kinds of a table, if any, and suggest the option for columns of texts."""
     if options.kinds:
         ignored = f" Ignored: {', '.join(options.ignore)}." if options.ignore else ""
-        note(f"Columns: {listed_kinds(options)}. Use --kind COLUMN=KIND to change a kind.{ignored}")
+        print_note(f"Columns: {listed_kinds(options)}. Use --kind COLUMN=KIND to change a kind.{ignored}")
         suggest_text(options)
 
 
@@ -28,7 +28,7 @@ def suggest_text(options: ReadOptions) -> None:
     """Suggest a text classifier if a table has columns of texts."""
     texts = [f"--text {name}" for name, kind in kinds_of(options.kinds or ()).items() if kind == "text"]
     if texts and options.task == "multiclass":
-        note(f"Try {' '.join(texts)}: it trains a text classifier, usually better if the texts decide the class.")
+        print_note(f"Try {' '.join(texts)}: it trains a text classifier, usually better if the texts decide the class.")
 
 
 def describe_data(source: Source, progress: bool | None) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Model(NamedTuple):
         """Convert rows of a file to features, or to texts for a text classifier."""
         return X if self.vectorizer is None else self.vectorizer.transform(X)
 
-    def learned_more(self, rows: Batch, options: ReadOptions) -> "Model":
+    def train_further(self, rows: Batch, options: ReadOptions) -> "Model":
         """Train the estimator further, and return the model with the words and names of the new rows."""
         self.estimator.partial_fit(self.rows(rows.X), rows.y)
         return self._replace(options=options, words=self.words | _words_of(rows.X, options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import shlex
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
@@ -27,7 +27,7 @@ WORDS = "cmt_numba.words"  # key of the command-line arguments in a command's co
 
 
 def option(help_text: str, metavar: str | None = None, default: Any = None, flags: str = "", **settings: Any) -> Any:
-    """Return a field of a dataclass for an option. By default, its flag is the name of the field."""
+    """Return the description of an option, a field of a dataclass. By default, its flag is the name of the field."""
     described = {"flags": flags, "help": help_text, "metavar": metavar, "callback": _checked, **settings}
     return field(default=default, metadata=described)
 
@@ -41,22 +41,18 @@ def _checked(param: CallbackParam, value: Any) -> Any:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter of a command that is a dataclass by its fields, which Typer offers as options."""
+    """Offer the options of a command by Typer: parameters with :func:`option` as default, and fields of dataclasses."""
     parameters: list[Parameter] = []
     groups: dict[str, Any] = {}
     for name, parameter in signature(command, eval_str=True).parameters.items():
-        if not is_dataclass(parameter.annotation):
+        if is_dataclass(parameter.annotation):
+            groups[name] = parameter.annotation
+            hints: Any = get_type_hints(parameter.annotation)
+            parameters += [_parameter(one.name, one, hints[one.name]) for one in fields(parameter.annotation)]
+        elif isinstance(parameter.default, Field):
+            parameters.append(_parameter(name, parameter.default, parameter.annotation))
+        else:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
-            continue
-        groups[name] = parameter.annotation
-        hints: Any = get_type_hints(parameter.annotation)
-        for one in fields(parameter.annotation):
-            described = dict(one.metadata)
-            flags = described.pop("flags") or "--" + one.name.replace("_", "-")
-            kind: Any = Annotated
-            kind = kind[hints[one.name], Option(*flags.split(), **described)]
-            default = Parameter.empty if one.default is MISSING else one.default
-            parameters.append(Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
 
     @wraps(command)
     def flat(**given: Any) -> None:
@@ -70,6 +66,16 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
+def _parameter(name: str, described: Field[Any], kind: Any) -> Parameter:
+    """Return a parameter of a command for an option."""
+    settings = dict(described.metadata)
+    flags = settings.pop("flags") or "--" + name.replace("_", "-")
+    annotated: Any = Annotated
+    default = Parameter.empty if described.default is MISSING else described.default
+    annotation = annotated[kind, Option(*flags.split(), **settings)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
 def command_line(ctx: Context) -> str:
     """Return the command line of a running command."""
     return shlex.join(["cmt-numba", *ctx.meta[WORDS]])
@@ -79,7 +85,7 @@ _reading = partial(option, rich_help_panel="Reading options")
 _learning = partial(option, rich_help_panel="Training options")
 _model = partial(option, metavar="FILE", default=MISSING, flags="--model -m")
 _format = _reading("Format of the file (default: detected from its name or first line).")
-_progress = option("Show a progress bar (default: only on a terminal).", flags="--progress/--no-progress")
+progress_option = option("Show a progress bar (default: only on a terminal).", flags="--progress/--no-progress")
 _batch_size = partial(option, "Maximum number of rows per batch.", "N", min=1)
 json_option = option("Write the result as JSON to a file, or to standard output (-).", "FILE")
 report_option = option("Write an HTML report with plots.", "FILE")
@@ -113,7 +119,7 @@ class ReadingOptions:
     )
     ignore: list[str] | None = _reading("Column of a table to ignore. May be repeated.", "COLUMN")
     labels: Path | None = _reading("File with labels of a scipy.sparse matrix.", "FILE")
-    progress: bool | None = _progress
+    progress: bool | None = progress_option
 
     def open(self, data: Path, *, with_kinds: bool) -> Source:
         """Open a data file. Without ``with_kinds``, tables become arrays of numbers and hashed words.
@@ -142,6 +148,13 @@ class ReadingOptions:
             if getattr(self, name) is not None and not isinstance(source, TableSource):
                 raise ValueError(f"--{name} names a column, but {data} has the format {source.format}; omit it")
         return source
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoOptions(ReadingOptions):
+    """Options of ``cmt-numba info``."""
+
+    json: bool = option("Print JSON.", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +257,7 @@ class ModelOptions:
 
     model: Path = _model("Model file.")
     format: Format | None = _format
-    progress: bool | None = _progress
+    progress: bool | None = progress_option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,27 +299,3 @@ class PredictOptions(PredictionOptions):
         max=1.0,
     )
     explain: bool = option("Add the features that support the class, after a tab.", default=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """Options of ``cmt-numba search``."""
-
-    k: int = option("Number of memories to print.", "K", 10, flags="-k", min=1)
-    where: str | None = option('Filter on payload fields, such as \'{"year": {"gte": 2020}}\'.', "JSON")
-    json: bool = option("Print one JSON object per memory.", default=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class InfoOptions(ReadingOptions):
-    """Options of ``cmt-numba info``."""
-
-    json: bool = option("Print JSON.", default=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WarmupOptions:
-    """Options of ``cmt-numba warmup``."""
-
-    jobs: int | None = option("Number of processes (default: one per processor).", "N", min=1)
-    progress: bool | None = _progress

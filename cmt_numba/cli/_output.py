@@ -112,7 +112,7 @@ def show_table(table: ResultTable, *, err: bool = False) -> None:
     console.print(drawn)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a line to standard error."""
     print(printable(text), file=sys.stderr)
 

@@ -16,7 +16,7 @@ from ..text import TextExplanation
 from ._features import texts_of
 from ._models import Model, load_model, save_model
 from ._options import ModelOptions, PredictionOptions, PredictOptions, UpdateOptions
-from ._output import check_files, note, open_output, printable, read_batches, scan, to_json_text
+from ._output import check_files, open_output, print_note, printable, read_batches, scan, to_json_text
 
 
 class Answer(NamedTuple):
@@ -44,11 +44,11 @@ class ModelRows:
             yield self.model.rows(batch.X)
         if self._n_unknown > 0:
             share = f"{self._n_unknown:,} of {self._n_words:,} words ({self._n_unknown / self._n_words:.1%})"
-            note(f"{share} do not occur in the training texts.")
+            print_note(f"{share} do not occur in the training texts.")
 
 
 @contextmanager
-def predicting(data: Path, options: PredictionOptions) -> Iterator[tuple[ModelRows, TextIO]]:
+def open_rows(data: Path, options: PredictionOptions) -> Iterator[tuple[ModelRows, TextIO]]:
     """Load a model, open its data and output files, and yield the rows and the output file."""
     check_files(inputs=(data, options.model), outputs=(options.output,))
     model = load_model(options.model)
@@ -78,7 +78,7 @@ def learn_more(data: Path, options: UpdateOptions) -> int:
     reading = replace(model.options, label_names=scan(source, options.progress).label_names)
     n_rows = 0
     for batch in read_batches(source, options.batch_size, "learning", options.progress):
-        model = model.learned_more(batch, reading)
+        model = model.train_further(batch, reading)
         n_rows += batch.X.shape[0]
     save_model(options.model, model)
     return n_rows

@@ -217,19 +217,19 @@ class Source(ABC):
             n_held += chunk.X.shape[0]
             if n_held < size_of(seen):
                 continue
-            rows, start = joined(held), 0
+            rows, start = concatenate(held), 0
             while n_held >= (n := size_of(seen)):
                 yield rows.part(start, start + n)
                 start, n_held, seen = start + n, n_held - n, seen + n
             held = [rows.part(start, start + n_held)]
         if n_held > 0:
-            yield joined(held)
+            yield concatenate(held)
         elif seen == 0:
             raise FormatError(self.path, "has no rows")
 
     def read(self) -> Batch:
         """Return all rows of the file."""
-        rows = joined(list(self._chunks(self.resolved())))
+        rows = concatenate(list(self._chunks(self.resolved())))
         if rows.X.shape[0] == 0:
             raise FormatError(self.path, "has no rows")
         return rows
@@ -240,7 +240,7 @@ def files_of(path: Path) -> list[Path]:
     return sorted([*path.glob("*.parquet"), *path.glob("*.pq")]) if path.is_dir() else [path]
 
 
-def joined(batches: list[Batch]) -> Batch:
+def concatenate(batches: list[Batch]) -> Batch:
     """Concatenate batches."""
     if len(batches) <= 1:
         return batches[0] if batches else Batch(np.empty((0, 0), np.float32), None)

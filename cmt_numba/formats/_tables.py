@@ -164,17 +164,18 @@ class CsvSource(TableSource):
         return read_csv(file, sep=self._separator(), index_col=False, low_memory=False, **words, **options)
 
     def _names(self) -> list[str]:
-        with self._open() as file, self._locating(prefix="is not a valid table: "):
-            return [str(name) for name in self._read(file, nrows=0).columns]
+        for frame in self._frames(None, 1, ()):
+            return [str(name) for name in frame.columns]
+        raise FormatError(self.path, "has no rows")
 
-    def _frames(self, columns: list[str], n_rows: int, as_text: Collection[str]) -> Iterator[Any]:
+    def _frames(self, columns: list[str] | None, n_rows: int, as_text: Collection[str]) -> Iterator[Any]:
         with (
             self._open() as file,
             self._locating(prefix="is not a valid table: "),
             self._read(file, dtype=dict.fromkeys(as_text, "object"), chunksize=n_rows) as frames,
         ):
             while (frame := _next_frame(frames)) is not None:
-                yield frame[columns]
+                yield frame if columns is None else frame[columns]
 
 
 def _next_frame(frames: Iterator[Any]) -> Any:

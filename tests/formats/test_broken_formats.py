@@ -69,6 +69,8 @@ BROKEN = [
     (CSV, "x,label\n1,2\n", {"text": ("x", "x")}, "must be distinct, got 'x', 'x'"),
     (CSV, "label\n2\n", {}, "has no feature columns"),
     (CSV, "x,label\n", {}, "has no rows"),
+    (CSV, "x\n1,2,3", {}, "is not a valid table"),
+    (CSV, "\x00\n,,", {}, "rows.csv"),
     (
         CSV,
         "x,label\n1,2\n1,a\n",
