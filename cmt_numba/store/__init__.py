@@ -35,8 +35,8 @@ Files
 -----
 :meth:`MemoryStore.save` writes a file (:mod:`cmt_numba.persistence`) of the kind ``MemoryStore``: the options, the
 arrays of the indexes, and ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload,
-text, checksum) and ``facts`` (name, value). In a folder, ``journal.sqlite`` has these tables, and the snapshot has
-everything else. Databases with other tables, views or triggers are refused.
+text, expires, checksum) and ``facts`` (name, value). In a folder, ``journal.sqlite`` has these tables, and the snapshot
+has everything else. Databases with other tables, views or triggers are refused.
 """
 
 from .._feedback import ExplainedResult, LearnedSummary

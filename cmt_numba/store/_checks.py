@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from math import inf
 from typing import Any
 
@@ -88,6 +88,29 @@ def check_payloads(payloads: Any, n: int) -> list[str | None]:
     given = list(payloads)
     check_entries("payloads", len(given), n, "keys")
     return [_check_payload(payload, position) for position, payload in enumerate(given)]
+
+
+def check_expiries(expires: Any, n: int) -> list[float | None]:
+    """Return times of expiry as seconds since 1970, with None for never."""
+    if expires is None or isinstance(expires, datetime | timedelta):
+        return [_check_expiry(expires)] * n
+    if isinstance(expires, str) or not isinstance(expires, Iterable):
+        raise TypeError(f"expires must be a timedelta, a datetime or a list of these, got {expires!r:.50}")
+    given = list(expires)
+    check_entries("expires", len(given), n, "keys")
+    return [_check_expiry(one) for one in given]
+
+
+def _check_expiry(expires: Any) -> float | None:
+    if expires is None:
+        return None
+    if isinstance(expires, timedelta):
+        return datetime.now(UTC).timestamp() + expires.total_seconds()
+    if not isinstance(expires, datetime):
+        raise TypeError(f"expires must be a timedelta, a datetime or None for each memory, got {expires!r:.50}")
+    if expires.tzinfo is None:
+        raise ValueError(f"the time {expires} has no UTC offset: give expires a tzinfo, for example datetime.now(UTC)")
+    return expires.timestamp()
 
 
 def _check_payload(payload: Any, position: int) -> str | None:

@@ -62,13 +62,14 @@ class MemoryContent(NamedTuple):
     words: Any  # the words of their texts, or None if they have no texts
     texts: list[str | None]
     payloads: list[str | None]
+    expires: list[float | None]  # seconds since 1970
 
     def rows(self, rows: np.ndarray | slice) -> Self:
         """Return some of the memories."""
         X, words = (None if part is None else part[rows] for part in (self.X, self.words))
         numbers = range(len(self.texts))[rows] if isinstance(rows, slice) else rows
         texts, payloads = ([part[row] for row in numbers] for part in (self.texts, self.payloads))
-        return type(self)(X, words, texts, payloads)
+        return type(self)(X, words, texts, payloads, [self.expires[row] for row in numbers])
 
 
 class StoreContents(DurableForm):
@@ -159,6 +160,11 @@ class StoreContents(DurableForm):
         """The folder, or None for a store in memory."""
         return None if self.journal is None else os.fspath(self.journal.path)
 
+    @property
+    def n_memories(self) -> int:
+        """The number of memories that have not expired."""
+        return len(self.state) - (0 if self._is_closed else self.records.expired().size)
+
     def check_open(self) -> None:
         """Raise JournalError if the store is closed."""
         self._check_not_closed()
@@ -206,7 +212,7 @@ class StoreContents(DurableForm):
         """
         ids, of_texts = self.state.ids, self.state.texts.ids
         same = not thorough or (
-            np.array_equal(np.sort(ids), self.records.ids())
+            np.array_equal(np.sort(ids), self.records.all_ids())
             and np.array_equal(np.sort(of_texts), self.records.ids_of_texts())
         )
         if self.records.summary() != (ids.size, int(ids.sum()), of_texts.size) or not same:
@@ -251,13 +257,17 @@ class StoreContents(DurableForm):
         if self._undo is not None:  # within another change
             return work()
         self._undo, self.stamp = [], None
+        self.records.stop_time()
         try:
             if self.unread_columns.waiting:
                 self.unread_columns.read()
             with switching_soon():
+                if (expired := self.records.expired()).size > 0:
+                    self.lock.step(partial(self._remove, expired))
                 if self.journal is not None:
                     return work()
                 assert self._database is not None
+                self._database.commit()  # expired memories stay removed if the change fails
                 if self.state.results:
                     self.enter_notes()  # a journal does this itself
                 answer = work()
@@ -271,6 +281,7 @@ class StoreContents(DurableForm):
             raise
         finally:
             self._undo, self.stamp = None, object()
+            self.records.go_on()
 
     def _take_back(self) -> None:
         assert self._database is not None
@@ -281,7 +292,7 @@ class StoreContents(DurableForm):
         self.records.forget()
         self._failed = None
 
-    def write(self, keys: Any, X: Any, payloads: Any, texts: Any, *, replace: bool) -> None:
+    def write(self, keys: Any, X: Any, payloads: Any, texts: Any, expires: Any = None, *, replace: bool) -> None:
         """Add memories within a change. With ``replace``, keys that are already stored get new contents."""
         own = checks.check_keys(keys)
         n = len(own)
@@ -289,7 +300,8 @@ class StoreContents(DurableForm):
         if X is not None:
             X = self.check_vectors(X)
             check_entries("keys", n, X.shape[0])
-        content, ids = MemoryContent(X, words, given, checks.check_payloads(payloads, n)), self.records.find(own)
+        content = MemoryContent(X, words, given, checks.check_payloads(payloads, n), checks.check_expiries(expires, n))
+        ids = self.records.find(own)
         is_old = ids >= 0
         if not is_old.any():
             checks.check_kind(own, self.records.kind())
@@ -342,16 +354,15 @@ class StoreContents(DurableForm):
 
     def _insert(self, keys: list[checks.Key], content: MemoryContent) -> None:
         first = self.state.next_id
-        self.records.insert(np.arange(first, first + len(keys)), keys, content.payloads, content.texts)
+        ids = np.arange(first, first + len(keys))
+        self.records.insert(ids, keys, content.payloads, content.texts, content.expires)
         self._apply("insert", X=content.X, words=content.words)
 
     def _replace(self, ids: np.ndarray, content: MemoryContent) -> None:
         if self.journal is None:  # otherwise it restores the store
             assert self._undo is not None
             self._undo.append(partial(self.state.put_back, ids, self.state.index, *self.state.parts_of(ids)))
-        self.records.set_payloads(ids, content.payloads)
-        if self.state.texts.n_texts > 0 or content.words is not None:
-            self.records.set_texts(ids, content.texts)
+        self.records.replace(ids, content.payloads, content.texts, content.expires)
         self._apply("replace", ids=ids, X=content.X, words=content.words)
 
     def remove(self, ids: np.ndarray) -> None:

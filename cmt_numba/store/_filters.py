@@ -43,15 +43,21 @@ class PreparedFilter:
 
 
 class FilteredIds:
-    """The memories that a filter has selected from the contents with the stamp ``stamp``."""
+    """The memories that a filter, ``find``, selects from contents."""
 
-    def __init__(self, ids: np.ndarray, stamp: object | None) -> None:
-        self.ids, self.stamp = ids, stamp
+    def __init__(self, find: Callable[[], np.ndarray], contents: StoreContents) -> None:
+        self._stamp, self._expired = contents.stamp, contents.records.expired()
+        self.ids = find()
         self._allowed: Any = None
+
+    def is_current(self, contents: StoreContents) -> bool:
+        """Return whether the filter would select the same memories again."""
+        is_same = self._stamp is not None and self._stamp is contents.stamp
+        return is_same and self._expired is contents.records.expired()
 
     def allowed(self, contents: StoreContents) -> Any:
         """Return the candidates for a search of the state. The caller must hold the lock of the contents."""
-        if self.stamp is None or self.stamp is not contents.stamp:  # the store has changed
+        if not self.is_current(contents):
             return contents.state.allow(self.ids)
         if self._allowed is None:
             self._allowed = contents.state.allow(self.ids)
@@ -69,34 +75,33 @@ class FilterCache:
     def find(self, where: Any, contents: StoreContents) -> FilteredIds | None:
         """Return the candidates for the ``where`` of a query, or None for all memories."""
         if where is None:
-            return None
-        stamp = contents.stamp
+            return self._cached("all", contents, contents.records.ids) if contents.records.expired().size > 0 else None
         if isinstance(where, PreparedFilter):
-            return self._cached(where.name, stamp, lambda: where.ids(contents.records))
+            return self._cached(where.name, contents, lambda: where.ids(contents.records))
         if isinstance(where, dict):
-            return self._of_fields(where, stamp, contents.records)
+            return self._of_fields(where, contents)
         if callable(where):
-            return FilteredIds(_ids_where(where, contents), stamp)
+            return FilteredIds(lambda: _ids_where(where, contents), contents)
         if isinstance(where, str):
             kinds = "a dict such as {'color': 'red'}, a function of a payload, a list of keys or a PreparedFilter"
             raise TypeError(f"where must be {kinds}, got {where!r:.50}")
-        return self._of_keys(where, stamp, contents)
+        return self._of_keys(where, contents)
 
-    def _cached(self, name: Hashable, stamp: object | None, find: Callable[[], np.ndarray]) -> FilteredIds:
+    def _cached(self, name: Hashable, contents: StoreContents, find: Callable[[], np.ndarray]) -> FilteredIds:
         found = self._by_name.get(name)
-        if found is None or stamp is None or found.stamp is not stamp:
+        if found is None or not found.is_current(contents):
             if len(self._by_name) >= _MOST_KEPT:
                 self._by_name = {}
-            found = self._by_name[name] = FilteredIds(find(), stamp)
+            found = self._by_name[name] = FilteredIds(find, contents)
         return found
 
-    def _of_fields(self, where: dict[Any, Any], stamp: object | None, records: Records) -> FilteredIds:
+    def _of_fields(self, where: dict[Any, Any], contents: StoreContents) -> FilteredIds:
         condition = None
         try:
             name: Hashable = pickle.dumps(where)  # takes a tenth of the time of condition_of
         except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
             name = condition = condition_of(where)
-        return self._cached(name, stamp, lambda: self._ids(condition or condition_of(where), records))
+        return self._cached(name, contents, lambda: self._ids(condition or condition_of(where), contents.records))
 
     def _ids(self, condition: Condition, records: Records) -> np.ndarray:
         ids = records.ids(condition)
@@ -104,14 +109,18 @@ class FilterCache:
             warn_if_mistaken(condition, ids.size == 0, records)
         return ids
 
-    def _of_keys(self, where: Any, stamp: object | None, contents: StoreContents) -> FilteredIds:
+    def _of_keys(self, where: Any, contents: StoreContents) -> FilteredIds:
         for given, copy, found in self._of_lists:
-            if given is where and stamp is not None and found.stamp is stamp and _are_equal(copy, where):
+            if given is where and found.is_current(contents) and _are_equal(copy, where):
                 return found
         keys = check_keys(where, distinct=False)
-        ids = contents.records.find(keys)
-        check_stored(keys, ids)
-        found = FilteredIds(np.unique(ids), stamp)
+
+        def find() -> np.ndarray:
+            ids = contents.records.find(keys)
+            check_stored(keys, ids)
+            return np.unique(ids)
+
+        found = FilteredIds(find, contents)
         if isinstance(where, list | np.ndarray):
             others = [kept for kept in self._of_lists if kept[0] is not where]
             self._of_lists = [(where, where.copy(), found), *others[: _MOST_LISTS - 1]]

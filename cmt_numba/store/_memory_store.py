@@ -125,7 +125,7 @@ class MemoryStore(Closeable):
     # Changes
 
     @keeps_interpreter
-    def add(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None) -> None:
+    def add(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None, *, expires: Any = None) -> None:
         """Add new memories.
 
         Parameters
@@ -141,6 +141,9 @@ class MemoryStore(Closeable):
             dict may be given without a list.
         texts : list of str, length n, optional
             Texts with at least one word. With vectors, None stands for no text.
+        expires : timedelta or datetime, or a list of these, optional
+            When memories expire: after some time from now, or at a time with a UTC offset. In a list, None stands for
+            never. Expired memories are no longer found, counted or listed. The next change deletes them.
 
         Raises
         ------
@@ -148,16 +151,16 @@ class MemoryStore(Closeable):
             If a key is already in the store. This exception is both a KeyError and a ValueError.
         """
         contents, (X, texts) = self._contents, self._encoded(X, texts)
-        contents.change(partial(contents.write, keys, X, payloads, texts, replace=False))
+        contents.change(partial(contents.write, keys, X, payloads, texts, expires, replace=False))
 
     @keeps_interpreter
-    def upsert(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None) -> None:
+    def upsert(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None, *, expires: Any = None) -> None:
         """Add memories, or replace the vectors, payloads and texts of keys that are already in the store.
 
         The arguments are those of :meth:`add`. Replaced memories lose what is not given.
         """
         contents, (X, texts) = self._contents, self._encoded(X, texts)
-        contents.change(partial(contents.write, keys, X, payloads, texts, replace=True))
+        contents.change(partial(contents.write, keys, X, payloads, texts, expires, replace=True))
 
     def _encoded(self, X: Any, texts: Any) -> tuple[Any, Any]:
         """Return the vectors and the texts of memories. The encoder computes vectors if only texts are given."""
@@ -524,7 +527,7 @@ class MemoryStore(Closeable):
         return self._contents.state.options.max_items
 
     def __len__(self) -> int:
-        return len(self._contents.state)
+        return self._contents.n_memories
 
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, str | int | np.integer) or isinstance(key, bool):

@@ -4,6 +4,7 @@ import json
 import re
 import sqlite3
 import threading
+import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -19,14 +20,17 @@ from ._checks import Key
 from ._where import Condition, extract, field_path
 
 _RECORDS = (
-    "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, text TEXT, checksum INTEGER)"
+    "CREATE TABLE records "
+    "(id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, text TEXT, expires REAL, checksum INTEGER)"
 )
+_EXPIRIES = "CREATE INDEX expiries ON records (expires) WHERE expires IS NOT NULL"
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value)"
 _INDEX = "field "  # indexes on fields are named by this prefix and the path
 _PATH = re.compile(r'\$(\."[^"\\]+")+')
 _FIXED = {
     ("table", "records", "records", _RECORDS),
     ("index", "sqlite_autoindex_records_1", "records", None),
+    ("index", "expiries", "records", _EXPIRIES),
     ("table", "facts", "facts", _FACTS),
     ("index", "sqlite_autoindex_facts_1", "facts", None),
 }
@@ -54,17 +58,27 @@ def _are_ours(schema: list[SchemaRow]) -> bool:
     return rows >= _FIXED
 
 
-def _checksum(memory_id: int, key: Any, payload: str | None, text: str | None) -> int:
+def _checksum(memory_id: int, key: Any, payload: str | None, text: str | None, expires: float | None) -> int:
     """Return a checksum of a record."""
-    return zlib.crc32(f"{memory_id} {key!r}\0{payload}\0{text}".encode("utf-8", "surrogatepass"))
+    return zlib.crc32(f"{memory_id} {key!r} {expires}\0{payload}\0{text}".encode("utf-8", "surrogatepass"))
 
 
 CHANGES_OF_RECORDS = ("replace", "remove", "update")
 """Operations of the state with the ids of the records that change with it."""
 
 _FUNCTIONS = {"checksum_of": _checksum}
-_CHECKSUM = "checksum_of(id, key, payload, text)"
-_INSERT = "INSERT INTO records VALUES (?, ?, ?, ?, ?)"
+_CHECKSUM = "checksum_of(id, key, payload, text, expires)"
+_INSERT = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)"
+
+
+class ExpiredIds(NamedTuple):
+    """The records whose time has passed."""
+
+    ids: np.ndarray  # int64, ascending
+    until: float  # the time from which on there are others
+
+
+_NO_IDS = np.empty(0, np.int64)
 
 
 class ChangedRows(NamedTuple):
@@ -98,7 +112,7 @@ def _changed_ids(entry: Entry) -> np.ndarray:
     return ids
 
 
-TABLES = ExtraTables((_RECORDS, _FACTS), _are_ours, _FUNCTIONS, _read_tables)
+TABLES = ExtraTables((_RECORDS, _EXPIRIES, _FACTS), _are_ours, _FUNCTIONS, _read_tables)
 """The tables of a store, in the database of a journal or in a database in memory."""
 
 
@@ -299,6 +313,43 @@ class Records:
         self._table: KeyTable | None = None  # made after many lookups
         self._to_look_up: int | None = None  # remaining lookups in the database before the table is made
         self._reading = threading.Lock()
+        self._expired = ExpiredIds(_NO_IDS, -np.inf)  # not known yet
+        self._now: float | None = None
+
+    # Expiry
+
+    def expired(self) -> np.ndarray:
+        """Return the ids of stored records whose time has passed, ascending. The same array means that none was added.
+
+        No other method that reads several records returns these.
+        """
+        now, found = self._time(), self._expired
+        if now >= found.until:
+            ids: Any = self._database.execute("SELECT id FROM records WHERE expires <= ? ORDER BY id", (now,))
+            until: Any = self._database.execute("SELECT min(expires) FROM records WHERE expires > ?", (now,))
+            found = ExpiredIds(
+                np.array([one for (one,) in ids], np.int64) if ids else _NO_IDS,
+                np.inf if until[0][0] is None else until[0][0],
+            )
+            self._expired = found
+        return found.ids
+
+    def stop_time(self) -> None:
+        """Let no further record expire, until :meth:`go_on`, because a change begins."""
+        self._now = time.time()
+
+    def go_on(self) -> None:
+        """Let records expire again."""
+        self._now = None
+
+    def _time(self) -> float:
+        return time.time() if self._now is None else self._now
+
+    def _is_live(self) -> Condition:
+        """Return the condition that a record has not expired."""
+        if self.expired().size == 0 and self._expired.until == np.inf:  # no record expires
+            return Condition("1")
+        return Condition("(expires IS NULL OR expires > ?)", (self._time(),))
 
     # Reading
 
@@ -356,6 +407,7 @@ class Records:
         """Drop the table of keys, because a change was rolled back or for another database."""
         with self._reading:
             self._table = self._to_look_up = None
+            self._expired = ExpiredIds(_NO_IDS, -np.inf)
             if database is not None:
                 self._database = database
 
@@ -372,15 +424,14 @@ class Records:
         self.delete(np.setdiff1d(changed.ids, ids))
         for are_new in (False, True):
             rows = [row for row in changed.rows if (row[0] not in known) == are_new]
-            if any(row[4] != _checksum(*row[:4]) for row in rows):  # type: ignore[arg-type]
+            if any(row[-1] != _checksum(*row[:-1]) for row in rows):  # type: ignore[arg-type]
                 raise FileFormatError(changed.path, "has a damaged key, payload or text")
             ids = np.array([row[0] for row in rows], np.int64)
-            keys, payloads, texts = ([row[i] for row in rows] for i in (1, 2, 3))
+            keys, *columns = ([row[i] for row in rows] for i in range(1, 5))
             if are_new and rows:
-                self.insert(ids, keys, payloads, texts)  # type: ignore[arg-type]
+                self.insert(ids, keys, *columns)  # type: ignore[arg-type]
             elif rows:
-                self.set_payloads(ids, payloads)  # type: ignore[arg-type]
-                self.set_texts(ids, texts)  # type: ignore[arg-type]
+                self.replace(ids, *columns)  # type: ignore[arg-type]
         self.delete_facts(self.facts().keys() - changed.facts.keys())
         self.set_facts(changed.facts)
         for path_of_field in set(changed.fields).difference(self.fields()):
@@ -389,6 +440,10 @@ class Records:
 
     def find(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the id of each key as int64, or -1 if it is not stored."""
+        ids, expired = self._find(keys), self.expired()
+        return ids if expired.size == 0 else np.where(np.isin(ids, expired), -1, ids)
+
+    def _find(self, keys: Sequence[Key]) -> np.ndarray:
         if len(keys) <= _FEW:
             with self._reading:
                 known = {} if self._table is None else self._table.recent_ids()
@@ -463,6 +518,14 @@ class Records:
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
         """Return the ids of records that match a condition, in ascending order."""
+        live = self._is_live()
+        return self._select(Condition(f"({condition.sql}) AND {live.sql}", (*condition.values, *live.values)))
+
+    def all_ids(self) -> np.ndarray:
+        """Return the ids of all records, also of expired ones, in ascending order."""
+        return self._select(Condition("1"))
+
+    def _select(self, condition: Condition) -> np.ndarray:
         # Fetching one JSON text takes two thirds of the time of fetching rows of objects.
         statement = f"SELECT json_group_array(id) FROM records WHERE {condition.sql}"
         found: Any = self._database.execute(statement, condition.values)
@@ -472,20 +535,22 @@ class Records:
         self, ids: np.ndarray | None, order: str, descending: bool, limit: int | None, offset: int
     ) -> np.ndarray:
         """Return some of all ids, or of given ones, ordered by an SQL expression. Rows where it is null come last."""
-        among, values = (
-            ("1", ()) if ids is None else ("id IN (SELECT value FROM json_each(?))", (json.dumps(ids.tolist()),))
-        )
+        among = self._is_live()
+        if ids is not None:
+            among = Condition("id IN (SELECT value FROM json_each(?))", (json.dumps(ids.tolist()),))
         direction = "DESC" if descending else "ASC"
         statement = (
-            f"SELECT id FROM records WHERE {among} ORDER BY {order} {direction} NULLS LAST, id {direction} "
+            f"SELECT id FROM records WHERE {among.sql} ORDER BY {order} {direction} NULLS LAST, id {direction} "
             "LIMIT ? OFFSET ?"
         )
-        found: Any = self._database.execute(statement, (*values, -1 if limit is None else limit, offset))
+        found: Any = self._database.execute(statement, (*among.values, -1 if limit is None else limit, offset))
         return np.array([memory_id for (memory_id,) in found], np.int64)
 
     def ids_after(self, memory_id: int, n: int) -> np.ndarray:
         """Return the next ``n`` ids after an id, or fewer at the end."""
-        found: Any = self._database.execute("SELECT id FROM records WHERE id > ? ORDER BY id LIMIT ?", (memory_id, n))
+        live = self._is_live()
+        statement = f"SELECT id FROM records WHERE id > ? AND {live.sql} ORDER BY id LIMIT ?"
+        found: Any = self._database.execute(statement, (memory_id, *live.values, n))
         return np.array([memory_id for (memory_id,) in found], np.int64)
 
     def keys(self, ids: np.ndarray) -> list[Key]:
@@ -517,8 +582,9 @@ class Records:
 
     def after(self, memory_id: int) -> list[tuple[int, Key, str | None]]:
         """Return the id, key and payload of the next records after an id; an empty list after the last one."""
-        statement = f"SELECT id, key, payload FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
-        found: Any = self._database.execute(statement, (memory_id,))
+        live = self._is_live()
+        statement = f"SELECT id, key, payload FROM records WHERE id > ? AND {live.sql} ORDER BY id LIMIT {_AT_ONCE}"
+        found: Any = self._database.execute(statement, (memory_id, *live.values))
         return list(found)
 
     def check(self) -> None:
@@ -531,29 +597,49 @@ class Records:
     # Changes, in a transaction
 
     def insert(
-        self, ids: np.ndarray, keys: Sequence[Key], payloads: Sequence[str | None], texts: Sequence[str | None]
+        self,
+        ids: np.ndarray,
+        keys: Sequence[Key],
+        payloads: Sequence[str | None],
+        texts: Sequence[str | None],
+        expires: Sequence[float | None],
     ) -> None:
         """Write new records."""
-        rows = zip(ids.tolist(), keys, payloads, texts, strict=True)
+        rows = zip(ids.tolist(), keys, payloads, texts, expires, strict=True)
         with self._reading:
             self._database.execute_many(_INSERT, ((*row, _checksum(*row)) for row in rows))
             if self._table is not None:
                 self._table.append(ids, keys, _kinds_of(payloads))
+        self._note_times(expires)
 
-    def set_texts(self, ids: np.ndarray, texts: Sequence[str | None]) -> None:
-        """Replace the texts of records."""
-        rows = zip(texts, ids.tolist(), strict=True)
-        self._set("text", rows)
+    def replace(
+        self,
+        ids: np.ndarray,
+        payloads: Sequence[str | None],
+        texts: Sequence[str | None],
+        expires: Sequence[float | None],
+    ) -> None:
+        """Replace everything but the keys of records."""
+        rows = zip(payloads, texts, expires, ids.tolist(), strict=True)
+        statement = (
+            "UPDATE records SET payload = ?1, text = ?2, expires = ?3, checksum = checksum_of(id, key, ?1, ?2, ?3) "
+            "WHERE id = ?4 AND (payload IS NOT ?1 OR text IS NOT ?2 OR expires IS NOT ?3)"
+        )
+        with self._reading:
+            self._database.execute_many(statement, rows)
+            if self._table is not None:
+                self._table.mark(ids, payloads)
+        self._note_times(expires)
 
-    def _set(self, name: str, rows: Iterable[SchemaRow]) -> None:
-        checksum = _CHECKSUM.replace(name, "?1")
-        statement = f"UPDATE records SET {name} = ?1, checksum = {checksum} WHERE id = ?2 AND {name} IS NOT ?1"
-        self._database.execute_many(statement, rows)
+    def _note_times(self, expires: Sequence[float | None]) -> None:
+        if any(one is not None for one in expires):
+            self._expired = ExpiredIds(_NO_IDS, -np.inf)
 
     def set_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Replace the payloads of records."""
+        statement = f"UPDATE records SET payload = ?1, checksum = {_CHECKSUM.replace('payload', '?1')} WHERE id = ?2"
         with self._reading:
-            self._set("payload", zip(payloads, ids.tolist(), strict=True))
+            self._database.execute_many(statement, zip(payloads, ids.tolist(), strict=True))
             if self._table is not None:
                 self._table.mark(ids, payloads)
 
@@ -564,6 +650,8 @@ class Records:
             self._database.execute_many("DELETE FROM records WHERE id = ?", rows)
             if self._table is not None:
                 self._table.delete(ids)
+        if self._expired.ids.size > 0:
+            self._expired = ExpiredIds(_NO_IDS, -np.inf)
 
     # Facts about the store
 

@@ -121,7 +121,8 @@ def matches(payload: Any, where: dict[Any, Any]) -> bool:
 def records_of(payloads: list[Any]) -> Records:
     records = Records(MemoryDatabase())
     keys = [f"k{i}" for i in range(len(payloads))]
-    records.insert(np.arange(len(keys)), keys, check_payloads(payloads, len(keys)), [None] * len(keys))
+    nothing = [None] * len(keys)
+    records.insert(np.arange(len(keys)), keys, check_payloads(payloads, len(keys)), nothing, nothing)
     return records
 
 
@@ -238,7 +239,7 @@ def test_keys_come_in_many_forms():
     assert check_keys([np.int8(1), -(2**63), 2**63 - 1]) == [1, -(2**63), 2**63 - 1]
     records = Records(MemoryDatabase())
     keys = check_keys([1, -(2**63), 2**63 - 1])
-    records.insert(np.arange(3), keys, [None] * 3, [None] * 3)
+    records.insert(np.arange(3), keys, *[[None] * 3] * 3)
     assert records.find([2**63 - 1, 5, -(2**63)]).tolist() == [2, -1, 1]
     again = Records(MemoryDatabase(records.packed()))
     assert again.kind() is int
