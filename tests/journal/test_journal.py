@@ -106,7 +106,7 @@ def test_changes_of_several_threads(folder: Path, opened: Opened):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(12)))
     assert len(tree) == 40 + 12 * 2
-    assert journal_of(tree).sequence == 1 + 12 * (4 + 3)
+    assert journal_of(tree).sequence == 1 + 12 * (4 + 5)
     assert same(opened(crashed(folder)), tree)
 
 
