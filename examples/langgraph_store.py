@@ -2,13 +2,15 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
 
 
 class NotesStore(BaseStore):
     """A LangGraph store over a ``MemoryStore``, whose keys are JSON lists of a namespace and a name."""
+
+    supports_ttl = True  # from the last write on: reading does not prolong it
 
     def __init__(self, notes):
         self.notes = notes
@@ -41,7 +43,8 @@ class NotesStore(BaseStore):
             text = "note " + json.dumps([op.key, op.value], ensure_ascii=False, default=str)
             if op.index is False:
                 text = "note"  # not found by its words
-            self.notes.upsert(key, texts=text, payloads=payload)
+            expires = None if op.ttl is None else timedelta(minutes=op.ttl)
+            self.notes.upsert(key, texts=text, payloads=payload, expires=expires)
         elif old:
             self.notes.delete(key)
 

@@ -1,22 +1,17 @@
 """The example scripts, run on part of their data."""
 
-import asyncio
 import gzip
 import json
 import random
 import re
 import sys
-from collections import namedtuple
-from datetime import datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import ROOT, load_script, needs_jit
 
-from cmt_numba import MemoryStore
 from cmt_numba.sequences import SequenceMemory
 
 
@@ -282,69 +277,6 @@ def test_duplicates_are_candidates_once(records, record_files: list[Path]):
     assert (pairs[:, 0] < pairs[:, 1]).all()
     assert np.unique(pairs, axis=0).shape == pairs.shape
     assert one.matching(pairs).sum() == one.n_matches == 80
-
-
-GetOp = namedtuple("GetOp", ["namespace", "key"])
-PutOp = namedtuple("PutOp", ["namespace", "key", "value", "index"], defaults=[None])
-SearchOp = namedtuple(
-    "SearchOp", ["namespace_prefix", "filter", "limit", "offset", "query"], defaults=[None, 10, 0, None]
-)
-ListNamespacesOp = namedtuple(
-    "ListNamespacesOp", ["match_conditions", "max_depth", "limit", "offset"], defaults=[None, None, 100, 0]
-)
-MatchCondition = namedtuple("MatchCondition", ["match_type", "path"])
-Item = namedtuple("Item", ["namespace", "key", "value", "created_at", "updated_at"])
-SearchItem = namedtuple(
-    "SearchItem", ["namespace", "key", "value", "created_at", "updated_at", "score"], defaults=[None]
-)
-
-
-def encode(texts: list[str]) -> np.ndarray:
-    return np.array([[len(text), text.count("a"), 1.0] for text in texts])
-
-
-def test_a_store_for_langgraph(monkeypatch: pytest.MonkeyPatch):
-    base: Any = ModuleType("langgraph.store.base")
-    base.BaseStore = object
-    for kind in (GetOp, PutOp, SearchOp, Item, SearchItem):
-        setattr(base, kind.__name__, kind)
-    for name in ("langgraph", "langgraph.store"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, "langgraph.store.base", base)
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    recipe: Any = __import__("langgraph_store")
-
-    store = recipe.NotesStore(MemoryStore(encoder=encode, random_state=0))
-    user = ("users", "ann")
-    values = {"a": {"text": "likes red apples", "n": 1}, "b": {"text": "lives in Rome", "n": 2}}
-    assert store.batch([PutOp(user, key, value) for key, value in values.items()]) == [None, None]
-    store.batch([PutOp(("other",), "a", {"text": "red"})])
-    (item, missing) = asyncio.run(store.abatch([GetOp(user, "a"), GetOp(user, "c")]))
-    assert (item.namespace, item.key, item.value, missing) == (user, "a", values["a"], None)
-    (hits,) = store.batch([SearchOp(("users",), query="who eats apples", limit=1)])
-    assert [(hit.key, hit.namespace) for hit in hits] == [("a", user)]
-    assert hits[0].score > 0.0
-    assert {hit.key for hit in store.batch([SearchOp(("users",))])[0]} == {"a", "b"}
-    assert [hit.key for hit in store.batch([SearchOp((), {"n": 2})])[0]] == ["b"]
-    assert store.batch([ListNamespacesOp()]) == [[("other",), user]]
-    assert store.batch([ListNamespacesOp(max_depth=1)]) == [[("other",), ("users",)]]
-    conditions = {("prefix", ("*", "ann")): [user], ("suffix", ("ann",)): [user], ("suffix", ("a", "b")): []}
-    for condition, found in conditions.items():
-        assert store.batch([ListNamespacesOp((MatchCondition(*condition),))]) == [found]
-    assert store.batch([PutOp(("empty",), "a", {}), GetOp(("empty",), "a")])[1].value == {}
-    store.batch([PutOp(("odd",), "!!!", {"tags": ["a", "b"], "at": datetime(2026, 1, 2)}, index=False)])
-    for wanted, n in ((["a", "b"], 1), (["a"], 0)):
-        assert len(store.batch([SearchOp(("odd",), {"tags": wanted})])[0]) == n
-    assert store.batch([SearchOp(("odd",))])[0][0].value == {"tags": ["a", "b"], "at": "2026-01-02T00:00:00"}
-    without_vectors = recipe.NotesStore(MemoryStore())
-    without_vectors.batch([PutOp(user, key, value) for key, value in values.items()])
-    assert [hit.key for hit in without_vectors.batch([SearchOp(("users",), limit=1, offset=1)])[0]] == ["b"]
-    before = item.created_at
-    store.batch([PutOp(user, "a", {"text": "likes pears"}), PutOp(user, "b", None), PutOp(user, "b", None)])
-    (item, missing) = store.batch([GetOp(user, "a"), GetOp(user, "b")])
-    assert item.value == {"text": "likes pears"}
-    assert item.created_at == before < item.updated_at
-    assert missing is None
 
 
 @needs_jit
