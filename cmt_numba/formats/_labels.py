@@ -156,16 +156,15 @@ def _distinct(cells: Iterable[Any]) -> tuple[list[int], list[Any]]:
     codes: dict[Any, int] = {}
     found = []
     for position, cell in enumerate(cells):
-        if isinstance(cell, list | np.ndarray):
-            cell = _flat(position, cell)
-        elif cell is not None and not isinstance(cell, str) and cell != cell:  # NaN
-            cell = None
-        found.append(codes.setdefault((type(cell), cell), len(codes)))
-    return found, [cell for _, cell in codes]
+        value = cell if isinstance(cell, str) else _as_value(position, cell)
+        found.append(codes.setdefault((type(value), value), len(codes)))  # 1 and True are different labels
+    return found, [value for _, value in codes]
 
 
-def _flat(position: int, labels: Any) -> tuple[Any, ...]:
-    labels = tuple(np.asarray(labels, object).tolist())
+def _as_value(position: int, cell: Any) -> Any:
+    if not isinstance(cell, list | np.ndarray):
+        return None if cell is None or cell != cell else cell  # NaN is a missing value
+    labels = tuple(np.asarray(cell, object).tolist())
     if not all(isinstance(label, str) for label in labels) and not all(isinstance(x, int | float) for x in labels):
         raise CellError(position, "labels must be a list of numbers or a list of text")
     return labels

@@ -244,11 +244,13 @@ def _name_and_number(text: str) -> tuple[str, float]:
     name, colon, number = text.partition(":")
     if not colon:
         return name, 1.0
-    if is_name(number):
-        raise ValueError(f"{text!r} must be a name or name:number")
-    if not isfinite(float(number)):
+    try:
+        value = float(number)
+    except ValueError:
+        raise ValueError(f"{text!r} must be a name or name:number") from None
+    if not isfinite(value):
         raise ValueError(f"{text!r} is not finite")
-    return name, float(number)
+    return name, value
 
 
 def _label(head: str) -> str | None:

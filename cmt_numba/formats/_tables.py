@@ -55,7 +55,7 @@ class TableSource(Source):
         ids: set[str] = set()
         wanted = [*unknown, *([label] if finds_labels else [])]
         n_read = 0
-        for frame in self._frames(wanted, max(1000, _CELLS_IN_A_FRAME // len(wanted)), {label}):
+        for frame in self._frames(wanted, max(1000, _CELLS_IN_A_FRAME // len(names)), {label}):
             for (
                 name
             ) in unknown:  # the first frame decides about identifiers, and the first one without numbers the kind
