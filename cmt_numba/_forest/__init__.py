@@ -107,7 +107,7 @@ from .rows import (
     squared_length,
 )
 from .scorer import Probe, ScorerLoss, aim_probe, gathered_dot, new_probe, probed_dot, room_for_probe, score, value_of
-from .search import Frontier, begin_search, frontier_at, new_frontiers, patience_of, query_rows, reach_next
+from .search import query_rows
 from .sparse_weights import copy_heavy_cells, find_cell, locate_or_insert_cells, request_cells, table_bits, table_start
 from .state import (
     CELLS_WANTED,

@@ -22,7 +22,7 @@ from .leaf_scan import Best, answer, best_at, list_members, new_bests, prefetch_
 from .linear_model import margin_of, prefetch_weights
 from .rows import row_of
 from .scorer import Probe, aim_weighted_probe, clear_probe, new_probes, probe_at
-from .state import COUNT, LEFT, NODES_END, NONE, RIGHT, ROOT, leaf_limit
+from .state import COUNT, LEFT, NODES_END, RIGHT, ROOT, leaf_limit
 from .topology import child_of
 
 _MEMBERS_IN_A_LINE = 16  # int32 slots in a cache line of 64 bytes
@@ -234,17 +234,6 @@ def prefetch_here(trees, frontier):
 def prefetch_router(routers, frontier, x):
     """Prefetch the weights that the current node's router reads for a row."""
     prefetch_weights(routers, frontier.here[0]["tree"], frontier.here[0]["place"], x)
-
-
-@inner
-def reach_next(trees, routers, frontier, x, n_leaves, patience):
-    """Return the tree and the number of the next leaf of a search, or NONE for both after ``n_leaves`` leaves."""
-    if not begin_path(trees, frontier, n_leaves, patience, False):
-        return NONE, NONE
-    here = frontier.here[0]
-    while here["place"] >= 0:
-        pass_router(trees, routers, frontier, x)
-    return here["tree"], ~here["place"]
 
 
 # Interleaved searches
