@@ -32,8 +32,8 @@ from shared.products import best_by_product
 from shared.texts import TOKEN
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine, make_classification
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
-from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.metrics import f1_score, log_loss
+from sklearn.model_selection import StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -314,24 +314,40 @@ def small_tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 @commands.add()
 def tables(_options: argparse.Namespace) -> None:
-    """Compare ``CMTClassifier`` by default with linear models on small tables of numbers.
+    """Compare ``CMTClassifier`` by default with linear models and neighbors on small tables of numbers.
 
-    Prints errors of cross-validation in five folds. "as given" is ``CMTClassifier(feature_weights="none")``, and "auto"
-    is ``CMTClassifier(method="auto")``. The models of scikit-learn follow a ``StandardScaler``.
+    Prints errors and log losses of cross-validation in five folds. "margin" is ``CMTClassifier(loss="mira")``, "as
+    given" ``CMTClassifier(feature_weights="none")``, "auto" ``CMTClassifier(method="auto")``, and "neighbors"
+    ``CMTClassifier(method="neighbors")``. The models of scikit-learn follow a ``StandardScaler``.
     """
     learners: dict[str, Callable[[], Any]] = {
         "default": partial(CMTClassifier, random_state=0),
+        "margin": partial(CMTClassifier, loss="mira", random_state=0),
         "as given": partial(CMTClassifier, feature_weights="none", random_state=0),
         "auto": partial(CMTClassifier, method="auto", random_state=0),
+        "neighbors": partial(CMTClassifier, method="neighbors", metric="seuclidean", random_state=0),
         "LogisticRegression": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
         "LinearSVC": lambda: make_pipeline(StandardScaler(), LinearSVC()),
         "KNeighborsClassifier": lambda: make_pipeline(StandardScaler(), KNeighborsClassifier()),
     }
-    table = [
-        (name, *(1.0 - cross_val_score(new(), X, y, cv=StratifiedKFold(5)).mean() for new in learners.values()))
-        for name, X, y in small_tables()
-    ]
-    print_table(("table", *learners), table)
+    errors, losses = list[list[Any]](), list[list[Any]]()
+    for name, X, y in small_tables():
+        of_table = [validated(new, X, y) for new in learners.values()]
+        errors.append([name, *(error for error, _ in of_table)])
+        losses.append([name, *(loss for _, loss in of_table)])
+    print_table(["table", *learners], errors, "error")
+    print_table(["table", *learners], losses, "log loss")
+
+
+def validated(new: Callable[[], Any], X: np.ndarray, y: np.ndarray) -> tuple[float, float | None]:
+    """Return the error and the log loss, if there are probabilities, of cross-validation in five folds."""
+    errors, losses, classes = [], [], np.unique(y)
+    for learned, held in StratifiedKFold(5).split(X, y):
+        learner = new().fit(X[learned], y[learned])
+        errors.append(np.mean(learner.predict(X[held]) != y[held]))
+        if hasattr(learner, "predict_proba"):
+            losses.append(log_loss(y[held], learner.predict_proba(X[held]), labels=classes))
+    return float(np.mean(errors)), float(np.mean(losses)) if losses else None
 
 
 def fading(examples: LabelledSet, store: bool, seed: int) -> list[float]:

@@ -359,6 +359,8 @@ def _check_options(options: dict[str, Any]) -> None:
 def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> dict[str, Any]:
     """Return the parameters of one shard's classifier, with the shard's own seed and share of ``max_examples``."""
     own = dict(options)
+    if own.get("loss", "auto") == "auto":
+        own["loss"] = "mira"  # a logistic regression of one shard could not be compared with the margins of another
     if own.get("max_examples") is not None:
         own["max_examples"] = max(1, own["max_examples"] // n_shards)
     if own.get("random_state") is not None:

@@ -41,7 +41,12 @@ def held_out(
 
 
 def logits_per_margin(scores: np.ndarray, right: np.ndarray) -> float:
-    """Return the logits per margin that maximise the likelihood of the correct classes.
+    """Return the logits per margin that maximise the likelihood of the correct classes."""
+    return least_loss(scores, right)[0]
+
+
+def least_loss(scores: np.ndarray, right: np.ndarray, slope: float | None = None) -> tuple[float, float]:
+    """Return logits per margin, by default those with the least log loss of the correct classes, and that loss.
 
     ``scores`` are those of the best classes of each row in margins, best first; minus infinity for a missing class.
     ``right`` is the position of the correct class among them, or -1. The last class found then counts as correct.
@@ -55,8 +60,10 @@ def logits_per_margin(scores: np.ndarray, right: np.ndarray) -> float:
         slope = np.exp(log_slope)
         return float(np.mean(np.log(np.exp(slope * behind).sum(axis=1)) - slope * of_right))
 
-    bounds = (np.log(_LEAST_LOGITS), np.log(_MOST_LOGITS))
-    return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
+    if slope is None:
+        bounds = (np.log(_LEAST_LOGITS), np.log(_MOST_LOGITS))
+        slope = float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
+    return slope, loss(np.log(slope))
 
 
 def learned_logits(

@@ -88,9 +88,9 @@ def choose(
 
 
 def held_out_errors(
-    labels: np.ndarray, errors_of: Callable[[np.ndarray, np.ndarray], dict[Any, int]], enough: int = _ENOUGH_HELD_OUT
+    labels: np.ndarray, errors_of: Callable[[np.ndarray, np.ndarray], dict[Any, Any]], enough: int = _ENOUGH_HELD_OUT
 ) -> Counter[Any]:
-    """Return the number of errors of each candidate on held-out examples, empty if there are too few examples.
+    """Return the errors, or another loss, of each candidate on held-out examples, empty if there are too few.
 
     ``errors_of`` takes training slots and held-out slots. It is called for several splits until ``enough`` examples
     have been held out.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import warnings
 from functools import partial
 from typing import Any, Protocol, Self
 
@@ -27,8 +28,8 @@ from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, as_matrix, no_hits, resca
 from .._jit import keeping_interpreter
 from .._validation import check_rows
 from . import _input as inputs
-from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in, prior_share
-from ._choice import Choice, choose, examples_of_some_labels, held_out_errors, resolved
+from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, least_loss, positions_in, prior_share
+from ._choice import AUTO, Choice, choose, examples_of_some_labels, held_out_errors, resolved
 from ._feature_scales import MOST_LABELS_OF_A_TABLE, MOST_OF_A_TABLE, fixed_scales, is_table, measure_scales
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
 from ._fields import CalibrationField, ChoiceField
@@ -53,6 +54,12 @@ _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, becau
 
 _LEAD_OF_USUAL = 1e-6  # score of the most frequent class for rows whose scores are all 0
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
+_MOST_LABELS_OF_LOGISTIC = 50  # maximum number of classes for a logistic regression
+_CLEARLY_LESS = 0.95  # the log loss of the margin must be below this fraction of that of the logistic regression
+_STEPS_OF_LOGISTIC = 300  # maximum number of its steps
+# A logistic regression is fitted again with each batch up to this number of examples. From the smaller number on, this
+# takes long.
+_MOST_REFITTED, _FEW_REFITTED = 5000, 1000
 _MOST_FOR_PRIOR = 1000  # maximum number of examples that determine the prior share of votes
 _TINY = 1e-300
 _WORTH_A_WORD = 20_000  # minimum number of examples for a log message, because calibration takes seconds
@@ -80,7 +87,12 @@ def n_passes_of(options: ClassOptions) -> int:
     """Return the maximum number of passes that train the head."""
     if options.n_head_passes is not None:
         return options.n_head_passes
-    return _PASSES_OF_MIRA if heads.HEAD_LOSSES[options.loss] == heads.HeadLoss.MIRA else _PASSES_OF_ADAGRAD
+    return _PASSES_OF_MIRA if head_loss(options) == heads.HeadLoss.MIRA else _PASSES_OF_ADAGRAD
+
+
+def head_loss(options: ClassOptions) -> int:
+    """Return the loss with which the head learns, unless a logistic regression takes its place."""
+    return int(heads.HeadLoss.MIRA) if options.loss == AUTO else heads.HEAD_LOSSES[options.loss]
 
 
 class ClassificationModel(files.WithFields):
@@ -113,7 +125,7 @@ class ClassificationModel(files.WithFields):
     _prior: tuple[heads.StoredExamples, Any, float] | None = None
 
     def __init__(self, options: ClassOptions, batch: ExampleBatch, n_classes: int, scales: Any = None) -> None:
-        rows, loss, learning_rate = batch.rows, heads.HEAD_LOSSES[options.loss], float(options.learning_rate)
+        rows, loss, learning_rate = batch.rows, head_loss(options), float(options.learning_rate)
         index = self.index = LabelIndex(options, rows, loss, learning_rate, of_sets=False)
         nothing: np.ndarray = np.empty(0, np.int64)
         self.classes = self.label_of_class = self.class_of_label = nothing
@@ -178,6 +190,8 @@ class ClassificationModel(files.WithFields):
 
     def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassOptions) -> None:
         """Add classes and learn examples. ``batch.y`` holds indices into ``places.of_batch``."""
+        if self.index.is_logistic and (places.added.size > 0 or (self.label_of_class[places.of_batch] == NONE).any()):
+            self._use_margins(options)  # a logistic regression would rarely find a class of few examples
         given, weights = batch.rows, batch.weights
         index, n_rows, n_passes, slots = self.index, given.n_rows, n_passes_of(options), None
         is_first = index.n_labels == 0
@@ -192,6 +206,10 @@ class ClassificationModel(files.WithFields):
             if not spreads_work and self._learn_again_if_due(options):
                 return
         index.begin_training()
+        if index.is_logistic and index.examples is not None:
+            if self.n_stored <= _MOST_REFITTED:
+                self._fit_logistic(*index.prepared_examples(), taken(self.example_weights, np.arange(self.n_stored)))
+            return
         if self._has_means() and known.any():
             counted = rows if known.all() else rows.take(known)
             counted = inputs.weighted(rescaled(counted), taken(weights, known))
@@ -258,7 +276,8 @@ class ClassificationModel(files.WithFields):
         else:
             n_classes = max(n_classes, index.n_labels)
             is_used = n_passes_of(options) > 0 and is_table(rows, n_classes, has_all=index.examples is None)
-        index.scales = measure_scales(rows, lengths, weights, is_used=is_used)
+        measured = measure_scales(rows, lengths, weights, is_used=is_used)
+        index.scales = measured._replace(keeps_lengths=former is not None and former.keeps_lengths)
 
     def _measure_again(self, options: ClassOptions) -> None:
         """Measure the features of all stored examples, without deciding again whether to weight or standardise them."""
@@ -368,7 +387,7 @@ class ClassificationModel(files.WithFields):
     def _spreads_work(self, n_rows: int) -> bool:
         """Return whether to learn more stored examples in each call, which keeps small calls short."""
         is_long = max(_MOST_AT_ONCE, n_rows * _LARGE_BATCH) < self.n_stored
-        return is_long and self.index.scores_all and self._has_means()
+        return is_long and self.index.scores_all and self._has_means() and not self.index.is_logistic
 
     def has_much_due(self, n_rows: int, options: ClassOptions) -> bool:
         """Return whether learning ``n_rows`` rows entails much additional work, such as retraining."""
@@ -376,6 +395,7 @@ class ClassificationModel(files.WithFields):
         n_examples = n_stored + n_rows
         learns_again = n_passes_of(options) > 0 and n_stored > 0 and is_due(n_examples, self.n_relearned)
         learns_again = learns_again and not self._spreads_work(n_rows)
+        learns_again = learns_again or (self.index.is_logistic and n_stored > _FEW_REFITTED)
         evicts = options.max_examples is not None and n_examples > options.max_examples
         return learns_again or evicts or self.index.has_much_due(n_rows)
 
@@ -389,9 +409,33 @@ class ClassificationModel(files.WithFields):
         index.head = heads.with_labels(head, means, lengths)
         index.begin_training()
         n_passes = n_passes_of(options)
-        if n_passes > 0:
+        if index.is_logistic:
+            self._fit_logistic(rows, labels, weights)
+        elif n_passes > 0:
             self._train_head(rows, labels, n_passes, weights, slots, options)
         index.end_training(rows.n_rows)
+
+    def _use_margins(self, options: ClassOptions) -> None:
+        """Train the head to separate classes by margins instead of a logistic regression."""
+        assert self.index.scales is not None
+        self.index.scales = self.index.scales._replace(keeps_lengths=False)
+        self._learn_all(options)
+        self.calibration = np.full(1, np.nan)
+
+    def _fit_logistic(self, rows: Rows, labels: np.ndarray, weights: Factors) -> None:
+        """Replace the scorers by those of a logistic regression on standardised rows, which keep their lengths."""
+        from sklearn.linear_model import LogisticRegression  # slow to import
+
+        index, X = self.index, as_matrix(rows)[:, :-1].astype(np.float64)
+        if index.n_labels < 2:
+            return
+        learner = LogisticRegression(max_iter=_STEPS_OF_LOGISTIC)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # classes of few examples are common here, and steps are limited
+            learner.fit(X, labels, sample_weight=weights)
+        W = np.column_stack([learner.coef_, learner.intercept_ / X.shape[1] ** 0.5])  # the constant feature is the root
+        scorers = heads.dense_parts(index.head)[0]
+        scorers[learner.classes_] = np.stack([-W[0], W[0]]) / 2.0 if len(W) == 1 else W
 
     def trained_on(self, slots: np.ndarray, options: ClassOptions) -> ClassificationModel:
         """Return a model whose head is trained only on the stored examples in some slots.
@@ -422,8 +466,14 @@ class ClassificationModel(files.WithFields):
         if index.examples is None:
             self.choice = resolved(options, None)
             return
-        if n_before < _ENOUGH_TO_CHOOSE and options.feature_weights == "auto":
-            self._choose_features(options)
+        if n_before < _ENOUGH_TO_CHOOSE:
+            was_logistic = index.is_logistic
+            if index.scales is not None:
+                index.scales = index.scales._replace(keeps_lengths=False)
+            if options.feature_weights == "auto":
+                self._choose_features(options)
+            if self._choose_loss(options) or was_logistic:
+                self._learn_all(options)
 
         def predict(seen: np.ndarray, apart: np.ndarray) -> np.ndarray:
             return self.trained_on(seen, options).answers_for(apart, options)
@@ -468,6 +518,44 @@ class ClassificationModel(files.WithFields):
             setattr(index, name, best)
             if best.is_used != before.is_used:
                 self._learn_all(options)
+
+    def _choose_loss(self, options: ClassOptions) -> bool:
+        """Decide by the log loss on held-out examples whether a table gets a logistic regression; return whether."""
+        index, scales = self.index, self.index.scales
+        if options.loss != AUTO or scales is None or scales.is_fixed or n_passes_of(options) == 0:
+            return False
+        if scales.means.size > MOST_OF_A_TABLE or not 2 <= index.n_labels <= _MOST_LABELS_OF_LOGISTIC:
+            return False
+        _, labels = heads.all_examples(self.stored())
+        used = examples_of_some_labels(labels, _ENOUGH_FOR_FEATURES)
+        logistic = scales._replace(is_used=True, keeps_lengths=True)
+
+        found: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {True: [], False: []}
+
+        def note_scores(seen: np.ndarray, apart: np.ndarray) -> dict[Any, int]:
+            wanted = np.searchsorted(np.unique(labels[used[seen]]), labels[used[apart]])
+            for one in (scales, logistic):
+                index.scales = one
+                learner = self.trained_on(used[seen], options)
+                rows, _ = learner.index.prepared_examples(used[apart])
+                found[one is logistic].append(learner.margins_for(rows, wanted, options))
+            return {}
+
+        try:
+            held_out_errors(labels[used], note_scores, _ENOUGH_HELD_OUT)
+        finally:
+            index.scales = scales
+        if not found[True]:
+            return False
+        scores, right = (np.concatenate(parts) for parts in zip(*found[True], strict=True))
+        logistic_loss = right.size * least_loss(scores, right, 1.0)[1]
+        scores, right = (np.concatenate(parts) for parts in zip(*found[False], strict=True))
+        # The scale of the margin suits these examples, and has to be learned from others. The margin must be clearly
+        # better, and the scale counts like one more parameter (Akaike, 1974).
+        if _CLEARLY_LESS * logistic_loss > right.size * least_loss(scores, right)[1] + 1.0:
+            return False
+        index.scales = logistic
+        return True
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassOptions) -> np.ndarray:
         """Return the labels that compete with each row's label, concatenated over all rows."""
@@ -583,7 +671,9 @@ class ClassificationModel(files.WithFields):
         n_gone = int(index.n_of_label.sum() - fewer.n_of_label.sum())
         model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
         model.n_relearned = max(1, self.n_relearned - 2 * n_gone) if self.n_relearned > 0 else 0
-        model._learn_again_if_due(options)
+        if not model._learn_again_if_due(options) and fewer.is_logistic:
+            rows, labels = fewer.prepared_examples()
+            model._fit_logistic(rows, labels, taken(model.example_weights, np.arange(rows.n_rows)))
         return model
 
     def _forget_examples(
@@ -601,7 +691,7 @@ class ClassificationModel(files.WithFields):
         gone = slots[number[label_of[slots]] != NONE]
         of_gone = number[label_of[gone]]
         index.n_of_label = index.n_of_label - np.bincount(of_gone, minlength=n_labels)
-        if self._has_means() and gone.size > 0:
+        if self._has_means() and gone.size > 0 and not self.index.is_logistic:
             removed = inputs.weighted(rescaled(self.index.prepared_examples(gone)[0]), taken(weights, gone))
             head = heads.count_in_means(head, removed._replace(values=-removed.values), of_gone)
         stays = np.flatnonzero(stays)
@@ -648,6 +738,8 @@ class ClassificationModel(files.WithFields):
 
     def learned_logits(self, options: ClassOptions) -> float:
         """Return logits per margin learned from held-out examples, or the default if there are too few."""
+        if self.index.is_logistic:
+            return 1.0
         if self.index.examples is None:
             return LOGITS_PER_MARGIN
         _, labels = heads.all_examples(self.index.examples)

@@ -103,10 +103,14 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Class weights, which multiply ``sample_weight``. A dict maps classes to numbers from 0 to 1,000,000; missing
         classes have weight 1. "balanced" gives all classes the same total weight. ``partial_fit`` rejects "balanced",
         because it does not see all examples. By default all classes have weight 1.
-    loss : {"softmax", "logistic", "mira"}, default "mira"
+    loss : {"auto", "softmax", "logistic", "mira"}, default "auto"
         Loss that trains the head. "mira" is the multiclass support vector machine of Crammer and Singer (2001) with
         squared slack, solved in the dual one example at a time (Keerthi et al., 2008). AdaGrad (Duchi et al., 2011)
-        minimises the other losses.
+        minimises "softmax" and "logistic". "auto" is "mira", except that a table (see ``feature_weights``) of at most
+        50 classes gets a multinomial logistic regression on standardised rows if that has a lower log loss on held-out
+        examples. It needs stored examples. With each batch of ``partial_fit``, it is fitted again to all of them or, if
+        there are more than 5,000, when a quarter of them is new. A new class brings "mira" back, which finds classes
+        of few examples.
     aggressiveness : float, default 1.0
         Penalty ``C`` of "mira" for margin violations: a larger value means a harder margin. The scorer of a class with
         few examples stays close to their mean. With 50 or more examples per class, the mean counts for less, and the
@@ -172,7 +176,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     _: KW_ONLY
     n_head_passes: Annotated[int | None, checks.Optional(PASSES)] = None
     feature_weights: Annotated[str, checks.OneOf(FEATURE_WEIGHTS)] = "auto"
-    loss: Annotated[str, checks.OneOf(tuple(HEAD_LOSSES))] = "mira"
+    loss: Annotated[str, checks.OneOf((AUTO, *HEAD_LOSSES))] = AUTO
     aggressiveness: Annotated[float, checks.Real(0.0, 1e6, above=True)] = 1.0
     learning_rate: Annotated[float, checks.Real(0.0, 1e6, above=True)] = 5.0
     method: Annotated[str, checks.OneOf((AUTO, *METHODS, _TREE))] = "head"

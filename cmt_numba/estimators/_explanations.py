@@ -79,7 +79,8 @@ def explanations(
     lead = score - scores[every, second]
     has_second = np.isfinite(lead)
     label = model.label_of_class[best]
-    x = as_matrix(rescaled(model.index.prepared(rows, lengths)))
+    x = model.index.prepared(rows, lengths)
+    x = as_matrix(x if model.index.is_logistic else rescaled(x))
     given = _contributions(weights_of_labels(model.index.head, label), x)
     to_second = model.label_of_class[np.where(has_second, second, best)]
     apart = given - _contributions(weights_of_labels(model.index.head, to_second), x)

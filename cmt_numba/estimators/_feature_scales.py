@@ -41,6 +41,7 @@ class FeatureScales(NamedTuple):
     inverse: Annotated[np.ndarray, _OF_FEATURES]  # factor of the difference, 0 for a constant feature
     n_used: float  # ``n_rows`` when ``center`` and ``inverse`` were measured
     is_used: bool  # whether to standardise rows; if not, features are only measured
+    keeps_lengths: bool = False  # whether standardised rows keep their lengths, as logistic regression needs
 
     @property
     def is_fixed(self) -> bool:
@@ -138,14 +139,16 @@ def original_rows(rows: Rows, lengths: np.ndarray, span: slice) -> np.ndarray:
 
 
 def standardize(scales: FeatureScales, rows: Rows, lengths: np.ndarray) -> Rows:
-    """Return standardised rows with the constant feature, scaled to unit length."""
+    """Return standardised rows with the constant feature, scaled to unit length unless they keep their lengths."""
     d = rows.n_features
     values = np.empty((rows.n_rows, d + 1), np.float32)
     step = max(1, _VALUES_AT_ONCE // d)
     for first in range(0, rows.n_rows, step):
         span = slice(first, first + step)
         X = (original_rows(rows, lengths, span) - scales.center) * scales.inverse
-        of_rows = np.sqrt(np.einsum("ij,ij->i", X, X) + scales.constant**2)
+        of_rows = np.ones(len(X))
+        if not scales.keeps_lengths:
+            of_rows = np.sqrt(np.einsum("ij,ij->i", X, X) + scales.constant**2)
         values[span, :-1] = X / of_rows[:, None]
         values[span, -1] = scales.constant / of_rows
     offsets = np.arange(0, values.size + 1, d + 1, dtype=np.int64)

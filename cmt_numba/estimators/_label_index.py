@@ -174,6 +174,11 @@ class LabelIndex(files.WithFields):
         """Whether scorers expect standardised rows."""
         return self.scales is not None and self.scales.is_used
 
+    @property
+    def is_logistic(self) -> bool:
+        """Whether scorers are those of a logistic regression, which scores rows of different lengths."""
+        return self.is_standardized and self.scales is not None and self.scales.keeps_lengths
+
     def prepared(self, rows: forests.Rows, lengths: Factors) -> forests.Rows:
         """Return rows with weighted or standardised features; ``lengths`` are those before scaling, or None for 1."""
         if self.scales is not None and self.scales.is_used:

@@ -351,7 +351,7 @@ REFUSED: dict[Any, list[tuple[dict[str, Any], type[Exception], str]]] = {
         ({"n_shards": 2, "n_replicas": 1, "max_items": 10}, ValueError, "eviction='oldest'"),
     ],
     (ShardedClassifier,): [
-        ({"n_shards": 2, "alpha": 2.0}, ValueError, "alpha"),
+        ({"n_shards": 2, "aggressiveness": -2.0}, ValueError, "aggressiveness"),
         ({"n_shards": 2, "method": "neighbors"}, ValueError, "method must be 'head'"),
         ({"n_shards": 2, "store_examples": False}, ValueError, "store_examples must be True"),
         ({"n_shards": 2, "random_state": -1}, ValueError, "random_state"),

@@ -39,7 +39,7 @@ def test_a_classifier_makes_no_array_as_long_as_what_is_stored(form: Any, weight
     for n in (600, N):
         X, y = rows(rng, n + 1)
         weights = 1.0 + rng.random(n + 1) if weighted else np.ones(n + 1)
-        classifier = CMTClassifier(n_head_passes=1, random_state=0)
+        classifier = CMTClassifier(n_head_passes=1, loss="mira", random_state=0)
         classifier.fit(form(X[:n]), y[:n], weights[:n])
         most.append(most_allocated(classifier, form(X[n:]), y[n:], None, weights[n:], with_ids=weighted))
         classifier.check_invariants()
@@ -111,7 +111,7 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
 @needs_jit
 def test_many_examples_are_not_all_learned_again_at_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     X, y = rng.normal(size=(1500, 4)) + 3.0 * np.eye(4)[np.arange(1500) % 4], np.arange(1500) % 4
-    classifier = CMTClassifier(random_state=0).fit(X[:1100], y[:1100])
+    classifier = CMTClassifier(loss="mira", random_state=0).fit(X[:1100], y[:1100])
     n_learned: list[int] = []
     train_head = ClassificationModel._train_head
 
