@@ -61,8 +61,9 @@ def run(task: Task, learner: Any, k: int, kind: RewardKind, seed: int, n_queries
         earned[rows] = expected[:, 0]
         rewards = kind.rewards((rng.random(expected.shape) < expected).astype(float), rng)
         kept = rng.random(len(ids)) < kind.share
-        _, learning = timed(learner.learn, Q[kept], ids[kept], rewards[kept])
-        spent += asking + learning
+        spent += asking
+        if kept.any():
+            spent += timed(learner.learn, Q[kept], ids[kept], rewards[kept])[1]
 
     def test(asked: Asked) -> np.ndarray:
         ids = np.vstack([learner.query(asked.rows[i : i + 256], 5) for i in range(0, asked.wanted.size, 256)])
@@ -119,6 +120,32 @@ def _compared(tasks: list[Task], k: int, kind: RewardKind, options: argparse.Nam
             [name, *np.mean([one.figures for one in outcomes], axis=0), loss, np.mean(lead), milliseconds, claim]
         )
     return table
+
+
+@commands.add(
+    DATA,
+    argument("--learners", nargs="+", default=["MemoryStore", "Rocchio", "value per memory"], choices=list(LEARNERS)),
+    argument("--k", nargs="+", type=int, default=[1, 3, 5], help="number of memories shown for each query"),
+    argument("--seeds", nargs="+", type=int, default=[0, 1, 2]),
+)
+def kinds(options: argparse.Namespace) -> None:
+    """Compare learners by the kinds of rewards that users give, on questions and answers of threads.
+
+    The table has the mean reward of the first result for held-out queries, as if all rewards were clean.
+    """
+    tasks = {seed: tasks_of(options.data)["threads"](seed) for seed in options.seeds}
+
+    def held_out(learner: str, kind: RewardKind, k: int) -> float:
+        runs = [run(task, LEARNERS[learner](), k, kind, seed, None) for seed, task in tasks.items()]
+        return float(np.mean([outcome.figures[0] for outcome in runs]))
+
+    static = held_out("static", KINDS["clean"], 1)  # does not depend on rewards
+    rows = [
+        [name, k, static, *(held_out(learner, kind, k) for learner in options.learners)]
+        for name, kind in KINDS.items()
+        for k in options.k
+    ]
+    print_table(["rewards", "k", "static", *options.learners], rows)
 
 
 @commands.add(DATA, argument("--k", type=int, default=3), argument("--seeds", type=int, nargs="+", default=[0, 1]))
