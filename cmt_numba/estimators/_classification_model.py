@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import warnings
 from functools import partial
 from typing import Any, Protocol, Self
 
@@ -28,7 +27,7 @@ from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, as_matrix, no_hits, resca
 from .._jit import keeping_interpreter
 from .._validation import check_rows
 from . import _input as inputs
-from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, least_loss, positions_in, prior_share
+from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in, prior_share
 from ._choice import AUTO, Choice, choose, examples_of_some_labels, held_out_errors, resolved
 from ._feature_scales import MOST_LABELS_OF_A_TABLE, MOST_OF_A_TABLE, fixed_scales, is_table, measure_scales
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
@@ -36,6 +35,7 @@ from ._fields import CalibrationField, ChoiceField
 from ._input import ExampleBatch, Factors, taken
 from ._label_index import LabelIndex, LabelOptions, means_of, threads_for
 from ._labels import ClassPlaces
+from ._logistic import fit_logistic, is_preferred
 from ._neighbors import NeighborSearch, count_votes, weights_of_votes
 from ._replay import UNLIKELY, has_grown, is_due, replayed
 
@@ -55,8 +55,6 @@ _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, becau
 _LEAD_OF_USUAL = 1e-6  # score of the most frequent class for rows whose scores are all 0
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
 _MOST_LABELS_OF_LOGISTIC = 50  # maximum number of classes for a logistic regression
-_CLEARLY_LESS = 0.95  # the log loss of the margin must be below this fraction of that of the logistic regression
-_STEPS_OF_LOGISTIC = 300  # maximum number of its steps
 # A logistic regression is fitted again with each batch up to this number of examples. From the smaller number on, this
 # takes long.
 _MOST_REFITTED, _FEW_REFITTED = 5000, 1000
@@ -208,7 +206,7 @@ class ClassificationModel(files.WithFields):
         index.begin_training()
         if index.is_logistic and index.examples is not None:
             if self.n_stored <= _MOST_REFITTED:
-                self._fit_logistic(*index.prepared_examples(), taken(self.example_weights, np.arange(self.n_stored)))
+                self._refit_logistic()
             return
         if self._has_means() and known.any():
             counted = rows if known.all() else rows.take(known)
@@ -410,7 +408,7 @@ class ClassificationModel(files.WithFields):
         index.begin_training()
         n_passes = n_passes_of(options)
         if index.is_logistic:
-            self._fit_logistic(rows, labels, weights)
+            fit_logistic(index.head, rows, labels, weights)
         elif n_passes > 0:
             self._train_head(rows, labels, n_passes, weights, slots, options)
         index.end_training(rows.n_rows)
@@ -422,20 +420,9 @@ class ClassificationModel(files.WithFields):
         self._learn_all(options)
         self.calibration = np.full(1, np.nan)
 
-    def _fit_logistic(self, rows: Rows, labels: np.ndarray, weights: Factors) -> None:
-        """Replace the scorers by those of a logistic regression on standardised rows, which keep their lengths."""
-        from sklearn.linear_model import LogisticRegression  # slow to import
-
-        index, X = self.index, as_matrix(rows)[:, :-1].astype(np.float64)
-        if index.n_labels < 2:
-            return
-        learner = LogisticRegression(max_iter=_STEPS_OF_LOGISTIC)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # classes of few examples are common here, and steps are limited
-            learner.fit(X, labels, sample_weight=weights)
-        W = np.column_stack([learner.coef_, learner.intercept_ / X.shape[1] ** 0.5])  # the constant feature is the root
-        scorers = heads.dense_parts(index.head)[0]
-        scorers[learner.classes_] = np.stack([-W[0], W[0]]) / 2.0 if len(W) == 1 else W
+    def _refit_logistic(self) -> None:
+        weights = taken(self.example_weights, np.arange(self.n_stored))
+        fit_logistic(self.index.head, *self.index.prepared_examples(), weights)
 
     def trained_on(self, slots: np.ndarray, options: ClassOptions) -> ClassificationModel:
         """Return a model whose head is trained only on the stored examples in some slots.
@@ -545,14 +532,7 @@ class ClassificationModel(files.WithFields):
             held_out_errors(labels[used], note_scores, _ENOUGH_HELD_OUT)
         finally:
             index.scales = scales
-        if not found[True]:
-            return False
-        scores, right = (np.concatenate(parts) for parts in zip(*found[True], strict=True))
-        logistic_loss = right.size * least_loss(scores, right, 1.0)[1]
-        scores, right = (np.concatenate(parts) for parts in zip(*found[False], strict=True))
-        # The scale of the margin suits these examples, and has to be learned from others. The margin must be clearly
-        # better, and the scale counts like one more parameter (Akaike, 1974).
-        if _CLEARLY_LESS * logistic_loss > right.size * least_loss(scores, right)[1] + 1.0:
+        if not (found[True] and is_preferred(found[True], found[False])):
             return False
         index.scales = logistic
         return True
@@ -672,8 +652,7 @@ class ClassificationModel(files.WithFields):
         model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
         model.n_relearned = max(1, self.n_relearned - 2 * n_gone) if self.n_relearned > 0 else 0
         if not model._learn_again_if_due(options) and fewer.is_logistic:
-            rows, labels = fewer.prepared_examples()
-            model._fit_logistic(rows, labels, taken(model.example_weights, np.arange(rows.n_rows)))
+            model._refit_logistic()
         return model
 
     def _forget_examples(
