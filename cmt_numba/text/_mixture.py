@@ -20,8 +20,8 @@ _FLATTEST = 1.0 - 1e-6  # below 1, to keep the order of the classes
 def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
     """Return the positions of the texts to hold out in each fold.
 
-    A fold is a fifth of each class, and each class keeps at least one training text. There are five folds for up to 600
-    texts, two for up to 1,500 texts, and one for more texts.
+    A fold is a fifth of each class, and each class keeps at least one training text. There are three folds for up to 600
+    texts, and one for more texts.
     """
     order = generator.permutation(labels.size)
     order = order[np.argsort(labels[order], kind="stable")]
@@ -29,7 +29,7 @@ def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndar
     ends = np.cumsum(counts)
     rank = np.arange(labels.size) - np.repeat(ends - counts, counts)
     possible, part = np.repeat(counts, counts) > 1, rank % 5
-    n_folds = 5 if labels.size <= 600 else 2 if labels.size <= 1_500 else 1
+    n_folds = 3 if labels.size <= 600 else 1
     folds = [order[possible & (part == fold)] for fold in range(n_folds)]
     return [generator.permutation(fold)[:_MOST_HELD_OUT] for fold in folds if fold.size]
 

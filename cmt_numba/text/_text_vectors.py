@@ -12,7 +12,7 @@ from ._hashing import DocumentFrequencies, HashedTexts
 from ._labelled import Labelled, embed_texts, learn_vectors
 from ._skipgram import FeatureVectors
 
-_N_COMPONENTS, _MOST_FEATURES = 128, 50_000
+_N_PARTS, _N_COMPONENTS, _MOST_FEATURES = 4, 32, 50_000
 _RATE = 0.3  # step size at the start of training
 _FEW_TEXTS = 1_500  # with fewer texts, steps are up to twice as long
 _STEPS, _EPOCHS = 30_000, (5, 8)
@@ -22,8 +22,9 @@ class TextVectors(files.WithFields):
     """Vectors of features, whose weighted sums are the vectors of texts.
 
     They are trained with the softmax loss of a linear model of the classes (Joulin et al., 2017). Features that
-    indicate the same classes therefore have similar vectors. The vector of a text depends on nothing else, so it stays
-    the same when texts are added. Features that were unknown in training have no vectors.
+    indicate the same classes therefore have similar vectors. Four parts of each vector are trained independently from
+    different random starts, whose errors partly cancel. The vector of a text depends on nothing else, so it stays the
+    same when texts are added. Features that were unknown in training have no vectors.
 
     - ``columns``: the features with vectors, in ascending order.
     - ``idf``: the inverse document frequency of each of them. ``unknown_idf`` is that of other features.
@@ -46,19 +47,16 @@ class TextVectors(files.WithFields):
     ) -> "TextVectors":
         """Learn vectors of the most frequent features of texts."""
         counts = DocumentFrequencies.of(hashed).counts
-        columns = np.argsort(-counts, kind="stable")[: min(_MOST_FEATURES, np.count_nonzero(counts))]
+        columns = np.argsort(-counts, kind="stable")[: min(_MOST_FEATURES, max(1, np.count_nonzero(counts)))]
         columns, n_texts = np.sort(columns), labels.size
         idf = np.log((1.0 + n_texts) / (1.0 + counts[columns])) + 1.0
-        spread = np.float32(np.sqrt(3.0 / _N_COMPONENTS))  # gives vectors of length 1 on average
-        inputs = (generator.random((columns.size, _N_COMPONENTS), np.float32) * 2.0 - 1.0) * spread
+        inputs = np.empty((columns.size, 0), np.float32)
         made = cls(columns.astype(np.int32), idf.astype(np.float32), float(np.log(1.0 + n_texts)) + 1.0, inputs)
-        outputs = np.zeros((labels.max() + 1, _N_COMPONENTS), np.float32)
-        n_epochs = int(np.clip(_STEPS // n_texts, *_EPOCHS))
-        rate = _RATE * float(np.clip(_FEW_TEXTS / n_texts, 1.0, 2.0))
         labelled = Labelled(*made._weighed(hashed), labels, importance)
-        learn_vectors(FeatureVectors(inputs, outputs), labelled, n_epochs, rate, generator)
-        lengths = np.linalg.norm(made.of(hashed), axis=1)
-        inputs /= max(1e-6, lengths.mean())
+        made.inputs = np.concatenate(
+            [_learned_part(columns.size, labelled, generator) for _ in range(_N_PARTS)], axis=1
+        )
+        made.inputs /= max(1e-6, np.linalg.norm(made.of(hashed), axis=1).mean())
         return made
 
     def _weighed(self, hashed: HashedTexts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -84,3 +82,14 @@ class TextVectors(files.WithFields):
         require(columns.size > 0 and np.all(np.diff(columns) > 0), "features with vectors must be in ascending order")
         require(columns.shape == idf.shape == inputs.shape[:1], "each of these features must have a vector")
         return cls(**values)
+
+
+def _learned_part(n_features: int, labelled: Labelled, generator: np.random.Generator) -> np.ndarray:
+    n_texts = labelled.labels.size
+    spread = np.float32(np.sqrt(3.0 / _N_COMPONENTS))  # gives vectors of length 1 on average
+    inputs = (generator.random((n_features, _N_COMPONENTS), np.float32) * 2.0 - 1.0) * spread
+    outputs = np.zeros((labelled.labels.max() + 1, _N_COMPONENTS), np.float32)
+    n_epochs = int(np.clip(_STEPS // n_texts, *_EPOCHS))
+    rate = _RATE * float(np.clip(_FEW_TEXTS / n_texts, 1.0, 2.0))
+    learn_vectors(FeatureVectors(inputs, outputs), labelled, n_epochs, rate, generator)
+    return inputs
