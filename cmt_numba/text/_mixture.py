@@ -20,8 +20,8 @@ _FLATTEST = 1.0 - 1e-6  # below 1, to keep the order of the classes
 def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
     """Return the positions of the texts to hold out in each fold.
 
-    A fold is a fifth of each class, and each class keeps at least one training text. There are three folds for up to 600
-    texts, and one for more texts.
+    A fold is a fifth of each class, and each class keeps at least one training text. There are three folds for up to
+    600 texts, and one for more texts.
     """
     order = generator.permutation(labels.size)
     order = order[np.argsort(labels[order], kind="stable")]

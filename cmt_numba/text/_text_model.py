@@ -116,9 +116,10 @@ class TextModel(files.WithFields):
         return TextVectors.learned(stored.features_at(chosen), *arguments)
 
     def _train_all(self) -> None:
-        """Train all scorers on all texts."""
-        stored = self.stored
+        """Learn vectors from all texts, and train all scorers on them."""
+        stored, settings = self.stored, self.sums.settings
         every = np.arange(len(stored))
+        self._use(settings, self._learned_vectors(every) if settings.share else None)
         self.sums.refresh(self._labelled(), every)
         self.sums.train(self._labelled(), every, self.generator, self._n_passes())
         self.dense = self._dense_of(every)
@@ -142,9 +143,7 @@ class TextModel(files.WithFields):
         return dense.fit(stored.encoded[chosen], self.names[labels], sample_weight=weights, example_ids=ids)
 
     def _learn_weights(self) -> None:
-        """Learn the settings of class sums, the vectors, the weights of the scorers and the confidence.
-
-        All but the vectors are learned from held-out texts.
+        """Learn the settings of class sums, the weights of the scorers and the confidence from held-out texts.
 
         The settings with the fewest errors win, and of equal settings those with the lowest log loss.
         """
@@ -176,7 +175,7 @@ class TextModel(files.WithFields):
             results.append((*mixture.errors_of(logits, answers), weights, logits))
         best = min(range(len(possible)), key=lambda i: results[i][:2])
         *_, self.weights, logits = results[best]
-        self._use(possible[best], self._learned_vectors(np.arange(labels.size)) if possible[best].share else None)
+        self.sums.settings = possible[best]
         self.confidence = mixture.learn_confidence(logits, answers, self.weights[0])
         self.n_weighed = labels.size
 
@@ -184,9 +183,10 @@ class TextModel(files.WithFields):
         n_texts, n_classes = len(self.stored), self.names.size
         if self._n_entries() >= _MOST_ENTRIES:
             return [USUAL]
-        if _FEWEST_CLASSES <= n_classes <= min(_MOST_CLASSES, n_texts // 2):
-            return [USUAL._replace(share=float(np.clip(_SHARE * np.sqrt(n_texts / n_classes), *_SHARES))), SOFT]
-        return [USUAL, SOFT]
+        if not _FEWEST_CLASSES <= n_classes <= min(_MOST_CLASSES, n_texts // 2):
+            return [USUAL, SOFT]
+        share = float(np.clip(_SHARE * np.sqrt(n_texts / n_classes), *_SHARES))
+        return [USUAL._replace(share=share), USUAL, SOFT]
 
     # Additional texts
 
