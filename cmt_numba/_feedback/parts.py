@@ -33,6 +33,7 @@ from .rows import add_distinct, code_shorts, prefetch_row, read_key
 
 _EXACT, _ROUNDING = 1.0 - 1e-5, np.float32(2e-6)  # bounds for a memory with the very key of the query
 _FOR_EXACT = 1e4  # advantage of such a memory
+_PER_DISTANCE = 1e5  # the advantage ends at a similarity of 1 - 1e-5
 _BYTES_IN_A_LINE = 64
 _WIDE, _SHARPER = 3.5, 2  # sharpness of the kernel of BROAD, and the power of it that VOTE uses
 _PRIOR_VOTES, _PRIOR_BROAD, _PRIOR_TRIALS, _PRIOR_QUERIES = 0.1, 1.0, 3.0, 1.0  # numbers of advantages of 0 in means
@@ -215,7 +216,10 @@ def score(weights, divisor, similarity, query, key, parts):
     total = 0.0
     for j in range(states.N_STATIC, states.N_PARTS):
         total += weights[j] * parts[j]
-    exact = _FOR_EXACT if similarity >= _EXACT and _is_key(query, key) else 0.0
+    exact = 0.0
+    if similarity >= _EXACT and _is_key(query, key):
+        # Keys may have equal directions and other lengths: the nearest has the largest advantage.
+        exact = _FOR_EXACT * max(0.0, 1.0 - _PER_DISTANCE * (1.0 - similarity))
     return similarity + total / divisor + exact
 
 

@@ -89,7 +89,8 @@ class PlainModel:
         learned = (
             parts[:, MAPPED:] @ self.learned.weights[MAPPED:] + self.optimism(ids, similarities, parts)
         ) / self.slope
-        return np.where(ids >= 0, similarities + learned + 1e4 * exact, -np.inf)
+        advantage = 1e4 * np.maximum(0.0, 1.0 - 1e5 * (1.0 - similarities))
+        return np.where(ids >= 0, similarities + learned + np.where(exact, advantage, 0.0), -np.inf)
 
     def optimism(self, ids, similarities, parts):
         """Return most of what less similar memories earn by parts that fresh memories lack, for fresh memories."""

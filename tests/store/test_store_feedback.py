@@ -153,6 +153,18 @@ def test_near_copies_of_a_key_do_not_come_first(metric: str):
     assert np.mean(store.query(X, 1, target_recall=1.0).keys[:, 0] == np.arange(300)) > 0.99
 
 
+def test_keys_of_equal_direction_are_told_apart_by_their_lengths():
+    rng, store = np.random.default_rng(0), MemoryStore(metric="euclidean", random_state=0)
+    lengths = 1000.0 + 0.1 * np.arange(300)
+    X = np.concatenate([lengths[:, None] * [[0.6, 0.8]], 1000.0 * rng.uniform(size=(300, 2))]).astype(np.float32)
+    store.add(range(600), X)
+    for _ in range(20):
+        i, j = rng.integers(600, size=(2, 10))
+        store.feedback(X[i], np.stack([i, j], 1), [[0.0, 1.0]] * 10)
+    assert store.learned().share > 0.0
+    np.testing.assert_array_equal(store.query(X, 1, target_recall=1.0).keys[:, 0], np.arange(600))
+
+
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("form", FORM_OF)
 def test_the_key_of_a_memory_always_finds_it(form: str, metric: str):
