@@ -80,14 +80,14 @@ class TableFeatures:
 
     def transform(self, frame: Any) -> Any:
         """Return the features of rows."""
-        from pandas import Categorical
+        from pandas import Index
 
         numbers = np.nan_to_num((frame[self.numbers].to_numpy(np.float64) - self.mean) / self.scale).astype(np.float32)
         if not self.categories and not self.texts:
             return numbers
         parts = [scipy.sparse.csr_array(numbers)]
         for name, known in zip(self.categories, self.known, strict=True):
-            codes = Categorical(frame[name], categories=known).codes  # -1 for unknown categories
+            codes = Index(known, dtype=object).get_indexer(frame[name].astype(object))  # -1 for unknown categories
             rows = np.flatnonzero(codes >= 0)
             parts.append(scipy.sparse.csr_array((np.ones(rows.size), (rows, codes[rows])), (len(frame), len(known))))
         for name, vectorizer in zip(self.texts, self.vectorizers, strict=True):

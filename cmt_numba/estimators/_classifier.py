@@ -127,7 +127,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         of its best memory. ``fit`` inserts the examples, and then learns from rewards in ``n_head_passes`` passes, by
         default 2; a memory earns 1 for an example of its class. ``partial_fit`` learns from the rewards of new examples
         and then inserts them. Probabilities, explanations and the parameters of scorers do not apply.
-    tree : ContextualMemoryTree, optional
+    tree : ContextualMemoryTree or None, default None
         An empty tree, whose options ``method="tree"`` uses. The classifier grows a tree of its own with these options
         and the seed ``random_state``.
     n_neighbors : int or "auto", default 5

@@ -19,7 +19,7 @@ NEIGHBOR_METRICS = ("euclidean", "seuclidean", "cosine")
 
 _SCORES_AT_ONCE = 1 << 21  # maximum number of scores in a block of rows: 8 MB
 _VALUES_AT_ONCE = 1 << 20  # maximum number of values in a block of pairs that are compared in float64
-_LOWEST = np.finfo(np.float32).min
+_LOWEST, _LONGEST = np.finfo(np.float32).min, np.finfo(np.float32).max
 _FURTHER = 8  # examples selected in addition to those wanted
 _FEW_EXAMPLES = 8192  # products with so few examples take little more time than a search of an index
 _PAIRS_WORTH_AN_INDEX = 1 << 26  # products of so many pairs take about as long as building an index
@@ -39,9 +39,9 @@ def row_lengths(X: Any) -> np.ndarray:
     if not isinstance(X, np.ndarray):
         lengths = np.empty(X.shape[0], np.float32)
         measure_rows(X.data.astype(np.float32, copy=False), X.indptr.astype(np.int64), lengths)
-        return lengths
+        return np.minimum(lengths, _LONGEST)
     squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    return np.sqrt(np.where(squares > 0.0, squares, 1.0)).astype(np.float32)
+    return np.minimum(np.sqrt(np.where(squares > 0.0, squares, 1.0)), _LONGEST).astype(np.float32)
 
 
 def lengths_unless_unit(X: Any) -> np.ndarray | None:

@@ -54,6 +54,14 @@ class VectorSums(NamedTuple):
     corrections: np.ndarray  # float32 (n_labels, d)
 
 
+class Sums(NamedTuple):
+    """The sums of all labels."""
+
+    postings: FeatureLists
+    squares: np.ndarray  # float64 (n_labels,): the squared length of each label's sum
+    vectors: VectorSums
+
+
 class Lessons(NamedTuple):
     """Stored texts to learn from."""
 
@@ -147,11 +155,12 @@ def score_labels(postings, squares, vectors, texts, scores):
 
 
 @kernel
-def score_texts(postings, squares, vectors, hashed, stored, lessons, label, members, scores):
+def score_texts(sums, hashed, stored, lessons, label, members, scores):
     """Write the score of a label (float32) for each of the stored texts in the order, with their weights in the sums.
 
     ``members`` are texts of the label (int64), whose features count.
     """
+    postings, squares, vectors = sums
     inverse, row = _inverse(squares[label]), zeros(postings.starts.size, np.float32)
     for i in range(members.size):
         for at in range(hashed.starts[members[i]], hashed.starts[members[i] + 1]):
@@ -342,15 +351,15 @@ def refresh_texts(postings, squares, vectors, hashed, stored, duals, lessons, we
 
 
 @kernel
-def learn_margins(postings, squares, vectors, hashed, stored, duals, lessons, weighing, settings):
+def learn_margins(sums, hashed, stored, duals, lessons, weighing, settings):
     """Learn from stored texts by ascent in the dual of Crammer and Singer (2001), with squared slack.
 
     Each text is scored without its own contribution to the sum of its class, as if it were new. Then the best wrong
     class and the text's competitors are held off. Corrections only change existing entries, so no list grows.
 
-    Writes ``postings``, ``squares``, ``vectors``, ``stored`` (float32, each text's weights in the sums), ``duals``, and
-    ``lessons.moved``.
+    Writes ``sums``, ``stored`` (float32, each text's weights in the sums), ``duals``, and ``lessons.moved``.
     """
+    postings, squares, vectors = sums
     labels, importance, order, moved = lessons.labels, lessons.importance, lessons.order, lessons.moved
     longest, n_labels = _longest_of(hashed, order), squares.size
     weights, entries = empty(longest, np.float32), _new_entries(longest)

@@ -110,7 +110,7 @@ class ClassSums(files.WithFields):
         is_in[of_texts[self.stored != 0.0]] = 1.0
 
         def summed(labels: np.ndarray, amounts: np.ndarray) -> np.ndarray:
-            starts = np.arange(0, labels.size + 1, labels.size // max(1, n))
+            starts = np.arange(n + 1) * (labels.size // max(1, n))
             shares = scipy.sparse.csr_array((amounts.ravel(), labels.ravel(), starts), (n, texts.n_labels))
             return np.asarray(shares.T @ texts.vectors)
 
@@ -126,6 +126,10 @@ class ClassSums(files.WithFields):
     def stored(self) -> np.ndarray:
         """The array of ``weights``: float32. The array may be modified in place."""
         return self.weights.columns[0]
+
+    @property
+    def _sums(self) -> kernels.Sums:
+        return kernels.Sums(self.postings, self.squares, self.vectors)
 
     @property
     def duals(self) -> kernels.DualVariables:
@@ -149,8 +153,7 @@ class ClassSums(files.WithFields):
         for _ in range(n_passes):
             order, moved = generator.permutation(active), np.empty(active.size, np.float32)
             lessons = kernels.Lessons(texts.labels, texts.importance, order, moved)
-            arrays = self.postings, self.squares, self.vectors, texts.hashed, self.stored, self.duals
-            kernels.learn_margins(*arrays, lessons, weighing, self.settings)
+            kernels.learn_margins(self._sums, texts.hashed, self.stored, self.duals, lessons, weighing, self.settings)
             if moved.sum() > _CLOSE_ENOUGH * self.duals.weights[chosen].sum():
                 active = order[moved > 0.0]
             elif active.size == chosen.size:
@@ -231,8 +234,7 @@ class ClassSums(files.WithFields):
         members = np.flatnonzero(texts.labels == label)[-_MOST_MEMBERS:]
         lessons = kernels.Lessons(texts.labels, texts.importance, chosen)
         scores = np.empty(chosen.size, np.float32)
-        arrays = self.postings, self.squares, self.vectors, texts.hashed, self.stored
-        kernels.score_texts(*arrays, lessons, label, members, scores)
+        kernels.score_texts(self._sums, texts.hashed, self.stored, lessons, label, members, scores)
         excess = np.where(texts.labels[chosen] == label, -1.0, scores - self.duals.limits[chosen])
         nearest = np.argsort(-excess, kind="stable")[:most]
         return chosen[nearest[excess[nearest] > 0.0]]

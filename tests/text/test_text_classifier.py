@@ -359,6 +359,14 @@ def test_the_same_text_may_change_its_class(classifier):
         assert classifier.partial_fit(text, [label]).predict(text).tolist() == [label]
 
 
+def test_all_texts_can_be_relabelled_at_once():
+    """No text is left between removing and learning them, also if texts have vectors."""
+    texts = [f"word{i} other{j}" for i in range(12) for j in range(3)]
+    classifier = TextClassifier(random_state=0).fit(texts, [text.split()[0] for text in texts], ids=texts)
+    classifier.relabel(texts, [text.split()[1] for text in texts])
+    assert classifier.predict(["other1"]).tolist() == ["other1"]
+
+
 def test_texts_are_relabelled_in_one_step(classifier, tmp_path):
     texts, _ = labelled()
     for folder in (None, tmp_path / "folder"):

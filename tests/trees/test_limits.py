@@ -77,13 +77,13 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Any, list[str], list[str]]] = {
     "classifier": (
         CMTClassifier,
         Y,
-        ["n_router_passes", "n_head_passes", "n_reroutes", "n_neighbors"],
+        ["n_head_passes", "n_neighbors"],
         ["top_classes", "kneighbors"],
     ),
     "multilabel classifier": (
         CMTMultilabelClassifier,
         np.eye(4, dtype=int),
-        ["n_router_passes", "n_head_passes", "n_reroutes"],
+        ["n_head_passes"],
         ["top_labels", "kneighbors"],
     ),
     "retriever": (CMTRetriever, Y, ["n_components", "n_value_passes"], ["query", "kneighbors"]),
@@ -99,7 +99,7 @@ def test_numbers_of_estimators(what: str):
             kind(random_state=0, **{name: ABSURD}).fit(ROWS, y)
     estimator = kind(random_state=0).fit(ROWS, y)
     if what != "retriever":
-        estimator.set_params(n_probes=ABSURD, n_candidates=ABSURD).predict(ROWS)
+        estimator.set_params(n_candidates=ABSURD).predict(ROWS)
     for method in methods:
         with pytest.raises(ValueError, match=f"(k|n_neighbors) must be between 1 and {MOST}, got {ABSURD}"):
             getattr(estimator, method)(ROWS, ABSURD)

@@ -54,7 +54,7 @@ def test_every_option_is_checked_by_its_name(kind: type, name: str):
         getattr(kind(**{name: object()}), "_check_parameters", list)()
 
 
-@pytest.mark.parametrize("invalid", [{"alpha": 2.0}, {"aggressiveness": -1.0}, {"n_trees": "many"}])
+@pytest.mark.parametrize("invalid", [{"learning_rate": 2e9}, {"aggressiveness": -1.0}, {"n_candidates": "many"}])
 def test_all_methods_check_options_alike(invalid: dict[str, Any]):
     X, y = np.eye(4, dtype=np.float32), np.arange(4)
     classifier = CMTClassifier(random_state=0).fit(X, y).set_params(**invalid)
@@ -90,9 +90,9 @@ def test_parameters_are_checked_again_when_they_have_been_set():
     X, y = np.eye(4, dtype=np.float32), np.arange(4)
     classifier = CMTClassifier(random_state=0).fit(X, y)
     for _ in range(2):
-        assert classifier.set_params(n_probes=None).predict(X[:1]).tolist() == [0]
+        assert classifier.set_params(n_candidates=None).predict(X[:1]).tolist() == [0]
         assert classifier.predict(X[:1]).tolist() == [0]
-        with pytest.raises(ValueError, match="n_probes must be between 1"):
-            classifier.set_params(n_probes=0).predict(X[:1])
-        with pytest.raises(ValueError, match="n_probes must be between 1"):
+        with pytest.raises(ValueError, match="n_candidates must be between 1"):
+            classifier.set_params(n_candidates=0).predict(X[:1])
+        with pytest.raises(ValueError, match="n_candidates must be between 1"):
             classifier.predict(X[:1])
