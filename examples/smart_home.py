@@ -122,7 +122,7 @@ N_NATURAL = 8
 
 NO_INTENT, UNWANTED = "something else", "do nothing"
 
-SURE = 0.5
+SURE = 0.65  # half as many wrong answers to requests from unseen templates as with 0.5
 """Answers that were less probable than this were wrong more often than right on held-out natural templates."""
 
 NEW_INTENT = "start the dishwasher"
