@@ -257,6 +257,7 @@ class Watched(ContextualMemoryTree):
         super().rebuild(ids, groups, progress=progress)
 
 
+@needs_jit
 @pytest.mark.parametrize(
     ("n_labels", "n_rewarded", "rebuilt"), [(40, 800, 1), (40, 200, 0), (1, 800, 0), (800, 800, 0)]
 )
@@ -271,6 +272,7 @@ def test_a_pass_rebuilds_trees_after_enough_rewards(n_labels: int, n_rewarded: i
     assert tree.rebuilds == rebuilt
 
 
+@needs_jit
 @pytest.mark.parametrize("divided", [lambda y: y % 2, lambda y: y // 5], ids=["parity", "half"])
 def test_coarse_rewards_do_not_lower_the_rewards_of_new_rows(divided: Any):
     """Routers cannot separate two large groups, so trees that are rebuilt around these would find less."""
