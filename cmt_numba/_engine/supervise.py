@@ -13,7 +13,7 @@ from .._validation import check_rewards
 
 _ROWS_IN_A_BLOCK = 256  # number of rows between two updates
 _WORTH_REBUILDING = 1 / 3  # minimum fraction of memories in groups for a rebuild
-_ONE_IN_TRIED, _MOST_TRIED = 8, 512  # one in so many rows tries rebuilt trees, at most so many rows
+_PART_TRIED, _MOST_TRIED = 8, 512  # an eighth of the rows, at most 512, compares the trees with rebuilt ones
 
 
 class Supervision(NamedTuple):
@@ -32,9 +32,9 @@ class Supervision(NamedTuple):
 def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.Generator, progress: bool) -> float:
     """Learn from blocks of rows by queries and updates of the tree; return the mean reward of the last pass.
 
-    The last rows of each pass first try rebuilt trees, and are learned afterwards.
+    The last rows of each pass first compare the trees with rebuilt ones. They are learned afterwards.
     """
-    matrix, n_tried = as_matrix(rows), min(_MOST_TRIED, -(-rows.n_rows // _ONE_IN_TRIED))
+    matrix, n_tried = as_matrix(rows), min(_MOST_TRIED, -(-rows.n_rows // _PART_TRIED))
     own_ids = np.full(rows.n_rows, NONE, np.int64) if how.own_ids is None else how.own_ids
     total, pairs = 0.0, np.empty((0, 2), np.int64)
     with progress_bar(how.n_passes * rows.n_rows, "learn", progress) as report:
@@ -82,7 +82,7 @@ class Trial(NamedTuple):
 
     queries: Any
     own_ids: np.ndarray
-    reward: Callable[[np.ndarray], Any]  # of the ids found
+    reward: Callable[[np.ndarray], Any]  # a function of the ids that the queries find
 
     def total(self, tree: Any) -> float:
         hits = tree.query(self.queries)

@@ -246,6 +246,11 @@ class StoreContents(DurableForm):
     def change(self, work: Callable[[], T]) -> T:
         """Run ``work`` as one transaction. A nested change is part of the outer one."""
         self.check_open()
+        if self._undo is None and self.records.expired().size > 0:
+            self._change(lambda: None)  # deletes expired memories, so that a failure of ``work`` does not restore them
+        return self._change(work)
+
+    def _change(self, work: Callable[[], T]) -> T:
         if self.journal is None:
             return self.lock.change(partial(self._attempt, work))
         try:
@@ -257,7 +262,7 @@ class StoreContents(DurableForm):
         if self._undo is not None:  # within another change
             return work()
         self._undo, self.stamp = [], None
-        self.records.stop_time()
+        self.records.freeze_time()
         try:
             if self.unread_columns.waiting:
                 self.unread_columns.read()
@@ -281,7 +286,7 @@ class StoreContents(DurableForm):
             raise
         finally:
             self._undo, self.stamp = None, object()
-            self.records.go_on()
+            self.records.resume_time()
 
     def _take_back(self) -> None:
         assert self._database is not None

@@ -72,10 +72,10 @@ _INSERT = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class ExpiredIds(NamedTuple):
-    """The records whose time has passed."""
+    """The expired records."""
 
     ids: np.ndarray  # int64, ascending
-    until: float  # the time from which on there are others
+    until: float  # the time at which the next record expires
 
 
 _NO_IDS = np.empty(0, np.int64)
@@ -319,9 +319,9 @@ class Records:
     # Expiry
 
     def expired(self) -> np.ndarray:
-        """Return the ids of stored records whose time has passed, ascending. The same array means that none was added.
+        """Return the ids of expired records, ascending: the same array until another record expires.
 
-        No other method that reads several records returns these.
+        Methods that find or list records leave these out.
         """
         now, found = self._time(), self._expired
         if now >= found.until:
@@ -334,11 +334,11 @@ class Records:
             self._expired = found
         return found.ids
 
-    def stop_time(self) -> None:
-        """Let no further record expire, until :meth:`go_on`, because a change begins."""
+    def freeze_time(self) -> None:
+        """Let no record expire until :meth:`resume_time`, so that a change sees the same records throughout."""
         self._now = time.time()
 
-    def go_on(self) -> None:
+    def resume_time(self) -> None:
         """Let records expire again."""
         self._now = None
 

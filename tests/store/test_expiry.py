@@ -109,8 +109,9 @@ def test_files_keep_times(tmp_path: Path, later: Any):
     assert sorted(store) == ["ever", "long"]
 
 
-def test_a_failed_change_keeps_memories_that_have_not_expired(later: Any):
-    store = filled(None)
+@pytest.mark.parametrize("is_in_folder", [False, True])
+def test_a_failed_change_keeps_memories_that_have_not_expired(is_in_folder: bool, tmp_path: Path, later: Any):
+    store = filled(tmp_path / "store" if is_in_folder else None)
     later(DAY)
     with pytest.raises(KeyError):
         store.delete(["short"])

@@ -595,7 +595,7 @@ def assert_vectors_are_corrected_by_the_dual_variables(model):
 
 
 def requests(n, seed):
-    """Return ``n`` texts of each of 16 classes, which have four verbs and four nouns with five words each."""
+    """Return ``n`` texts of each of 16 classes: one of four verbs with one of four nouns, each in five words."""
     rng, texts, labels = np.random.default_rng(seed), [], []
     for verb, noun in np.ndindex(4, 4):
         for _ in range(n):
