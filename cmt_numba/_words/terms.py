@@ -7,6 +7,7 @@ from typing import Any
 from zlib import crc32
 
 from .splitting import ALONE, LETTERS_ALONE, characters_of, fold_word, split_words
+from .tokenizers import Tokenizer, words_by
 
 N_WORDS = 2**31 - 1
 """Number of hashes of words."""
@@ -89,9 +90,14 @@ _WORDS, _TERMS = _Remembered(_words_of_token), _Remembered(_terms_of_token)
 _HASHES = _Remembered(lambda token: [hash_term(term) for term in _terms_of_token(token)])
 
 
-def fold_text(text: str) -> str:
-    """Return the folded words of a text with spaces between them. Runs in scripts without spaces are not divided."""
-    return " ".join(map(_FOLDED.__getitem__, split_words(text)))
+def fold_text(text: str, tokenizer: Tokenizer | None = None) -> str:
+    """Return the folded words of a text, or the words of a tokenizer, with spaces between them.
+
+    Runs in scripts without spaces are not divided. Spaces in words become no-break spaces.
+    """
+    if tokenizer is None:
+        return " ".join(map(_FOLDED.__getitem__, split_words(text)))
+    return " ".join(filter(None, ("\u00a0".join(word.split()) for word in words_by(tokenizer, text))))
 
 
 def words_of(text: str, *, keep_case: bool = False) -> list[str]:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import persistence as files
 from .._forest import require
 from .._validation import Constrained, check_parameters
-from .._words import check_tokenizer, words_of
+from .._words import check_tokenizer, words_by, words_of
 from ._skipgram import FeatureVectors
 
 _WORDS = "words_of"  # the analyzer in files
@@ -121,7 +121,7 @@ class TextEstimator(ClassNamePrefixFeaturesOutMixin, SavableText):
     def _words_of(self, text: str) -> list[str]:
         if self.tokenizer is None:
             return words_of(text, keep_case=not self.lowercase)
-        return list(self.tokenizer(text.lower() if self.lowercase else text))
+        return words_by(self.tokenizer, text.lower() if self.lowercase else text)
 
     def _words_of_all(self, texts: Any) -> list[list[str]]:
         return [self._words_of(text) for text in check_texts("texts", texts, or_none=True)]

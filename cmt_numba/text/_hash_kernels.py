@@ -75,11 +75,12 @@ class Weighing(NamedTuple):
 
 
 @kernel
-def hash_texts(codes, ends, starts, columns, counts):
+def hash_texts(codes, ends, divides, starts, columns, counts):
     """Hash the features of texts.
 
-    Reads ``codes`` (uint32, all characters) and ``ends`` (int64, where each text ends). Writes ``starts`` (int64),
-    ``columns`` (int32) and ``counts`` (float32), with room for ``MOST_OF_A_CHARACTER`` entries per character.
+    Reads ``codes`` (uint32, all characters) and ``ends`` (int64, where each text ends). With ``divides``, characters of
+    scripts without spaces are words. Writes ``starts`` (int64), ``columns`` (int32) and ``counts`` (float32), with room
+    for ``MOST_OF_A_CHARACTER`` entries per character.
     """
     begin, first_column = 0, 0
     starts[0] = 0
@@ -91,7 +92,7 @@ def hash_texts(codes, ends, starts, columns, counts):
                 continue
             first, hashed = at, _SEEDS[0]
             while at < ends[text] and codes[at] != SPACE:
-                alone = _is_a_word(codes[at])
+                alone = divides and _is_a_word(codes[at])
                 if alone and at > first:
                     break
                 hashed = (hashed ^ np.uint64(codes[at])) * _PRIME

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import persistence as files
-from .._words import fold_text
 from ._hash_kernels import MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, Weighing, hash_texts, weigh_texts
 
 _NEWLINE = 10
@@ -86,8 +85,11 @@ class LabelledTexts(NamedTuple):
     vectors: np.ndarray  # float32 (n_texts, d), weighted vector of each text
 
 
-def features_of(texts: list[str]) -> HashedTexts:
-    """Hash the features of texts."""
+def features_of(texts: list[str], *, divides: bool = True) -> HashedTexts:
+    """Hash the features of texts that are words with spaces between them.
+
+    With ``divides``, characters of scripts without spaces are words by themselves.
+    """
     parts: list[HashedTexts] = []
     first = 0
     while first < len(texts) or not parts:
@@ -95,7 +97,7 @@ def features_of(texts: list[str]) -> HashedTexts:
         while stop < len(texts) and (stop == first or n + len(texts[stop]) <= _MOST_CHARACTERS):
             n += len(texts[stop])
             stop += 1
-        parts.append(_features_of_some(texts[first:stop]))
+        parts.append(_features_of_some(texts[first:stop], divides))
         first = stop
     return parts[0] if len(parts) == 1 else join(parts)
 
@@ -107,13 +109,13 @@ def join(parts: list[HashedTexts]) -> HashedTexts:
     return HashedTexts(np.cumsum(sizes), columns, counts)
 
 
-def _features_of_some(texts: list[str]) -> HashedTexts:
-    joined = "\n".join(map(fold_text, texts))
+def _features_of_some(texts: list[str], divides: bool) -> HashedTexts:
+    joined = "\n".join(texts)
     codes = np.array(np.frombuffer(joined.encode("utf-32-le"), np.uint32))
     newlines = np.flatnonzero(codes == _NEWLINE)
     codes[newlines] = SPACE
     ends = np.append(newlines, codes.size)[: len(texts)]
     starts, n = np.empty(len(texts) + 1, np.int64), MOST_OF_A_CHARACTER * codes.size
     columns, counts = np.empty(n, np.int32), np.empty(n, np.float32)
-    hash_texts(codes, ends, starts, columns, counts)
+    hash_texts(codes, ends, divides, starts, columns, counts)
     return HashedTexts(starts, columns[: starts[-1]].copy(), counts[: starts[-1]].copy())

@@ -9,6 +9,8 @@ import numpy as np
 from .. import persistence as files
 from .._forest import NONE, GrowingColumns, require
 from .._validation import check_entries
+from .._words import fold_text
+from ._hash_kernels import N_COLUMNS, N_KINDS
 from ._hashing import HashedTexts, features_of
 
 MOST_IDS = 2**53
@@ -27,11 +29,33 @@ class NewTexts(NamedTuple):
     encoded: np.ndarray | None  # the encoder's vectors: float32 (n, d)
 
 
+def _check_features(name: str, hashed: HashedTexts) -> None:
+    starts, columns, counts = hashed
+    sound = starts.size > 0 and starts[0] == 0 and starts[-1] == columns.size == counts.size
+    require(sound and bool((np.diff(starts) >= 0).all()), f"{name} must have a row for each text")
+    row = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    require(bool(((np.diff(columns) > 0) | (np.diff(row) > 0)).all()), f"{name} must ascend")
+
+
+_FEATURES = files.TupleField(
+    HashedTexts,
+    _check_features,
+    starts=files.ArrayField(np.int64),
+    columns=files.ArrayField(np.int32, bounds=(0, N_KINDS * N_COLUMNS - 1)),
+    counts=files.ArrayField(np.float32, bounds=(1, 2**24)),
+)
+
+
 class StoredTexts(files.WithFields):
-    """Texts in the order in which they were learned."""
+    """Texts in the order in which they were learned.
+
+    - ``tokenizer``: the name of the tokenizer that divided the texts into words; None for the default words.
+    """
 
     FIELDS = files.FieldTable(
         texts=files.TextsField(),
+        tokenizer=files.OptionalField(files.TextField()),
+        tokenized=files.OptionalField(_FEATURES),
         ids=files.DocumentField(),  # id of each text
         slots=files.ArrayField(np.int64, bounds=(0, MOST_IDS)),
         next_slot=files.NumberField(0, MOST_IDS),  # slot of the next text
@@ -41,7 +65,8 @@ class StoredTexts(files.WithFields):
         encoded=files.OptionalField(files.ArrayField(np.float32, n_axes=2, bounds=(-_LARGEST, _LARGEST))),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, tokenizer: str | None = None) -> None:
+        self.tokenizer = tokenizer
         self.texts: list[str] = []
         self.ids: list[Any] = []
         self.slot_of: dict[Any, int] = {}  # slot of each id
@@ -82,6 +107,11 @@ class StoredTexts(files.WithFields):
         return HashedTexts(*self._starts.columns, *self._features.columns)
 
     @property
+    def tokenized(self) -> HashedTexts | None:
+        """The features of words by a tokenizer. None for the default words, which files need not contain."""
+        return None if self.tokenizer is None else self.hashed
+
+    @property
     def encoded(self) -> np.ndarray | None:
         """The encoder's vectors: float32, shape (n, d). None without an encoder."""
         return None if self._encoded is None else self._encoded.columns[0]
@@ -89,9 +119,11 @@ class StoredTexts(files.WithFields):
     def __len__(self) -> int:
         return len(self.texts)
 
-    def new(self, texts: list[str], ids: Any, importance: np.ndarray, encoded: np.ndarray | None) -> NewTexts:
+    def new(
+        self, texts: list[str], ids: Any, importance: np.ndarray, hashed: HashedTexts, encoded: np.ndarray | None
+    ) -> NewTexts:
         """Return new texts. If ``ids`` is None, their ids are the slots, or the next unused integers."""
-        return NewTexts(texts, self._check_new(ids, len(texts)), importance, features_of(texts), encoded)
+        return NewTexts(texts, self._check_new(ids, len(texts)), importance, hashed, encoded)
 
     def _check_new(self, ids: Any, n: int) -> list[Any]:
         if ids is None:
@@ -187,7 +219,7 @@ class StoredTexts(files.WithFields):
     def only(self, positions: np.ndarray | None = None) -> "StoredTexts":
         """Return a copy that contains only the texts at ``positions`` (default: all)."""
         positions = np.arange(len(self)) if positions is None else positions
-        made = StoredTexts()
+        made = StoredTexts(self.tokenizer)
         made.texts, made.ids, importance, hashed, encoded = self.at(positions)
         made._set((self.slots[positions], self.labels[positions], importance), hashed, encoded)
         made.slot_of = dict(zip(made.ids, made.slots.tolist(), strict=True))
@@ -196,7 +228,7 @@ class StoredTexts(files.WithFields):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "StoredTexts":
-        made, n = cls(), len(values["texts"])
+        made, n, hashed = cls(values["tokenizer"]), len(values["texts"]), values["tokenized"]
         made.texts, made.ids = values["texts"], check_ids(values["ids"])
         made.next_slot, made.first_live = values["next_slot"], values["first_live"]
         slots, labels, importance, encoded = (values[name] for name in ("slots", "labels", "importance", "encoded"))
@@ -205,7 +237,11 @@ class StoredTexts(files.WithFields):
         require(np.all(np.diff(slots, append=made.next_slot) > 0), "slots must be in ascending order")
         made.slot_of = dict(zip(made.ids, slots.tolist(), strict=True))
         require(len(made.slot_of) == n, "ids must be distinct")
-        made._set((slots, labels, importance), features_of(made.texts), encoded)
+        require((made.tokenizer is None) == (hashed is None), "words by a tokenizer need features")
+        if hashed is None:
+            hashed = features_of([fold_text(text) for text in made.texts])
+        require(hashed.starts.size == n + 1, "each text must have features")
+        made._set((slots, labels, importance), hashed, encoded)
         return made
 
 

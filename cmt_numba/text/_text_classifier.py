@@ -15,13 +15,13 @@ from .. import _validation as checks
 from .._change import Lockable, changes, reads
 from .._encoder import check_encoder
 from .._jit import keeps_interpreter
-from .._words import words_of
+from .._words import Tokenizer, check_same_tokenizer, check_tokenizer, fold_text, name_of_tokenizer, words_of
 from ..estimators import check_targets, check_unmixed, in_one_type, positions_of, with_reject_label
 from ..journal import InFolder
 from ..persistence import FieldTable, OptionalField, OptionsField, PartField, pack_contents, unpack_contents
 from ._base import SavableText, check_texts
 from ._encoders import Encoder
-from ._hashing import features_of
+from ._hashing import HashedTexts, features_of
 from ._labelled import log_softmax
 from ._stored_texts import MOST_IMPORTANT, StoredTexts, check_ids
 from ._text_folder import TextFolder
@@ -68,6 +68,10 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         sentence-transformers model. "use" is the Universal Sentence Encoder for 16 languages (extra ``use``). The
         vectors of learned texts are stored, so each text is encoded once. Files contain no encoder except "use"; pass
         any other encoder again after loading.
+    tokenizer : callable, optional
+        Returns the words of a text, for example without stop words or with a stemmer. Files and folders keep only its
+        name: pass it again to :meth:`open`, or to ``set_params`` after loading a file. By default, words are found in
+        any script.
     random_state : int or numpy.random.SeedSequence, optional
         Random seed.
 
@@ -85,13 +89,21 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     _form = TextFolder
     _constraints: ClassVar[dict[str, checks.Constraint]] = {
         "encoder": checks.Checked(check_encoder, '"use", callable or object with encode'),
+        "tokenizer": checks.Checked(check_tokenizer, "callable"),
         "random_state": checks.Checked(checks.check_seed, "int or numpy.random.SeedSequence"),
     }
     _lock_level = 2  # a change also changes the CMTClassifier of the encoder's vectors
     _model: TextModel | None = None
 
-    def __init__(self, encoder: Any = None, *, random_state: int | np.random.SeedSequence | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Any = None,
+        *,
+        tokenizer: Tokenizer | None = None,
+        random_state: int | np.random.SeedSequence | None = None,
+    ) -> None:
         self.encoder = encoder
+        self.tokenizer = tokenizer
         self.random_state = random_state
 
     # Learning
@@ -140,7 +152,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         weights, encoder = _check_weights(sample_weight, len(listed)), self._known_encoder(replaces=name == "fit")
         vectors = None if encoder is None else encoder.encode(listed)
         arguments = {"texts": _objects(listed), "labels": labels, "ids": ids, "vectors": vectors, "seed": seed}
-        self._change(name, arguments | {"weights": weights})
+        self._change(name, arguments | {"weights": weights, "tokenizer": name_of_tokenizer(self.tokenizer)})
         self.__dict__["_encoder"] = encoder
         return self
 
@@ -164,20 +176,36 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         self._lock.step(partial(setattr, self, "_model", model))
 
     def _fit(
-        self, texts: Any, labels: np.ndarray, ids: Any, vectors: np.ndarray | None, seed: int, weights: np.ndarray
+        self,
+        texts: Any,
+        labels: np.ndarray,
+        ids: Any,
+        vectors: np.ndarray | None,
+        seed: int,
+        weights: np.ndarray,
+        tokenizer: str | None,
     ) -> None:
-        stored = StoredTexts()
-        stored.append(stored.new(texts.tolist(), ids, weights, vectors), np.zeros(labels.size, np.int64))
+        check_same_tokenizer(self.tokenizer, tokenizer)
+        stored, listed = StoredTexts(tokenizer), texts.tolist()
+        new = stored.new(listed, ids, weights, self._hashed(map(self._folded, listed)), vectors)
+        stored.append(new, np.zeros(labels.size, np.int64))
         stored.first_live = stored.next_slot
         generator = np.random.Generator(np.random.PCG64(seed))
         self._swap_in(TextModel.learned(stored, labels, generator))
 
     def _partial_fit(
-        self, texts: Any, labels: np.ndarray, ids: Any, vectors: np.ndarray | None, seed: int, weights: np.ndarray
+        self,
+        texts: Any,
+        labels: np.ndarray,
+        ids: Any,
+        vectors: np.ndarray | None,
+        seed: int,
+        weights: np.ndarray,
+        tokenizer: str | None,
     ) -> None:
         model = self._model
         if model is None:
-            self._fit(texts, labels, ids, vectors, seed, weights)
+            self._fit(texts, labels, ids, vectors, seed, weights, tokenizer)
             return
         if (vectors is None) != (model.dense is None):
             raise ValueError("encoder must be given for all texts or for none")
@@ -185,7 +213,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         if vectors is not None and known is not None and vectors.shape[1] != known.shape[1]:
             raise ValueError(f"encoder must return {known.shape[1]} numbers per text as before, got {vectors.shape[1]}")
         names, labels = in_one_type("y", model.names, labels)
-        new = model.stored.new(texts.tolist(), ids, weights, vectors)
+        listed = texts.tolist()
+        new = model.stored.new(listed, ids, weights, self._features_of(listed), vectors)
         if model.has_grown(labels.size):
             stored = model.stored.only()
             y = np.concatenate([names[stored.labels], labels])
@@ -275,7 +304,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         classes, y = in_one_type("y", model.classes, labels)
         if not np.isin(y, classes).all():
             raise ValueError("y must contain only known classes: omit texts of other classes")
-        scores = model.scores(features_of(texts.tolist()), vectors)
+        scores = model.scores(self._features_of(texts.tolist()), vectors)
         self._lock.step(partial(model.calibrate, scores, model.order[np.searchsorted(classes, y)]))
 
     # Queries
@@ -376,13 +405,17 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         Each of the first 200 distinct words is left out in turn to measure its effect.
         """
         n_words = checks.check_integer("n_words", n_words, 0)
+        check_same_tokenizer(self.tokenizer, self._fitted().stored.tokenizer)
         return [self._explained(text, n_words) for text in check_texts("texts", texts)]
 
     def _explained(self, text: str, n_words: int) -> TextExplanation:
-        model, words = self._fitted(), words_of(text, keep_case=True)
-        distinct = list(dict.fromkeys(word.lower() for word in words))[:_MOST_EXPLAINED]
-        others = [" ".join(word for word in words if word.lower() != left_out) for left_out in distinct]
-        hashed, vectors = self._read([text, *others])
+        model, folded, is_default = self._fitted(), self._folded(text), self.tokenizer is None
+        words = words_of(text, keep_case=True) if is_default else folded.split(" ") if folded else []
+        names = [word.lower() for word in words] if is_default else words
+        distinct, named = list(dict.fromkeys(names))[:_MOST_EXPLAINED], list(zip(names, words, strict=True))
+        others = [" ".join(word for name, word in named if name != left_out) for left_out in distinct]
+        hashed = self._hashed([folded, *(map(fold_text, others) if is_default else others)])
+        vectors = None if model.dense is None else self._encoded([text, *others])
         logits = model.logits(hashed, vectors)
         logs = log_softmax(logits)
         order = np.argsort(-logs[0], kind="stable")[:2].tolist()
@@ -391,14 +424,25 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         effects = odds[0] - odds[1:]
         chosen = np.argsort(-np.abs(effects), kind="stable")[:n_words].tolist()
         runner_up = model.classes[order[1]] if len(order) > 1 else None
-        named = [(distinct[i], float(effects[i])) for i in chosen]
+        most = [(distinct[i], float(effects[i])) for i in chosen]
         chance = float(model.probabilities(logits[:1], hashed.rows(slice(0, 1)), is_open=True)[0, order[0]])
-        return TextExplanation(model.classes[order[0]], chance, runner_up, named)
+        return TextExplanation(model.classes[order[0]], chance, runner_up, most)
 
     def _read(self, texts: Iterable[str]) -> Any:
         """Return the hashed features of texts and, with an encoder, their vectors."""
         listed: list[str] = check_texts("texts", texts)
-        return features_of(listed), self._encoded(listed) if self._fitted().dense is not None else None
+        return self._features_of(listed), self._encoded(listed) if self._fitted().dense is not None else None
+
+    def _features_of(self, texts: list[str]) -> HashedTexts:
+        """Return the features of texts, whose tokenizer must be the one of the stored texts."""
+        check_same_tokenizer(self.tokenizer, self._fitted().stored.tokenizer)
+        return self._hashed(map(self._folded, texts))
+
+    def _folded(self, text: str) -> str:
+        return fold_text(text, self.tokenizer)
+
+    def _hashed(self, folded: Iterable[str]) -> HashedTexts:
+        return features_of(list(folded), divides=self.tokenizer is None)
 
     def _encoded(self, texts: list[str]) -> np.ndarray | None:
         """Return the encoder's vectors of texts. None without an encoder."""
@@ -429,7 +473,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
 
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy that shares the encoder, which may be large or impossible to copy."""
-        copied = type(self)(self.encoder, random_state=self.random_state)
+        copied = type(self)(self.encoder, tokenizer=self.tokenizer, random_state=self.random_state)
         if hasattr(self, "_metadata_request"):  # of set_fit_request and set_score_request
             copied._metadata_request = clone(self._metadata_request)
         return copied
@@ -469,7 +513,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         Parameters
         ----------
         path, **options
-            As for :meth:`cmt_numba.CMTClassifier.open`.
+            As for :meth:`cmt_numba.CMTClassifier.open`. Always pass a ``tokenizer``, of which the folder keeps only the
+            name.
         encoder : "use", callable or object with ``encode``, optional
             The encoder. The folder keeps only "use"; always pass any other one.
         """

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from .._validation import check_parameters
+from .._words import check_same_tokenizer, name_of_tokenizer
 from ..journal import CURRENT, Entry, ObjectForm, Operation, find_operation
-from ..persistence import generator_digest
+from ..persistence import Contents, generator_digest
 
-_TEXTS = {name: name for name in ("texts", "labels", "ids", "vectors", "seed", "weights")}
+_TEXTS = {name: name for name in ("texts", "labels", "ids", "vectors", "seed", "weights", "tokenizer")}
 OPERATIONS: dict[tuple[str, int], Operation] = {
     ("fit", 1): Operation("_fit", _TEXTS),
     ("partial_fit", 1): Operation("_partial_fit", _TEXTS),
@@ -36,6 +37,7 @@ class TextFolder(ObjectForm):
     def change(self, name: str, arguments: dict[str, Any]) -> None:
         """Change the classifier, and append the entry to the journal."""
         operation = OPERATIONS[name, CURRENT]
+        check_same_tokenizer(self.owner.tokenizer, name_of_tokenizer(self.options.get("tokenizer")))
 
         def make() -> None:
             operation.call(self.owner, operation.called(arguments))
@@ -44,6 +46,11 @@ class TextFolder(ObjectForm):
         self.journal.change(make)
 
     # The interface of the journal
+
+    def made_of(self, contents: Contents, *, values: bool) -> Any:
+        made = super().made_of(contents, values=values)
+        made.tokenizer = self.owner.tokenizer
+        return made
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
         model = (self.owner if made is None else made)._model
@@ -65,6 +72,8 @@ class TextFolder(ObjectForm):
     def use(self, made: Any) -> None:
         """Replace the model of the classifier by the model of ``made``, and restore parameters that were not given."""
         classifier = self.owner
+        if made._model is not None:
+            check_same_tokenizer(classifier.tokenizer, made._model.stored.tokenizer)
         for name in ("encoder", "random_state"):
             if getattr(classifier, name) is None:
                 setattr(classifier, name, getattr(made, name))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from cmt_numba import MemoryStore
 from cmt_numba._words import N_WORDS, count_words, fold_text, hash_words, terms_of, words_of
@@ -199,3 +200,49 @@ def test_vectorizers_need_their_tokenizer(tmp_path: Path):
     with pytest.raises(ValueError, match=r"tokenizer must be .* 'of_words', which files do not"):
         loaded.transform(["cat"])
     assert loaded.set_params(tokenizer=of_words).transform(["cat"]).nnz == 1
+
+
+def of_phrases(text: str) -> list[str]:
+    """Return what is between commas."""
+    return text.split(",")
+
+
+def test_classifiers_need_their_tokenizer(tmp_path: Path):
+    texts, y = ["The cats, the dogs", "cats", "red house", "houses"], ["animal", "animal", "place", "place"]
+    later = ["the rivers", "river"], ["water", "water"]
+    learned = TextClassifier(tokenizer=of_words, random_state=0).fit(texts, y).partial_fit(*later)
+    learned.save(tmp_path / "file")
+    with TextClassifier.open(tmp_path / "folder", tokenizer=of_words, random_state=0) as classifier:
+        classifier.fit(texts, y).partial_fit(*later)
+        classifier.set_params(tokenizer=str.split)
+        with pytest.raises(ValueError, match=r"'of_words', which files do not contain; pass it as tokenizer=of_words"):
+            classifier.fit(texts, y)
+    loaded = TextClassifier.load(tmp_path / "file")
+    for call in (lambda: loaded.predict(["cats"]), lambda: loaded.partial_fit(*later), lambda: loaded.explain(["cat"])):
+        with pytest.raises(ValueError, match=r"tokenizer must be .* 'of_words', which files do not .* got None"):
+            call()
+    for tokenizer in (None, str.split):
+        with pytest.raises(ValueError, match=r"tokenizer must be .* 'of_words', which files do not"):
+            TextClassifier.open(tmp_path / "folder", tokenizer=tokenizer)
+    asked = ["a cat", "the house", "rivers"]
+    with TextClassifier.open(tmp_path / "folder", tokenizer=of_words) as opened:
+        for known in (opened, loaded.set_params(tokenizer=of_words), pickle.loads(pickle.dumps(learned))):
+            np.testing.assert_array_equal(known.predict_proba(asked), learned.predict_proba(asked))
+    assert loaded.set_params(tokenizer=None).fit(texts, y).predict(["cats"]).tolist() == ["animal"]
+    loaded.save(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"the default words; pass tokenizer=None, got of_words"):
+        TextClassifier.load(tmp_path / "file").set_params(tokenizer=of_words).predict(["cats"])
+    assert clone(learned).tokenizer is of_words
+
+
+def test_classifiers_keep_the_words_of_a_tokenizer():
+    texts, y = ["new york,snow", "york,new snow", "蜜蜂", "蜂蜜"], ["a", "b", "c", "d"]
+    classifier = TextClassifier(tokenizer=of_phrases, random_state=0).fit(texts, y)
+    assert classifier.predict(texts).tolist() == y
+    found = classifier.explain(["new york,snow"])[0]
+    assert {word.replace("\u00a0", " ") for word, _ in found.words} == {"new york", "snow"}
+    assert classifier._hashed(["蜜蜂"]).columns.size == classifier._hashed(["ab"]).columns.size
+    with pytest.raises(TypeError, match=r"tokenizer must return a list of words, got .* for the text 'a'"):
+        classifier.set_params(tokenizer=str.lower).fit(["a"], ["a"])
+    with pytest.raises(TypeError, match=r"tokenizer must be a function"):
+        TextClassifier(tokenizer="words").fit(texts, y)
