@@ -310,8 +310,14 @@ class TextModel(files.WithFields):
     # Queries
 
     def scores(self, hashed: HashedTexts, encoded: np.ndarray | None) -> list[np.ndarray]:
-        """Return each scorer's scores: a list of arrays of shape (n_texts, n_labels)."""
-        scores = [self.sums.scores(hashed, self.frequencies, self._vectors_of(hashed))]
+        """Return each scorer's scores: a list of arrays of shape (n_texts, n_labels).
+
+        Words without vectors shorten the vector of a text. They do not make the text less similar to its class, so the
+        scores of class sums are those of a text of length 1.
+        """
+        vectors = self._vectors_of(hashed)
+        lengths = np.sqrt(1.0 + np.square(vectors).sum(axis=1, keepdims=True))
+        scores = [self.sums.scores(hashed, self.frequencies, vectors) / lengths]
         if self.dense is not None:
             of_classes = self.dense.decision_function(encoded)
             if of_classes.ndim == 1:

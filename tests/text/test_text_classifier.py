@@ -647,6 +647,16 @@ def test_vectors_are_used_only_if_they_help():
     assert TextClassifier(random_state=0).fit(texts, labels)._model.vectors is None
 
 
+def test_texts_of_a_new_class_are_probable_though_its_words_have_no_vectors():
+    classifier = TextClassifier(random_state=0).fit(*requests(20, 0))
+    assert classifier._model.vectors is not None
+    learned = [f"run the dishwasher {COMMON[0]}", f"the dishwasher is full {COMMON[1]}"]
+    classifier.partial_fit(learned, [16, 16])
+    best, chances = classifier.top_classes([f"is the dishwasher clean {COMMON[4]}"], 1)
+    assert classifier.classes_[best[0, 0]] == 16
+    assert chances[0, 0] > 0.9
+
+
 def test_many_classes_are_learned_from_one_text_each():
     words = [f"{first}{second}" for first in "bcdfghjklmnpqrstvwxz" for second in ("amo", "elu", "iro", "ony", "una")]
     texts = [f"{one} {other}" for i, one in enumerate(words) for other in words[i + 1 : i + 7]]
