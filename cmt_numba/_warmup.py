@@ -189,7 +189,7 @@ def _store(X: Any) -> None:
     store.delete(keys[:2])
     store = MemoryStore(random_state=0)
     store.add(keys, X, texts=[f"text {i}" for i in keys])
-    store.query(X[:1], 3, texts=["text 1"])
+    store.query(X[:1], 3, texts=["texd 1"], fuzzy=True)
     many = list(range(_MANY))
     store = MemoryStore(random_state=0)
     store.add(many, X[[i % _FEW for i in many]])

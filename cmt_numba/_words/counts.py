@@ -8,12 +8,13 @@ import numpy as np
 import scipy.sparse
 
 from .._forest import require
+from .splitting import split_words
 from .terms import N_WORDS, hash_term, hashes_of
 from .tokenizers import Tokenizer, words_by
 
 
 def _hashes_of(text: str, tokenizer: Tokenizer | None) -> list[int]:
-    return hashes_of(text) if tokenizer is None else [hash_term(word) for word in words_by(tokenizer, text)]
+    return hashes_of(split_words(text)) if tokenizer is None else list(map(hash_term, words_by(tokenizer, text)))
 
 
 def hash_words(text: str, tokenizer: Tokenizer | None = None) -> Counter[int]:
@@ -22,6 +23,11 @@ def hash_words(text: str, tokenizer: Tokenizer | None = None) -> Counter[int]:
     The terms are those of :func:`terms_of`, or the words of a tokenizer.
     """
     return Counter(_hashes_of(text, tokenizer))
+
+
+def hash_whole_words(words: list[str], tokenizer: Tokenizer | None = None) -> Counter[int]:
+    """Return the result of :func:`hash_words` for a text with these :func:`whole_words_of`."""
+    return Counter(hashes_of(list(filter(None, words))) if tokenizer is None else map(hash_term, words))
 
 
 def count_words(texts: Sequence[str | None], tokenizer: Tokenizer | None = None) -> Any:

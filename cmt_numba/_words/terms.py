@@ -19,7 +19,8 @@ _DIGIT = re.compile(r"\d")
 _HANGUL = re.compile("[\uac00-\ud7a3]+")
 _ARABIC_ARTICLE = re.compile("[وفبكل]?ال(?=\\w{3})")
 _RUNS = re.compile(f"[{characters_of(LETTERS_ALONE)}]+|[^{characters_of(LETTERS_ALONE)}]+")
-_IS_ALONE = re.compile(f"[{characters_of(ALONE)}]").match
+is_alone = re.compile(f"[{characters_of(ALONE)}]").match
+"""Return whether a word begins with a character that is a word by itself."""
 
 
 class _Remembered(dict[str, Any]):
@@ -31,7 +32,7 @@ class _Remembered(dict[str, Any]):
 
     def __missing__(self, word: str) -> Any:
         found = self._function(word)
-        if not _IS_ALONE(word):  # long runs are rarely repeated
+        if not is_alone(word):  # long runs are rarely repeated
             if len(self) >= _MOST_REMEMBERED:
                 self.clear()
             self[word] = found
@@ -54,14 +55,14 @@ def _terms_of_run(run: str) -> list[str]:
 
 
 def _words_of_token(token: str) -> list[str]:
-    if _IS_ALONE(token):
+    if is_alone(token):
         return list(token)
     word = fold_word(token)
     return [word] if word else []
 
 
 def _terms_of_token(token: str) -> list[str]:
-    if _IS_ALONE(token):
+    if is_alone(token):
         return _terms_of_run(token)
     word = fold_word(token)
     stem = word.rstrip(_ENDS)
@@ -85,19 +86,20 @@ def hash_term(term: str) -> int:
     return crc32(term.encode()) % N_WORDS
 
 
-_FOLDED = _Remembered(lambda token: token if _IS_ALONE(token) else fold_word(token))
+_FOLDED = _Remembered(lambda token: token if is_alone(token) else fold_word(token))
 _WORDS, _TERMS = _Remembered(_words_of_token), _Remembered(_terms_of_token)
 _HASHES = _Remembered(lambda token: [hash_term(term) for term in _terms_of_token(token)])
 
 
-def fold_text(text: str, tokenizer: Tokenizer | None = None) -> str:
-    """Return the folded words of a text, or the words of a tokenizer, with spaces between them.
+def whole_words_of(text: str, tokenizer: Tokenizer | None = None) -> list[str]:
+    """Return the folded words of a text, or those of a tokenizer. Runs in scripts without spaces are not divided."""
+    return [_FOLDED[token] for token in split_words(text)] if tokenizer is None else words_by(tokenizer, text)
 
-    Runs in scripts without spaces are not divided. Spaces in words become no-break spaces.
-    """
-    if tokenizer is None:
-        return " ".join(map(_FOLDED.__getitem__, split_words(text)))
-    return " ".join(filter(None, ("\u00a0".join(word.split()) for word in words_by(tokenizer, text))))
+
+def fold_text(text: str, tokenizer: Tokenizer | None = None) -> str:
+    """Return the words of :func:`whole_words_of` with spaces between them. Spaces in words become no-break spaces."""
+    words = whole_words_of(text, tokenizer)
+    return " ".join(words if tokenizer is None else filter(None, ("\u00a0".join(word.split()) for word in words)))
 
 
 def words_of(text: str, *, keep_case: bool = False) -> list[str]:
@@ -114,6 +116,6 @@ def terms_of(text: str, stop_words: frozenset[str] = frozenset()) -> list[str]:
     return [term for terms in each if not stop_words.intersection(terms[:1]) for term in terms]
 
 
-def hashes_of(text: str) -> list[int]:
-    """Return the hash of each of :func:`terms_of`."""
-    return [hashed for token in split_words(text) for hashed in _HASHES[token]]
+def hashes_of(words: list[str]) -> list[int]:
+    """Return the hash of each term of the words of a text."""
+    return [hashed for word in words for hashed in _HASHES[word]]

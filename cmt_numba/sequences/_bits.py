@@ -1,9 +1,6 @@
-"""Bit-parallel kernels for edit distances with equal costs.
+"""Bit-parallel kernels for edit distances with equal costs: of long sequences, and of blocks of sequences.
 
-Two bits per row encode whether the costs in a table column rise, fall or stay the same from the row above (Myers, A
-fast bit-vector algorithm for approximate string matching based on dynamic programming, 1999). A word contains 64 rows,
-so each symbol of the other sequence takes a few operations. Longer sequences use several words. Exchanges of neighbours
-need additional operations (Hyyrö, A bit-vector algorithm for computing Levenshtein and Damerau edit distances, 2003).
+:mod:`cmt_numba._words` explains the method. Sequences of more than 64 symbols use several machine words.
 """
 
 from typing import NamedTuple
@@ -11,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, inner_allocating, inner_called, kernel
+from .._words import WORD
 
-WORD = 64
 _ONE, _NONE, _ALL = np.uint64(1), np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
 _LAST, _LAST_BIT = np.int64(WORD - 1), np.uint64(WORD - 1)
 _FURTHER = np.int64(2**62)
@@ -23,35 +20,6 @@ def limit_of(bound, unit):
     """Return the maximum number of edits with a total cost of at most ``bound``."""
     edits = np.float64(bound) / unit
     return np.int64(edits) if edits < np.float64(_FURTHER) else _FURTHER
-
-
-@inner
-def set_bits(x, masks, n_words, there):
-    """Set or clear the position bits of the symbols of ``x``. ``masks`` has ``n_words`` words per symbol."""
-    for i in range(x.size):
-        place = np.int64(x[i]) * n_words + (i >> 6)
-        masks[place] = (masks[place] | (_ONE << np.uint64(i & _LAST))) if there else _NONE
-
-
-@inner
-def edits_of_word(n, y, masks, n_words, swapped, limit):
-    """Return the edits between the 1 to 64 symbols in ``masks`` and ``y``, or -1 above ``limit``."""
-    up, down, matched, before = _ALL, _NONE, _NONE, _NONE  # up, down: rows that cost 1 more or less than the row above
-    last, edits = np.uint64(n - 1), np.int64(n)
-    most = limit + y.size  # each remaining symbol can reduce ``edits`` by at most 1
-    for j in range(y.size):
-        mask = masks[np.int64(y[j]) * n_words]
-        level = (((mask & up) + up) ^ up) | mask | down  # rows whose cost equals the cost of their upper left neighbour
-        if swapped:
-            level |= ((~matched & mask) << _ONE) & before
-            matched, before = level, mask
-        right, left = down | ~(level | up), level & up
-        edits += np.int64((right >> last) & _ONE) - np.int64((left >> last) & _ONE)
-        if edits + j >= most:
-            return np.int64(-1)
-        right, left = (right << _ONE) | _ONE, left << _ONE
-        up, down = left | ~(level | right), right & level
-    return edits
 
 
 @inner_called

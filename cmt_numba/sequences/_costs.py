@@ -14,8 +14,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 from .. import persistence as files
 from .._change import with_progress
+from .._words import WORD
 from ._alignments import Counts, count_edits
-from ._bits import WORD
 from ._edits import Edits
 from ._encoding import Sequences
 from ._search import blocks_of, nothing_found, search

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, kernel, release
-from ._bits import LANES, NARROW, WORD, Blocks, Lanes, edits_of_block, fill_blocks, new_lanes_room
+from .._words import WORD
+from ._bits import LANES, NARROW, Blocks, Lanes, edits_of_block, fill_blocks, new_lanes_room
 from ._spaces import Space, distance, divisor, new_room, prepare
 
 _MOST_CLASSES = 64  # maximum number of symbol classes; blocks treat symbols of the same class as equal

@@ -13,8 +13,9 @@ from .. import _validation as checks
 from .. import persistence as files
 from .._change import Lockable, changes_in_one_step, reads
 from .._forest import WORTH_KEEPING
+from .._words import WORD
 from ..estimators import CMTRetriever
-from ._bits import WORD, Blocks
+from ._bits import Blocks
 from ._costs import QUERIED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import SEQUENCES, Alphabet, Sequences, check_saved

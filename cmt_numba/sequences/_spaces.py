@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, inner_allocating, inner_fastmath, kernel, release, zeros
-from ._bits import WORD, edits_of_word, edits_of_words, limit_of, set_bits
+from .._words import WORD, edits_of_word, set_bits
+from ._bits import edits_of_words, limit_of
 from ._edits import N_ROWS, Edits, all_edits, plain_edits
 
 

@@ -23,6 +23,7 @@ from . import _checks as checks
 from ._hybrid_search import find_competitors, learn_weights, mark_passed
 from ._records import CHANGES_OF_RECORDS, TABLES, ChangedRows, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
+from ._spelling import Spelling
 from ._state import StoreOptions, StoreState, check_operation
 from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
@@ -124,6 +125,13 @@ class StoreContents(DurableForm):
         """The tokenizer of texts. Raise ValueError if it is not the one of the stored texts."""
         check_same_tokenizer(self._tokenizer, self.state.options.tokenizer)
         return self._tokenizer
+
+    def corrected(self, texts: list[Any]) -> list[Counter[int]]:
+        """Return the words of queries, with misspelt words replaced by those of stored texts."""
+        index, tokenizer = self.state.texts, self.tokenizer
+        if index.spelling is None:
+            index.spelling = Spelling(index.ids)
+        return [index.spelling.correct(text, index, self.records, tokenizer) for text in texts]
 
     def _put(self, state: StoreState) -> None:
         if self.journal is not None and state is not self.state:

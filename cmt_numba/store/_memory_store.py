@@ -219,6 +219,7 @@ class MemoryStore(Closeable):
         target_recall: float | None = None,
         texts: Any = None,
         min_score: float | None = None,
+        fuzzy: bool = False,
     ) -> Results:
         """Return the best memories for each row, by vectors, by the words of texts, or by both.
 
@@ -238,6 +239,10 @@ class MemoryStore(Closeable):
             The texts of the queries.
         min_score : float, optional
             Memories with a lower score are left out of the results.
+        fuzzy : bool, default False
+            Whether to replace words that are in no stored text by the nearest word that is: with at most one edit, or
+            two from 6 letters on. An edit inserts, deletes or replaces a letter, or exchanges two neighbours. Words
+            with digits are not replaced. The first such query reads all texts.
 
         Returns
         -------
@@ -250,6 +255,10 @@ class MemoryStore(Closeable):
             memory lacks counts 0.
         """
         X, words = self._read(X, texts)
+        if fuzzy:
+            if texts is None:
+                raise ValueError("fuzzy=True replaces words of texts: pass texts, or omit fuzzy")
+            words = self._contents.shared(partial(self._contents.corrected, checks.check_texts(texts)))
         return self._query(X, words, k, where, target_recall, min_score=min_score)
 
     def _read(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:

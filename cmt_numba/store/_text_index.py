@@ -67,6 +67,7 @@ class TextIndex(WithFields):
         self._slots = SlotTable()
         self._frequencies: dict[int, int] = {}  # the number of texts with each word
         self._length = 0.0  # the total length of all texts
+        self.spelling: Any = None  # the words of texts, after the first query that corrects words
         self._hold(
             WordPostings(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, empty)
         )
@@ -114,6 +115,8 @@ class TextIndex(WithFields):
         self._count(words.indices, 1, lengths)
         self._slots.set(columns[3], np.arange(n, stop))
         self._stored, self._n_slots = StoredWords(*grown), stop
+        if self.spelling is not None:
+            self.spelling.unread.append(columns[3])
         self._hold(self._postings)
         self._build_if_due()
 
@@ -180,6 +183,10 @@ class TextIndex(WithFields):
         """Return whether a search may return each id. Ids without a text are not allowed."""
         slots = self._slots.find(ids)
         return (slots != NONE) & among.mask[slots]
+
+    def frequency(self, word: int) -> int:
+        """Return the number of texts with a word."""
+        return self._frequencies.get(word, 0)
 
     @property
     def statistics(self) -> WordStatistics:

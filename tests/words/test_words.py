@@ -16,7 +16,18 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from cmt_numba import MemoryStore
-from cmt_numba._words import N_WORDS, count_words, fold_text, hash_words, terms_of, words_of
+from cmt_numba._words import (
+    N_WORDS,
+    WordList,
+    count_words,
+    fold_text,
+    hash_whole_words,
+    hash_words,
+    terms_of,
+    whole_words_of,
+    words_of,
+)
+from cmt_numba.sequences import EditDistance
 from cmt_numba.text import BM25Vectorizer, TextClassifier
 
 WORDS = [
@@ -246,3 +257,48 @@ def test_classifiers_keep_the_words_of_a_tokenizer():
         classifier.set_params(tokenizer=str.lower).fit(["a"], ["a"])
     with pytest.raises(TypeError, match=r"tokenizer must be a function"):
         TextClassifier(tokenizer="words").fit(texts, y)
+
+
+@given(st.text(st.characters(codec="utf-8") | st.sampled_from("aàß5+-:) ́蜂กش"), max_size=30))
+def test_whole_words_have_the_terms_of_their_text(text: str):
+    assert hash_whole_words(whole_words_of(text)) == hash_words(text)
+    assert hash_whole_words(whole_words_of(text, str.split), str.split) == hash_words(text, str.split)
+
+
+def test_near_words_are_those_within_the_edit_distance():
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcé"), n)) for n in rng.integers(1, 9, 600)] + ["a" * 64, "b" * 65, "abc1"]
+    listed, distance = WordList(), EditDistance("abcé1")
+    listed.add(words[:300])
+    listed.add(words)
+    for word in [*words[:100], "a" * 63, "ab"]:
+        limit = 0 if len(word) < 3 else 1 if len(word) < 6 else 2
+        distances = dict(zip(words, distance.pairwise([word], words)[0].tolist(), strict=True))
+        wanted = {one: n for one, n in distances.items() if n <= limit and 3 <= len(one) <= 64 and "1" not in one}
+        assert {one: n for n, one in listed.near(word)} == (wanted if limit else {})
+
+
+def test_misspelt_words_are_replaced_by_the_nearest_words_of_texts(tmp_path: Path):
+    with MemoryStore(tmp_path / "store", random_state=0) as store:
+        store.add(["a", "b", "c"], texts=["a receipt for pears", "Äpfel und Birnen in 2019", "蜜蜂 honey"])
+        assert store.query(texts="recieptt", k=1).keys.tolist() == [[None]]
+        asked = ["reciept", "the Äpfle", "hoeny", "2018", "xylophone", "pears"]
+        assert store.query(texts=asked, k=1, fuzzy=True).keys.T.tolist() == [["a", "b", "c", None, None, "a"]]
+        store.upsert(["a", "d"], texts=["a violin", "violas"])
+        store.delete("c")
+        with MemoryStore(tmp_path / "store", read_only=True) as reader:
+            for one in (store, reader):
+                found = one.query(texts=["reciept", "vioiln", "hoeny", "voilas"], k=1, fuzzy=True)
+                assert found.keys.T.tolist() == [[None, "a", None, "d"]]
+            store.add("e", texts="a trumpet")
+            reader.refresh()
+            assert reader.query(texts="trumpte", k=1, fuzzy=True).keys.tolist() == [["e"]]
+    with pytest.raises(ValueError, match="fuzzy=True replaces words of texts: pass texts"):
+        store.query(np.ones(3), fuzzy=True)
+
+
+def test_of_equally_near_words_the_most_frequent_is_chosen():
+    store = MemoryStore(tokenizer=str.split, random_state=0)
+    store.add(range(4), texts=["form", "from x", "from y", "New York"])
+    assert set(store.query(texts="frm", k=3, fuzzy=True).keys[0]) == {1, 2, None}
+    assert store.query(texts="New Yrok", k=1, fuzzy=True)[0][0].text == "New York"
