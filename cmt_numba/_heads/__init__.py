@@ -34,8 +34,6 @@ from .invariants import (
     check_duals,
     check_example_frame,
     check_examples,
-    check_expectation,
-    check_expectation_frame,
     check_head,
     check_head_frame,
 )
@@ -96,15 +94,7 @@ from .products import (
     unscaled_rows,
     with_standardization,
 )
-from .ridge import (
-    Expectation,
-    ExpectationParameters,
-    enter_rows,
-    expect_rows,
-    learn_expectations,
-    learn_rewards,
-    new_expectation,
-)
+from .ridge import Expectation, enter_features, expect_rows, find_features, learn_expectations, learn_rewards
 from .search import Questions, SearchEffort, all_of, always_found
 from .shortlists import new_shortlists, shortlist_rows
 from .solved_labels import Training, learn_afresh, learn_memberships

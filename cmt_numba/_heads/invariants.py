@@ -7,7 +7,6 @@ from .._forest import NONE, all_finite, all_within, are_offsets, require
 from .examples import StoredExamples
 from .label_scorers import HEAD_LOSSES, Head, HeadLoss
 from .multiclass_svm import StoredDuals
-from .ridge import Expectation
 
 
 def check_head_frame(head: Head, n_labels: int) -> None:
@@ -100,28 +99,3 @@ def check_duals(duals: StoredDuals, n_examples: int, n_labels: int, *, thorough:
         exist = all_within(duals.competitors, int(NONE), n_labels - 1)
         require(exist, "an example competes with a label that does not exist")
         require(all_finite(duals.weights) and bool(np.all(duals.weights >= 0)), "a dual variable is negative")
-
-
-def check_expectation_frame(expectation: Expectation) -> None:
-    """Raise InvariantError unless the arrays of a map have the expected dtypes and sizes."""
-    forests.check_layout(expectation)
-    (sparse, d), capacity = (expectation.parameters.sparse, expectation.parameters.n_features), len(expectation.weights)
-    require(1 <= d <= forests.MOST_FEATURES, f"keys must have 1 to {forests.MOST_FEATURES} features, got {d}")
-    n = int(expectation.n_places[0])
-    require(0 <= n <= capacity, "the number of used positions exceeds the weights")
-    require(sparse or n == capacity == d, "a dense map must have one position for each feature")
-    require(expectation.features.size == (capacity if sparse else 0), "positions of a sparse map must have features")
-    require(n < expectation.table.size if sparse else expectation.table.size == 0, "the table of features is too small")
-
-
-def check_expectation(expectation: Expectation) -> None:
-    """Raise InvariantError unless a map is valid."""
-    check_expectation_frame(expectation)
-    n = int(expectation.n_places[0])
-    require(all_finite(expectation.weights[:n]), "a weight of the expectation is not finite")
-    require(all_finite(expectation.bias), "the bias of the expectation is not finite")
-    if expectation.parameters.sparse:
-        features = expectation.features[:n]
-        known = all_within(features, 0, expectation.parameters.n_features - 1)
-        require(known, "the expectation has a feature that does not exist")
-        forests.check_number_table(expectation.table, features, "the table of features", features=True)

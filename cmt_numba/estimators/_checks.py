@@ -13,7 +13,6 @@ from ._calibration import THRESHOLDS
 from ._classification_model import ClassificationModel
 from ._input import Factors
 from ._label_index import LabelIndex
-from ._memories import Memories
 from ._multilabel_model import MultilabelModel
 from ._retrieval_model import RetrievalModel
 from ._tree_model import TreeModel
@@ -130,60 +129,38 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
 
 
 def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
-    index, memories = model.index, model.memories
+    index, memories, by_value = model.index, model.memories, model.by_value
+    ids, keys, values = memories.ids, memories.keys, memories.values
     require(d >= 1, "keys must have at least one feature")
-    require(memories.entries.size == memories.ids.size, "every memory must have an entry in the index")
-    require(memories.places.size == memories.ids.size, "every memory must have a value")
-    require(memories.values.n_values >= memories.ids.size, "every memory must have a value")
-    require(memories.owners.size == memories.keys.size, "every entry of the index must belong to a memory")
-    require(memories.keys.size == len(index), "every entry of the index must belong to a memory")
+    require(memories.places.size == ids.size <= values.n_values, "every memory must have a value")
+    require(keys.size == len(index), "every entry of the index must belong to a memory")
     require(index.metric == "cosine", "the index must be one of cosines")
     if thorough:
         index.check_invariants()
-        _check_memories(memories, index.ids, shared=model.search == "value")
-        numbers, _ = model.distinct.as_arrays()
-        expected = memories.keys if model.search == "value" else memories.keys[:0]
-        require(np.array_equal(np.sort(numbers), expected), "the index contains a value that no memory has")
-    if model.search == "value":
-        _check_search_by_value(model, d, thorough)
-    else:
+        require(invariants.all_within(ids, 0, memories.next_id - 1), "a memory has an id that was never assigned")
+        require(bool(np.all(ids[:-1] < ids[1:])), "ids must be in ascending order")
+        require(np.array_equal(keys, np.sort(index.ids)), "a memory has no entry in the index")
+        require(invariants.all_within(memories.places, 0, values.n_values - 1), "a memory has no value")
+        require(np.unique(memories.places).size == ids.size, "two memories share the position of a value")
+        require(np.array_equal(memories.entries_of(memories.index.columns[1]), keys), "an entry has the wrong owner")
+    if by_value is None:
+        require(np.array_equal(memories.entries, ids), "the entry of a key must be the id of its memory")
         require(index.n_features == d, "the index must have the same number of features as the keys")
         alike = isinstance(index, SparseIndex) == model.sparse
         require(alike, "the index and the keys must both be sparse or both be dense")
-    if model.learned is not None:
-        require(model.search == "key" and model.learned.model.n_features == d, "the rewards must be of the keys")
-        require(model.learned.model.is_sparse == model.sparse, "the rewards must be of the keys")
-
-
-def _check_memories(memories: Memories, in_index: np.ndarray, *, shared: bool) -> None:
-    ids, keys, entries, owners = memories.ids, memories.keys, memories.entries, memories.owners
-    require(invariants.all_within(ids, 0, memories.next_id - 1), "a memory has an id that was never assigned")
-    require(bool(np.all(ids[:-1] < ids[1:])), "ids must be in ascending order")
-    require(bool(np.all(keys[:-1] < keys[1:])), "the entries of the index must be in ascending order")
-    require(np.array_equal(keys, np.sort(in_index)), "the index does not match the list of its entries")
-    require(bool(np.all(np.isin(entries, keys))), "a memory has no entry in the index")
-    require(bool(np.all(np.isin(owners, ids))), "an entry of the index belongs to no memory")
-    require(invariants.all_within(memories.places, 0, memories.values.n_values - 1), "a memory has no value")
-    require(np.unique(memories.places).size == ids.size, "two memories share the position of a value")
-    if shared:
-        require(np.array_equal(memories.entries_of(owners), keys), "a value belongs to a memory with another value")
     else:
-        require(np.array_equal(memories.owners_of(entries), ids), "a key belongs to another memory")
-
-
-def _check_search_by_value(model: RetrievalModel, d: int, thorough: bool) -> None:
-    assert model.by_value is not None
-    expectation, components, values = model.by_value.map, model.by_value.components, model.memories.values
-    parameters, n_components = expectation.parameters, components.n_components
-    (heads.check_expectation if thorough else heads.check_expectation_frame)(expectation)
-    require(parameters.n_features == d, "the expectation must have the same number of features as the keys")
-    require(parameters.sparse == model.sparse, "the expectation and the keys must both be sparse or both be dense")
-    require(expectation.bias.size == n_components, "the expectation must have one output for each component")
-    require(values.are_vectors, "values must be vectors to search by value")
-    width = n_components if components.basis is None else components.basis.shape[0]
-    require(values.width == width, "the basis must have the same width as the values")
-    alike = isinstance(model.index, DenseIndex) and model.index.n_features == n_components + 1
-    require(alike, "the index must be dense and have one feature more than there are components")
+        by_value.check(d, model.sparse, thorough)
+        basis, n_components = by_value.components
+        require(values.are_vectors, "values must be vectors to search by value")
+        width = n_components if basis is None else basis.shape[0]
+        require(values.width == width, "the basis must have the same width as the values")
+        alike = isinstance(index, DenseIndex) and index.n_features == n_components + 1
+        require(alike, "the index must be dense and have one feature more than there are components")
+        distinct = not thorough or len(memories.numbered()) == keys.size
+        require(distinct, "the values in the index must be distinct")
+    if model.learned is not None:
+        require(by_value is None and model.learned.model.n_features == d, "the rewards must be of the keys")
+        require(model.learned.model.is_sparse == model.sparse, "the rewards must be of the keys")
 
 
 _CHECKS: dict[str, Callable[[Any, int, bool], None]] = {

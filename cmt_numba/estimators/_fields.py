@@ -7,16 +7,14 @@ import scipy.sparse
 
 from .. import persistence as files
 from .._feedback import LearnedSearch
-from .._forest import invariants, require
 from .._index import DenseIndex
 from .._sparse_index import SparseIndex
 from .._validation import MOST_WANTED
 from ..tree import ContextualMemoryTree, options_of
 from ._choice import METHODS, Choice
 from ._feature_weights import MOST_WEIGHTED, FeatureWeights
-from ._memories import Memories
 from ._neighbors import NEIGHBOR_METRICS
-from ._values import Components, DistinctVectors, ValueStore
+from ._values import ValueStore
 
 Arrays = dict[str, np.ndarray]
 
@@ -82,52 +80,6 @@ class ValuesField:
         if values.ndim > 2:
             raise ValueError(f"{name} must have one or two dimensions")
         return ValueStore(values)
-
-
-class MemoriesField:
-    """The tables of a retriever, packed so that value ``i`` belongs to memory ``i``."""
-
-    _of_all = files.FieldTable(
-        **dict.fromkeys(("ids", "entries", "keys", "owners"), files.ArrayField(np.int64)),
-        next_id=files.NumberField(),
-        values=ValuesField(),
-    )
-
-    def put(self, name: str, value: Memories, arrays: Arrays) -> Any:
-        return self._of_all.put(name, value.packed(), arrays)
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Memories:
-        found = self._of_all.get(name, field, arrays, thorough=thorough)
-        return Memories.of(places=np.arange(found["ids"].size), **found)
-
-
-class ComponentsField:
-    """The basis for comparing values in a retriever."""
-
-    def put(self, name: str, value: Components, arrays: Arrays) -> Any:
-        if value.basis is not None:
-            arrays[name] = value.basis
-        return value.n_components
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Components:
-        n_components = files.NumberField().get(name, field, arrays, thorough=thorough)
-        basis = files.read_array(name, arrays, np.float32, n_axes=2) if name in arrays else None
-        require(basis is None or basis.shape[1] == n_components, f"{name} must have a vector for each component")
-        require(basis is None or not thorough or invariants.all_finite(basis), f"{name} must be finite")
-        return Components.of(basis, n_components)
-
-
-class DistinctField:
-    """The numbers and digests of distinct vectors."""
-
-    def put(self, name: str, value: DistinctVectors, arrays: Arrays) -> Any:
-        arrays[f"{name}.numbers"], arrays[f"{name}.digests"] = value.as_arrays()
-        return {}
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> DistinctVectors:
-        numbers = files.read_array(f"{name}.numbers", arrays, np.int64)
-        digests = files.read_array(f"{name}.digests", arrays, np.uint8, n_axes=2)
-        return DistinctVectors.of(numbers, digests)
 
 
 class ParametersField:

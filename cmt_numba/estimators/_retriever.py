@@ -237,9 +237,9 @@ class CMTRetriever(MemoryEstimator):
             raise ValueError(f"explain takes a single query, got {rows.n_rows} rows")
         hits = self._best(rows, checks.check_wanted("k", k, self.n_memories_))
         there = hits.ids[0] != NONE
-        parts = self._model.explain(rows, hits.ids[0][there], hits.scores[0][there], self)
-        pairs = zip(hits.ids[0][there].tolist(), hits.scores[0][there].tolist(), parts, strict=True)
-        return [ExplainedResult(*pair) for pair in pairs]
+        ids, scores = hits.ids[0][there], hits.scores[0][there]
+        parts = self._model.explain(rows, ids, scores, self.target_recall)
+        return [ExplainedResult(*each) for each in zip(ids.tolist(), scores.tolist(), parts, strict=True)]
 
     @queries_model
     def predict(self, X: Any) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -58,9 +57,6 @@ class ValueStore:
     def _some(self) -> Any:
         """A sample of the values, with the dtype and width of all values."""
         return self._sparse[0] if self._dense is None else self._dense.columns[0]
-
-    def copied(self, memo: Any) -> ValueStore:
-        return ValueStore(copy.deepcopy(self.all(), memo))
 
     @property
     def are_vectors(self) -> bool:
@@ -138,32 +134,28 @@ def _as_floats(values: Any) -> Any:
 _VALUES_LOOKED_AT = 5000  # sample size for a basis
 
 
-class Components:
-    """An orthonormal basis of a subspace of the values, and the projection onto it.
+class Components(NamedTuple):
+    """A subspace of the values, and the projection onto it."""
 
-    The basis has the leading singular vectors of up to 5,000 random ``values`` and, if there are too few values, random
-    vectors. At most as many vectors as the values' width are used.
-    """
-
-    def __init__(self, values: Any, n_components: int, seed: int) -> None:
-        width = values.shape[1]
-        self.basis: np.ndarray | None = None  # None means the identity
-        self.n_components = min(width, n_components)
-        if width > n_components:
-            generator = np.random.default_rng(seed)
-            if values.shape[0] > _VALUES_LOOKED_AT:
-                values = values[generator.choice(values.shape[0], _VALUES_LOOKED_AT, replace=False)]
-            n_known = min(n_components, max(1, min(values.shape) - 1))
-            _, _, vectors = randomized_svd(normalize(_as_floats(values)), n_known, random_state=seed)
-            others = generator.normal(size=(width, n_components - n_known))
-            self.basis = np.linalg.qr(np.hstack([vectors.T, others]))[0].astype(np.float32)
+    basis: np.ndarray | None  # float32 (width, n_components), orthonormal; None for the identity
+    n_components: int
 
     @classmethod
-    def of(cls, basis: np.ndarray | None, n_components: int) -> Components:
-        """Return components with an existing basis: float32 (width, n_components), or None for the identity."""
-        components = cls.__new__(cls)
-        components.basis, components.n_components = basis, n_components
-        return components
+    def of(cls, values: Any, n_components: int, seed: int) -> Components:
+        """Return the leading singular vectors of up to 5,000 values and, if they are too few, random vectors.
+
+        At most as many vectors as the values' width are used.
+        """
+        width = values.shape[1]
+        if width <= n_components:
+            return cls(None, width)
+        generator = np.random.default_rng(seed)
+        if values.shape[0] > _VALUES_LOOKED_AT:
+            values = values[generator.choice(values.shape[0], _VALUES_LOOKED_AT, replace=False)]
+        n_known = min(n_components, max(1, min(values.shape) - 1))
+        _, _, vectors = randomized_svd(normalize(_as_floats(values)), n_known, random_state=seed)
+        others = generator.normal(size=(width, n_components - n_known))
+        return cls(np.linalg.qr(np.hstack([vectors.T, others]))[0].astype(np.float32), n_components)
 
     def reduced(self, values: Any) -> np.ndarray:
         """Return the components of values scaled to length 1: float32, shape (n, n_components + 1)."""
@@ -172,60 +164,3 @@ class Components:
         parts = np.asarray(parts.toarray() if scipy.sparse.issparse(parts) else parts, np.float32)
         rest = np.sqrt(np.maximum(0.0, 1.0 - np.sum(parts * parts, axis=1, keepdims=True)))
         return np.hstack([parts, rest.astype(np.float32)])
-
-
-_DIGEST_SIZE = 16  # size of a digest in bytes
-
-
-class DistinctVectors:
-    """A mapping from vectors to numbers; equal vectors have equal numbers."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[bytes, int] = {}
-        self._digests: dict[int, bytes] = {}
-
-    @classmethod
-    def of(cls, numbers: np.ndarray, digests: np.ndarray) -> DistinctVectors:
-        """Return the mapping from the numbers and digests of :meth:`as_arrays`."""
-        if digests.shape != (numbers.size, _DIGEST_SIZE):
-            raise ValueError(f"each vector must have a hash of {_DIGEST_SIZE} bytes")
-        distinct = cls()
-        distinct._digests = dict(zip(numbers.tolist(), map(bytes, digests), strict=True))
-        distinct._numbers = {digest: number for number, digest in distinct._digests.items()}
-        if len(distinct._numbers) < numbers.size:
-            raise ValueError("vectors and their numbers must be distinct")
-        return distinct
-
-    def copied(self) -> DistinctVectors:
-        distinct = DistinctVectors()
-        distinct._numbers, distinct._digests = self._numbers.copy(), self._digests.copy()
-        return distinct
-
-    def as_arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of all vectors, int64 (n,), and their digests, uint8 (n, 16)."""
-        numbers = np.array(list(self._digests), np.int64)
-        digests = np.frombuffer(b"".join(self._digests.values()), np.uint8).reshape(-1, _DIGEST_SIZE)
-        return numbers, digests
-
-    def number(self, digests: list[bytes], first: int) -> np.ndarray:
-        """Return the number of each digest; new digests get consecutive numbers from ``first``: int64, shape (n,)."""
-        numbers = np.empty(len(digests), np.int64)
-        for i, digest in enumerate(digests):
-            if digest not in self._numbers:
-                self._digests[first] = digest
-                self._numbers[digest] = first
-                first += 1
-            numbers[i] = self._numbers[digest]
-        return numbers
-
-    def forget(self, numbers: np.ndarray) -> None:
-        """Remove vectors from the mapping. Unknown numbers are ignored."""
-        for number in numbers.tolist():
-            if number in self._digests:
-                self._numbers.pop(self._digests[number], None)
-                self._digests.pop(number, None)
-
-
-def digests_of(vectors: np.ndarray) -> list[bytes]:
-    """Return a digest of each row of an array."""
-    return [blake2b(vector.tobytes(), digest_size=_DIGEST_SIZE).digest() for vector in vectors]

@@ -13,7 +13,7 @@ import numpy as np
 from .. import _forest as forests
 
 if TYPE_CHECKING:  # saved trees do not need the heads
-    from .._heads import Expectation, StoredExamples
+    from .._heads import StoredExamples
 
 VALUES = frozenset({"state.keys.values", "state.weights.dense"})
 """Names of the large arrays of trees. Kernels are safe with any values in them, if links lead to memories."""
@@ -77,12 +77,6 @@ def trim_examples(examples: StoredExamples) -> StoredExamples:
         label_of=examples.label_of[:n],
         next_of=examples.next_of[:n],
     )
-
-
-def trim_expectation(expectation: Expectation) -> Expectation:
-    """Return an expectation without spare capacity. It shares arrays with ``expectation``."""
-    n = int(expectation.n_places[0])
-    return expectation._replace(weights=expectation.weights[:n], features=expectation.features[:n])
 
 
 def _trim_keys(parameters: Any, keys: forests.KeyArrays) -> forests.KeyArrays:

@@ -17,15 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_supervision import FORMS
 
 from cmt_numba import CMTRetriever
-from cmt_numba._heads.ridge import (
-    ExpectationParameters,
-    enter_rows,
-    expect_rows,
-    learn_expectations,
-    learn_rewards,
-    new_expectation,
-)
 from cmt_numba._validation import check_rows
+from cmt_numba.estimators._retrieval_model import ValueExpectation
 from cmt_numba.estimators._values import Components, cosines
 from cmt_numba.evaluation import batch_evaluation
 
@@ -48,71 +41,63 @@ def mean_cosine(found: np.ndarray, right: np.ndarray) -> float:
 # Kernels
 
 
+def new_map(n_features: int, n_components: int, sparse: bool) -> ValueExpectation:
+    return ValueExpectation.new(Components(None, n_components), n_features, sparse)
+
+
+def components_of(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors of unit length as vectors of the index."""
+    return np.pad(normalize(vectors).astype(np.float32), ((0, 0), (0, 1)))
+
+
 @FORMS
 def test_expectations_are_those_of_ridge_regression(form: Any, rng: np.random.Generator):
     keys, values = pictures(60, 8)
-    rows = check_rows(form(keys))
-    targets = values.astype(np.float32)
-    expectation = new_expectation(ExpectationParameters(25, rows.sparse), 8)
-    expectation = enter_rows(expectation, rows)
-    duals, weights = np.zeros_like(targets), rng.uniform(0.1, 1.0, 60).astype(np.float32)
-    for _ in range(50):
-        learn_expectations(expectation, rows, rng.permutation(60), targets, duals, np.float32(0.5) / weights)
-    expected = np.zeros_like(targets)
-    expect_rows(expectation, rows, 0, 60, expected)
+    rows, vectors = check_rows(form(keys)), components_of(values)
+    learned, weights = new_map(25, 8, rows.sparse), rng.uniform(0.1, 1.0, 60).astype(np.float32)
+    options = CMTRetriever(regularization=0.5, n_value_passes=50)
+    learned.learn_values(rows, vectors, weights, rng, options)
     with_bias = np.hstack([normalize(keys), np.ones((60, 1))])
-    ridge = Ridge(alpha=0.5, fit_intercept=False).fit(with_bias, targets, weights)
-    np.testing.assert_allclose(expected, ridge.predict(with_bias), atol=2e-3)
+    ridge = Ridge(alpha=0.5, fit_intercept=False).fit(with_bias, vectors, weights)
+    np.testing.assert_allclose(learned.expect(rows, 1), ridge.predict(with_bias), atol=2e-3)
 
 
 @FORMS
 def test_rewards_teach_as_in_plain_python(form: Any, rng: np.random.Generator):
     keys, _ = pictures(20)
-    rows = check_rows(form(keys))
-    expectation = enter_rows(new_expectation(ExpectationParameters(25, rows.sparse), 6), rows)
+    rows, learned = check_rows(form(keys)), new_map(25, 6, scipy.sparse.issparse(form(keys)))
     pairs = rng.integers(0, 20, 50)
-    vectors, rewards = rng.normal(size=(50, 6)).astype(np.float32), rng.random(50).astype(np.float32)
-    learn_rewards(expectation, rows, pairs, vectors, rewards, 2.0)
+    vectors, rewards = normalize(rng.normal(size=(50, 6))), rng.random(50).astype(np.float32)
+    learned.learn_rewards(rows, pairs, vectors, rewards, 2.0)
     X, W = np.hstack([normalize(keys), np.ones((20, 1))]), np.zeros((26, 6))
     for i, vector, reward in zip(pairs, vectors, rewards, strict=True):
         size = (X[i] @ X[i]) * (vector @ vector)
         W += (reward - X[i] @ W @ vector) / (size + 2.0) * np.outer(X[i], vector)
-    expected = np.zeros((20, 6), np.float32)
-    expect_rows(expectation, rows, 0, 20, expected)
-    np.testing.assert_allclose(expected, X @ W, atol=1e-4)
+    np.testing.assert_allclose(learned.expect(rows, 1)[:, :-1], X @ W, atol=1e-4)
 
 
-def test_features_get_places_in_order_of_arrival(rng: np.random.Generator):
-    expectation = new_expectation(ExpectationParameters(10**6, True), 2)
-    weights: dict[int, np.ndarray] = {}
+def test_features_get_weights_when_they_occur(rng: np.random.Generator):
+    few, every, first = new_map(10**6, 2, sparse=True), new_map(10**3, 2, sparse=False), np.zeros(1, np.int64)
     for _ in range(30):
-        features = rng.integers(0, 10**6, 40)
-        row = check_rows(scipy.sparse.csr_array((np.ones(40), ([0] * 40, features)), (1, 10**6)))
-        expectation = enter_rows(expectation, row)
-        used = int(expectation.n_places[0])
-        for place in range(used):
-            feature = int(expectation.features[place])
-            known = weights.setdefault(feature, np.array([feature, -feature], np.float32))
-            expectation.weights[place] = known
-        expected = np.zeros((1, 2), np.float32)
-        expect_rows(expectation, row, 0, 1, expected)
-        wanted = sum(value * weights[int(f)] for f, value in zip(row.indices, row.values, strict=True))
-        np.testing.assert_allclose(expected[0], wanted, rtol=1e-4)
-    assert used == len(weights)
+        X = scipy.sparse.csr_array((np.ones(40), ([0] * 40, rng.integers(0, 10**3, 40))), (1, 10**6))
+        rows = [check_rows(X), check_rows(X[:, : 10**3].toarray())]
+        for learned, row in zip((few, every), rows, strict=True):
+            learned.learn_rewards(row, first, np.eye(2)[:1], np.array([0.7]), 1.0)
+        np.testing.assert_allclose(few.expect(rows[0], 1), every.expect(rows[1], 1), atol=1e-5)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_components_keep_lengths_and_products(sparse: bool, rng: np.random.Generator):
     values = rng.normal(size=(50, 8)) @ rng.normal(size=(8, 30))
     given = scipy.sparse.csr_array(values) if sparse else values
-    reduced = Components(given, 8, 0).reduced(given)
+    reduced = Components.of(given, 8, 0).reduced(given)
     unit = normalize(values)
     np.testing.assert_allclose(reduced @ reduced.T, unit @ unit.T, atol=1e-3)  # rank 8, so the components are complete
-    rough = Components(given, 3, 0).reduced(given)
+    rough = Components.of(given, 3, 0).reduced(given)
     np.testing.assert_allclose(np.linalg.norm(rough, axis=1), 1.0, atol=1e-5)
     assert rough.shape == (50, 4)
     assert rough[:, -1].max() > 0.1
-    few = Components(given[:2], 5, 0)  # random vectors complete the basis
+    few = Components.of(given[:2], 5, 0)  # random vectors complete the basis
     np.testing.assert_allclose(few.basis.T @ few.basis, np.eye(5), atol=1e-5)
 
 

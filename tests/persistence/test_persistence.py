@@ -219,7 +219,7 @@ def test_unloadable_objects_are_not_saved(things: dict[str, Any], tmp_path: Path
     before = saved(tree, path)
     state_of(tree).keys.ids[0] = 10**6
     classifier._model.classes = classifier.classes_[::-1]
-    retriever._model.memories.owners[0] = 10**6
+    retriever._model.memories.ids[0] = 10**6
     for thing in (tree, classifier, retriever):
         with pytest.raises(InvariantError):
             thing.check_invariants()

@@ -214,13 +214,11 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("model.index.scales.inverse", put(0, 1e300), "must have a scale that rows can have"),
     ],
     "retriever by value": [
-        ("model.by_value.map.weights", put((0, 0), np.nan), "a weight of the expectation is not finite"),
-        ("model.by_value.map.features", put(0, 10**6), "has a feature that does not exist"),
-        ("model.by_value.map.table", fill_up, "the table of features must have"),
-        ("model.by_value.map.n_places", put(0, 10**6), "the number of used positions exceeds"),
+        ("model.by_value.weights", put((0, 0), np.nan), "the map must be finite"),
+        ("model.by_value.features", put(0, 10**6), "has a feature that does not exist"),
+        ("model.by_value.features", lambda features: put(0, features[1])(features), "must be distinct"),
         ("model.memories.entries", put(0, 10**6), "a memory has no entry in the index"),
-        ("model.memories.owners", put(0, -1), "belongs to no memory"),
-        ("model.distinct.numbers", put(0, 10**6), "the index contains a value that no memory has"),
+        ("model.memories.digests", lambda digests: put(0, digests[1])(digests), "values in the index must be distinct"),
     ],
     "retriever of directions": [
         ("model.memories.values.indices", put(0, 99), "a column that does not exist"),
