@@ -40,10 +40,11 @@ written at each sync without waiting for the disk, detects this loss.
 A snapshot is taken when the journal takes long to replay. The previous snapshot is deleted only after the new one is
 complete, synced to disk and recorded in the journal. Opening the folder deletes files left by a crash.
 
-Any number of processes, and the writer's process itself, can read a folder with ``read_only=True``. A reader keeps no
-file open except its mapped snapshot, so it never keeps the writer's log from being truncated. ``refresh`` reads the
-entries after the last one that it knows, as they are between two commits, and replays them. Additional tables are
-copied to memory when the folder is opened; ``refresh`` copies the rows that the entries have changed.
+Any number of processes, and the writer's process itself, can read a folder with ``read_only=True``. ``refresh`` reads
+the entries after the last one that the reader knows, as they are between two commits, and replays them. Additional
+tables are read in place, in transactions as short as a query, so that the writer can truncate its log. Rows carry the
+number of the change that wrote them. If a later change than the reader's last one wrote what a query needs, the reader
+refreshes first.
 
 Each entry has a random mark, which the entry of a snapshot takes over. If the folder has no entry with the mark that
 the reader knows, a snapshot has replaced the entries, or the folder has another history: a backup was restored, or the
@@ -61,7 +62,7 @@ Folders of versions before 0.4 are rejected. Later versions of the library read 
 Network file systems may not support the locks. To copy an open tree, call ``save``.
 """
 
-from ._database import EntryDatabase, ExtraTables, SchemaRow, SharedConnection, translated_errors
+from ._database import EntryDatabase, ExtraTables, ReaderDatabase, SchemaRow, SharedConnection, StaleReaderError
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments, unpack_entry
 from ._files import AlreadyOpenError, JournalError
 from ._in_folder import InFolder, ObjectForm, journaled

@@ -2,10 +2,9 @@
 
 import ctypes
 import errno
+import json
 import os
-import shutil
 import sqlite3
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -23,7 +22,7 @@ _APPLICATION = 0x434D544A  # "CMTJ" in ASCII
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, mark BLOB NOT NULL, entry BLOB NOT NULL)"
 _LONGEST_LOG = 1 << 22  # bytes to which a checkpoint truncates the log
 _OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's additional files
-_MOST_ATTEMPTS = 20  # maximum number of attempts to read a database that a writer is opening or closing
+MOST_ATTEMPTS = 20  # maximum number of attempts to read a database that a writer is opening or closing
 _SECONDS_IN_USE = 5.0  # time to wait for another connection that recovers the log
 _OPTIONS: Any = {"isolation_level": None, "check_same_thread": False}
 
@@ -38,7 +37,18 @@ _ENVIRONMENT_ERRORS = {
     sqlite3.SQLITE_READONLY: errno.EACCES,
 }
 
+# How readers open a database. Only with the index of its log do SQLite's locks protect them from a writer.
+_LOCKED, _WITHOUT_LOG = "mode=ro", "immutable=1"
+_WITHOUT_INDEX = f"mode=ro&vfs={'unix' if os.name == 'posix' else 'win32'}-none"
+
 SchemaRow = tuple[object, ...]
+
+
+class Position(NamedTuple):
+    """A change in the history of a folder."""
+
+    sequence: int  # the number of the entry
+    mark: bytes  # its mark, which no other history has
 
 
 class ExtraTables(NamedTuple):
@@ -47,8 +57,9 @@ class ExtraTables(NamedTuple):
     statements: tuple[str, ...]  # SQL statements that create the tables
     allows: Callable[[list[SchemaRow]], bool]  # checks the schema rows (type, name, table, SQL) of the tables
     functions: dict[str, Callable[..., Any]]  # functions that statements may call, by name
-    # takes a database and returns what a reader needs of the tables: everything, or what some entries have changed
-    read: Callable[["EntryDatabase", list[tuple[int, bytes]] | None], Any]
+    # takes a database and entries, and returns what a reader that has other tables in memory needs to follow them
+    changes: Callable[["EntryDatabase", list[tuple[int, bytes]]], Any]
+    count_unchanged: str  # counts rows, by ids as JSON, that no change after a number has written
 
 
 class SharedConnection(sqlite3.Connection):
@@ -75,19 +86,19 @@ class SharedConnection(sqlite3.Connection):
 
 
 _connections: weakref.WeakSet[SharedConnection] = weakref.WeakSet()
-_writers: "weakref.WeakSet[EntryDatabase]" = weakref.WeakSet()
+_to_files: weakref.WeakSet[SharedConnection] = weakref.WeakSet()
 
 
 def _leave_to_the_parent() -> None:
-    """Prevent a forked child from ever closing the connections of writers.
+    """Prevent a forked child from ever closing the connections to files.
 
     When SQLite closes a connection in the child, it acts as the owner of the locks and may delete the log that the
     parent is writing.
     """
     for connection in _connections:
         connection.turn = threading.RLock()  # a thread of the parent may hold the inherited lock
-    for database in _writers:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database.connection))
+    for connection in _to_files:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 if hasattr(os, "register_at_fork"):
@@ -129,19 +140,18 @@ def is_blank(path: Path) -> bool:
     check_files(path)
     if not check_regular(path) or path.stat().st_size == 0:
         return True
-    with translated_errors(path), closing(_connected(path, _mode_of_reader(_has_log(path)))) as connection:
+    with translated_errors(path), closing(_connected(path, _mode_of_reader(path))) as connection:
         EntryDatabase(path, connection).check_kind()
     return False
 
 
-def _has_log(path: Path) -> bool:
-    """Return whether a database has a log. Read without it, a database whose checkpoint was cut short looks damaged."""
+def _mode_of_reader(path: Path) -> str:
+    """Return how to open a database. Read without its log, one whose checkpoint was cut short looks damaged."""
     log = Path(f"{path}-wal")
-    return check_regular(log) and log.stat().st_size > 0
-
-
-def _mode_of_reader(has_log: bool) -> str:
-    return "mode=ro" if has_log else "immutable=1"
+    if not check_regular(log) or log.stat().st_size == 0:
+        return _WITHOUT_LOG
+    can_have_index = os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-shm")
+    return _LOCKED if can_have_index else _WITHOUT_INDEX
 
 
 def check_files(path: Path) -> None:
@@ -153,13 +163,16 @@ def check_files(path: Path) -> None:
 def _connected(path: Path, mode: str, tables: ExtraTables | None = None) -> SharedConnection:
     options = _OPTIONS | {"timeout": _SECONDS_IN_USE, "uri": True}
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", factory=SharedConnection, **options)
+    _to_files.add(connection)
+    if mode == _WITHOUT_INDEX:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # SQLite then makes an index in memory
     for name, function in (tables.functions if tables else {}).items():
         connection.create_function(name, -1, function, deterministic=True)
     return connection
 
 
 class EntryDatabase:
-    """The database of a writer, which readers in any process can read at the same time, or a reader's view of it.
+    """The database of a writer, which readers in any process can read at the same time, or a reader's connection to it.
 
     Each entry has a random mark. Two databases with the same mark for an entry agree in all changes up to it.
 
@@ -186,7 +199,6 @@ class EntryDatabase:
         except BaseException:
             self.connection.close()
             raise
-        _writers.add(self)
         return self
 
     def run(self, statement: str, values: SchemaRow = ()) -> Any:
@@ -194,8 +206,8 @@ class EntryDatabase:
         rows = self.execute(statement, values)
         return rows[0][0] if rows else None
 
-    def execute(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
-        """Execute a statement and return all result rows."""
+    def execute(self, statement: str, values: SchemaRow = (), ids: Any = None) -> list[SchemaRow]:
+        """Execute a statement and return all result rows. Only readers use ``ids``."""
         connection = self.connection
         try:
             with connection.turn:
@@ -268,6 +280,11 @@ class EntryDatabase:
     def mark_of(self, sequence: int) -> bytes | None:
         """Return the mark of an entry, or None if there is no such entry."""
         return self.run("SELECT mark FROM entries WHERE sequence = ?", (sequence,))
+
+    def last_position(self) -> Position | None:
+        """Return the last change, or None if there is no entry."""
+        rows: Any = self.execute("SELECT sequence, mark FROM entries ORDER BY sequence DESC LIMIT 1")
+        return Position(*rows[0]) if rows else None
 
     def first_entry(self) -> int | None:
         """Return the number of the first entry, or None if there is none."""
@@ -357,7 +374,6 @@ class EntryDatabase:
     def close(self) -> None:
         """Discard uncommitted writes and close the database. Do nothing in a forked child process."""
         if self._process == os.getpid():
-            _writers.discard(self)
             try:
                 self.roll_back()
             finally:
@@ -372,23 +388,26 @@ def read_at_one_moment(path: Path, read: Callable[[EntryDatabase], T]) -> T:
     """Return the result of ``read``, called with a database as it is between two commits.
 
     A writer may commit, open or close the database at any time. Without a log, SQLite reads the file alone and creates
-    no files. With a log, it reads both. If it must create files for that, but cannot, it reads a copy.
+    no files. With a log, it reads both, and makes the index of the log in memory if it may not create the file.
     """
-    for _ in range(_MOST_ATTEMPTS):
-        before, has_log = _stamp(path), _has_log(path)
+    for _ in range(MOST_ATTEMPTS):
+        before, mode = _stamp(path), _mode_of_reader(path)
         try:
-            with translated_errors(path), closing(_connected(path, _mode_of_reader(has_log))) as found:
+            with translated_errors(path), closing(_connected(path, mode)) as found:
                 found.execute("BEGIN")
                 answer = read(EntryDatabase(path, found))
         except (OSError, FileFormatError, AlreadyOpenError):
-            if _stamp(path) != before:
-                continue
-            if has_log and not os.access(path.parent, os.W_OK):
-                return _read_copy(path, read)
-            raise
-        if has_log or _stamp(path) == before:
+            if _stamp(path) == before:
+                raise
+            continue
+        if mode == _LOCKED or _stamp(path) == before:
             return answer
-    raise AlreadyOpenError(f"{path.parent} changed during {_MOST_ATTEMPTS} attempts to read it; try again")
+    raise keeps_changing(path)
+
+
+def keeps_changing(path: Path) -> AlreadyOpenError:
+    """Return the error for a database that cannot be read between changes."""
+    return AlreadyOpenError(f"{path.parent} changed during {MOST_ATTEMPTS} attempts to read it; try again")
 
 
 def _stamp(path: Path) -> list[tuple[int, int, int]]:
@@ -403,10 +422,124 @@ def _stamp(path: Path) -> list[tuple[int, int, int]]:
     return stamp
 
 
-def _read_copy(path: Path, read: Callable[[EntryDatabase], T]) -> T:
-    with tempfile.TemporaryDirectory() as folder:
-        copied = Path(folder) / path.name
-        for suffix in ("", "-wal"):
-            shutil.copyfile(f"{path}{suffix}", f"{copied}{suffix}")
-        with translated_errors(path), closing(_connected(copied, "mode=rw")) as connection:
-            return read(EntryDatabase(path, connection))
+class StaleReaderError(Exception):
+    """A writer has changed what a reader needs since the last refresh. The reader then refreshes and tries again."""
+
+
+class _Reading(threading.local):
+    """The connection of a thread, and its current transaction."""
+
+    database: EntryDatabase | None = None
+    process: int | None = None  # the process that has opened it
+    files: Any = None  # the mode and the files when it was opened
+    is_active = False  # whether the thread is within ``at_one_state``
+    stamp: Any = None  # the stamp of the files before the transaction; None outside of it
+    last: Position | None = None  # the last change in the database
+
+    def is_torn(self, path: Path, *, has_failed: bool) -> bool:
+        """Return whether the files have changed since the transaction began, so that it may have read both states."""
+        is_safe = self.files is not None and self.files[0] == _LOCKED and not has_failed
+        return self.stamp is not None and not is_safe and self.stamp != _stamp(path)
+
+
+class ReaderDatabase:
+    """The additional tables of a writer's database, read in place as they were after the change at ``position``.
+
+    Transactions are short, so that the writer can truncate its log: each lasts until the end of :meth:`at_one_state`.
+    A statement raises :class:`StaleReaderError` if the database has later changes, unless it reads only rows that they
+    have not written. Each thread has a connection of its own.
+
+    - ``position``: the last change that the reader has replayed.
+    """
+
+    position: Position | None = None
+
+    def __init__(self, path: Path, tables: ExtraTables | None) -> None:
+        self.path, self._tables = path, tables
+        self._reading = _Reading()
+        self._connections: weakref.WeakSet[SharedConnection] = weakref.WeakSet()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the thread is within :meth:`at_one_state`."""
+        return self._reading.is_active
+
+    def at_one_state(self, work: Callable[[], T]) -> T:
+        """Call ``work``, whose statements all read the same state of the database, and return its result."""
+        reading = self._reading
+        if reading.is_active:
+            return work()
+        reading.is_active = True
+        try:
+            answer = work()
+        except (OSError, FileFormatError, AlreadyOpenError) as error:
+            if reading.is_torn(self.path, has_failed=True):
+                raise StaleReaderError from error
+            raise
+        else:
+            if reading.is_torn(self.path, has_failed=False):
+                raise StaleReaderError
+            return answer
+        finally:
+            if reading.stamp is not None and reading.database is not None:
+                reading.database.roll_back()
+            reading.is_active, reading.stamp = False, None
+
+    def at_last_state(self, refresh: Callable[[], object], work: Callable[[], T]) -> T:
+        """Call ``refresh``, which brings the reader to the state of the database, and ``work`` at this state."""
+
+        def refreshed() -> T:
+            self.current()
+            refresh()
+            return work()
+
+        return self.at_one_state(refreshed)
+
+    def execute(self, statement: str, values: SchemaRow = (), ids: list[int] | None = None) -> list[SchemaRow]:
+        """Execute a statement and return all result rows. Pass ``ids`` if it reads only rows with these ids."""
+        if not self._reading.is_active:
+            return self.at_one_state(lambda: self.execute(statement, values, ids))
+        database = self.current()
+        if self._reading.last != self.position and not self._are_unchanged(database, ids):
+            raise StaleReaderError
+        return database.execute(statement, values)
+
+    def _are_unchanged(self, database: EntryDatabase, ids: list[int] | None) -> bool:
+        position, tables = self.position, self._tables
+        assert position is not None
+        assert tables is not None
+        if ids is None or database.mark_of(position.sequence) != position.mark:
+            return False
+        distinct = {memory_id for memory_id in ids if memory_id >= 0}
+        n: int = database.run(tables.count_unchanged, (json.dumps(list(distinct)), position.sequence))
+        return n == len(distinct)
+
+    def current(self) -> EntryDatabase:
+        """Return the database of the thread in a transaction, which begins if necessary."""
+        reading, path = self._reading, self.path
+        if reading.stamp is not None and reading.database is not None:
+            return reading.database
+        reading.stamp, mode = _stamp(path), _mode_of_reader(path)
+        files = mode, [found[0] for found in reading.stamp] if mode == _LOCKED else reading.stamp
+        if files != reading.files or reading.process != os.getpid():
+            with translated_errors(path):
+                connection = _connected(path, mode, self._tables)
+            self._connections.add(connection)
+            if reading.database is not None and reading.process == os.getpid():
+                reading.database.connection.close()
+            reading.database, reading.files, reading.process = EntryDatabase(path, connection), files, os.getpid()
+        assert reading.database is not None
+        reading.database.execute("BEGIN")
+        reading.last = reading.database.last_position()
+        return reading.database
+
+    def held(self) -> EntryDatabase | None:
+        """Return the database of the thread if it is in a transaction that a writer cannot disturb, or None."""
+        reading = self._reading
+        is_held = reading.stamp is not None and reading.files[0] == _LOCKED
+        return reading.database if is_held else None
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in list(self._connections):
+            connection.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..persistence import FileFormatError, bring_to_disk, read_fields
-from ._database import EntryDatabase, ExtraTables, check_files, is_blank
+from ._database import EntryDatabase, ExtraTables, Position, ReaderDatabase, check_files, is_blank
 from ._database import read_at_one_moment as read_database
 from ._files import Acknowledged, check_regular, open_file
 
@@ -256,13 +256,6 @@ def check_end(path: Path, last: int, acknowledged: int) -> None:
         raise FileFormatError(path, reason)
 
 
-class Position(NamedTuple):
-    """A change in the history of a folder."""
-
-    sequence: int  # the number of the entry
-    mark: bytes  # its mark, which no other history has
-
-
 class JournalView(NamedTuple):
     """The journal of a folder as it is between two commits of its writer."""
 
@@ -271,7 +264,7 @@ class JournalView(NamedTuple):
     position: Position  # the last entry
     base: int  # the number of the snapshot
     acknowledged: int  # the number of a change that must not be missing
-    tables: Any  # what was read from additional tables, or None
+    changes: Any  # what ``ExtraTables.changes`` has returned if the entries continue, or None
 
 
 class FolderReader(FolderFiles):
@@ -280,6 +273,7 @@ class FolderReader(FolderFiles):
     - ``path``: the folder of a durable object.
     - ``tables``: additional tables of the journal's database.
     - ``identity``: the identity of the journal when all its entries were last read.
+    - ``database``: reads additional tables in place.
     """
 
     identity: str | None = None
@@ -293,6 +287,7 @@ class FolderReader(FolderFiles):
             raise FileFormatError(self.path, f"{others}no journal; check the path, or open it without read_only first")
         check_files(self.journal_path)
         read_database(self.journal_path, EntryDatabase.check_kind)
+        self.database = ReaderDatabase(self.journal_path, tables)
 
     def read(self, after: Position | None = None) -> JournalView:
         """Return the entries after a position, or all if it is None or the folder has another history by now."""
@@ -308,17 +303,20 @@ class FolderReader(FolderFiles):
             if not continues:
                 database.check(self._tables)
                 self.identity = acknowledged.identity
-            base, last = database.first_entry(), database.last_entry()
+            base, last = database.first_entry(), database.last_position()
             if base is None or last is None:
                 raise FileFormatError(self.journal_path, "is empty; open it without read_only first")
             entries = list(database.entries(after.sequence if continues and after is not None else -1))
-            position = Position(last, database.mark_of(last) or b"")
-            tables = None
-            if self._tables is not None and entries:
-                tables = self._tables.read(database, entries if continues else None)
-            return JournalView(entries, continues, position, base, acknowledged.sequence, tables)
+            changes = None
+            if self._tables is not None and continues and entries:
+                changes = self._tables.changes(database, entries)
+            # a transaction that is held began before the number was read
+            present = acknowledged.sequence if held is None else min(acknowledged.sequence, last.sequence)
+            return JournalView(entries, continues, last, base, present, changes)
 
-        return read_database(self.journal_path, view)
+        held = self.database.held()
+        return read_database(self.journal_path, view) if held is None else view(held)
 
     def close(self) -> None:
-        """Do nothing: no file is open between two reads."""
+        """Close the connections to the database."""
+        self.database.close()

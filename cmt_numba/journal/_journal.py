@@ -15,10 +15,10 @@ from .. import persistence as files
 from .._change import ReadWriteLock, defer_interrupts, uninterrupted
 from .._display import warn
 from .._validation import check_integer, check_real
-from ._database import MOST_BYTES, ExtraTables
+from ._database import MOST_ATTEMPTS, MOST_BYTES, ExtraTables, StaleReaderError, keeps_changing
 from ._entries import Entry, entry_contents, pack_entry, unpack_entry
 from ._files import AlreadyOpenError, JournalError, check_regular
-from ._folder import IDENTITY, Folder, FolderReader, JournalView, Position, check_end
+from ._folder import IDENTITY, Folder, FolderReader, JournalView, check_end
 
 T = TypeVar("T")
 SNAPSHOT = "snapshot"  # name of a snapshot's entry. It is not an operation.
@@ -104,11 +104,11 @@ class DurableForm(Protocol):
         """
 
     def follow(self, apply: Callable[[], None]) -> None:
-        """Call ``apply``, which replays entries of the writer and calls :meth:`use_tables`, as one change."""
+        """Call ``apply``, which replays entries of the writer and calls :meth:`follow_tables`, as one change."""
         self.lock.change(apply)
 
-    def use_tables(self, tables: Any) -> None:
-        """Use what ``ExtraTables.read`` has returned to a reader."""
+    def follow_tables(self, changes: Any) -> None:
+        """Follow changes of additional tables with what ``ExtraTables.changes`` has returned to a reader."""
         return
 
     def use(self, made: Any) -> None:
@@ -176,7 +176,6 @@ class Journal:
         self._is_verified = True  # False until all mapped arrays have been verified
         self._refresh_due = float("inf") if self._durability.refresh_every is None else 0.0
         self.sequence = self._base = 0  # the numbers of the last change and of the snapshot
-        self._position: Position | None = None  # the last entry that a reader has replayed
         self.folder: Any
         _journals.add(self)
         if self._durability.read_only:
@@ -375,8 +374,18 @@ class Journal:
                 self._refresh_due = now + self._durability.refresh_every
             return has_changed
 
+    def at_last_state(self, work: Callable[[], T]) -> T:
+        """Refresh a read-only object, and call ``work`` at this state of the additional tables. Return its result."""
+        with self._refreshing:
+            for _ in range(MOST_ATTEMPTS):
+                try:
+                    return self.folder.database.at_last_state(self.refresh, work)
+                except StaleReaderError as error:
+                    cause = error.__cause__
+        raise cause or keeps_changing(self.folder.journal_path)
+
     def _refresh(self) -> bool:
-        view: JournalView = self.folder.read(None if self.is_behind else self._position)
+        view: JournalView = self.folder.read(None if self.is_behind else self.folder.database.position)
         if not view.entries:
             return False
         if view.continues:
@@ -398,8 +407,8 @@ class Journal:
         self._replay(twin, view.entries)
         self._check_end(view)
         self._form.use(twin)
-        self._form.use_tables(view.tables)
-        self._position = view.position
+        self._form.follow_tables(view.changes)
+        self.folder.database.position = view.position
 
     def _load(self, view: JournalView) -> None:
         """Restore the object from the folder, which a writer may change meanwhile."""
@@ -415,10 +424,9 @@ class Journal:
 
         def use() -> None:
             self._use(made)
-            self._form.use_tables(view.tables)
+            self.folder.database.position = view.position
 
         self._form.follow(use)
-        self._position = view.position
         if self._durability.refresh_every is not None:
             self._form.lock.before_read = self._refresh_if_due
 

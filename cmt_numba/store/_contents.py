@@ -17,11 +17,11 @@ from .._index import DenseIndex
 from .._jit import switching_soon
 from .._validation import as_rows, check_entries, check_matrix, check_rewards
 from .._words import Tokenizer, check_same_tokenizer, count_words
-from ..journal import Durability, DurableForm, Entry, Journal, JournalError
+from ..journal import Durability, DurableForm, Entry, Journal, JournalError, ReaderDatabase, StaleReaderError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
 from ._hybrid_search import find_competitors, learn_weights, mark_passed
-from ._records import CHANGES_OF_RECORDS, TABLES, ChangedRows, MemoryDatabase, Records
+from ._records import CHANGES_OF_RECORDS, TABLES, ChangedRecords, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
 from ._spelling import Spelling
 from ._state import StoreOptions, StoreState, check_operation
@@ -83,7 +83,8 @@ class StoreContents(DurableForm):
 
     kind = "MemoryStore"
     unread = frozenset({"index.vectors"})
-    _database: MemoryDatabase | None  # of a store in memory or of a reader
+    _database: MemoryDatabase | None  # of a store in memory
+    _in_place: ReaderDatabase | None = None  # of a reader
     _tokenizer: Tokenizer | None
     journal: Journal | None
 
@@ -99,11 +100,14 @@ class StoreContents(DurableForm):
         else:
             self.records = Records(None)
             self.journal = Journal(path, self, durability, tables=TABLES)
+            self.records.forget(self.journal.folder.database)
             if self.journal.is_writable:
-                self.records.forget(self.journal.folder.database)
+                self.records.next_change = self._next_change
+            else:
+                self._in_place = self.journal.folder.database
             try:
                 with refusing(self.journal.path):
-                    self.check(thorough=False)
+                    self._at_one_state(partial(self.check, thorough=False))
             except BaseException:
                 self.close()
                 raise
@@ -113,7 +117,8 @@ class StoreContents(DurableForm):
         self._database, self.journal = None, None
         self._tokenizer = None
         self.stamp: object | None = object()
-        self.unread_columns = UnreadColumns(lambda: self.stamp is None)
+        # The writer of a folder changes rows without notice to readers, which therefore read them at once.
+        self.unread_columns = UnreadColumns(lambda: self.stamp is None or self._in_place is not None)
         self._is_closed = False
         self.state = state
         self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
@@ -171,7 +176,9 @@ class StoreContents(DurableForm):
     @property
     def n_memories(self) -> int:
         """The number of memories that have not expired."""
-        return len(self.state) - (0 if self._is_closed else self.records.expired().size)
+        if self._is_closed:
+            return len(self.state)
+        return self._at_one_state(lambda: len(self.state) - self.records.expired().size)
 
     def check_open(self) -> None:
         """Raise JournalError if the store is closed."""
@@ -195,7 +202,21 @@ class StoreContents(DurableForm):
                 raise MemoryError("a failed change has not been undone yet, because memory was short; try again")
             return work()
 
-        return self.lock.read(read)
+        return self._at_one_state(partial(self.lock.read, read))
+
+    def _at_one_state(self, work: Callable[[], T]) -> T:
+        """Call ``work``, which reads records, and return its result. A reader refreshes if they have changed."""
+        if self._in_place is None or self._in_place.is_active:
+            return work()
+        assert self.journal is not None
+        try:
+            return self._in_place.at_one_state(work)
+        except StaleReaderError:
+            return self.journal.at_last_state(work)
+
+    def _next_change(self) -> int:
+        assert self.journal is not None
+        return self.journal.sequence + 1
 
     def check_vectors(self, X: Any, others: Sized | None = None) -> Any:
         """Return vectors or queries as float32, dense or sparse like the stored vectors.
@@ -249,7 +270,7 @@ class StoreContents(DurableForm):
         """Run ``work`` while no other thread can change the store, and return its result."""
         if self.journal is not None and self.journal.is_writable:
             return self.journal.alone(work)
-        return self.lock.change(work)
+        return self._at_one_state(partial(self.lock.change, work))
 
     def change(self, work: Callable[[], T]) -> T:
         """Run ``work`` as one transaction. A nested change is part of the outer one."""
@@ -592,20 +613,12 @@ class StoreContents(DurableForm):
     def follow(self, apply: Callable[[], None]) -> None:
         """Call ``apply``, which repeats changes of a writer in another process, while no thread reads."""
         self.stamp = None
-        with suppress(OSError, FileFormatError):
-            self.unread_columns.read()
         self.lock.step(apply)
         self.stamp = object()
 
-    def use_tables(self, tables: MemoryDatabase | ChangedRows) -> None:
-        """Use the tables that a reader has read: everything, or what has changed."""
-        if isinstance(tables, ChangedRows):
-            self.records.follow(tables)
-            return
-        before, self._database = self._database, tables
-        self.records.forget(tables)
-        if before is not None:
-            before.close()  # a connection is in a reference cycle
+    def follow_tables(self, changes: ChangedRecords) -> None:
+        """Follow changes of records."""
+        self.records.follow(changes)
 
     def use(self, made: StoreState) -> None:
         """Replace the state. Raise ValueError if it has other options than the user has given."""

@@ -7,21 +7,21 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._forest import GrowingColumns
-from ..journal import Entry, EntryDatabase, ExtraTables, SchemaRow, SharedConnection, translated_errors, unpack_entry
+from ..journal import Entry, EntryDatabase, ExtraTables, SchemaRow, SharedConnection, unpack_entry
 from ..persistence import FileFormatError, refusing
 from ._checks import Key
 from ._where import Condition, extract, field_path
 
 _RECORDS = (
     "CREATE TABLE records "
-    "(id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, text TEXT, expires REAL, checksum INTEGER)"
+    "(id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, text TEXT, expires REAL, changed INTEGER, "
+    "checksum INTEGER)"
 )
 _EXPIRIES = "CREATE INDEX expiries ON records (expires) WHERE expires IS NOT NULL"
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value)"
@@ -68,7 +68,7 @@ CHANGES_OF_RECORDS = ("replace", "remove", "update")
 
 _FUNCTIONS = {"checksum_of": _checksum}
 _CHECKSUM = "checksum_of(id, key, payload, text, expires)"
-_INSERT = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 class ExpiredIds(NamedTuple):
@@ -81,25 +81,21 @@ class ExpiredIds(NamedTuple):
 _NO_IDS = np.empty(0, np.int64)
 
 
-class ChangedRows(NamedTuple):
-    """What a reader reads of the tables of a store after changes."""
+class ChangedRecords(NamedTuple):
+    """The records that a writer has changed, as a reader needs them."""
 
-    path: Path  # of the database
-    ids: np.ndarray  # the ids of memories that may have changed, ascending
-    rows: list[SchemaRow]  # the records of those that are stored
-    facts: dict[str, Any]
-    fields: list[str]  # the paths of all indexed fields
+    ids: np.ndarray  # the ids of all records that may have changed, ascending
+    rows: list[SchemaRow]  # the id, the key and the kind of those that are stored
+    expired: ExpiredIds
 
 
-def _read_tables(database: EntryDatabase, entries: list[tuple[int, bytes]] | None) -> "MemoryDatabase | ChangedRows":
-    """Return a copy of all tables, or what entries have changed."""
-    if entries is None:
-        return MemoryDatabase(copied_from=database)
+def _changes(database: EntryDatabase, entries: list[tuple[int, bytes]]) -> ChangedRecords:
+    """Return the records that entries have changed."""
     with refusing(database.path):
-        ids = [_changed_ids(unpack_entry(database.path, *entry)) for entry in entries]
-        changed = np.unique(np.concatenate(ids))
+        ids = np.unique(np.concatenate([_changed_ids(unpack_entry(database.path, *entry)) for entry in entries]))
     records = Records(database)
-    return ChangedRows(database.path, changed, records.rows(changed), records.facts(), records.fields())
+    records.expired()
+    return ChangedRecords(ids, records.named_rows(ids), records._expired)
 
 
 def _changed_ids(entry: Entry) -> np.ndarray:
@@ -112,25 +108,21 @@ def _changed_ids(entry: Entry) -> np.ndarray:
     return ids
 
 
-TABLES = ExtraTables((_RECORDS, _EXPIRIES, _FACTS), _are_ours, _FUNCTIONS, _read_tables)
+_UNCHANGED = "SELECT count(*) FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value WHERE r.changed <= ?"
+TABLES = ExtraTables((_RECORDS, _EXPIRIES, _FACTS), _are_ours, _FUNCTIONS, _changes, _UNCHANGED)
 """The tables of a store, in the database of a journal or in a database in memory."""
 
 
 class MemoryDatabase:
-    """A database in memory, with bytes from :meth:`Records.packed`, a copy of another database, or empty tables."""
+    """A database in memory, with bytes from :meth:`Records.packed`, or with empty tables."""
 
-    path: Path | None = None  # of the other database
+    path = None  # it has no file
 
-    def __init__(self, contents: bytes | None = None, *, copied_from: EntryDatabase | None = None) -> None:
+    def __init__(self, contents: bytes | None = None) -> None:
         options: Any = {"isolation_level": None, "check_same_thread": False}
         self._connection = sqlite3.connect(":memory:", factory=SharedConnection, **options)
         for name, function in _FUNCTIONS.items():
             self._connection.create_function(name, -1, function, deterministic=True)
-        if copied_from is not None:
-            self.path = copied_from.path
-            with translated_errors(self.path):
-                copied_from.connection.backup(self._connection)
-            return
         if contents is None:
             for statement in TABLES.statements:
                 self.execute(statement)
@@ -149,8 +141,8 @@ class MemoryDatabase:
         finally:
             given.close()
 
-    def execute(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
-        """Execute a statement, and return all rows of its result."""
+    def execute(self, statement: str, values: SchemaRow = (), ids: Any = None) -> list[SchemaRow]:
+        """Execute a statement, and return all rows of its result. Only readers use ``ids``."""
         with self._connection.turn:
             return self._connection.execute(statement, values).fetchall()
 
@@ -274,10 +266,21 @@ class KeyTable:
         else:
             self._columns = self._columns.appended(ids, as_array(keys), kinds)
 
-    def mark(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
+    def mark(self, ids: np.ndarray, new_kinds: np.ndarray) -> None:
         """Update which memories have payloads."""
         all_ids, _, kinds = self._columns.columns
-        kinds[all_ids.searchsorted(ids)] = _kinds_of(payloads)
+        kinds[all_ids.searchsorted(ids)] = new_kinds
+
+    def follow(self, changed: ChangedRecords) -> None:
+        """Apply changes that a writer has made."""
+        last = self._columns.columns[0].max(initial=-1)
+        ids, kinds = (np.array([row[i] for row in changed.rows], np.int64) for i in (0, 2))
+        self.delete(np.setdiff1d(changed.ids, ids))
+        are_old = ids <= last
+        self.mark(ids[are_old], kinds[are_old].astype(np.int8))
+        if not are_old.all():
+            keys: Any = [row[1] for row in changed.rows if row[0] > last]  # type: ignore[operator]
+            self.append(ids[~are_old], keys, kinds[~are_old].astype(np.int8))
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
@@ -306,10 +309,14 @@ def as_array(keys: Sequence[Key | None]) -> np.ndarray:
 
 
 class Records:
-    """The records of a store by memory id, in the tables of ``database``."""
+    """The records of a store by memory id, in the tables of ``database``.
+
+    - ``next_change``: returns the number of the next change, which is stored in the rows that it writes.
+    """
 
     def __init__(self, database: Any) -> None:
         self._database = database
+        self.next_change: Callable[[], int] = int
         self._table: KeyTable | None = None  # made after many lookups
         self._to_look_up: int | None = None  # remaining lookups in the database before the table is made
         self._reading = threading.Lock()
@@ -325,7 +332,9 @@ class Records:
         """
         now, found = self._time(), self._expired
         if now >= found.until:
-            ids: Any = self._database.execute("SELECT id FROM records WHERE expires <= ? ORDER BY id", (now,))
+            # Without INDEXED BY, SQLite reads all records in the order of ids.
+            statement = "SELECT id FROM records INDEXED BY expiries WHERE expires <= ? ORDER BY id"
+            ids: Any = self._database.execute(statement, (now,))
             until: Any = self._database.execute("SELECT min(expires) FROM records WHERE expires > ?", (now,))
             found = ExpiredIds(
                 np.array([one for (one,) in ids], np.int64) if ids else _NO_IDS,
@@ -369,13 +378,18 @@ class Records:
 
     def _look_up(self, ids: np.ndarray) -> NamedMemories:
         some, places = np.unique(ids, return_inverse=True)
-        statement = f"SELECT r.id, r.key, {_KIND} FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
-        rows: Any = self._database.execute(statement, (json.dumps(some.tolist()),))
-        found = {row[0]: row[1:] for row in rows}
+        found = {row[0]: row[1:] for row in self.named_rows(some)}
         nothing = next(iter(found.values()), (None, 0))[0], GONE
-        all_rows = [found.get(memory_id, nothing) for memory_id in some.tolist()]
+        all_rows: Any = [found.get(memory_id, nothing) for memory_id in some.tolist()]
         keys, kinds = as_array([row[0] for row in all_rows]), np.array([row[1] for row in all_rows], np.int8)
         return NamedMemories(ids, keys[places], ids, kinds[places])
+
+    def named_rows(self, ids: np.ndarray) -> list[SchemaRow]:
+        """Return the id, the key and the kind of the existing records among distinct ids, in the order of ids."""
+        statement = f"SELECT r.id, r.key, {_KIND} FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
+        listed = ids.tolist()
+        rows: list[SchemaRow] = self._database.execute(statement, (json.dumps(listed),), listed)
+        return rows
 
     def keep_keys(self) -> KeyTable:
         """Return the table of all keys. The first call reads it from the database."""
@@ -411,32 +425,12 @@ class Records:
             if database is not None:
                 self._database = database
 
-    def rows(self, ids: np.ndarray) -> list[SchemaRow]:
-        """Return the existing records among distinct ids, in the order of ids."""
-        statement = "SELECT r.* FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value ORDER BY r.id"
-        found: list[SchemaRow] = self._database.execute(statement, (json.dumps(ids.tolist()),))
-        return found
-
-    def follow(self, changed: ChangedRows) -> None:
+    def follow(self, changed: ChangedRecords) -> None:
         """Apply changes that a writer has made."""
-        known = {row[0] for row in self.rows(changed.ids)}
-        ids: Any = np.array([row[0] for row in changed.rows], np.int64)
-        self.delete(np.setdiff1d(changed.ids, ids))
-        for are_new in (False, True):
-            rows = [row for row in changed.rows if (row[0] not in known) == are_new]
-            if any(row[-1] != _checksum(*row[:-1]) for row in rows):  # type: ignore[arg-type]
-                raise FileFormatError(changed.path, "has a damaged key, payload or text")
-            ids = np.array([row[0] for row in rows], np.int64)
-            keys, *columns = ([row[i] for row in rows] for i in range(1, 5))
-            if are_new and rows:
-                self.insert(ids, keys, *columns)  # type: ignore[arg-type]
-            elif rows:
-                self.replace(ids, *columns)  # type: ignore[arg-type]
-        self.delete_facts(self.facts().keys() - changed.facts.keys())
-        self.set_facts(changed.facts)
-        for path_of_field in set(changed.fields).difference(self.fields()):
-            self._database.execute(_create_index("'" + path_of_field.replace("'", "''") + "'"))
-        self._database.commit()
+        with self._reading:
+            if self._table is not None:
+                self._table.follow(changed)
+            self._expired = changed.expired
 
     def find(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the id of each key as int64, or -1 if it is not stored."""
@@ -467,21 +461,21 @@ class Records:
         found: Any = self._database.execute(statement, (json.dumps(ids.tolist()),))
         return [key for (key,) in found]
 
-    def payloads(self, ids: Sequence[int]) -> dict[int, str]:
+    def payloads(self, ids: list[int]) -> dict[int, str]:
         """Return a dict of the existing payloads by id, as JSON texts."""
         return self._column("payload", "NOT json_valid(payload)", ids)
 
-    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+    def texts(self, ids: list[int]) -> dict[int, str]:
         """Return a dict of the existing texts by id."""
         return self._column("text", "typeof(text) != 'text'", ids)
 
-    def _column(self, name: str, is_damaged: str, ids: Sequence[int]) -> dict[int, str]:
+    def _column(self, name: str, is_damaged: str, ids: list[int]) -> dict[int, str]:
         """Return the existing values of a column by id, unless one satisfies the condition ``is_damaged``."""
         columns = f"SELECT r.id, {name}, {is_damaged} FROM"
         statement = f"{columns} json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value WHERE {name} IS NOT NULL"
         if len(ids) <= _FEW:
             statement = f"{columns} records AS r WHERE {name} IS NOT NULL AND id IN {_places(ids)}"
-        found: Any = self._database.execute(statement, tuple(ids) if len(ids) <= _FEW else (json.dumps(ids),))
+        found: Any = self._database.execute(statement, tuple(ids) if len(ids) <= _FEW else (json.dumps(ids),), ids)
         if any(row[2] for row in found):
             self._refuse(f"has a damaged {name}")
         return {memory_id: value for memory_id, value, _ in found}
@@ -605,9 +599,9 @@ class Records:
         expires: Sequence[float | None],
     ) -> None:
         """Write new records."""
-        rows = zip(ids.tolist(), keys, payloads, texts, expires, strict=True)
+        rows, number = zip(ids.tolist(), keys, payloads, texts, expires, strict=True), self.next_change()
         with self._reading:
-            self._database.execute_many(_INSERT, ((*row, _checksum(*row)) for row in rows))
+            self._database.execute_many(_INSERT, ((*row, number, _checksum(*row)) for row in rows))
             if self._table is not None:
                 self._table.append(ids, keys, _kinds_of(payloads))
         self._note_times(expires)
@@ -620,15 +614,15 @@ class Records:
         expires: Sequence[float | None],
     ) -> None:
         """Replace everything but the keys of records."""
-        rows = zip(payloads, texts, expires, ids.tolist(), strict=True)
+        rows = zip(payloads, texts, expires, ids.tolist(), [self.next_change()] * ids.size, strict=True)
         statement = (
-            "UPDATE records SET payload = ?1, text = ?2, expires = ?3, checksum = checksum_of(id, key, ?1, ?2, ?3) "
-            "WHERE id = ?4 AND (payload IS NOT ?1 OR text IS NOT ?2 OR expires IS NOT ?3)"
+            "UPDATE records SET payload = ?1, text = ?2, expires = ?3, checksum = checksum_of(id, key, ?1, ?2, ?3), "
+            "changed = ?5 WHERE id = ?4 AND (payload IS NOT ?1 OR text IS NOT ?2 OR expires IS NOT ?3)"
         )
         with self._reading:
             self._database.execute_many(statement, rows)
             if self._table is not None:
-                self._table.mark(ids, payloads)
+                self._table.mark(ids, _kinds_of(payloads))
         self._note_times(expires)
 
     def _note_times(self, expires: Sequence[float | None]) -> None:
@@ -637,11 +631,12 @@ class Records:
 
     def set_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Replace the payloads of records."""
-        statement = f"UPDATE records SET payload = ?1, checksum = {_CHECKSUM.replace('payload', '?1')} WHERE id = ?2"
+        checksum, number = _CHECKSUM.replace("payload", "?1"), self.next_change()
+        statement = f"UPDATE records SET payload = ?1, checksum = {checksum}, changed = ?3 WHERE id = ?2"
         with self._reading:
-            self._database.execute_many(statement, zip(payloads, ids.tolist(), strict=True))
+            self._database.execute_many(statement, zip(payloads, ids.tolist(), [number] * ids.size, strict=True))
             if self._table is not None:
-                self._table.mark(ids, payloads)
+                self._table.mark(ids, _kinds_of(payloads))
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
@@ -691,7 +686,8 @@ class Records:
         for path in self.fields():
             copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
         last: Any = -1
-        while rows := own.execute(f"SELECT * FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}", (last,)):
+        columns = "id, key, payload, text, expires, 0, checksum"
+        while rows := own.execute(f"SELECT {columns} FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}", (last,)):
             copy.execute_many(_INSERT, rows)
             last = rows[-1][0]
         copy.execute("COMMIT")

@@ -20,7 +20,7 @@ def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
             table.append(new, [f"k{i}" for i in new], np.where(given, WITH, WITHOUT))
             expected |= {int(i): (f"k{i}", bool(has)) for i, has in zip(new, given, strict=True)}
         elif kind == "mark":
-            table.mark(some, ["{}" if one else None for one in given])
+            table.mark(some, np.where(given, WITH, WITHOUT))
             expected |= {int(i): (f"k{i}", bool(has)) for i, has in zip(some, given, strict=True)}
         else:
             table.delete(some)

@@ -1,5 +1,6 @@
 """Tests of stores in folders: recovery after crashes and failed writes, and invalid folders."""
 
+import os
 import pickle
 import shutil
 import sqlite3
@@ -18,7 +19,7 @@ from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import Journal, JournalError
 from cmt_numba.journal._database import EntryDatabase
 from cmt_numba.store import METRICS
-from cmt_numba.store._records import WITH, MemoryDatabase
+from cmt_numba.store._records import WITH
 
 
 @pytest.fixture
@@ -358,12 +359,8 @@ def contents_of(store: MemoryStore) -> list[Any]:
 
 
 @pytest.mark.parametrize("few_lookups", [False, True])
-def test_a_reader_applies_only_the_rows_that_have_changed(
-    few_lookups: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    random, copies = np.random.default_rng(0), []
-    create = MemoryDatabase.__init__
-    monkeypatch.setattr(MemoryDatabase, "__init__", lambda *a, **o: (copies.append(o), create(*a, **o))[1])
+def test_a_reader_follows_all_kinds_of_changes(few_lookups: bool, folder: Path):
+    random = np.random.default_rng(0)
     with MemoryStore(folder, random_state=0, max_items=60) as store:
         store.add([f"k{i}" for i in range(50)], vectors(50), [{"n": i % 4} for i in range(50)])
         with MemoryStore(folder, read_only=True) as reader:
@@ -390,7 +387,6 @@ def test_a_reader_applies_only_the_rows_that_have_changed(
                     reader.check_invariants()
                 elif before is not None:
                     assert before.payloads == reader.query(vectors(1), 5).payloads
-            assert len(copies) == 1
             assert reader._contents.records.facts() == {"fact": 1}
 
 
@@ -429,6 +425,89 @@ def test_a_reader_notices_a_backup_that_is_restored(folder: Path, tmp_path: Path
                     store.upsert("c", vectors(1, 7 + i), {"n": 2})
                 assert reader.refresh()
                 assert contents_of(reader) == contents_of(store)
+
+
+def test_a_reader_refreshes_only_for_rows_that_have_changed(folder: Path):
+    with MemoryStore(folder, random_state=0) as store:
+        store.add(["a", "b"], np.eye(2), [{"n": 0}, {"n": 0}])
+        with MemoryStore(folder, read_only=True) as reader:
+            reader.query([1.0, 0.0], 1)  # the first one also reads how many records there are
+            store.upsert(["b", "c"], np.eye(2), [{"n": 1}] * 2)
+            assert reader.query([1.0, 0.0], 1).payloads == [[{"n": 0}]]  # of "a"
+            assert len(reader) == 2
+            assert reader.query([0.0, 1.0], 1).payloads == [[{"n": 1}]]
+            assert len(reader) == 3
+            store.delete("a")
+            assert reader.query([0.0, 1.0], 3).keys.tolist() == [["c", "b", None]]
+            store.upsert("d", np.eye(2)[:1], {"n": 1})
+            assert reader.count({"n": 1}) == len(reader) == 3
+
+
+def test_a_reader_sees_one_state_of_a_writer_that_never_stops(folder: Path):
+    """Whether a query needs all rows or only some, and whether snapshots replace the journal meanwhile."""
+
+    def list_all() -> None:
+        assert len(set(map(str, reader.get(order_by="n").payloads))) == 1
+
+    def query() -> None:
+        vectors_of, payloads = reader.get(["a", "b"])[1:3]
+        assert len({int(vector[1]) for vector in vectors_of} | {payload["n"] for payload in payloads}) == 1
+        assert len(set(map(str, reader.query([1.0, 0.0], 2).payloads[0]))) == 1
+
+    with MemoryStore(folder, random_state=0, sync_every=100, metric="inner_product", snapshot_bytes=30_000) as store:
+        store.add(["a", "b"], [[1.0, 0.0], [1.0, 0.0]], [{"n": 0}] * 2)
+        with (
+            MemoryStore(folder, read_only=True) as reader,
+            Threads(list_all, query, query, reader.refresh),
+        ):
+            for n in range(1, 100):
+                store.upsert(["a", "b"], [[1.0, n], [1.0, n]], [{"n": n}] * 2)
+                reader.query([1.0, 0.0], 1)
+
+
+def test_an_open_reader_does_not_keep_the_log_of_its_writer(folder: Path):
+    with MemoryStore(folder, random_state=0) as store:
+        store.add(["a", "b"], np.eye(2), ["x" * 100_000] * 2)
+        with MemoryStore(folder, read_only=True) as reader:
+            for i in range(200):
+                store.upsert("a", [[1.0, 0.0]], [f"{i}" * 50_000])
+                reader.query([0.0, 1.0], 1)
+            assert (folder / "journal.sqlite-wal").stat().st_size < 10_000_000
+
+
+@pytest.mark.parametrize("has_log", [False, True])
+def test_a_reader_of_a_folder_that_it_may_not_write(
+    has_log: bool, store: MemoryStore, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if not has_log:
+        store.close()
+    copy = Path(shutil.copytree(folder, tmp_path / "copy", ignore=shutil.ignore_patterns("*-shm")))
+    names = sorted(path.name for path in copy.iterdir())
+    assert ("journal.sqlite-wal" in names) == has_log
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # as on a read-only file system
+    with MemoryStore(copy, read_only=True) as reader:
+        assert reader.count({"n": {"lt": 10}}) == 10
+        assert sorted(path.name for path in copy.iterdir()) == names
+        monkeypatch.undo()
+        with MemoryStore(copy) as writer:  # of another user
+            writer.upsert("k1", vectors(1), {"n": 100})
+            assert reader["k1"].payload == {"n": 100}
+            writer.upsert("k1", vectors(1), {"n": 101})
+            assert reader["k1"].payload == {"n": 101}
+        assert reader["k1"].payload == {"n": 101}
+        assert reader.count() == 30
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_of_a_reader_reads(store: MemoryStore, folder: Path):
+    with MemoryStore(folder, read_only=True) as reader:
+        assert reader["k1"].payload == {"n": 1}
+        process = os.fork()
+        if process == 0:
+            os._exit(0 if reader["k2"].payload == {"n": 2} and reader.count({"n": 3}) == 1 else 1)
+        assert os.waitpid(process, 0)[1] == 0
+        store.upsert("k1", vectors(1), {"n": 5})
+        assert reader["k1"].payload == {"n": 5}
 
 
 def test_threads_read_while_a_reader_follows_its_writer(folder: Path):
