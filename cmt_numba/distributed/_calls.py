@@ -69,9 +69,9 @@ def _limited(k: int, store: MemoryStore) -> int:
     return min(k, max(MOST_WANTED, len(store)))
 
 
-def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
-    keys, ids = access.keys_after(store, last)
-    return keys, ids[-1] if ids else last
+def _next_keys(store: MemoryStore, last: int | None, _where: None) -> tuple[list[Key], int]:
+    keys, ids = access.keys_after(store, -1 if last is None else last)
+    return keys, ids[-1] if ids else -1
 
 
 _QUESTIONS: dict[str, Callable[..., Any]] = {
@@ -85,6 +85,8 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
     "get": lambda store, keys: store.get(keys),
     "rewarded": access.rewarded,
     "keys_after": _next_keys,
+    "page_after": access.page_after,
+    "listed": access.listed,
     "keys_where": access.keys_where,
     "recall": MemoryStore.recall,
     "max_items": attrgetter("max_items"),
@@ -120,8 +122,8 @@ def _answer(
 # Changes
 
 _CHANGES: dict[str, Callable[..., Any]] = {
-    "add": MemoryStore.add,
-    "upsert": MemoryStore.upsert,
+    "add": partial(access.write, MemoryStore.add),
+    "upsert": partial(access.write, MemoryStore.upsert),
     "delete": MemoryStore.delete,
     "update_payload": MemoryStore.update_payload,
     "feedback": access.learn_from_all,

@@ -167,7 +167,9 @@ class Moves:
                 received = self._received | {giver: [number, len(items.keys)]}
                 self.topology.schema.check(Schema.of(items.keys, items.vectors))
                 texts = items.texts if any(items.texts) else None
-                add = partial(self._store.upsert, items.keys, items.vectors, items.payloads, texts)
+                add = partial(
+                    self._store.upsert, items.keys, items.vectors, items.payloads, texts, expires=items.expires
+                )
                 change_and_note(self._store, add, {_RECEIVED: json.dumps(received)})
                 self._received = received
                 self._publish("receive", move, giver, number, items)

@@ -1,12 +1,13 @@
-"""Query results of a sharded store, merged from the results of its shards."""
+"""Results and memories of a sharded store, merged from those of its shards."""
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
-from ..store import ExplainedResult, Key, LearnedSummary, Results, are_none
+from ..store import ExplainedResult, Items, Key, LearnedSummary, Results, are_none
 
 
 class ShardedResults(Results):
@@ -79,6 +80,62 @@ def stack_results(blocks: Sequence[ShardedResults]) -> ShardedResults:
     results = ShardedResults(np.concatenate(keys), *map(np.concatenate, zip(*others, strict=True)))
     results.missing_shards = tuple(sorted({name for block in blocks for name in block.missing_shards}))
     return results
+
+
+Place = tuple[int, Any]
+"""The type and the value by which a memory is ordered."""
+
+
+class ListedItems(NamedTuple):
+    """Memories that a shard lists."""
+
+    items: Items
+    places: list[Place | None]  # None for memories without a value, which come last
+    ids: list[int]
+
+
+def merge_listed(parts: list[ListedItems], descending: bool, limit: int | None, offset: int) -> Items:
+    """Return some of the memories that shards list, each once, in their order."""
+    items = join_items([part.items for part in parts])
+    order = [(place, memory_id) for part in parts for place, memory_id in zip(part.places, part.ids, strict=True)]
+    rows = sorted(range(len(order)), key=lambda row: (order[row][0] or (0, 0), order[row][1]), reverse=descending)
+    rows.sort(key=lambda row: order[row][0] is None)
+    first = {items.keys[row]: row for row in reversed(rows)}
+    rows = [row for row in rows if first[items.keys[row]] == row]
+    return pick_items(items, rows[offset : None if limit is None else offset + limit])
+
+
+def join_items(parts: list[Items]) -> Items:
+    """Return the memories of all parts."""
+    joined = Items([], _stack(parts), [], [], [] if any(part.expires for part in parts) else None)
+    for part in parts:
+        joined.keys.extend(part.keys)
+        joined.payloads.extend(part.payloads)
+        joined.texts.extend(part.texts)
+        if joined.expires is not None:
+            joined.expires.extend(part.expires or [None] * len(part.keys))
+    return joined
+
+
+def pick_items(items: Items, rows: list[int]) -> Items:
+    """Return some memories in the order of ``rows``."""
+    columns: Any = (items.keys, items.payloads, items.texts, items.expires)
+    keys, payloads, texts, expires = (None if column is None else [column[i] for i in rows] for column in columns)
+    vectors = None if items.vectors is None else items.vectors[np.array(rows, np.int64)]
+    return Items(keys, vectors, payloads, texts, expires)  # type: ignore[arg-type]
+
+
+def _stack(parts: list[Items]) -> Any:
+    """Return the vectors of all items as one matrix, or None if there are none."""
+    some = next((items.vectors for items in parts if items.vectors is not None), None)
+    if some is None or len(parts) == 1:
+        return some
+    is_sparse, blocks = scipy.sparse.issparse(some), []
+    for items in parts:
+        shape = len(items.keys), some.shape[1]
+        nothing = scipy.sparse.csr_array(shape, dtype=np.float32) if is_sparse else np.full(shape, np.nan, np.float32)
+        blocks.append(nothing if items.vectors is None else items.vectors)
+    return scipy.sparse.vstack(blocks, "csr") if is_sparse else np.vstack(blocks)
 
 
 def merge_explained(parts: list[list[ExplainedResult]], k: int) -> list[ExplainedResult]:

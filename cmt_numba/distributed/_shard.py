@@ -197,10 +197,10 @@ def open_folder(path: str, is_new: bool, open_it: Callable[[], T]) -> T:
             time.sleep(0.1)
 
 
-def _admit(schema: Schema, keys: list[Key], X: Any, payloads: Any, texts: Any = None) -> tuple[Any, ...]:
+def _admit(schema: Schema, keys: list[Key], X: Any, *others: Any) -> tuple[Any, ...]:
     """Check new memories, and make their vectors sparse or dense, as the schema requires."""
     own = Schema.of(keys, X)
     schema.check(own)
     if not schema.admits(own):
         raise RuntimeError(f"the shards must agree on a schema before memories are added, got {schema}")
-    return keys, schema.to_form(X), payloads, texts
+    return keys, schema.to_form(X), *others

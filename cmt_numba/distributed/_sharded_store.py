@@ -25,7 +25,16 @@ from ._client import BLOCKS_AHEAD, Client, Question, SentQuestion, blocks_of_row
 from ._cluster import running
 from ._errors import ClusterError, NoAnswerError
 from ._folder import ShardList, number_of, read_list, shard_name, write_list
-from ._results import ShardedResults, mean_summary, merge_explained, merge_results, stack_results
+from ._results import (
+    ShardedResults,
+    join_items,
+    mean_summary,
+    merge_explained,
+    merge_listed,
+    merge_results,
+    pick_items,
+    stack_results,
+)
 from ._topology import Schema, Topology, pick
 
 _BYTES_TO_SHARE = 1 << 16  # minimum size of vector blocks that are passed through Ray's object store
@@ -156,7 +165,13 @@ class ShardedStore(Closeable):
     # Queries
 
     def query(
-        self, X: Any = None, k: int = 10, where: Any = None, target_recall: float | None = None, texts: Any = None
+        self,
+        X: Any = None,
+        k: int = 10,
+        where: Any = None,
+        target_recall: float | None = None,
+        texts: Any = None,
+        min_score: float | None = None,
     ) -> ShardedResults:
         """Return the best memories for each row; see :meth:`cmt_numba.MemoryStore.query`.
 
@@ -167,6 +182,8 @@ class ShardedStore(Closeable):
         k = checks.check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > checks.MOST_WANTED else 0)
         if target_recall is not None:
             checks.check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        if min_score is not None:
+            min_score = checks.check_real("min_score", min_score, -np.inf, np.inf)
         keys = self._filtering_keys(where)
         statistics = None if words is None else self._statistics(words)
         kind = scipy.sparse.issparse(X), where is None, X is None, words is None
@@ -177,7 +194,8 @@ class ShardedStore(Closeable):
 
             def calls(topology: Topology, block: tuple[Any, Any] = block) -> dict[str, tuple[Any, ...]]:
                 filters = _filters_of_shards(topology, where, keys)
-                return {name: (*block, k, own, target_recall, statistics) for name, own in filters.items()}
+                options = target_recall, statistics, min_score
+                return {name: (*block, k, own, *options) for name, own in filters.items()}
 
             under_way.append(self._client.send(Question("query", calls, keys, kind)))
             if len(under_way) > BLOCKS_AHEAD:
@@ -265,16 +283,34 @@ class ShardedStore(Closeable):
 
     # Contents
 
-    def get(self, keys: Any) -> stores.Items:
-        """Return the vectors and payloads of memories; see :meth:`cmt_numba.MemoryStore.get`."""
-        checked = stores.check_keys(keys, distinct=False)
-        parts = self._client.ask_owners("get", checked)
-        order = np.argsort(np.concatenate([part for part, _ in parts]), kind="stable")
-        payloads = [payload for _, items in parts for payload in items.payloads]
-        texts = [text for _, items in parts for text in items.texts]
-        vectors = _stack([items for _, items in parts])
-        vectors = None if vectors is None else vectors[order]
-        return stores.Items(checked, vectors, [payloads[i] for i in order], [texts[i] for i in order])
+    def get(
+        self, keys: Any = None, *, where: Any = None, order_by: Any = None, limit: int | None = None, offset: int = 0
+    ) -> stores.Items:
+        """Return memories by keys, or list those that a filter selects; see :meth:`cmt_numba.MemoryStore.get`.
+
+        "$added" is the order of insertion within a shard; memories of several shards alternate.
+        """
+        _, descending, limit, offset = stores.check_listing(keys, where, order_by, limit, offset)
+        if keys is not None:
+            checked = stores.check_keys(keys, distinct=False)
+            parts = self._client.ask_owners("get", checked)
+            order = np.argsort(np.concatenate([part for part, _ in parts]), kind="stable")
+            return pick_items(join_items([items for _, items in parts]), order.tolist())
+        most = None if limit is None else offset + limit
+        listed = self._ask_filtered("listed", where, lambda own: (own, order_by, most))
+        return merge_listed(listed, descending, limit, offset)
+
+    def pages(self, where: Any = None, *, size: int = 1000) -> Iterator[stores.Items]:
+        """Iterate over memories in pages of at most ``size``, shard by shard; see :meth:`cmt_numba.MemoryStore.pages`.
+
+        Raises
+        ------
+        RuntimeError
+            If shards are added or removed during the iteration.
+        """
+        for items, rows in self._walk("page_after", where, checks.check_integer("size", size, 1)):
+            if rows:
+                yield items if len(rows) == len(items.keys) else pick_items(items, rows)
 
     def __getitem__(self, key: stores.Key) -> stores.Item:
         if not isinstance(key, str | int | np.integer):
@@ -294,19 +330,26 @@ class ShardedStore(Closeable):
         return bool(self._are_stored(checked)[0])
 
     def __iter__(self) -> Iterator[stores.Key]:
+        return (keys[row] for keys, rows in self._walk("keys_after") for row in rows)
+
+    def _walk(self, name: str, where: Any = None, *options: Any) -> Iterator[tuple[Any, list[int]]]:
+        """Yield lists of keys, or pages of memories, of all shards, and the rows of those that are not repeated."""
+        filtering = self._filtering_keys(where)
         topology, seen = self._client.settled([]), set[stores.Key]()
+        own = _filters_of_shards(topology, where, filtering)
         for shard in topology.names:  # starts with the shards that memories leave
-            last = -1
-            while True:
-                calls = {shard: (last,)}
-                found = self._client.ask(Question("keys_after", lambda _, calls=calls: calls))  # type: ignore[misc]
+            after = None
+            while shard in own:
+                calls = {shard: (after, own[shard], *options)}
+                found = self._client.ask(Question(name, lambda _, calls=calls: calls))  # type: ignore[misc]
                 if self._topology.move != topology.move:
                     raise RuntimeError("the shards of the store changed during iteration; start again")
-                keys, last = found[shard]
+                part, after = found[shard]
+                keys = part.keys if isinstance(part, stores.Items) else part
                 if not keys:
                     break
-                moving = {keys[i] for part in topology.leaving(keys).values() for i in part.tolist()}
-                yield from (key for key in keys if key not in seen)
+                moving = {keys[i] for places in topology.leaving(keys).values() for i in places.tolist()}
+                yield part, [row for row, key in enumerate(keys) if key not in seen]
                 seen |= moving
 
     @property
@@ -362,15 +405,15 @@ class ShardedStore(Closeable):
 
     # Changes
 
-    def add(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None) -> None:
+    def add(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None, *, expires: Any = None) -> None:
         """Add new memories; see :meth:`cmt_numba.MemoryStore.add`."""
-        self._write("add", keys, X, payloads, texts)
+        self._write("add", keys, X, payloads, texts, expires)
 
-    def upsert(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None) -> None:
+    def upsert(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None, *, expires: Any = None) -> None:
         """Add or replace memories; see :meth:`cmt_numba.MemoryStore.upsert`."""
-        self._write("upsert", keys, X, payloads, texts)
+        self._write("upsert", keys, X, payloads, texts, expires)
 
-    def _write(self, name: str, keys: Any, X: Any, payloads: Any, texts: Any) -> None:
+    def _write(self, name: str, keys: Any, X: Any, payloads: Any, texts: Any, expires: Any) -> None:
         self._client.check_open()
         checked = stores.check_keys(keys)
         given, _ = stores.check_new_texts(len(checked), X, texts)
@@ -385,17 +428,16 @@ class ShardedStore(Closeable):
             payloads = [payloads]
         payloads = payloads if payloads is None or isinstance(payloads, str | bytes | dict) else list(payloads)
         stores.check_payloads(payloads, len(checked))
+        times = None if expires is None else stores.as_times(stores.check_expiries(expires, len(checked)))
         new = Schema.of(checked, X)
         self._client.agree(new)
 
         def arguments(part: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[Any, ...]]]:
             for rows in blocks_of_rows(None if X is None else X[part], part.size):
                 block = part[rows]
-                own, own_texts = (
-                    None if column is None else [values[i] for i in block]
-                    for column, values in ((payloads, payloads), (texts, given))
-                )
-                yield block, (pick(checked, block), None if X is None else X[block], own, own_texts)
+                columns: tuple[Any, ...] = payloads, None if texts is None else given, times
+                own = (None if column is None else [column[i] for i in block] for column in columns)
+                yield block, (pick(checked, block), None if X is None else X[block], *own)
 
         if name == "add" and len(self._topology.divided(checked)) > 1:
             stored = np.flatnonzero(self._are_stored(checked))
@@ -623,19 +665,6 @@ def _joined(parts: list[Any]) -> Any:
     if isinstance(parts[0], list):
         return [text for texts in parts for text in texts]
     return scipy.sparse.vstack(parts, "csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
-
-
-def _stack(parts: list[stores.Items]) -> Any:
-    """Return the vectors of all items as one matrix, or None if there are none."""
-    some = next((items.vectors for items in parts if items.vectors is not None), None)
-    if some is None or len(parts) == 1:
-        return some
-    is_sparse, blocks = scipy.sparse.issparse(some), []
-    for items in parts:
-        shape = len(items.keys), some.shape[1]
-        nothing = scipy.sparse.csr_array(shape, dtype=np.float32) if is_sparse else np.full(shape, np.nan, np.float32)
-        blocks.append(nothing if items.vectors is None else items.vectors)
-    return scipy.sparse.vstack(blocks) if is_sparse else np.vstack(blocks)
 
 
 def _filters_of_shards(topology: Topology, where: Any, keys: list[stores.Key]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .._forest import NONE
-from ..store import Key, MemoryStore, Results, WordStatistics
+from ..store import Items, Key, MemoryStore, Results, WordStatistics, check_listing
+from ._results import ListedItems, Place
 from ._topology import Schema
 
 T = TypeVar("T")
@@ -62,6 +63,50 @@ def keys_after(store: MemoryStore, last: int) -> tuple[list[Key], list[int]]:
     return [key for _, key, _ in found], [memory_id for memory_id, _, _ in found]
 
 
+def write(
+    method: Callable[..., None],
+    store: MemoryStore,
+    keys: Any,
+    X: Any,
+    payloads: Any,
+    texts: Any = None,
+    expires: Any = None,
+) -> None:
+    """Add memories by a method of the store."""
+    method(store, keys, X, payloads, texts, expires=expires)
+
+
+def page_after(
+    store: MemoryStore, after: tuple[int, int] | None, where: Any, size: int
+) -> tuple[Items, tuple[int, int]]:
+    """Return the next page of the memories that a filter selects, and where the page after it begins."""
+    last, stop = after or (-1, store._contents.state.next_id)
+    last, items = store._page(last, stop, where, size)
+    return items, (last, stop)
+
+
+def listed(store: MemoryStore, where: Any, order_by: Any, most: int | None) -> ListedItems:
+    """Return the first memories that a filter selects, and their places in the order."""
+    contents, order = store._contents, check_listing(None, where, order_by, most, 0).order
+
+    def read() -> ListedItems:
+        items = store.get(where=where, order_by=order_by, limit=most)
+        ids = ids_of(store, items.keys).tolist()
+        if order == "id":
+            return ListedItems(items, [(0, 0)] * len(ids), ids)
+        values = items.keys if order == "key" else map(contents.records.values(order, ids).get, ids)
+        return ListedItems(items, [_place(value) for value in values], ids)
+
+    return contents.shared(read)
+
+
+def _place(value: Any) -> Place | None:
+    """Return the place of a value in the order of SQLite: numbers, then texts by their bytes."""
+    if value is None:
+        return None
+    return (1, value.encode("utf-8", "surrogatepass")) if isinstance(value, str) else (0, value)
+
+
 def keys_where(store: MemoryStore, where: Any) -> list[Key]:
     """Return the keys of the memories that a filter selects."""
     contents = store._contents
@@ -87,7 +132,7 @@ def statistics_of(store: MemoryStore, words: list[int]) -> WordStatistics:
 
 
 def query(store: MemoryStore, X: Any, words: list[Counter[int]] | None, k: int, *options: Any) -> Results:
-    """Answer queries. ``options`` are the filter, the target recall and the statistics of the texts in all shards."""
+    """Answer queries. ``options`` are the last ones of :meth:`MemoryStore._query`."""
     return store._query(X, words, k, *options)
 
 

@@ -35,8 +35,8 @@ Files
 -----
 :meth:`MemoryStore.save` writes a file (:mod:`cmt_numba.persistence`) of the kind ``MemoryStore``: the options, the
 arrays of the indexes, and ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload,
-text, expires, checksum) and ``facts`` (name, value). In a folder, ``journal.sqlite`` has these tables, and the snapshot
-has everything else. Databases with other tables, views or triggers are refused.
+text, expires, changed, checksum) and ``facts`` (name, value). In a folder, ``journal.sqlite`` has these tables, and the
+snapshot has everything else. Databases with other tables, views or triggers are refused.
 """
 
 from .._feedback import ExplainedResult, LearnedSummary
@@ -45,7 +45,9 @@ from ._checks import (
     DuplicateKeyError,
     Key,
     are_none,
+    as_times,
     check_answers,
+    check_expiries,
     check_keys,
     check_metric,
     check_one_of,
@@ -59,6 +61,6 @@ from ._filters import PreparedFilter, check_filter
 from ._memory_store import MemoryStore
 from ._results import Item, Items, Result, Results
 from ._text_index import WordStatistics
-from ._where import condition_of, field_path
+from ._where import check_listing, condition_of, field_path
 
 __all__ = ["DuplicateKeyError", "MemoryStore"]

@@ -101,6 +101,11 @@ def check_expiries(expires: Any, n: int) -> list[float | None]:
     return [_check_expiry(one) for one in given]
 
 
+def as_times(seconds: Iterable[float | None]) -> list[datetime | None]:
+    """Return seconds since 1970 as times."""
+    return [None if one is None else datetime.fromtimestamp(one, UTC) for one in seconds]
+
+
 def _check_expiry(expires: Any) -> float | None:
     if expires is None:
         return None

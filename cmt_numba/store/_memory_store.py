@@ -24,7 +24,7 @@ from ._filters import FilterCache, PreparedFilter, check_filter, warn_if_mistake
 from ._hybrid_search import search
 from ._results import Item, Items, Results, read_payload
 from ._text_index import WordStatistics
-from ._where import check_order
+from ._where import check_listing
 from ._word_vectors import rows_of_words
 
 
@@ -384,9 +384,8 @@ class MemoryStore(Closeable):
             Number of memories to skip. To read many memories page by page, :meth:`pages` is faster.
         """
         contents = self._contents
+        order, descending, limit, offset = check_listing(keys, where, order_by, limit, offset)
         if keys is not None:
-            if where is not None or order_by is not None or limit is not None or offset != 0:
-                raise TypeError("get takes either keys, or where, order_by, limit and offset")
             checked = checks.check_keys(keys, distinct=False)
 
             def read() -> Items:
@@ -395,9 +394,6 @@ class MemoryStore(Closeable):
                 return self._items(ids, checked)
 
             return contents.shared(read)
-        order, descending = check_order(order_by)
-        limit = None if limit is None else check_integer("limit", limit, 0)
-        offset = check_integer("offset", offset, 0)
 
         def listed() -> Items:
             among = self._filters.find(where, contents)
@@ -415,8 +411,14 @@ class MemoryStore(Closeable):
         The store may change meanwhile: each page shows it at the time the page is read, without memories that were
         added after the first page.
         """
-        contents, size = self._contents, check_integer("size", size, 1)
-        last, stop = -1, contents.state.next_id
+        last, size, stop = -1, check_integer("size", size, 1), self._contents.state.next_id
+        while (found := self._page(last, stop, where, size))[1].keys:
+            last, items = found
+            yield items
+
+    def _page(self, last: int, stop: int, where: Any, size: int) -> tuple[int, Items]:
+        """Return the last id of the next page after an id and before ``stop``, and its memories; none at the end."""
+        contents = self._contents
 
         def read() -> tuple[int, Items]:
             among = self._filters.find(where, contents)
@@ -427,17 +429,17 @@ class MemoryStore(Closeable):
             ids = ids[ids < stop]
             return int(ids.max(initial=-1)), self._items(ids)
 
-        while (found := contents.shared(read))[0] >= 0:
-            yield found[1]
-            last = found[0]
+        return contents.shared(read)
 
     def _items(self, ids: np.ndarray, keys: list[checks.Key] | None = None) -> Items:
         """Return the memories with some ids. The caller holds the lock for reading."""
         records, listed = self._contents.records, ids.tolist()
-        given, texts = records.payloads(listed), records.texts(listed)
+        given, texts, expiries = records.payloads(listed), records.texts(listed), records.expiries(listed)
         payloads = [read_payload(given.get(memory_id)) for memory_id in listed]
         keys = records.keys(ids) if keys is None else keys
-        return Items(keys, self._contents.state.vectors(ids), payloads, [texts.get(memory_id) for memory_id in listed])
+        vectors, own_texts = self._contents.state.vectors(ids), [texts.get(memory_id) for memory_id in listed]
+        expires = checks.as_times(map(expiries.get, listed)) if expiries else None
+        return Items(keys, vectors, payloads, own_texts, expires)
 
     def __getitem__(self, key: checks.Key) -> Item:
         if not isinstance(key, str | int | np.integer):

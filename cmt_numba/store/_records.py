@@ -354,9 +354,12 @@ class Records:
     def _time(self) -> float:
         return time.time() if self._now is None else self._now
 
+    def _none_expires(self) -> bool:
+        return self.expired().size == 0 and self._expired.until == np.inf
+
     def _is_live(self) -> Condition:
         """Return the condition that a record has not expired."""
-        if self.expired().size == 0 and self._expired.until == np.inf:  # no record expires
+        if self._none_expires():
             return Condition("1")
         return Condition("(expires IS NULL OR expires > ?)", (self._time(),))
 
@@ -469,7 +472,15 @@ class Records:
         """Return a dict of the existing texts by id."""
         return self._column("text", "typeof(text) != 'text'", ids)
 
-    def _column(self, name: str, is_damaged: str, ids: list[int]) -> dict[int, str]:
+    def expiries(self, ids: list[int]) -> dict[int, float]:
+        """Return a dict of the existing times of expiry by id, in seconds since 1970."""
+        return {} if self._none_expires() else self._column("expires", "typeof(expires) != 'real'", ids)
+
+    def values(self, order: str, ids: list[int]) -> dict[int, Any]:
+        """Return a dict of the existing values of a field by id; ``order`` is its SQL expression."""
+        return self._column(order, "0", ids)
+
+    def _column(self, name: str, is_damaged: str, ids: list[int]) -> dict[int, Any]:
         """Return the existing values of a column by id, unless one satisfies the condition ``is_damaged``."""
         columns = f"SELECT r.id, {name}, {is_damaged} FROM"
         statement = f"{columns} json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value WHERE {name} IS NOT NULL"

@@ -4,6 +4,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, NamedTuple, overload
 from weakref import WeakSet
 
@@ -37,13 +38,15 @@ class Items(NamedTuple):
     """The payloads; None for memories without one."""
     texts: list[str | None]
     """The texts; None for memories without one."""
+    expires: list[datetime | None] | None = None
+    """The times at which the memories expire, None for those that do not; None if no memory of the store does."""
 
     def first(self) -> "Item":
         """Return the first memory."""
         vector = self.vectors
         if vector is not None:
             vector = vector[0] if isinstance(vector, np.ndarray) else vector[:1]
-        return Item(self.keys[0], vector, self.payloads[0], self.texts[0])
+        return Item(self.keys[0], vector, self.payloads[0], self.texts[0], self.expires[0] if self.expires else None)
 
 
 class Item(NamedTuple):
@@ -57,6 +60,8 @@ class Item(NamedTuple):
     """The payload; None if there is none."""
     text: str | None
     """The text; None if there is none."""
+    expires: datetime | None = None
+    """The time at which the memory expires; None if it does not."""
 
 
 class Results:

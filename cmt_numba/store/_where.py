@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._validation import check_integer
 from ._checks import as_plain
 
 _RANGES = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
@@ -70,12 +71,25 @@ def extract(path: str) -> str:
     return f"json_extract(payload, {path})"
 
 
-def check_order(order_by: Any) -> tuple[str, bool]:
-    """Return the SQL expression by which memories are ordered, and whether the order descends."""
+class ListOptions(NamedTuple):
+    """The order and the number of memories to list."""
+
+    order: str  # an SQL expression
+    descending: bool
+    limit: int | None
+    offset: int
+
+
+def check_listing(keys: Any, where: Any, order_by: Any, limit: Any, offset: Any) -> ListOptions:
+    """Return the order and the number of memories to list. Raise an error if there are keys and other arguments."""
+    if keys is not None and (where is not None or order_by is not None or limit is not None or offset != 0):
+        raise TypeError("get takes either keys, or where, order_by, limit and offset")
     descending = isinstance(order_by, str) and order_by.startswith("-")
     field = order_by[1:] if descending else order_by
     own = {None: "id", "$added": "id", "$key": "key"}
-    return (own[field] if field is None or field in ("$added", "$key") else extract(field_path(field))), descending
+    order = own[field] if field is None or field in ("$added", "$key") else extract(field_path(field))
+    limit = None if limit is None else check_integer("limit", limit, 0)
+    return ListOptions(order, descending, limit, check_integer("offset", offset, 0))
 
 
 def _filter(where: Any, depth: int) -> Condition:

@@ -1,7 +1,9 @@
 """Sharded stores on a substitute for Ray without processes: contents, changes, texts, and invalid arguments."""
 
 import pickle
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,10 @@ def sharded(without_processes: None, one: MemoryStore) -> Iterator[ShardedStore]
     with ShardedStore(3, random_state=0) as store:
         store.add(list(one), one.get(list(one)).vectors, one.get(list(one)).payloads)
         yield store
+
+
+def is_a_number(payload: dict[str, Any] | None) -> bool:
+    return payload is not None and isinstance(payload["a"], float | int)
 
 
 def is_one_of_the_last(payload: dict[str, Any]) -> bool:
@@ -129,6 +135,91 @@ def test_bad_input_is_refused_before_anything_changes(
         call(sharded)
     assert len(sharded) == N
     assert "a" not in sharded
+
+
+@pytest.mark.parametrize(
+    ("options", "is_ordered"),
+    [
+        ({}, False),
+        ({"order_by": "-$added"}, False),
+        ({"where": {"a": {"gt": 3}}}, False),
+        ({"order_by": "$key"}, True),
+        ({"order_by": "-$key", "limit": 7, "offset": 5}, True),
+        ({"order_by": "a", "where": {"a": {"exists": True}}}, True),
+        ({"order_by": "-a", "where": {"a": {"exists": True}}, "limit": 15}, True),
+        ({"order_by": "a", "offset": 12, "limit": 3}, True),
+        ({"limit": 0}, True),
+        ({"offset": 99}, True),
+        ({"where": ["k3", "k9"], "order_by": "$key"}, True),
+        ({"where": is_a_number, "order_by": "$key"}, True),
+    ],
+)
+def test_shards_list_as_one_store(options: dict[str, Any], is_ordered: bool):
+    """Values of a field are numbers, texts, lists and missing."""
+    payloads = [{"a": value} for value in (3, 1.5, "é", "z", True, [1], *range(6, 16))] + [None] * 4
+    lists = []
+    for store in (MemoryStore(random_state=0), ShardedStore(2, random_state=0)):
+        with store:
+            store.add([f"k{i}" for i in range(10)], vectors(10), payloads[:10])
+            store.add([f"k{i}" for i in range(10, 20)], None, payloads[10:], texts=["some words"] * 10)
+            items = store.get(**options)
+            rows = zip(items.keys, items.payloads, items.texts, np.array(items.vectors).tolist(), strict=True)
+            lists.append([str(row) for row in rows] if items.vectors is not None else items.keys)
+            if not is_ordered:
+                lists[-1].sort()
+            pages = list(store.pages(options.get("where"), size=3))
+            assert sorted(key for page in pages for key in page.keys) == sorted(
+                store.get(where=options.get("where")).keys
+            )
+            assert all(len(page.keys) <= 3 for page in pages)
+    assert lists[0] == lists[1]
+
+
+def test_pages_of_shards_contain_no_memory_twice_while_others_change():
+    with ShardedStore(2, random_state=0) as store:
+        store.add(range(40), vectors(40))
+        seen = []
+        for i, page in enumerate(store.pages(size=4)):
+            seen += page.keys
+            store.delete(page.keys[0])
+            store.upsert(100 + i, vectors(1))
+        assert sorted(key for key in seen if key < 100) == list(range(40))
+        assert len(set(seen)) == len(seen)
+        pages = store.pages(size=4)
+        next(pages)
+        store.add_shard()
+        with pytest.raises(RuntimeError, match="start again"):
+            list(pages)
+
+
+def test_shards_leave_out_low_scores(one: MemoryStore, sharded: ShardedStore):
+    expected, found = (store.query(vectors(20, 1), 8, min_score=0.97, target_recall=1.0) for store in (one, sharded))
+    np.testing.assert_array_equal(found.keys, expected.keys)
+    assert 0 < sum(map(len, found)) < 160
+
+
+@pytest.mark.parametrize("n_replicas", [0, 1])
+def test_memories_of_shards_expire(n_replicas: int, monkeypatch: pytest.MonkeyPatch):
+    """Also after they have moved to another shard."""
+    now, day = time.time(), timedelta(days=1)
+    with ShardedStore(2, random_state=0, n_replicas=n_replicas) as store:
+        store.add(range(20), vectors(20), expires=[day if i % 2 else None for i in range(20)])
+        store.upsert([0, 20], vectors(2), [{}, {}], expires=2 * day)
+        store.add_shard()
+        assert len(store) == 21
+        expires = store.get([2, 0, 1]).expires
+        assert expires is not None
+        assert [None if at is None else round((at.timestamp() - now) / 86400) for at in expires] == [None, 2, 1]
+        assert store[1].expires == expires[2]
+        for after, n in ((1.5, 11), (2.5, 9)):
+            monkeypatch.setattr(time, "time", lambda after=after: now + 86400 * after)
+            for _ in range(2):  # the shard and the replica take turns
+                assert len(store) == n
+                assert len(store.get().keys) == len(list(store)) == n
+                assert len({key for key in store.query(vectors(1), 20).keys[0] if key is not None}) == n
+        store.add([1], vectors(1))
+        store.check_invariants()
+        assert store.get(order_by="$key").expires is None
 
 
 def test_no_shard_sets_fields_if_one_of_them_cannot():

@@ -630,21 +630,6 @@ def test_memories_are_listed(options: dict[str, Any], keys: str, listed: MemoryS
         assert np.array_equal(items.vectors[i], listed[key].vector)
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"keys": "a", "limit": 2}, TypeError),
-        ({"limit": -1}, ValueError),
-        ({"offset": 1.5}, TypeError),
-        ({"order_by": 3}, TypeError),
-        ({"order_by": "-"}, ValueError),
-    ],
-)
-def test_bad_lists_are_refused(options: dict[str, Any], error: type[Exception], listed: MemoryStore):
-    with pytest.raises(error):
-        listed.get(**options)
-
-
 def test_pages_contain_each_memory_once_while_others_change(listed: MemoryStore):
     seen: list[Any] = []
     for i, page in enumerate(listed.pages(size=2)):
