@@ -1,7 +1,7 @@
 """Linear models over labels, their stored examples, and searches for candidate labels."""
 
 from .binary_svm import new_duties
-from .candidates import LabelAnswers, Listing, list_hard_negatives, list_labels, score_labels
+from .candidates import Listing, list_hard_negatives, list_labels, score_labels
 from .examples import (
     ExampleParameters,
     StoredExamples,
@@ -28,8 +28,7 @@ from .hard_negatives import (
     pairs_that_count,
     renumbered,
 )
-from .index_search import LabelBounds, label_bounds, rank_listed
-from .inference_weights import Digest, common_labels, new_digest
+from .inference_weights import common_labels, new_digest
 from .invariants import (
     check_duals,
     check_example_frame,
@@ -37,7 +36,6 @@ from .invariants import (
     check_head,
     check_head_frame,
 )
-from .inverted_index import list_by_feature
 from .label_scorers import (
     HEAD_LOSSES,
     NEGLIGIBLE,
@@ -95,6 +93,6 @@ from .products import (
     with_standardization,
 )
 from .ridge import Expectation, enter_features, expect_rows, find_features, learn_expectations, learn_rewards
-from .search import Questions, SearchEffort, all_of, always_found
+from .search import SearchEffort, always_found
 from .shortlists import new_shortlists, shortlist_rows
 from .solved_labels import Training, learn_afresh, learn_memberships

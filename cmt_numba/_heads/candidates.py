@@ -6,17 +6,9 @@ import numpy as np
 
 from .._forest import NONE, Probe, aim_probe, new_probe, row_of
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
+from .._postings import LabelAnswers, Questions
 from .label_scorers import score_common, score_label
-from .search import Questions, SearchEffort, candidates_of
-
-
-class LabelAnswers(NamedTuple):
-    """The best labels of each row."""
-
-    labels: np.ndarray  # int64 (rows, k): best first, padded with NONE
-    scores: np.ndarray  # float32 (rows, k): score of each label
-    n_scored: np.ndarray  # int64 (rows,): number of labels scored with all of their weights
-    n_met: np.ndarray  # int64 (rows,): number of labels found, including common labels
+from .search import SearchEffort, candidates_of
 
 
 class Listing(NamedTuple):

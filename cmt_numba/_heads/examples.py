@@ -6,7 +6,8 @@ import numpy as np
 
 from .. import _forest as forests
 from .._jit import empty, inner, kernel, release, zeros
-from .candidates import LabelAnswers, best_of, drop_candidate, new_candidates, take_candidates
+from .._postings import LabelAnswers
+from .candidates import best_of, drop_candidate, new_candidates, take_candidates
 from .search import FoundLabels
 
 MOST_DRAWN_FROM = 256  # number of a label's newest examples from which :func:`draw_replayed` draws, to limit its time

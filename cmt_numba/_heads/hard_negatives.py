@@ -11,7 +11,7 @@ import numpy as np
 
 from .._forest import NONE
 from .._jit import kernel
-from .inference_weights import offsets_of
+from .._postings import offsets_of
 
 _PAIRS_IN_A_BLOCK = 1 << 20
 _ROWS_COUNTED = 4096  # number of rows whose labels are counted in one batch

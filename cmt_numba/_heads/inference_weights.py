@@ -1,4 +1,4 @@
-"""Kernels: the digest, a read-only copy of a head's sparse scorers as lists without gaps, for fast scoring."""
+"""Kernels: the digest of a head, whose sparse scorers are lists without gaps there, for fast scoring."""
 
 from typing import Annotated, NamedTuple
 
@@ -7,30 +7,9 @@ import scipy.sparse
 
 from .. import _forest as forests
 from .._jit import by_reference, empty, inner, kernel, release
-
-
-class Digest(NamedTuple):
-    """A read-only copy of all sparse scorers of a head, or empty arrays: label ``l`` has ``offsets[l]:offsets[l + 1]``.
-
-    Each new digest, even an empty one, is a new object, which identifies a version of the scorers.
-    """
-
-    offsets: Annotated[np.ndarray, forests.kind_of(np.int64, "offsets of the digest")]
-    features: Annotated[np.ndarray, forests.kind_of(np.int32, "entries of the digest")]
-    weights: Annotated[np.ndarray, forests.kind_of(np.float32, "entries of the digest")]
-
-    @property
-    def n_labels(self) -> int:
-        """The number of labels with sparse scorers."""
-        return self.offsets.size - 1
-
+from .._postings import Digest, offsets_of
 
 _EMPTY = Digest(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-
-
-def offsets_of(counts: np.ndarray) -> np.ndarray:
-    """Return the starts of consecutive lists with these lengths, and the end of the last list."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
 def new_digest(n_cells: np.ndarray) -> Digest:

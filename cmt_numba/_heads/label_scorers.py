@@ -18,8 +18,8 @@ import scipy.sparse
 
 from .. import _forest as forests
 from .._jit import by_reference, inner, kernel, release
+from .._postings import Digest, Postings, heavy_cells, list_by_feature, no_postings
 from . import inference_weights as digests
-from .inverted_index import Postings, heavy_cells, list_by_feature, no_postings
 
 
 class HeadLoss(IntEnum):
@@ -49,7 +49,7 @@ class LabelScorers(NamedTuple):
     """The parts of a head that kernels need to find and score labels."""
 
     models: forests.LinearModels
-    digest: digests.Digest
+    digest: Digest
     postings: Postings
     common: digests.Common
     gaps: np.ndarray
@@ -64,7 +64,7 @@ class Head(NamedTuple):
     nodes: Annotated[np.ndarray, forests.kind_of(forests.NODE, "trees", "labels")]
     weights: forests.ModelWeights
     counters: Annotated[np.ndarray, forests.kind_of(np.int64, "trees", forests.N_COUNTERS)]
-    digest: digests.Digest
+    digest: Digest
     postings: Postings
     common: digests.Common
     # number of measured examples, and the sum of their gaps (see ``multiclass_svm.py``)
@@ -218,7 +218,7 @@ def is_in_lists(head: Head) -> bool:
     return head.digest.features.size > 0 and head.counters[0, forests.TABLES_END] == 0
 
 
-def with_lists(head: Head, digest: digests.Digest) -> Head:
+def with_lists(head: Head, digest: Digest) -> Head:
     """Return a sparse head whose scorers are the lists of ``digest``, without tables."""
     nodes, counters = head.nodes.copy(), head.counters.copy()
     nodes["table_bits"], nodes["table_used"] = 0, 0

@@ -7,10 +7,11 @@ import numpy as np
 
 from .._change import Workers, in_own_thread, spans
 from .._forest import DONE, Rows
+from .._postings import Questions
 from .candidates import NO_ANSWERS, score_found
 from .label_scorers import Head, with_more_cells
 from .products import AllScorers, all_scorers, blocks_of_scores
-from .search import FoundLabels, Questions, SearchEffort, candidates_of, entries_of
+from .search import FoundLabels, SearchEffort, candidates_of, entries_of
 from .shortlists import shorten, shortlist_best, shortlist_nearest, shortlisted
 
 _ROWS_AT_ONCE = 1024

@@ -11,24 +11,11 @@ import numpy as np
 
 from .. import _forest as forests
 from .._jit import by_reference, empty, inner, kernel, release
-from .inverted_index import keep_best_labels, meet_labels
+from .._postings import Questions, keep_best_labels, meet_labels
 
 _FOUND = np.float32(-1e30)  # sum of labels that are already found, so low that posting lists cannot select them again
 _LABELS_AT_ONCE = 1 << 15  # labels whose data fit into the second-level cache
 _ROWS_AT_ONCE = 1024
-
-
-class Questions(NamedTuple):
-    """Rows ``first:stop`` to classify."""
-
-    rows: forests.Rows
-    first: int
-    stop: int
-
-
-def all_of(rows: forests.Rows) -> Questions:
-    """Return queries for all rows."""
-    return Questions(rows, 0, rows.n_rows)
 
 
 class SearchEffort(NamedTuple):

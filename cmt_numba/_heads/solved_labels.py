@@ -14,9 +14,9 @@ import numpy as np
 from .. import _forest as forests
 from .._change import map_threads, spans
 from .._jit import by_reference, empty, inner, kernel, release
+from .._postings import Digest, offsets_of
 from .binary_svm import Duties, LabelTask, Solved, numbered_afresh, solve_labels
 from .hard_negatives import ExamplePairs, LabelBlock
-from .inference_weights import Digest, offsets_of
 from .label_scorers import Head, with_lists, with_more_cells
 
 _CELLS_IN_A_TASK = 1 << 21  # maximum number of cells in the rows of a task's labels

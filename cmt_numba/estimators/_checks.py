@@ -8,7 +8,7 @@ import numpy as np
 from .. import _heads as heads
 from .._forest import N_MEMORIES, NONE, invariants, require
 from .._index import DenseIndex
-from .._sparse_index import SparseIndex
+from .._postings import SparseIndex
 from ._calibration import THRESHOLDS
 from ._classification_model import ClassificationModel
 from ._input import Factors

@@ -20,6 +20,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from .. import _heads as heads
+from .. import _postings as postings
 from .. import persistence as files
 from .._change import share_rows
 from .._display import warn
@@ -545,7 +546,7 @@ class ClassificationModel(files.WithFields):
             index.shortlist(rows, labels.size, shortlists)
             return shortlists[:, 1:][shortlists[:, 1:] != NONE].astype(np.int64)
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
-        index.search_labels(rows, heads.LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
+        index.search_labels(rows, postings.LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
         return best[(best != NONE) & (best != labels[:, None])]
 
     def _train_head(
@@ -575,7 +576,7 @@ class ClassificationModel(files.WithFields):
         shortlists = heads.new_shortlists(labels)
         is_short = index.scores_all and self._has_means() and (n_swept > 0 or n_rows <= _FEW_ROWS)
         if not is_short or heads.lacks_gaps(index.head):
-            questions, search = heads.all_of(rows), index.hard_negatives(n_rows, options)
+            questions, search = postings.all_of(rows), index.hard_negatives(n_rows, options)
             order = index.orders.permutation(n_rows)
             if index.is_untrained():
                 order = order[:_MEASURED_UNTRAINED]  # the margin only scales probabilities
@@ -688,7 +689,7 @@ class ClassificationModel(files.WithFields):
 
     # ``lengths`` are the lengths of rows before they were scaled to unit length, or None if they do not matter.
 
-    def best_labels(self, rows: Rows, lengths: Factors, k: int, options: ClassOptions) -> heads.LabelAnswers:
+    def best_labels(self, rows: Rows, lengths: Factors, k: int, options: ClassOptions) -> postings.LabelAnswers:
         return self.index.best_labels(self.index.prepared(rows, lengths), k, options)
 
     def class_scores(self, rows: Rows, lengths: Factors, options: ClassOptions) -> np.ndarray:

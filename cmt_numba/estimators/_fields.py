@@ -8,7 +8,7 @@ import scipy.sparse
 from .. import persistence as files
 from .._feedback import LearnedSearch
 from .._index import DenseIndex
-from .._sparse_index import SparseIndex
+from .._postings import SparseIndex
 from .._validation import MOST_WANTED
 from ..tree import ContextualMemoryTree, options_of
 from ._choice import METHODS, Choice

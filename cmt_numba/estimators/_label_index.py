@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 
 from .. import _forest as forests
 from .. import _heads as heads
+from .. import _postings as postings
 from .. import persistence as files
 from .._change import share_rows, with_progress
 from .._index import DenseIndex
@@ -106,10 +107,10 @@ class LabelIndex(files.WithFields):
         # scales of features of dense rows. Methods that take ``Rows`` expect the result of :meth:`prepared`.
         scales=files.OptionalField(files.StructureField(FeatureScales, FeatureScales._make)),
     )
-    _layout: tuple[heads.Digest, heads.AllScorers | DenseIndex | None] | None = None
-    _unprepared: tuple[heads.Digest, heads.AllScorers | None] | None = None
-    _bounds: tuple[heads.Digest, heads.LabelBounds] | None = None
-    _n_asked: tuple[heads.Digest, int] | None = None
+    _layout: tuple[postings.Digest, heads.AllScorers | DenseIndex | None] | None = None
+    _unprepared: tuple[postings.Digest, heads.AllScorers | None] | None = None
+    _bounds: tuple[postings.Digest, postings.LabelBounds] | None = None
+    _n_asked: tuple[postings.Digest, int] | None = None
 
     def __init__(self, options: LabelOptions, rows: forests.Rows, loss: int, rate: float, *, of_sets: bool) -> None:
         self.seed = check_random_state(options.random_state).randint(2**31)
@@ -376,12 +377,12 @@ class LabelIndex(files.WithFields):
             index.calibrate(_queries_of(index, rows), labels)
         return index
 
-    def bounds(self) -> heads.LabelBounds:
+    def bounds(self) -> postings.LabelBounds:
         """Return bounds on the labels' scores. The head must be sparse, and its index must list all weights."""
         digest = self.head.digest
         if self._bounds is None or self._bounds[0] is not digest:
             biases = np.ascontiguousarray(self.head.nodes[0, : self.n_labels]["bias"])
-            self._bounds = digest, heads.label_bounds(self.head.postings, biases)
+            self._bounds = digest, postings.label_bounds(self.head.postings, biases)
         return self._bounds[1]
 
     def prepare_like(self, former: "LabelIndex", options: LabelOptions) -> None:
@@ -449,7 +450,7 @@ class LabelIndex(files.WithFields):
         """Return the best label of the rows at some positions, by default all, after preparing them."""
         return heads.best_of_all(scorers, self.prepared_matrix(X if at is None else X[at]), usual=self.usual_label)
 
-    def best_labels(self, rows: forests.Rows, k: int, options: LabelOptions) -> heads.LabelAnswers:
+    def best_labels(self, rows: forests.Rows, k: int, options: LabelOptions) -> postings.LabelAnswers:
         """Return the ``k`` best labels of each row, padded with NONE and minus infinity."""
         scorers, index = self.all_scorers(rows.n_rows), self.dense_index()
         if scorers is not None:
@@ -459,14 +460,14 @@ class LabelIndex(files.WithFields):
             missing = ((0, 0), (0, k - labels.shape[1]))
             labels = np.pad(labels, missing, constant_values=forests.NONE)
             scores = np.pad(scores, missing, constant_values=-np.inf)
-            return heads.LabelAnswers(labels, scores, n_scored, n_scored)
+            return postings.LabelAnswers(labels, scores, n_scored, n_scored)
         if index is not None:
             n_threads, n_scored = threads_for(rows.n_rows, options), np.full(rows.n_rows, self.n_labels)
             labels, scores = index.search(_queries_of(index, rows), k, _RECALL, n_threads=n_threads)
-            return heads.LabelAnswers(labels, scores.astype(np.float32), n_scored, n_scored)
+            return postings.LabelAnswers(labels, scores.astype(np.float32), n_scored, n_scored)
         labels = np.full((rows.n_rows, k), forests.NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
-        answers = heads.LabelAnswers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
+        answers = postings.LabelAnswers(labels, scores, *np.zeros((2, rows.n_rows), np.int64))
         if not self.lists_best(k, options):
             self.search_labels(rows, answers, options)
             self._fill_empty(answers)
@@ -474,14 +475,14 @@ class LabelIndex(files.WithFields):
         self._rank_listed(rows, answers, options)
         short = np.flatnonzero(labels[:, -1] == forests.NONE)  # too few labels have a feature of these rows
         if short.size > 0:
-            found = heads.LabelAnswers(*(part[short] for part in answers))
+            found = postings.LabelAnswers(*(part[short] for part in answers))
             self.search_labels(rows.take(short), found, options)
             for part, of_short in zip(answers, found, strict=True):
                 part[short] = of_short
         self._fill_empty(answers)
         return answers
 
-    def _fill_empty(self, answers: heads.LabelAnswers) -> None:
+    def _fill_empty(self, answers: postings.LabelAnswers) -> None:
         """Answer rows without candidates, which have no known feature, with the most frequent label and score 0."""
         if self.of_sets:
             return
@@ -508,18 +509,18 @@ class LabelIndex(files.WithFields):
         lists_all = self.head.postings.labels.size == self.head.digest.features.size
         return by_default and lists_all and self.is_listed()
 
-    def _rank_listed(self, rows: forests.Rows, answers: heads.LabelAnswers, options: LabelOptions) -> None:
-        head, questions, bounds = self.head, heads.all_of(rows), self.bounds()
+    def _rank_listed(self, rows: forests.Rows, answers: postings.LabelAnswers, options: LabelOptions) -> None:
+        head, questions, bounds = self.head, postings.all_of(rows), self.bounds()
 
         def answer(first: int, stop: int) -> None:
             some = questions._replace(first=first, stop=stop)
-            heads.rank_listed(head.postings, head.digest, bounds, some, answers)
+            postings.rank_listed(head.postings, head.digest, bounds, some, answers)
 
         share_rows(answer, rows.n_rows, threads_for(rows.n_rows, options))
 
-    def search_labels(self, rows: forests.Rows, answers: heads.LabelAnswers, options: LabelOptions) -> None:
+    def search_labels(self, rows: forests.Rows, answers: postings.LabelAnswers, options: LabelOptions) -> None:
         """Search for the candidates of each row, and write the best ones to ``answers``."""
-        effort, questions, head = self.effort(options), heads.all_of(rows), self.head.scorers
+        effort, questions, head = self.effort(options), postings.all_of(rows), self.head.scorers
 
         def answer(first: int, stop: int) -> None:
             heads.score_labels(head, questions._replace(first=first, stop=stop), effort, answers)

@@ -13,11 +13,12 @@ import numpy as np
 import scipy.sparse
 
 from .. import _heads as heads
+from .. import _postings as postings
 from .. import persistence as files
 from .._change import map_threads, share_rows, spans, with_progress
 from .._forest import NONE, Rows, as_matrix
 from .._index import DenseIndex
-from .._sparse_index import SparseIndex
+from .._postings import SparseIndex
 from .._validation import check_rows
 from ._calibration import FEWEST_FOR_THRESHOLD, THRESHOLDS, best_threshold, f1_by_threshold, held_out
 from ._feature_scales import is_table, measure_scales, original_rows
@@ -374,7 +375,7 @@ class MultilabelModel(files.WithFields):
         found = np.empty((rows.n_rows, n_always + effort.n_listed), np.int32)
 
         def find(first: int, stop: int) -> None:
-            heads.list_hard_negatives(head.scorers, heads.Questions(rows, first, stop), effort, found)
+            heads.list_hard_negatives(head.scorers, postings.Questions(rows, first, stop), effort, found)
 
         share_rows(find, rows.n_rows, threads_for(rows.n_rows, options))
         return found
@@ -392,7 +393,7 @@ class MultilabelModel(files.WithFields):
         if scorers is not None:
             row, labels, scores = heads.all_above(scorers, rows, lowest)
             return row, self.column_of_label[labels], scores
-        effort, questions, head = index.effort(options), heads.all_of(rows), index.head.scorers
+        effort, questions, head = index.effort(options), postings.all_of(rows), index.head.scorers
 
         def answer(span: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             found, ends = [], np.empty(rows.n_rows, np.int64)

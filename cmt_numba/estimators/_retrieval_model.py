@@ -19,7 +19,7 @@ from .._change import share_rows, spans, with_progress
 from .._feedback import LearnedSearch
 from .._forest import NONE, Hits, Rows, as_matrix, no_hits, require, with_room
 from .._index import DenseIndex
-from .._sparse_index import SparseIndex
+from .._postings import SparseIndex
 from .._validation import check_jobs
 from ._fields import INDEX, LEARNED
 from ._input import Factors, filled

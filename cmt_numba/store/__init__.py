@@ -40,6 +40,7 @@ snapshot has everything else. Databases with other tables, views or triggers are
 """
 
 from .._feedback import ExplainedResult, LearnedSummary
+from .._postings import WordStatistics
 from ._checks import (
     METRICS,
     DuplicateKeyError,
@@ -60,7 +61,6 @@ from ._encoding import encode_stored, read_queries, refuse_texts
 from ._filters import PreparedFilter, check_filter
 from ._memory_store import MemoryStore
 from ._results import Item, Items, Result, Results
-from ._text_index import WordStatistics
 from ._where import check_listing, condition_of, field_path
 
 __all__ = ["DuplicateKeyError", "MemoryStore"]

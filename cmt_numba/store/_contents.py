@@ -15,6 +15,7 @@ from .._change import ReadWriteLock, spans, uninterrupted
 from .._forest import NONE, InvariantError
 from .._index import DenseIndex
 from .._jit import switching_soon
+from .._postings import WordStatistics
 from .._validation import as_rows, check_entries, check_matrix, check_rewards
 from .._words import Tokenizer, check_same_tokenizer, count_words
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError, ReaderDatabase, StaleReaderError
@@ -25,7 +26,6 @@ from ._records import CHANGES_OF_RECORDS, TABLES, ChangedRecords, MemoryDatabase
 from ._results import UnreadColumns, read_payload
 from ._spelling import Spelling
 from ._state import StoreOptions, StoreState, check_operation
-from ._text_index import WordStatistics
 from ._word_vectors import rows_of_words
 
 
@@ -366,7 +366,7 @@ class StoreContents(DurableForm):
         Indexes of words and of sparse vectors are rebuilt in proportion to their size, so all rows are one step.
         """
         n = len(content.payloads)
-        is_dense = content.words is None and self.state.texts.n_texts == 0 and isinstance(content.X, np.ndarray)
+        is_dense = content.words is None and len(self.state.texts) == 0 and isinstance(content.X, np.ndarray)
         for first, stop in spans(n, ROWS_IN_A_STEP if is_dense else n):
             self.lock.step(partial(write, slice(first, stop)))
 
@@ -427,7 +427,7 @@ class StoreContents(DurableForm):
         ids, others = self._find_rewarded(keys, len(words) if X is None else X.shape[0], X is None, known)  # type: ignore[arg-type]
         rewards = check_rewards(rewards, ids, may_be_unknown=True)
         given = np.where(ids == NONE, np.nan, rewards)
-        is_empty = state.texts.n_texts == 0 if X is None else state.index is None
+        is_empty = len(state.texts) == 0 if X is None else state.index is None
         if is_empty or np.isnan(given).all():
             return
         weighed = None if words is None else [state.texts.weigh(own, statistics) for own in words]
@@ -480,7 +480,7 @@ class StoreContents(DurableForm):
         found = self.records.find(keys)
         if self.state.options.max_items is None and not is_shard:
             checks.check_stored(keys, found)
-        if not by_words and self.state.texts.n_texts == 0:
+        if not by_words and len(self.state.texts) == 0:
             return found  # all memories have vectors
         can_learn = self.state.texts.contains(found) if by_words else self.state.have_vectors(found)
         return np.where(can_learn, found, NONE)

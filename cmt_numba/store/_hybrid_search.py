@@ -7,9 +7,8 @@ import numpy as np
 
 from .._feedback import N_PASSED
 from .._forest import NONE
+from .._postings import WeighedWords, WordStatistics, rank_by_parts
 from ._state import AllowedMemories, StoreState
-from ._text_index import WordStatistics
-from ._text_search import WeighedWords, rank_by_parts
 from ._word_vectors import full_scores
 
 _DEPTH = 12  # at least this number of the best memories by vectors, and by words, are candidates
@@ -57,7 +56,7 @@ def _search_both(
 ) -> tuple[np.ndarray, np.ndarray]:
     depth = max(k, _DEPTH)
     candidates = state.search(Q, depth, target_recall, among.vectors, n_threads)[0]
-    if state.texts.n_texts > 0:
+    if len(state.texts) > 0:
         by_words = state.texts.search(queries, depth, among.texts, n_threads)[0]
         candidates = np.concatenate([candidates, by_words], axis=1)
     ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))

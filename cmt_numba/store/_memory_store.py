@@ -14,6 +14,7 @@ from .._encoder import load_encoder
 from .._feedback import ExplainedResult, LearnedSummary
 from .._forest import NONE
 from .._jit import keeps_interpreter
+from .._postings import WordStatistics
 from .._validation import check_integer, check_real, check_wanted
 from .._words import Tokenizer
 from ..journal import Durability
@@ -23,7 +24,6 @@ from ._encoding import encode_stored, read_queries, refuse_texts
 from ._filters import FilterCache, PreparedFilter, check_filter, warn_if_mistaken
 from ._hybrid_search import search
 from ._results import Item, Items, Results, read_payload
-from ._text_index import WordStatistics
 from ._where import check_listing
 from ._word_vectors import rows_of_words
 
@@ -301,7 +301,7 @@ class MemoryStore(Closeable):
                 keys = np.where(named.are_there, keys.astype(object), np.array(None, object))
             unread = contents.unread_columns
             payloads = unread.add(records.payloads, ids) if named.may_have_payloads() else None
-            texts = unread.add(records.texts, ids) if state.texts.n_texts > 0 else None
+            texts = unread.add(records.texts, ids) if len(state.texts) > 0 else None
             return Results(keys, scores, payloads, texts)
 
         return contents.shared(answer)

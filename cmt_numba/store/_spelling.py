@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._change import uninterrupted
+from .._postings import TextIndex
 from .._words import Tokenizer, WordList, hash_term, hash_whole_words, whole_words_of
-from ._text_index import TextIndex
 
 _AT_ONCE = 10_000  # texts to read
 

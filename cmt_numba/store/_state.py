@@ -11,13 +11,11 @@ from .. import _index as dense_index
 from .. import persistence as files
 from .._feedback import LearnedSearch, WithOthers
 from .._forest import NONE, require
-from .._sparse_index import SparseIndex
+from .._postings import SparseIndex, TextIndex, WeighedWords
 from .._validation import OneOf, check_integer, check_seed
 from .._words import N_WORDS, check_tokenizer, check_words, count_words, name_of_tokenizer
 from ._checks import METRICS, check_metric, check_values
 from ._eviction import POLICIES, EvictionOrder
-from ._text_index import TextIndex
-from ._text_search import WeighedWords
 from ._word_vectors import WordVectors, full_scores, rows_of_words
 
 _MOST_NOTES = 1 << 16  # number of queries whose results wait for the next change; the oldest are dropped
@@ -74,7 +72,7 @@ class StoreState(files.WithFields):
             seed=files.NumberField(0, 2**32 - 1),
         ),
         index=files.OptionalField(files.VariantField(**KINDS)),
-        texts=files.PartField(TextIndex),
+        texts=files.VariantField(words=TextIndex),
         next_id=files.NumberField(),
         feedback=files.OptionalField(files.VariantField(learned=LearnedSearch)),
         text_feedback=files.OptionalField(files.VariantField(learned=LearnedSearch)),
@@ -104,7 +102,7 @@ class StoreState(files.WithFields):
     def ids(self) -> np.ndarray:
         """The ids of all memories, in no particular order."""
         vectors = np.empty(0, np.int64) if self.index is None else self.index.ids
-        return vectors if self.texts.n_texts == 0 else np.union1d(vectors, self.texts.ids)
+        return vectors if len(self.texts) == 0 else np.union1d(vectors, self.texts.ids)
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""
@@ -143,7 +141,7 @@ class StoreState(files.WithFields):
     def allow(self, ids: np.ndarray) -> AllowedMemories:
         """Return the set of memories that a search may return. Ignore ids that are not stored."""
         vectors = None if self.index is None else self.index.allow(ids[self.index.contains(ids)])
-        return AllowedMemories(vectors, self.texts.allow(ids) if self.texts.n_texts > 0 else None)
+        return AllowedMemories(vectors, self.texts.allow(ids) if len(self.texts) > 0 else None)
 
     def search(self, Q: Any, k: int, target_recall: float, among: Any, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and scores of the best ``k`` memories for each query, by what the store has learned."""
@@ -190,10 +188,10 @@ class StoreState(files.WithFields):
 
     def parts_of(self, ids: np.ndarray) -> tuple[np.ndarray, Any, Any]:
         """Return which memories have vectors, these vectors, and the words of all, None if there are no texts."""
-        if self.texts.n_texts == 0:
+        if len(self.texts) == 0:
             return np.ones(ids.size, np.bool_), self.index.vectors(ids), None
         there = self.have_vectors(ids)
-        return there, self.index.vectors(ids[there]) if there.any() else None, self.texts.words(ids)
+        return there, self.index.vectors(ids[there]) if there.any() else None, self.texts.vectors(ids)
 
     def put_back(self, ids: np.ndarray, index: Any, there: np.ndarray, vectors: Any, words: Any) -> None:
         """Undo a replacement, before which the state had the given index and :meth:`parts_of` returned these parts."""

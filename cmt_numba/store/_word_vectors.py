@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from .._postings import AllowedRows, TextIndex, WeighedWords
 from .._words import K1, N_WORDS, rows_of_hashes, saturation_of, text_weights
-from ._text_index import AllowedTexts, TextIndex
-from ._text_search import WeighedWords
 
 
 def full_scores(queries: list[WeighedWords]) -> np.ndarray:
@@ -46,19 +45,19 @@ class WordVectors:
 
     def vectors(self, ids: np.ndarray) -> Any:
         """Return the vectors of texts as a CSR array."""
-        return self.of_words(self._texts.words(ids))
+        return self.of_words(self._texts.vectors(ids))
 
     def of_words(self, words: Any) -> Any:
         """Return the vectors of other texts with these words."""
         weights = text_weights(words, self._saturation).astype(np.float32)
         return rows_of_hashes(words.indptr, words.indices, weights)
 
-    def allows(self, among: AllowedTexts, ids: np.ndarray) -> np.ndarray:
+    def allows(self, among: AllowedRows, ids: np.ndarray) -> np.ndarray:
         """Return whether a search may return each id."""
         return self._texts.allows(among, ids)
 
     def search(
-        self, Q: Any, k: int, target_recall: float = 1.0, among: AllowedTexts | None = None, n_threads: int = 1
+        self, Q: Any, k: int, target_recall: float = 1.0, among: AllowedRows | None = None, n_threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and scores of the ``k`` best texts that share a word with each query."""
         return self._texts.search(self._weighed(Q), k, among, n_threads)

@@ -10,7 +10,8 @@ from internals import estimators_label_index, trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads.candidates import SearchEffort, list_hard_negatives, scored_candidates
-from cmt_numba._heads.search import all_of, candidates_of
+from cmt_numba._heads.search import candidates_of
+from cmt_numba._postings import all_of
 from cmt_numba._validation import check_rows
 
 

@@ -33,7 +33,6 @@ from cmt_numba._heads.hard_negatives import (
     pairs_that_count,
 )
 from cmt_numba._heads.inference_weights import new_digest
-from cmt_numba._heads.inverted_index import heavy_cells, list_by_feature
 from cmt_numba._heads.label_scorers import (
     Head,
     HeadParameters,
@@ -48,6 +47,7 @@ from cmt_numba._heads.label_scorers import (
     without_digest,
 )
 from cmt_numba._heads.solved_labels import Training, learn_afresh, learn_memberships, tasks_for
+from cmt_numba._postings import heavy_cells, list_by_feature
 from cmt_numba._validation import check_rows
 
 FEW = {"n_head_passes": 3, "random_state": 0}

@@ -13,9 +13,7 @@ from internals import state_of, trained_head
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest.rows import row_of
 from cmt_numba._forest.state import NODES_END, NONE, RIGHT, ROOT, State
-from cmt_numba._heads import LabelAnswers, Questions, SearchEffort, all_of, score_labels
-from cmt_numba._heads.inference_weights import Digest
-from cmt_numba._heads.inverted_index import Postings, list_by_feature, meet_labels
+from cmt_numba._heads import SearchEffort, score_labels
 from cmt_numba._heads.label_scorers import (
     HEAD_LOSSES,
     Head,
@@ -29,6 +27,7 @@ from cmt_numba._heads.lessons import CandidateSearch, HeadLesson
 from cmt_numba._heads.multiclass_svm import ascend_in_blocks, learn_labels, margin_wanted, measure_gaps, new_duals
 from cmt_numba._heads.shortlists import new_shortlists
 from cmt_numba._jit import empty, inner, kernel, release
+from cmt_numba._postings import Digest, LabelAnswers, Postings, Questions, all_of, list_by_feature, meet_labels
 from cmt_numba._validation import check_rows
 
 ALL_LABELS = SearchEffort(n_listed=10**6, n_met=10**6)

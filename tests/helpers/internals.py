@@ -17,7 +17,6 @@ from cmt_numba import _forest as forest_room
 from cmt_numba import _heads as heads_room
 from cmt_numba import _index as index_room
 from cmt_numba import _jit as jit_room
-from cmt_numba import _sparse_index as sparse_index_room
 from cmt_numba import _validation as validation_room
 from cmt_numba import _warmup as warmup_room
 from cmt_numba import _words as words_room
@@ -71,7 +70,6 @@ from cmt_numba.store import _checks as store_checks
 from cmt_numba.store import _records as store_records
 from cmt_numba.store import _results as store_results
 from cmt_numba.store import _state as store_state
-from cmt_numba.store import _text_index as store_text_index
 from cmt_numba.store import _where as store_where
 from cmt_numba.text import _hashing as text_hashing
 from cmt_numba.text import _labelled as text_labelled

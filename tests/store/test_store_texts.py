@@ -17,9 +17,9 @@ from plain_bm25 import bm25
 
 from cmt_numba import MemoryStore
 from cmt_numba._forest import InvariantError
+from cmt_numba._postings import TextIndex
 from cmt_numba._words import K1, K3, B, count_words, hash_words
 from cmt_numba.store._state import StoreState, check_operation
-from cmt_numba.store._text_index import TextIndex
 
 NOTES = ["The red apple pie", "a green pear", "a blue car and a red car", "Red, red wine", "green grass of home"]
 
@@ -74,10 +74,10 @@ def test_texts_come_and_go():
         for i in gone:
             del stored[int(i)]
         index.check_invariants()
-        assert index._stored.words.dtype == np.int32  # kernels would be compiled for others
+        assert index._stored.features.dtype == np.int32  # kernels would be compiled for others
         if not stored:
             continue
-        again, fresh = TextIndex._made_of(index._contents()), TextIndex()
+        again, fresh = TextIndex.of_arrays(*index.arrays()), TextIndex()
         fresh.insert(np.array(sorted(stored)), count_words([stored[i] for i in sorted(stored)]))
         found = [one.search([one.weigh(hash_words(query)) for query in queries], 7) for one in (index, again, fresh)]
         for ids, scores in found[1:]:
@@ -184,7 +184,7 @@ def test_nothing_to_find_by_words_and_vectors():
     assert found.keys[0, :3].tolist() == ["long", "short", None]
     only_texts.delete(["long", "short"])
     store.upsert(list(store), np.eye(5)[: len(store)])  # removes all texts
-    assert store._contents.state.texts.n_texts == 0
+    assert len(store._contents.state.texts) == 0
     assert store.query(**query).keys[0, 0] == "a"
     for empty in (only_texts, MemoryStore()):
         assert set(empty.query(**query).keys[0]) == {None}
@@ -355,12 +355,12 @@ def test_damaged_words_are_refused():
     store = filled()
     contents = store._contents.contents()
     fields, arrays = contents.fields, contents.arrays
-    for name, value in (("texts.words", -1), ("texts.counts", 0.5), ("texts.ids", 3), ("texts.offsets", 0)):
+    for name, value in (("texts.features", -1), ("texts.values", 0.5), ("texts.ids", 3), ("texts.offsets", 0)):
         damaged = arrays | {name: np.full_like(arrays[name], value)}
         with pytest.raises(InvariantError):
             StoreState._made_of(contents._replace(arrays=damaged))
-    fewer = {name: array for name, array in arrays.items() if name != "texts.counts"}
-    with pytest.raises(ValueError, match="counts"):
+    fewer = {name: array for name, array in arrays.items() if name != "texts.values"}
+    with pytest.raises(InvariantError, match="texts lacks 'values'"):
         StoreState._made_of(contents._replace(arrays=fewer))
     with pytest.raises((InvariantError, ValueError)):
         StoreState._made_of(contents._replace(fields=fields | {"next_id": 2}))

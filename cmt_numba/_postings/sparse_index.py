@@ -1,24 +1,21 @@
 """``SparseIndex``: stores sparse vectors and finds the nearest ones to queries, exactly.
 
-Most vectors are in an inverted index, which is searched with bounds (:func:`~cmt_numba._heads.rank_listed`). Vectors
-that were added later are compared with every query, until there are enough of them to build the inverted index again.
-Removed vectors are excluded from searches and dropped at the next build.
+The inverted index is searched with bounds (:func:`~cmt_numba._postings.rank_listed`).
 """
 
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse
 
-from . import _heads as heads
-from ._arrays import SlotTable, squares_of_rows
-from ._change import share_rows
-from ._forest import NONE, Rows, aim_probe, keep_best, new_probe, require, row_of, sort_best_first, top_k, value_of
-from ._index import COSINE, EUCLIDEAN, METRICS
-from ._jit import inner, kernel, release
+from .._arrays import squares_of_rows
+from .._change import share_rows
+from .._forest import NONE, Rows, aim_probe, keep_best, new_probe, require, row_of, sort_best_first, top_k, value_of
+from .._index import COSINE, EUCLIDEAN, METRICS
+from .._jit import inner, kernel, release
+from .list_search import LabelAnswers, LabelBounds, Questions, label_bounds, rank_listed
+from .lists import Digest, Postings, list_by_feature
+from .rows import AllowedRows, RowIndex, StoredRows
 
-_MOST_RECENT = 512  # number of vectors compared with every query before they are indexed,
-_RECENT_SHARE = 1 / 8  # or their fraction of the indexed vectors, if that is more
 _MOST_RANKED = 128  # maximum number of results for which the inverted index is searched
 _MORE = 8  # extra candidates, because float32 and float64 scores rank slightly differently
 _ROUNDING = 1e-5  # bound on the error of float32 scores, relative to the largest score
@@ -30,7 +27,7 @@ _LAST_FEATURE = np.int32(2**31 - 1)  # above all features
 _NO_IDS = np.empty(0, np.int64)
 
 
-class _Postings(NamedTuple):
+class _ListedVectors(NamedTuple):
     """An inverted index of the vectors in the first slots, with features numbered consecutively.
 
     Scores must be sums of products of which most are not negative. A feature with values of both signs therefore counts
@@ -40,87 +37,35 @@ class _Postings(NamedTuple):
 
     codes: np.ndarray  # int64: the codes of the features in use, in ascending order
     is_signed: bool  # whether some values are negative
-    postings: Any
-    digest: Any
-    bounds: Any
-
-    @property
-    def n(self) -> int:
-        """The number of vectors."""
-        return int(self.bounds.biases.size)
+    lists: Postings
+    digest: Digest
+    bounds: LabelBounds
 
 
-class SparseVectors(NamedTuple):
-    """Vectors or queries: row ``i`` has the cells ``offsets[i]:offsets[i + 1]``."""
-
-    offsets: np.ndarray
-    features: np.ndarray
-    values: np.ndarray
-    squares: np.ndarray  # squared lengths
-    ids: np.ndarray
-
-
-class AllowedRows(NamedTuple):
-    """The result of :meth:`SparseIndex.allow`."""
-
-    slots: np.ndarray  # int64, ascending
-    is_allowed: np.ndarray  # bool, one entry per slot
-    n: int
-
-
-class SparseIndex:
+class SparseIndex(RowIndex):
     """An index of sparse vectors, which can be added, replaced and removed at any time.
 
-    It has the methods of :class:`~cmt_numba._index.DenseIndex`, but every search is exact. The caller provides the
-    lock: changes need exclusive access, and searches may run concurrently.
+    It has the methods of :class:`~cmt_numba._index.DenseIndex`, but every search is exact.
 
     - ``n_features``: number of features of each vector.
     - ``metric`` ("cosine", "inner_product", "euclidean"): the score of a vector for a query.
     - ``random_state``: not used.
     """
 
+    _most_recent, _recent_share = 512, 1 / 8
+
     def __init__(self, n_features: int, metric: str = "cosine", random_state: int = 0) -> None:
-        self.n_features, self.metric = n_features, metric
-        self.next_id = self._n_slots = self._n_cells = self._n_gone = 0
-        self._offsets = np.zeros(1, np.int64)  # of the vector in each slot, with room for more
-        self._features, self._values = np.empty(0, np.int32), np.empty(0, np.float32)
-        self._squares = np.empty(0)  # float64: the squared length of each vector
-        self._ids = np.empty(0, np.int64)  # the id of each slot, -1 if its vector was removed
-        self._slots = SlotTable()
-        self._postings: _Postings | None = None
-
-    def __len__(self) -> int:
-        return self._n_slots - self._n_gone
-
-    @property
-    def ids(self) -> np.ndarray:
-        """The ids of all vectors, in no particular order."""
-        ids = self._ids[: self._n_slots]
-        return ids[ids != NONE]
+        super().__init__(n_features, np.float64)
+        self.metric, self.next_id = metric, 0
+        self._postings: _ListedVectors | None = None
 
     @property
     def nbytes(self) -> int:
         """The size in bytes of all arrays."""
-        arrays: list[Any] = [self._offsets, self._features, self._values, self._squares, self._ids, self._slots]
+        arrays: list[Any] = [*self._stored, self._slots]
         if self._postings is not None:
-            arrays += [self._postings.codes, *self._postings.postings[:3], *self._postings.digest[:3]]
+            arrays += [self._postings.codes, *self._postings.lists[:3], *self._postings.digest[:3]]
         return sum(array.nbytes for array in arrays)
-
-    def contains(self, ids: np.ndarray) -> np.ndarray:
-        """Return whether each id is stored."""
-        return self._slots.find(ids) != NONE
-
-    def vectors(self, ids: np.ndarray) -> Any:
-        """Return stored vectors as they were given, as a CSR array of float32."""
-        return self._rows(self._slots.find(ids))
-
-    def _rows(self, slots: np.ndarray) -> Any:
-        first = self._offsets[slots]
-        lengths = self._offsets[slots + 1] - first
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        cells = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], lengths)
-        shape = slots.size, self.n_features
-        return scipy.sparse.csr_array((self._values[cells], self._features[cells], offsets), shape)
 
     # Changes
 
@@ -128,91 +73,50 @@ class SparseIndex:
         """Store the rows of a canonical CSR array of float32, and return their ids, by default new consecutive ones."""
         ids = np.arange(self.next_id, self.next_id + X.shape[0]) if ids is None else ids
         self.next_id = max(self.next_id, int(ids.max(initial=-1)) + 1)
-        self._append(ids, X)
+        self._store(ids, X)
         return ids
 
     def replace(self, ids: np.ndarray, X: Any) -> None:
         """Replace stored vectors. Ids must be distinct."""
-        self._drop(ids)
-        self._append(ids, X)
+        self._drop(self._slots.find(ids))
+        self._store(ids, X)
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove stored vectors. Ids must be distinct."""
-        self._drop(ids)
-        self._build_if_due()
+        self._drop(self._slots.find(ids))
+        self._list_if_due()
 
-    def _drop(self, ids: np.ndarray) -> None:
-        slots = self._slots.find(ids)
-        self._ids[slots] = NONE
-        self._slots.set(ids, NONE)
-        self._n_gone += ids.size
+    def _drop(self, slots: np.ndarray) -> None:
+        super()._drop(slots)
         if self._postings is not None:
             excluded = self._postings.bounds.excluded
-            excluded = excluded.copy() if excluded.size > 0 else np.zeros(self._postings.n, np.bool_)
+            excluded = excluded.copy() if excluded.size > 0 else np.zeros(self._n_listed, np.bool_)
             excluded[slots[slots < excluded.size]] = True
             self._postings = self._postings._replace(bounds=self._postings.bounds._replace(excluded=excluded))
 
-    def _append(self, ids: np.ndarray, X: Any) -> None:
-        n, n_cells = self._n_slots, self._n_cells
-        stop, cells = n + ids.size, n_cells + X.data.size
-        self._offsets, self._ids = _with_room(self._offsets, stop + 1), _with_room(self._ids, stop)
-        self._squares = _with_room(self._squares, stop)
-        self._features, self._values = _with_room(self._features, cells), _with_room(self._values, cells)
-        self._offsets[n : stop + 1] = n_cells + X.indptr.astype(np.int64)
-        self._features[n_cells:cells], self._values[n_cells:cells] = X.indices, X.data
-        self._squares[n:stop] = squares_of_rows(X)
-        self._ids[n:stop] = ids
-        self._slots.set(ids, np.arange(n, stop))
-        self._n_slots, self._n_cells = stop, cells
-        self._build_if_due()
+    def _store(self, ids: np.ndarray, X: Any) -> None:
+        self._append(ids, X.indptr[1:], X.indices, X.data, squares_of_rows(X))
+        self._list_if_due()
 
-    def _build_if_due(self) -> None:
-        """Drop removed vectors and build the inverted index if too many vectors are not in it."""
-        n_indexed = 0 if self._postings is None else self._postings.n
-        n_recent = self._n_slots - n_indexed
-        if n_recent > max(_MOST_RECENT, _RECENT_SHARE * n_indexed) or 2 * self._n_gone > self._n_slots > _MOST_RECENT:
-            if self._n_gone > 0:
-                self._compact()
-            is_short = np.abs(self._values[: self._n_cells]).max(initial=0.0) <= _LARGEST
-            self._postings = self._built() if is_short or self.metric == "cosine" else None
-
-    def _compact(self) -> None:
-        kept = np.flatnonzero(self._ids[: self._n_slots] != NONE)
-        X = self._rows(kept)
-        self._offsets, self._values = X.indptr.astype(np.int64), X.data
-        self._features = X.indices.astype(np.int32, copy=False)  # SciPy may choose int64
-        self._squares, self._ids = self._squares[kept], self._ids[kept]
-        self._slots.keep(self._ids, np.arange(kept.size))
-        self._n_slots, self._n_cells, self._n_gone = kept.size, X.data.size, 0
-
-    def _built(self) -> _Postings:
-        offsets, values = self._offsets[: self._n_slots + 1], self._values[: self._n_cells]
-        features = 2 * self._features[: self._n_cells].astype(np.int64) + (values < 0.0)
-        codes, numbers = np.unique(features, return_inverse=True)
+    def _build(self) -> None:
+        offsets, n_cells = self._stored.offsets[: self._n_slots + 1], self._stored.offsets[self._n_slots]
+        features, values = self._stored.features[:n_cells], self._stored.values[:n_cells]
+        if np.abs(values).max(initial=0.0) > _LARGEST and self.metric != "cosine":
+            self._postings = None
+            return
+        codes, numbers = np.unique(2 * features.astype(np.int64) + (values < 0.0), return_inverse=True)
         weights, biases = np.abs(values), np.zeros(self._n_slots, np.float32)
-        squares = self._squares[: self._n_slots]
+        squares = self._stored.sizes[: self._n_slots]
         if self.metric == "cosine":
             weights = (weights / np.repeat(np.sqrt(squares), np.diff(offsets))).astype(np.float32)
         elif self.metric == "euclidean":  # ranks vectors like the product minus half of the squared length
             biases = (-squares / 2).astype(np.float32)
-        digest = heads.Digest(offsets.copy(), numbers.astype(np.int32), weights)
-        postings = heads.list_by_feature(digest, weights > 0.0, max(1, codes.size))
-        return _Postings(codes, bool((values < 0.0).any()), postings, digest, heads.label_bounds(postings, biases))
+        digest = Digest(offsets.copy(), numbers.astype(np.int32), weights)
+        lists = list_by_feature(digest, weights > 0.0, max(1, codes.size))
+        is_signed = bool((values < 0.0).any())
+        self._postings = _ListedVectors(codes, is_signed, lists, digest, label_bounds(lists, biases))
 
     # Searches
-
-    def allow(self, ids: np.ndarray) -> AllowedRows:
-        """Return the set of stored vectors that a search may return, until the next change. Ignore unknown ids."""
-        is_allowed = np.zeros(self._n_slots, np.bool_)
-        is_allowed[self._slots.find(ids[self.contains(ids)])] = True
-        slots = np.flatnonzero(is_allowed)
-        return AllowedRows(slots, is_allowed, slots.size)
-
-    def allows(self, among: AllowedRows, ids: np.ndarray) -> np.ndarray:
-        """Return whether a search may return each id. Other ids than those of stored vectors are not allowed."""
-        there = self.contains(ids)
-        there[there] = among.is_allowed[self._slots.find(ids[there])]
-        return there
 
     def search(
         self, Q: Any, k: int, target_recall: float = 1.0, among: AllowedRows | None = None, n_threads: int = 1
@@ -221,7 +125,7 @@ class SparseIndex:
 
         Equal scores are sorted by id. Ids are -1 if there are fewer vectors.
         """
-        n_rows, n = Q.shape[0], len(self) if among is None else among.n
+        n_rows, n = Q.shape[0], len(self) if among is None else among.slots.size
         ids, scores = np.full((n_rows, k), NONE), np.full((n_rows, k), -np.inf)
         k, built = min(k, n), self._postings
         if k == 0:
@@ -231,7 +135,7 @@ class SparseIndex:
         if is_listed and np.abs(Q.data).max(initial=0.0) <= _LARGEST:
             assert built is not None
             slots, found = self._rank(built, Q, k, among, n_threads)
-            ids[:, :k], scores[:, :k], missed = self._sorted(Q, slots, found, k, built.bounds.highest)
+            ids[:, :k], scores[:, :k], missed = self._sorted(Q, slots, found, k, float(built.bounds.highest))
         if missed.size > 0:
             ids[missed, :k], scores[missed, :k] = self._compare(Q[missed], k, among)
         return ids, scores
@@ -253,23 +157,23 @@ class SparseIndex:
         return 1.0
 
     def _rank(
-        self, built: _Postings, Q: Any, k: int, among: AllowedRows | None, n_threads: int
+        self, built: _ListedVectors, Q: Any, k: int, among: AllowedRows | None, n_threads: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the slots of the best candidates for each query, -1 if there are fewer, and their float32 scores."""
         bounds = built.bounds
         if among is not None:
-            bounds = bounds._replace(excluded=~among.is_allowed[: built.n])
+            bounds = bounds._replace(excluded=~among.mask[: self._n_listed])
         rows, n_rows, wanted = self._as_rows(built, Q), Q.shape[0], k + _MORE
         slots, scores = np.full((n_rows, wanted), NONE), np.full((n_rows, wanted), -np.inf, np.float32)
         counts = np.empty((2, n_rows), np.int64)
-        answers = heads.LabelAnswers(slots, scores, counts[0], counts[1])
+        answers = LabelAnswers(slots, scores, counts[0], counts[1])
 
         def rank(first: int, stop: int) -> None:
-            heads.rank_listed(built.postings, built.digest, bounds, heads.Questions(rows, first, stop), answers)
+            rank_listed(built.lists, built.digest, bounds, Questions(rows, first, stop), answers)
 
         share_rows(rank, n_rows, n_threads)
-        recent = np.arange(built.n, self._n_slots)
-        recent = recent[(self._ids[recent] != NONE) if among is None else among.is_allowed[recent]]
+        recent = np.arange(self._n_listed, self._n_slots)
+        recent = recent[(self._stored.ids[recent] != NONE) if among is None else among.mask[recent]]
         if recent.size > 0:
             slots = np.concatenate([slots, np.broadcast_to(recent, (n_rows, recent.size))], axis=1)
             scores = np.concatenate([scores, self._products(Q, recent)], axis=1)
@@ -277,7 +181,7 @@ class SparseIndex:
             slots = np.where(best == NONE, NONE, slots[np.arange(n_rows)[:, None], best])
         return slots, scores
 
-    def _as_rows(self, built: _Postings, Q: Any) -> Rows:
+    def _as_rows(self, built: _ListedVectors, Q: Any) -> Rows:
         """Return queries with the features of the inverted index, scaled to length 1 for the cosine."""
         values, codes, lengths = Q.data, 2 * Q.indices.astype(np.int64), np.diff(Q.indptr)
         if built.is_signed:
@@ -300,11 +204,11 @@ class SparseIndex:
         """Return the scores by which :func:`rank_listed` ranks, for each query and slot, as float64."""
         products = np.empty((Q.shape[0], slots.size))
         rows = Rows(Q.data, Q.indices.astype(np.int32), Q.indptr.astype(np.int64), self.n_features, True)
-        multiply_sparse(self._offsets, self._features, self._values, rows, slots, products)
+        multiply_sparse(self._stored, rows, slots, products)
         if self.metric == "cosine":
-            products /= np.maximum(self._lengths(Q)[:, None] * np.sqrt(self._squares[slots]), _TINY)
+            products /= np.maximum(self._lengths(Q)[:, None] * np.sqrt(self._stored.sizes[slots]), _TINY)
         elif self.metric == "euclidean":
-            products -= self._squares[slots] / 2
+            products -= self._stored.sizes[slots] / 2
         return products
 
     def _sorted(
@@ -327,15 +231,14 @@ class SparseIndex:
         rank_vectors(*self._compared(Q), slots, METRICS[self.metric], ids, scores)
         return ids, scores
 
-    def _compared(self, Q: Any) -> tuple[SparseVectors, SparseVectors]:
+    def _compared(self, Q: Any) -> tuple[StoredRows, StoredRows]:
         """Return the stored vectors and the queries."""
-        vectors = SparseVectors(self._offsets, self._features, self._values, self._squares, self._ids)
         queries = Q.indptr.astype(np.int64), Q.indices.astype(np.int32), Q.data, np.square(self._lengths(Q))
-        return vectors, SparseVectors(*queries, _NO_IDS)
+        return self._stored, StoredRows(*queries, _NO_IDS)
 
     def _compare(self, Q: Any, k: int, among: AllowedRows | None) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and exact scores of the best ``k`` of all candidates for each query."""
-        every = np.flatnonzero(self._ids[: self._n_slots] != NONE) if among is None else among.slots
+        every = self._kept() if among is None else among.slots
         ids, scores = np.empty((Q.shape[0], k), np.int64), np.empty((Q.shape[0], k))
         size = max(1, _PAIRS_AT_ONCE // every.size)
         for first in range(0, Q.shape[0], size):
@@ -352,28 +255,17 @@ class SparseIndex:
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the persistent state: arrays, and scalars that JSON can express."""
-        kept = np.flatnonzero(self._ids[: self._n_slots] != NONE)
-        X = self._rows(kept)
-        arrays = {"offsets": X.indptr.astype(np.int64), "features": X.indices.astype(np.int32), "values": X.data}
         facts = {"n_features": self.n_features, "metric": self.metric, "next_id": self.next_id}
-        return arrays | {"ids": self._ids[kept]}, facts
+        return super().arrays()[0], facts
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Self:
         """Return the index with this state. Raise InvariantError if the state is invalid."""
         index = cls(facts["n_features"], facts["metric"])
-        offsets, features, values, ids = (arrays[name] for name in ("offsets", "features", "values", "ids"))
-        dtypes = [array.dtype for array in (offsets, features, values, ids)]
-        require(dtypes == [np.int64, np.int32, np.float32, np.int64], "the arrays must have their dtypes")
-        n, next_id = ids.size, facts["next_id"]
-        require(offsets.shape == (n + 1,) and offsets[0] == 0 and offsets[-1] == values.size, "offsets must fit")
-        require((np.diff(offsets) >= 0).all() and features.size == values.size, "offsets must ascend")
-        require(features.size == 0 or 0 <= features.min() <= features.max() < index.n_features, "features must exist")
-        require(np.unique(ids).size == n and (n == 0 or 0 <= ids.min() <= ids.max() < next_id), "ids must be distinct")
-        index.next_id = next_id
-        X = scipy.sparse.csr_array((values, features, offsets), (n, index.n_features))
-        require(X.has_sorted_indices, "features must ascend")
-        index._append(ids, X)
+        ids, X = index._checked_rows(arrays)
+        require(int(ids.max(initial=-1)) < facts["next_id"], "ids must be below the next id")
+        index.next_id = facts["next_id"]
+        index._store(ids, X)
         index.check_invariants()
         return index
 
@@ -383,27 +275,21 @@ class SparseIndex:
 
     def check_invariants(self) -> None:
         """Raise InvariantError if the arrays contradict each other."""
-        stored = np.flatnonzero(self._ids[: self._n_slots] != NONE)
-        require((self._slots.find(self._ids[stored]) == stored).all(), "each id must be stored once")
-        require(stored.size == len(self) == self._slots.count(), "counts must match")
-        require(np.isfinite(self._squares[stored]).all(), "vectors must be finite")
-
-
-def _with_room(array: np.ndarray, size: int) -> np.ndarray:
-    n_more = max(size - array.size, array.size)
-    return array if size <= array.size else np.append(array, np.full(n_more, NONE, array.dtype))
+        super().check_invariants()
+        require(np.isfinite(self._stored.sizes[self._kept()]).all(), "vectors must be finite")
 
 
 @kernel
-def multiply_sparse(offsets, features, values, queries, slots, products):
+def multiply_sparse(vectors, queries, slots, products):
     """Write the product of each query with the vector in each slot."""
     probe = new_probe(queries, 0, queries.offsets.size - 1)
     for row in range(queries.offsets.size - 1):
         aim_probe(probe, row_of(queries, row))
         for column in range(slots.size):
             total = np.float64(0.0)
-            for cell in range(offsets[slots[column]], offsets[slots[column] + 1]):
-                total += np.float64(value_of(probe, np.int64(features[cell]))) * np.float64(values[cell])
+            for cell in range(vectors.offsets[slots[column]], vectors.offsets[slots[column] + 1]):
+                value = value_of(probe, np.int64(vectors.features[cell]))
+                total += np.float64(value) * np.float64(vectors.values[cell])
             products[row, column] = total
     release(probe)
 
@@ -431,7 +317,7 @@ def _compare_vectors(one, i, other, j, are_distances):
 def _score(queries, row, vectors, slot, metric):
     score = _compare_vectors(queries, row, vectors, slot, metric == EUCLIDEAN)
     if metric == COSINE:
-        score /= max(np.sqrt(queries.squares[row] * vectors.squares[slot]), _TINY)
+        score /= max(np.sqrt(queries.sizes[row] * vectors.sizes[slot]), _TINY)
     elif metric == EUCLIDEAN:
         score = -np.sqrt(score)
     return score

@@ -15,12 +15,32 @@ import numpy as np
 from .._change import spans
 from .._forest import NONE, kind_of
 from .._jit import inner
-from .inference_weights import Digest, offsets_of
 
 _MOST_LISTS = 32  # maximum number of lists read for a row
 RUN = 128  # number of entries read between checks whether to continue
 _ANY = np.float32(-np.inf)
 _AT_ONCE = 1 << 20  # number of cells compared in one batch
+
+
+class Digest(NamedTuple):
+    """A read-only copy of all sparse scorers of a head, or empty arrays: label ``l`` has ``offsets[l]:offsets[l + 1]``.
+
+    Each new digest, even an empty one, is a new object, which identifies a version of the scorers.
+    """
+
+    offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of the digest")]
+    features: Annotated[np.ndarray, kind_of(np.int32, "entries of the digest")]
+    weights: Annotated[np.ndarray, kind_of(np.float32, "entries of the digest")]
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels with sparse scorers."""
+        return self.offsets.size - 1
+
+
+def offsets_of(counts: np.ndarray) -> np.ndarray:
+    """Return the starts of consecutive lists with these lengths, and the end of the last list."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
 class Postings(NamedTuple):

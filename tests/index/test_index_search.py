@@ -10,11 +10,16 @@ from internals import estimators_label_index
 
 from cmt_numba import CMTClassifier
 from cmt_numba._forest import NONE
-from cmt_numba._heads import LabelAnswers, all_of
-from cmt_numba._heads.index_search import label_bounds, rank_listed
-from cmt_numba._heads.inference_weights import Digest
-from cmt_numba._heads.inverted_index import keep_best_labels, list_by_feature
 from cmt_numba._jit import kernel
+from cmt_numba._postings import (
+    Digest,
+    LabelAnswers,
+    all_of,
+    keep_best_labels,
+    label_bounds,
+    list_by_feature,
+    rank_listed,
+)
 from cmt_numba._validation import check_rows
 
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, Probe, aim_probe, gathered_dot, longest_row, new_probe, row_of, value_of
+from .._forest import NONE, Probe, Rows, aim_probe, gathered_dot, longest_row, new_probe, row_of, value_of
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
-from .inverted_index import RUN, Postings, add_to_met, keep_best_labels, meet_list, next_list
+from .lists import RUN, Postings, add_to_met, keep_best_labels, meet_list, next_list
 
 _MOST_LISTS = 64  # maximum number of lists read for a row
 _SHARE_MET = 0.5  # before reading a list longer than this fraction of the labels found, score the best labels
@@ -26,6 +26,28 @@ _ROUNDING = np.float32(1e-5)  # rounding error, relative to the sum of all bound
 _LABELS_IN_A_ROW = 12  # break-even point: one random access takes about as long as reading this many sums in sequence
 _BLOCK = 64  # number of labels whose sums are compared together
 _LONG_LISTS = 64  # a list is long if it has more than 1/64 of all labels
+
+
+class Questions(NamedTuple):
+    """Rows ``first:stop`` to classify."""
+
+    rows: Rows
+    first: int
+    stop: int
+
+
+def all_of(rows: Rows) -> Questions:
+    """Return queries for all rows."""
+    return Questions(rows, 0, rows.n_rows)
+
+
+class LabelAnswers(NamedTuple):
+    """The best labels of each row."""
+
+    labels: np.ndarray  # int64 (rows, k): best first, padded with NONE
+    scores: np.ndarray  # float32 (rows, k): score of each label
+    n_scored: np.ndarray  # int64 (rows,): number of labels scored with all of their weights
+    n_met: np.ndarray  # int64 (rows,): number of labels found, including common labels
 
 
 class LabelBounds(NamedTuple):

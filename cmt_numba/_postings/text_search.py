@@ -13,16 +13,6 @@ _SHARE = 2  # before posting lists longer than this fraction of the texts found 
 _ENTRIES_IN_A_LOOKUP = 24  # break-even point: a word is looked up in a text in the time of reading this many entries
 
 
-class StoredWords(NamedTuple):
-    """Texts as words: the text in slot ``i`` has the cells ``offsets[i]:offsets[i + 1]``."""
-
-    offsets: np.ndarray  # int64
-    words: np.ndarray  # int32, ascending in each text
-    counts: np.ndarray  # float32
-    lengths: np.ndarray  # float32: the number of words
-    ids: np.ndarray  # int64: the id of each text, -1 if it was removed
-
-
 class WordPostings(NamedTuple):
     """An inverted index of the texts in the first slots: word ``i`` has the entries ``starts[i]:starts[i + 1]``."""
 
@@ -68,9 +58,9 @@ def _set_bounds(postings, query, places, bounds, unread):
 @inner
 def _add_word(stored, slot, query, i, score):
     """Return a score plus that of a word of a query in a text."""
-    cell = _place_of(stored.words, stored.offsets[slot], stored.offsets[slot + 1], query.words[i])
+    cell = _place_of(stored.features, stored.offsets[slot], stored.offsets[slot + 1], query.words[i])
     if cell >= 0:
-        score += _gain(query, i, stored.counts[cell], stored.lengths[slot])
+        score += _gain(query, i, stored.values[cell], stored.sizes[slot])
     return score
 
 
@@ -144,7 +134,7 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
             if not is_complete:
                 found[n_found] = slot
                 n_found += np.int64(sums[slot] == np.float32(0.0)) & np.int64(_may_return(stored, allowed, slot))
-            sums[slot] += _gain(query, i, postings.counts[at], stored.lengths[slot])
+            sums[slot] += _gain(query, i, postings.counts[at], stored.sizes[slot])
         i += 1
     scores[:], ids[:] = -np.inf, _MOST_ID
     for j in range(n_found):

@@ -1,0 +1,182 @@
+"""``TextIndex``: stores the words of texts and finds those that match queries best, by BM25, exactly.
+
+Document frequencies and the mean length are those of the stored texts at the time of the query.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from .._change import share_rows
+from .._forest import NONE, require
+from .._jit import held
+from .._words import N_WORDS, check_words, idf_of, query_weight, saturation_of
+from .rows import AllowedRows, RowIndex
+from .text_search import WeighedWords, WordPostings, score_texts, search_texts
+
+_FEW = 1 / 64  # up to this fraction of the texts, allowed texts are compared
+_NO_MASK = np.empty(0, np.bool_)
+_EMPTY = np.empty(0, np.float32)
+_NO_POSTINGS = WordPostings(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), _EMPTY, _EMPTY, _EMPTY)
+
+
+class WordStatistics(NamedTuple):
+    """The statistics of texts by which BM25 weighs words."""
+
+    n_texts: int
+    length: float  # total number of words
+    frequencies: Mapping[int, int]  # the number of texts with each word
+
+    def of(self, words: list[int]) -> "WordStatistics":
+        """Return the statistics with the frequencies of these words only."""
+        return self._replace(frequencies={word: self.frequencies.get(word, 0) for word in words})
+
+    def __or__(self, other: "WordStatistics") -> "WordStatistics":
+        """Return the statistics of these texts and of other texts, for the same words."""
+        frequencies = {word: n + other.frequencies[word] for word, n in self.frequencies.items()}
+        return WordStatistics(self.n_texts + other.n_texts, self.length + other.length, frequencies)
+
+
+class TextIndex(RowIndex):
+    """An index of texts by id. The rows are words with their numbers."""
+
+    _most_recent, _recent_share = 256, 1 / 16
+
+    def __init__(self) -> None:
+        super().__init__(N_WORDS, np.float32)
+        self._frequencies: dict[int, int] = {}  # the number of texts with each word
+        self._length = 0.0  # the total length of all texts
+        self.spelling: Any = None  # the words of texts, after the first query that corrects words
+        self._hold(_NO_POSTINGS)
+
+    def _hold(self, postings: WordPostings) -> None:
+        self._postings = postings
+        self._held = held(self._stored), held(postings)
+
+    # Changes
+
+    def insert(self, ids: np.ndarray, words: Any) -> None:
+        """Store the rows of a CSR array. Rows without words are ignored; the ids of the others must not have a text."""
+        if words.data.size == 0:
+            return
+        has_words = np.diff(words.indptr) > 0
+        ids, lengths = ids[has_words], np.add.reduceat(words.data, words.indptr[:-1][has_words])
+        self._count(words.indices, 1, lengths)
+        self._append(ids, words.indptr[1:][has_words], words.indices, words.data, lengths)
+        self._hold(self._postings)
+        if self.spelling is not None:
+            self.spelling.unread.append(ids)
+        self._list_if_due()
+
+    def remove(self, ids: np.ndarray) -> None:
+        """Remove the texts of distinct ids. Ids without a text are ignored."""
+        slots = self._slots.find(ids)
+        slots = slots[slots != NONE]
+        if slots.size > 0:
+            self._count(self._rows(slots).indices, -1, self._stored.sizes[slots])
+            self._drop(slots)
+            self._list_if_due()
+
+    def _count(self, words: np.ndarray, sign: int, lengths: np.ndarray) -> None:
+        self._length = max(0.0, self._length + sign * float(lengths.sum(dtype=np.float64)))
+        frequencies = self._frequencies
+        for word, n in Counter(words.tolist()).items():
+            now = frequencies.get(word, 0) + sign * n
+            if now > 0:
+                frequencies[word] = now
+            else:
+                del frequencies[word]
+
+    def _build(self) -> None:
+        offsets = self._stored.offsets[: self._n_slots + 1]
+        words = self._stored.features[: offsets[-1]]
+        if words.size == 0:
+            self._hold(_NO_POSTINGS)
+            return
+        order = np.argsort(words, kind="stable")
+        slots = np.repeat(np.arange(self._n_slots, dtype=np.int32), np.diff(offsets))[order]
+        ordered, counts = words[order], self._stored.values[order]
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1])
+        bounds = np.maximum.reduceat(counts, starts), np.minimum.reduceat(self._stored.sizes[slots], starts)
+        self._hold(WordPostings(ordered[starts], np.append(starts, order.size), slots, counts, *bounds))
+
+    # Searches
+
+    def frequency(self, word: int) -> int:
+        """Return the number of texts with a word."""
+        return self._frequencies.get(word, 0)
+
+    @property
+    def statistics(self) -> WordStatistics:
+        """The statistics of all texts, valid until the next change."""
+        return WordStatistics(len(self), self._length, self._frequencies)
+
+    def weigh(self, words: Counter[int], statistics: WordStatistics | None = None) -> WeighedWords:
+        """Return the words of a query with their weights, by the statistics of these texts or of a larger set."""
+        n, length, known = statistics or self.statistics
+        ordered = sorted((known.get(word, 0), word, repeats) for word, repeats in words.items())
+        weights = [idf_of(n, frequency) * query_weight(repeats) for frequency, _, repeats in ordered]
+        found = np.array([word for _, word, _ in ordered], np.int32)
+        return WeighedWords(found, np.array(weights, np.float32), np.array(saturation_of(n, length), np.float32))
+
+    def search(
+        self, queries: list[WeighedWords], k: int, among: AllowedRows | None = None, n_threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids and the float64 scores of the ``k`` best texts that share a word with each query.
+
+        Equal scores are sorted by id. Ids are -1 and scores minus infinity if there are fewer texts.
+        """
+        ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+        stored, postings = self._held
+        n_listed, mask = self._n_listed, _NO_MASK if among is None else among.mask
+
+        def search(first: int, stop: int) -> None:
+            for row in range(first, stop):
+                if among is not None and among.slots.size <= _FEW * self._n_slots:
+                    found = np.empty(among.slots.size)
+                    score_texts(stored, queries[row], among.slots, found)
+                    ids[row], scores[row] = _best(found, self._stored.ids[among.slots], k)
+                else:
+                    arguments = n_listed, queries[row], mask, ids[row], scores[row]
+                    search_texts(stored, self._n_slots, postings, *arguments)
+
+        share_rows(search, len(queries), n_threads)
+        return ids, scores
+
+    def scores(self, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
+        """Return the float64 scores of ids for each query, arrays of shape (n, m); 0 for an id without a text."""
+        scores = np.empty(ids.shape)
+        for row, query in enumerate(queries):
+            score_texts(self._held[0], query, self._slots.find(ids[row]), scores[row])
+        return scores
+
+    # Files
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Self:
+        """Return the index with this state. Raise InvariantError if the state is invalid."""
+        index = cls()
+        ids, words = index._checked_rows(arrays)
+        check_words(words, ids.size)
+        require((np.diff(words.indptr) > 0).all(), "each text must have words")
+        index.insert(ids, words)
+        return index
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError if the arrays contradict each other."""
+        super().check_invariants()
+        words = self._rows(self._kept())
+        require(dict(Counter(words.indices.tolist())) == self._frequencies, "frequencies must be those of texts")
+        require(abs(self._length - words.data.sum(dtype=np.float64)) < 0.5, "the length must be that of the texts")
+
+
+def _best(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    best = np.lexsort((ids, -scores))[:k]
+    best = best[scores[best] > 0.0]
+    padding = k - best.size
+    return (
+        np.concatenate([ids[best], np.full(padding, NONE)]),
+        np.concatenate([scores[best], np.full(padding, -np.inf)]),
+    )
