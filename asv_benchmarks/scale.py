@@ -1,15 +1,19 @@
-"""Measure how time and memory grow with the number of memories of a tree, and of vectors in a store."""
+"""Measure how time and memory grow with the number of memories of a tree, or of a store."""
 
 from shared.commands import Commands, argument, fastest, print_table, timed  # before other libraries
 
 # isort: split
 import argparse
-from collections.abc import Iterator
+import itertools
+import threading
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
 
 import numpy as np
-from shared.vectors import low_rank
+from shared.vectors import N_ASKED, low_rank
 
 from cmt_numba import ContextualMemoryTree, MemoryStore
 
@@ -99,6 +103,106 @@ def vectors(options: argparse.Namespace) -> None:
     print_table(["vectors", "us/row added", "us/query, batch", "us/query, single row", "recall at 10"], table)
     for i, name in ((1, "batch"), (2, "single row")):
         print_growth(f"query, {name}", sizes, [row[i] for row in rows])
+
+
+_WORDS = np.array([f"word{i}" for i in range(5000)])
+
+
+def add_memories(store: MemoryStore, X: np.ndarray) -> float:
+    """Add memories with a text of twelve words and a payload of about 100 bytes each, and return the seconds."""
+    seconds = 0.0
+    for first in range(0, len(X), _BLOCK // 10):
+        rows = range(first, min(first + _BLOCK // 10, len(X)))
+        words = _WORDS[np.random.default_rng(first).zipf(1.3, (len(rows), 12)).clip(max=len(_WORDS)) - 1]
+        payloads = [{"n": i, "group": i % 100, "note": "x" * 70} for i in rows]
+        texts = [" ".join(own) for own in words.tolist()]
+        seconds += timed(store.add, rows, X[rows.start : rows.stop], payloads, texts, clock=perf_counter)[1]
+    return seconds
+
+
+@commands.add(
+    argument("--sizes", type=float, nargs="+", default=[2e4, 2e5]),
+    argument("--features", type=int, default=64),
+    argument("--folder", type=Path, required=True, help="existing folder, in which a store is made for each size"),
+)
+def folders(options: argparse.Namespace) -> None:
+    """Measure what a store in a folder does with memories that have vectors, texts and payloads.
+
+    Prints milliseconds of wall time: medians for changes and for repeated reads. Snapshots are taken while one thread
+    upserts and another one queries. The reader is in the same process.
+    """
+    add_memories(MemoryStore(n_threads=1), next(random_keys(5000, options.features)))  # compiles
+    columns = [of_folder(options.folder / f"{int(n)}", int(n), options.features) for n in options.sizes]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    print_table(["", *(f"{int(n):,}" for n in options.sizes)], rows, digits=".2f")
+
+
+def of_folder(path: Path, n: int, n_features: int) -> dict[str, float]:
+    """Return the measures of a store of ``n`` memories."""
+    data, found = low_rank(n, n_features), dict[str, float]()
+    numbers = np.random.default_rng(0).permutation(n).tolist()
+
+    def upsert(store: MemoryStore, i: int) -> None:
+        store.upsert(numbers[i % n], data.stored[i % n], [{"n": i, "group": 0}], "word1 word2 new")
+
+    def measure(name: str, work: Callable[[int], Any], n_runs: int = 20) -> None:
+        found[name] = 1e3 * float(np.median([timed(work, i, clock=perf_counter)[1] for i in range(n_runs)]))
+
+    with MemoryStore(path, random_state=0, n_threads=1) as store:
+        found["add, per memory"] = 1e3 * add_memories(store, data.stored) / n
+        store.query(data.asked[:1], texts="word1")  # compiles
+        upsert(store, 0)
+    measure("open and close", lambda _: MemoryStore(path, n_threads=1).close(), 3)
+    with MemoryStore(path, n_threads=1) as store:
+        measure("first query with payloads", lambda i: store.query(data.asked[i]).payloads, 1)
+        measure("query with payloads", lambda i: store.query(data.asked[i]).payloads, 200)
+        measure("query with texts", lambda i: store.query(data.asked[i], texts="word1 word3 word77").payloads)
+        measure("upsert", lambda i: upsert(store, i), 200)
+        measure("list 100 by time of insertion", lambda _: store.get(limit=100, order_by="-$added"))
+        measure("list 100 by a field", lambda i: store.get(limit=100, order_by="n", offset=i), 3)
+        measure("a page of 1,000 of all", lambda _: next(store.pages()))
+        measure("filter on a field", lambda i: store.count({"group": i}), 3)
+        store.create_index("group")
+        measure("filter on an indexed field", lambda i: store.count({"group": 50 + i}))
+        with MemoryStore(path, read_only=True, n_threads=1) as reader:
+            measure("open a reader", lambda _: MemoryStore(path, read_only=True).close(), 3)
+            refreshes = []
+            for i in range(100):
+                upsert(store, i)
+                refreshes.append(timed(reader.refresh, clock=perf_counter)[1])
+            found["refresh after an upsert"] = 1e3 * float(np.median(refreshes))
+            measure("query a reader, with payloads", lambda i: reader.query(data.asked[i]).payloads, 200)
+        for name, spent in during_snapshots(store, lambda i: upsert(store, i), lambda i: store.query(data.asked[i])):
+            found |= {f"{name} during snapshots, p99": 1e3 * float(np.quantile(spent, 0.99))}
+            found |= {f"{name} during snapshots, longest": 1e3 * max(spent)}
+        measure("snapshot", lambda i: (upsert(store, i), store._contents.journal.snapshot()), 3)  # type: ignore[union-attr]
+    found["bytes on disk per memory"] = sum(file.stat().st_size for file in path.iterdir()) / n
+    return found
+
+
+def during_snapshots(
+    store: MemoryStore, upsert: Callable[[int], None], query: Callable[[int], Any]
+) -> Iterator[tuple[str, list[float]]]:
+    """Yield the seconds of upserts and of queries in two threads while three snapshots are taken, a second apart."""
+    is_over, times = threading.Event(), {"upsert": list[float](), "query": list[float]()}
+
+    def repeat(work: Callable[[int], Any], spent: list[float]) -> None:
+        for i in itertools.count():
+            if is_over.is_set():
+                return
+            spent.append(timed(work, i % N_ASKED, clock=perf_counter)[1])
+
+    threads = [threading.Thread(target=repeat, args=(upsert, times["upsert"]))]
+    threads.append(threading.Thread(target=repeat, args=(query, times["query"])))
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        sleep(1.0)
+        store._contents.journal.snapshot()  # type: ignore[union-attr]
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    yield from times.items()
 
 
 main = commands.main

@@ -244,7 +244,7 @@ class StoreContents(DurableForm):
             np.array_equal(np.sort(ids), self.records.all_ids())
             and np.array_equal(np.sort(of_texts), self.records.ids_of_texts())
         )
-        if self.records.summary() != (ids.size, int(ids.sum()), of_texts.size) or not same:
+        if self.records.summary() != (ids.size, int(ids.sum())) or not same:
             raise ValueError("its keys and texts do not match its memories")
         if thorough:
             self.records.check()

@@ -72,13 +72,15 @@ _INSERT = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 class ExpiredIds(NamedTuple):
-    """The expired records."""
+    """The expired records between two times."""
 
     ids: np.ndarray  # int64, ascending
+    since: float  # the time at which the last of them expired. The clock may step back behind it.
     until: float  # the time at which the next record expires
 
 
 _NO_IDS = np.empty(0, np.int64)
+_UNKNOWN = ExpiredIds(_NO_IDS, np.inf, -np.inf)
 
 
 class ChangedRecords(NamedTuple):
@@ -320,7 +322,7 @@ class Records:
         self._table: KeyTable | None = None  # made after many lookups
         self._to_look_up: int | None = None  # remaining lookups in the database before the table is made
         self._reading = threading.Lock()
-        self._expired = ExpiredIds(_NO_IDS, -np.inf)  # not known yet
+        self._expired = _UNKNOWN
         self._now: float | None = None
 
     # Expiry
@@ -331,13 +333,14 @@ class Records:
         Methods that find or list records leave these out.
         """
         now, found = self._time(), self._expired
-        if now >= found.until:
+        if not found.since <= now < found.until:
             # Without INDEXED BY, SQLite reads all records in the order of ids.
-            statement = "SELECT id FROM records INDEXED BY expiries WHERE expires <= ? ORDER BY id"
-            ids: Any = self._database.execute(statement, (now,))
+            statement = "SELECT id, expires FROM records INDEXED BY expiries WHERE expires <= ? ORDER BY id"
+            rows: Any = self._database.execute(statement, (now,))
             until: Any = self._database.execute("SELECT min(expires) FROM records WHERE expires > ?", (now,))
             found = ExpiredIds(
-                np.array([one for (one,) in ids], np.int64) if ids else _NO_IDS,
+                np.array([memory_id for memory_id, _ in rows], np.int64) if rows else _NO_IDS,
+                max((at for _, at in rows), default=-np.inf),
                 np.inf if until[0][0] is None else until[0][0],
             )
             self._expired = found
@@ -424,7 +427,7 @@ class Records:
         """Drop the table of keys, because a change was rolled back or for another database."""
         with self._reading:
             self._table = self._to_look_up = None
-            self._expired = ExpiredIds(_NO_IDS, -np.inf)
+            self._expired = _UNKNOWN
             if database is not None:
                 self._database = database
 
@@ -507,19 +510,15 @@ class Records:
         found = self._database.execute("SELECT key FROM records LIMIT 1")
         return type(found[0][0]) if found else None
 
-    def summary(self) -> tuple[int, int, int]:
-        """Return the number of records, the sum of their ids and the number of texts."""
+    def summary(self) -> tuple[int, int]:
+        """Return the number of records and the sum of their ids. This reads the index of keys, but no payloads."""
         found: Any = self._database.execute(
-            "SELECT count(*), coalesce(sum(id), 0), min(typeof(key)), max(typeof(key)), "
-            "coalesce(min(typeof(payload) IN ('null', 'text') AND typeof(text) IN ('null', 'text')), 1), count(text) "
-            "FROM records"
+            "SELECT count(*), coalesce(sum(id), 0), min(typeof(key)), max(typeof(key)) FROM records"
         )
-        n, sum_of_ids, kind, other, are_texts, n_texts = found[0]
-        if (kind, other) not in ((None, None), ("text", "text"), ("integer", "integer")):
+        n, sum_of_ids, *kinds = found[0]
+        if kinds not in ([None, None], ["text", "text"], ["integer", "integer"]):
             raise ValueError("its keys are not all strings or all integers")
-        if not are_texts:
-            raise ValueError("it has payloads or texts that are not text")
-        return n, sum_of_ids, n_texts
+        return n, sum_of_ids
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
         """Return the ids of records that match a condition, in ascending order."""
@@ -638,7 +637,7 @@ class Records:
 
     def _note_times(self, expires: Sequence[float | None]) -> None:
         if any(one is not None for one in expires):
-            self._expired = ExpiredIds(_NO_IDS, -np.inf)
+            self._expired = _UNKNOWN
 
     def set_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Replace the payloads of records."""
@@ -657,7 +656,7 @@ class Records:
             if self._table is not None:
                 self._table.delete(ids)
         if self._expired.ids.size > 0:
-            self._expired = ExpiredIds(_NO_IDS, -np.inf)
+            self._expired = _UNKNOWN
 
     # Facts about the store
 

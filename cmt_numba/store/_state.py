@@ -102,7 +102,10 @@ class StoreState(files.WithFields):
     def ids(self) -> np.ndarray:
         """The ids of all memories, in no particular order."""
         vectors = np.empty(0, np.int64) if self.index is None else self.index.ids
-        return vectors if len(self.texts) == 0 else np.union1d(vectors, self.texts.ids)
+        if len(self.texts) == 0:
+            return vectors
+        ids = np.sort(np.concatenate([vectors, self.texts.ids]))
+        return ids[np.diff(ids, prepend=NONE) > 0]  # several times faster than np.union1d
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is stored."""

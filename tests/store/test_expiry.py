@@ -81,6 +81,24 @@ def test_expired_memories_are_gone_at_once(is_in_folder: bool, tmp_path: Path, l
         assert list(MemoryStore(tmp_path / "store")) == ["ever", "new"]
 
 
+@pytest.mark.parametrize("is_in_folder", [False, True])
+def test_memories_expire_by_a_clock_that_steps_back(is_in_folder: bool, tmp_path: Path, later: Any):
+    """All methods agree on what is there. What a change has deleted does not return."""
+    store = filled(tmp_path / "store" if is_in_folder else None)
+    PREPARED[0] = store.filter({"n": {"gt": 0}})
+    reader = MemoryStore(tmp_path / "store", read_only=True) if is_in_folder else store
+    for by, keys in ((2, ["ever"]), (-1, ["long", "ever"]), (-5, ["short", "long", "ever"]), (5, ["long", "ever"])):
+        later(by * DAY)
+        assert_contents(store, keys)
+        assert_contents(reader, keys)
+    store.upsert("ever", np.ones((1, 3)), texts=["a d"], payloads=[{"n": 3}])  # deletes "short"
+    later(-5 * DAY)
+    reader.refresh()
+    assert_contents(store, ["long", "ever"])
+    assert_contents(reader, ["long", "ever"])
+    store.check_invariants()
+
+
 def test_an_expired_key_can_be_added_again(later: Any):
     store = filled(None)
     later(DAY)
