@@ -63,19 +63,6 @@ def keys_after(store: MemoryStore, last: int) -> tuple[list[Key], list[int]]:
     return [key for _, key, _ in found], [memory_id for memory_id, _, _ in found]
 
 
-def write(
-    method: Callable[..., None],
-    store: MemoryStore,
-    keys: Any,
-    X: Any,
-    payloads: Any,
-    texts: Any = None,
-    expires: Any = None,
-) -> None:
-    """Add memories by a method of the store."""
-    method(store, keys, X, payloads, texts, expires=expires)
-
-
 def page_after(
     store: MemoryStore, after: tuple[int, int] | None, where: Any, size: int
 ) -> tuple[Items, tuple[int, int]]:
@@ -111,7 +98,7 @@ def keys_where(store: MemoryStore, where: Any) -> list[Key]:
     """Return the keys of the memories that a filter selects."""
     contents = store._contents
     among = store._filters.find(where, contents)
-    return [] if among is None else contents.records.keys_of(among.ids)
+    return [] if among is None else contents.records.keys(among.ids)
 
 
 def check_updatable(store: MemoryStore, keys: list[Key]) -> None:

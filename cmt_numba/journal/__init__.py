@@ -62,7 +62,7 @@ Folders of versions before 0.4 are rejected. Later versions of the library read 
 Network file systems may not support the locks. To copy an open tree, call ``save``.
 """
 
-from ._database import EntryDatabase, ExtraTables, ReaderDatabase, SchemaRow, SharedConnection, StaleReaderError
+from ._database import EntryDatabase, ExtraTables, SchemaRow, SharedConnection
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments, unpack_entry
 from ._files import AlreadyOpenError, JournalError
 from ._in_folder import InFolder, ObjectForm, journaled

@@ -22,7 +22,7 @@ _APPLICATION = 0x434D544A  # "CMTJ" in ASCII
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, mark BLOB NOT NULL, entry BLOB NOT NULL)"
 _LONGEST_LOG = 1 << 22  # bytes to which a checkpoint truncates the log
 _OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's additional files
-MOST_ATTEMPTS = 20  # maximum number of attempts to read a database that a writer is opening or closing
+_MOST_ATTEMPTS = 20  # maximum number of attempts to read a database that a writer is opening or closing
 _SECONDS_IN_USE = 5.0  # time to wait for another connection that recovers the log
 _OPTIONS: Any = {"isolation_level": None, "check_same_thread": False}
 
@@ -70,7 +70,7 @@ class SharedConnection(sqlite3.Connection):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.turn = threading.RLock()
+        self.turn, self.process = threading.RLock(), os.getpid()
         super().__init__(*args, **kwargs)
         _connections.add(self)
 
@@ -184,7 +184,6 @@ class EntryDatabase:
     def __init__(self, path: Path, connection: SharedConnection, *, waits: bool = True) -> None:
         self.path, self.connection = path, connection
         self._waits, self._is_on_disk = waits, True  # whether all commits are on disk
-        self._process = os.getpid()
 
     @classmethod
     def of_writer(cls, path: Path, tables: ExtraTables | None, *, waits: bool) -> "EntryDatabase":
@@ -200,6 +199,11 @@ class EntryDatabase:
             self.connection.close()
             raise
         return self
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this process is a fork of the process that has opened the database."""
+        return self.connection.process != os.getpid()
 
     def run(self, statement: str, values: SchemaRow = ()) -> Any:
         """Execute a statement and return the first column of the first row, or None."""
@@ -373,7 +377,7 @@ class EntryDatabase:
 
     def close(self) -> None:
         """Discard uncommitted writes and close the database. Do nothing in a forked child process."""
-        if self._process == os.getpid():
+        if not self.is_of_parent:
             try:
                 self.roll_back()
             finally:
@@ -384,70 +388,30 @@ class EntryDatabase:
 # Readers
 
 
-def read_at_one_moment(path: Path, read: Callable[[EntryDatabase], T]) -> T:
-    """Return the result of ``read``, called with a database as it is between two commits.
-
-    A writer may commit, open or close the database at any time. Without a log, SQLite reads the file alone and creates
-    no files. With a log, it reads both, and makes the index of the log in memory if it may not create the file.
-    """
-    for _ in range(MOST_ATTEMPTS):
-        before, mode = _stamp(path), _mode_of_reader(path)
-        try:
-            with translated_errors(path), closing(_connected(path, mode)) as found:
-                found.execute("BEGIN")
-                answer = read(EntryDatabase(path, found))
-        except (OSError, FileFormatError, AlreadyOpenError):
-            if _stamp(path) == before:
-                raise
-            continue
-        if mode == _LOCKED or _stamp(path) == before:
-            return answer
-    raise keeps_changing(path)
-
-
-def keeps_changing(path: Path) -> AlreadyOpenError:
-    """Return the error for a database that cannot be read between changes."""
-    return AlreadyOpenError(f"{path.parent} changed during {MOST_ATTEMPTS} attempts to read it; try again")
-
-
-def _stamp(path: Path) -> list[tuple[int, int, int]]:
-    """Return the inode number, size and modification time of a database and its log, if they exist."""
-    stamp = []
-    for name in (path, f"{path}-wal"):
-        try:
-            found = os.stat(name)
-        except FileNotFoundError:
-            continue
-        stamp.append((found.st_ino, found.st_size, found.st_mtime_ns))
-    return stamp
-
-
 class StaleReaderError(Exception):
-    """A writer has changed what a reader needs since the last refresh. The reader then refreshes and tries again."""
+    """A writer has changed what a reader reads."""
 
 
 class _Reading(threading.local):
     """The connection of a thread, and its current transaction."""
 
     database: EntryDatabase | None = None
-    process: int | None = None  # the process that has opened it
-    files: Any = None  # the mode and the files when it was opened
+    mode = _LOCKED
+    files: Any = None  # the files when it was opened
     is_active = False  # whether the thread is within ``at_one_state``
     stamp: Any = None  # the stamp of the files before the transaction; None outside of it
-    last: Position | None = None  # the last change in the database
-
-    def is_torn(self, path: Path, *, has_failed: bool) -> bool:
-        """Return whether the files have changed since the transaction began, so that it may have read both states."""
-        is_safe = self.files is not None and self.files[0] == _LOCKED and not has_failed
-        return self.stamp is not None and not is_safe and self.stamp != _stamp(path)
+    last: Position | None = None  # the last change in the database; None if unknown
 
 
 class ReaderDatabase:
-    """The additional tables of a writer's database, read in place as they were after the change at ``position``.
+    """The database of a writer, read in place: additional tables as they were after the change at ``position``.
 
     Transactions are short, so that the writer can truncate its log: each lasts until the end of :meth:`at_one_state`.
-    A statement raises :class:`StaleReaderError` if the database has later changes, unless it reads only rows that they
-    have not written. Each thread has a connection of its own.
+    :meth:`execute` raises :class:`StaleReaderError` if the database has later changes, unless it reads only rows that
+    they have not written. Each thread has a connection of its own.
+
+    A writer may commit, open or close the database at any time. Without a log, SQLite reads the file alone and creates
+    no files. With a log, it reads both, and makes the index of the log in memory if it may not create the file.
 
     - ``position``: the last change that the reader has replayed.
     """
@@ -464,43 +428,76 @@ class ReaderDatabase:
         """Whether the thread is within :meth:`at_one_state`."""
         return self._reading.is_active
 
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction of the thread has begun."""
+        return self._reading.stamp is not None
+
     def at_one_state(self, work: Callable[[], T]) -> T:
-        """Call ``work``, whose statements all read the same state of the database, and return its result."""
+        """Call ``work``, which reads the database as it is between two commits, and return its result.
+
+        Raise StaleReaderError if a writer has disturbed it.
+        """
         reading = self._reading
         if reading.is_active:
             return work()
         reading.is_active = True
         try:
             answer = work()
+            self.check_undisturbed()
+            return answer
         except (OSError, FileFormatError, AlreadyOpenError) as error:
-            if reading.is_torn(self.path, has_failed=True):
+            if reading.stamp is not None and reading.stamp != _stamp(self.path):
                 raise StaleReaderError from error
             raise
-        else:
-            if reading.is_torn(self.path, has_failed=False):
-                raise StaleReaderError
-            return answer
         finally:
             if reading.stamp is not None and reading.database is not None:
                 reading.database.roll_back()
-            reading.is_active, reading.stamp = False, None
+            reading.is_active, reading.stamp, reading.last = False, None, None
 
-    def at_last_state(self, refresh: Callable[[], object], work: Callable[[], T]) -> T:
-        """Call ``refresh``, which brings the reader to the state of the database, and ``work`` at this state."""
+    def check_undisturbed(self) -> None:
+        """Raise StaleReaderError if the files have changed since the transaction began, and no locks protect it."""
+        reading = self._reading
+        if reading.stamp is not None and reading.mode != _LOCKED and reading.stamp != _stamp(self.path):
+            raise StaleReaderError
 
-        def refreshed() -> T:
-            self.current()
-            refresh()
+    def at_last_state(self, work: Callable[[], T]) -> T:
+        """Call ``work`` as :meth:`at_one_state` does, again if a writer has disturbed it."""
+        if self.is_active:
             return work()
+        cause: BaseException | None = None
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                return self.at_one_state(work)
+            except StaleReaderError as error:
+                cause = error.__cause__
+        message = f"{self.path.parent} changed during {_MOST_ATTEMPTS} attempts to read it; try again"
+        raise cause or AlreadyOpenError(message)
 
-        return self.at_one_state(refreshed)
+    def current(self) -> EntryDatabase:
+        """Return the database of the thread, in a transaction that lasts until the end of :meth:`at_one_state`."""
+        reading, path = self._reading, self.path
+        if reading.stamp is not None and reading.database is not None:
+            return reading.database
+        reading.stamp, mode = _stamp(path), _mode_of_reader(path)
+        files = mode, [found[0] for found in reading.stamp] if mode == _LOCKED else reading.stamp
+        if reading.database is None or files != reading.files or reading.database.is_of_parent:
+            with translated_errors(path):
+                connection = _connected(path, mode, self._tables)
+            self._connections.add(connection)
+            self.close_own()
+            reading.database, reading.mode, reading.files = EntryDatabase(path, connection), mode, files
+        reading.database.execute("BEGIN")
+        return reading.database
 
     def execute(self, statement: str, values: SchemaRow = (), ids: list[int] | None = None) -> list[SchemaRow]:
         """Execute a statement and return all result rows. Pass ``ids`` if it reads only rows with these ids."""
-        if not self._reading.is_active:
+        reading = self._reading
+        if not reading.is_active:
             return self.at_one_state(lambda: self.execute(statement, values, ids))
         database = self.current()
-        if self._reading.last != self.position and not self._are_unchanged(database, ids):
+        reading.last = reading.last or database.last_position()
+        if reading.last != self.position and not self._are_unchanged(database, ids):
             raise StaleReaderError
         return database.execute(statement, values)
 
@@ -514,32 +511,26 @@ class ReaderDatabase:
         n: int = database.run(tables.count_unchanged, (json.dumps(list(distinct)), position.sequence))
         return n == len(distinct)
 
-    def current(self) -> EntryDatabase:
-        """Return the database of the thread in a transaction, which begins if necessary."""
-        reading, path = self._reading, self.path
-        if reading.stamp is not None and reading.database is not None:
-            return reading.database
-        reading.stamp, mode = _stamp(path), _mode_of_reader(path)
-        files = mode, [found[0] for found in reading.stamp] if mode == _LOCKED else reading.stamp
-        if files != reading.files or reading.process != os.getpid():
-            with translated_errors(path):
-                connection = _connected(path, mode, self._tables)
-            self._connections.add(connection)
-            if reading.database is not None and reading.process == os.getpid():
-                reading.database.connection.close()
-            reading.database, reading.files, reading.process = EntryDatabase(path, connection), files, os.getpid()
-        assert reading.database is not None
-        reading.database.execute("BEGIN")
-        reading.last = reading.database.last_position()
-        return reading.database
-
-    def held(self) -> EntryDatabase | None:
-        """Return the database of the thread if it is in a transaction that a writer cannot disturb, or None."""
-        reading = self._reading
-        is_held = reading.stamp is not None and reading.files[0] == _LOCKED
-        return reading.database if is_held else None
+    def close_own(self) -> None:
+        """Close the connection of the thread."""
+        database, self._reading.database = self._reading.database, None
+        if database is not None:
+            self._connections.discard(database.connection)
+            database.close()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections of this process."""
         for connection in list(self._connections):
-            connection.close()
+            EntryDatabase(self.path, connection).close()
+
+
+def _stamp(path: Path) -> list[tuple[int, int, int]]:
+    """Return the inode number, size and modification time of a database and its log, if they exist."""
+    stamp = []
+    for name in (path, f"{path}-wal"):
+        try:
+            found = os.stat(name)
+        except FileNotFoundError:
+            continue
+        stamp.append((found.st_ino, found.st_size, found.st_mtime_ns))
+    return stamp

@@ -8,11 +8,10 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..persistence import FileFormatError, bring_to_disk, read_fields
 from ._database import EntryDatabase, ExtraTables, Position, ReaderDatabase, check_files, is_blank
-from ._database import read_at_one_moment as read_database
 from ._files import Acknowledged, check_regular, open_file
 
 IDENTITY = "journal"  # snapshot field that contains the identity of the journal
@@ -22,6 +21,7 @@ _OF_SQLITE = {f"{_JOURNAL}{suffix}" for suffix in ("", "-wal", "-shm", "-journal
 _SNAPSHOT = re.compile(r"tree-([0-9]{1,20})\.cmt")
 _UNFINISHED = re.compile(r"\.tree-[0-9]+\.cmt\.[0-9a-f]{8}\.part")
 
+T = TypeVar("T")
 Save = Callable[[Path], None]
 Entries = list[tuple[int, bytes]]
 
@@ -285,13 +285,27 @@ class FolderReader(FolderFiles):
         if not check_regular(self.journal_path):
             others = f"contains files such as {min(names)!r}, but " if names else "has "
             raise FileFormatError(self.path, f"{others}no journal; check the path, or open it without read_only first")
-        check_files(self.journal_path)
-        read_database(self.journal_path, EntryDatabase.check_kind)
         self.database = ReaderDatabase(self.journal_path, tables)
+        self._look(EntryDatabase.check_kind)
+
+    def _look(self, read: Callable[[EntryDatabase], T]) -> T:
+        """Return the result of ``read``, called with the database as it is between two commits."""
+
+        def look() -> T:
+            answer = read(self.database.current())
+            self.database.check_undisturbed()
+            return answer
+
+        check_files(self.journal_path)
+        try:
+            return self.database.at_last_state(look)
+        finally:
+            if self._tables is None:  # there is nothing to read before the next call
+                self.database.close_own()
 
     def read(self, after: Position | None = None) -> JournalView:
         """Return the entries after a position, or all if it is None or the folder has another history by now."""
-        check_files(self.journal_path)
+        has_begun = self.database.is_in_transaction
         acknowledged = Acknowledged(self.path / _MARK, read_only=True)  # before a writer appends more entries
 
         def view(database: EntryDatabase) -> JournalView:
@@ -310,12 +324,11 @@ class FolderReader(FolderFiles):
             changes = None
             if self._tables is not None and continues and entries:
                 changes = self._tables.changes(database, entries)
-            # a transaction that is held began before the number was read
-            present = acknowledged.sequence if held is None else min(acknowledged.sequence, last.sequence)
+            # a transaction may have begun before the number was read
+            present = min(acknowledged.sequence, last.sequence) if has_begun else acknowledged.sequence
             return JournalView(entries, continues, last, base, present, changes)
 
-        held = self.database.held()
-        return read_database(self.journal_path, view) if held is None else view(held)
+        return self._look(view)
 
     def close(self) -> None:
         """Close the connections to the database."""

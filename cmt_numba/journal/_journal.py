@@ -15,7 +15,7 @@ from .. import persistence as files
 from .._change import ReadWriteLock, defer_interrupts, uninterrupted
 from .._display import warn
 from .._validation import check_integer, check_real
-from ._database import MOST_ATTEMPTS, MOST_BYTES, ExtraTables, StaleReaderError, keeps_changing
+from ._database import MOST_BYTES, ExtraTables, ReaderDatabase, StaleReaderError
 from ._entries import Entry, entry_contents, pack_entry, unpack_entry
 from ._files import AlreadyOpenError, JournalError, check_regular
 from ._folder import IDENTITY, Folder, FolderReader, JournalView, check_end
@@ -244,13 +244,6 @@ class Journal:
         self.sequence += 1
         self._n_unsynced += counts
 
-    def append_tables(self) -> None:
-        """Write the entry of a change to additional tables alone, within :meth:`change`, so that readers notice it.
-
-        A change that inserts, updates or deletes rows does this itself.
-        """
-        self.append(Entry(_TABLES, {}, self._form.fingerprint()))
-
     def alone(self, work: Callable[[], T]) -> T:
         """Call ``work`` while no other thread changes the object, and return its result."""
         with self._writing:
@@ -298,7 +291,7 @@ class Journal:
             if self.sequence > before[0]:
                 self._journal = self._journal._replace(seconds=self._journal.seconds + perf_counter() - started)
             elif counts and database.connection.total_changes > n_written:
-                self.append_tables()
+                self.append(Entry(_TABLES, {}, form.fingerprint()))  # so that readers notice it
             if counts:
                 is_due = self.sequence > before[0] and self._n_unsynced >= self._durability.sync_every
                 self._write(self._sync if is_due or self._is_too_large else database.commit)
@@ -374,15 +367,24 @@ class Journal:
                 self._refresh_due = now + self._durability.refresh_every
             return has_changed
 
-    def at_last_state(self, work: Callable[[], T]) -> T:
-        """Refresh a read-only object, and call ``work`` at this state of the additional tables. Return its result."""
+    def at_one_state(self, work: Callable[[], T]) -> T:
+        """Call ``work``, which reads additional tables of a read-only object, and return its result.
+
+        Refresh the object first if later changes have written what ``work`` reads.
+        """
+        database: ReaderDatabase = self.folder.database
+        if database.is_active:
+            return work()
+        with suppress(StaleReaderError):
+            return database.at_one_state(work)
+
+        def refreshed() -> T:
+            database.current()
+            self.refresh()
+            return work()
+
         with self._refreshing:
-            for _ in range(MOST_ATTEMPTS):
-                try:
-                    return self.folder.database.at_last_state(self.refresh, work)
-                except StaleReaderError as error:
-                    cause = error.__cause__
-        raise cause or keeps_changing(self.folder.journal_path)
+            return database.at_last_state(refreshed)
 
     def _refresh(self) -> bool:
         view: JournalView = self.folder.read(None if self.is_behind else self.folder.database.position)

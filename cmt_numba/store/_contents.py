@@ -18,7 +18,7 @@ from .._jit import switching_soon
 from .._postings import WordStatistics
 from .._validation import as_rows, check_entries, check_matrix, check_rewards
 from .._words import Tokenizer, check_same_tokenizer, count_words
-from ..journal import Durability, DurableForm, Entry, Journal, JournalError, ReaderDatabase, StaleReaderError
+from ..journal import Durability, DurableForm, Entry, Journal, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
 from ._hybrid_search import find_competitors, learn_weights, mark_passed
@@ -84,7 +84,6 @@ class StoreContents(DurableForm):
     kind = "MemoryStore"
     unread = frozenset({"index.vectors"})
     _database: MemoryDatabase | None  # of a store in memory
-    _in_place: ReaderDatabase | None = None  # of a reader
     _tokenizer: Tokenizer | None
     journal: Journal | None
 
@@ -99,12 +98,10 @@ class StoreContents(DurableForm):
             self.records.keep_keys()
         else:
             self.records = Records(None)
-            self.journal = Journal(path, self, durability, tables=TABLES)
-            self.records.forget(self.journal.folder.database)
-            if self.journal.is_writable:
-                self.records.next_change = self._next_change
-            else:
-                self._in_place = self.journal.folder.database
+            self.journal = journal = Journal(path, self, durability, tables=TABLES)
+            self.records.forget(journal.folder.database)
+            self.records.next_change = lambda: journal.sequence + 1
+            self._reads_in_place = not journal.is_writable
             try:
                 with refusing(self.journal.path):
                     self._at_one_state(partial(self.check, thorough=False))
@@ -115,10 +112,11 @@ class StoreContents(DurableForm):
     def _begin(self, state: StoreState) -> None:
         self.lock = ReadWriteLock(level=1)
         self._database, self.journal = None, None
+        self._reads_in_place = False  # whether the records are those of another writer
         self._tokenizer = None
         self.stamp: object | None = object()
         # The writer of a folder changes rows without notice to readers, which therefore read them at once.
-        self.unread_columns = UnreadColumns(lambda: self.stamp is None or self._in_place is not None)
+        self.unread_columns = UnreadColumns(lambda: self.stamp is None or self._reads_in_place)
         self._is_closed = False
         self.state = state
         self._undo: list[Callable[[], object]] | None = None  # undoes the steps of a change; None between changes
@@ -206,17 +204,9 @@ class StoreContents(DurableForm):
 
     def _at_one_state(self, work: Callable[[], T]) -> T:
         """Call ``work``, which reads records, and return its result. A reader refreshes if they have changed."""
-        if self._in_place is None or self._in_place.is_active:
+        if self.journal is None or not self._reads_in_place:
             return work()
-        assert self.journal is not None
-        try:
-            return self._in_place.at_one_state(work)
-        except StaleReaderError:
-            return self.journal.at_last_state(work)
-
-    def _next_change(self) -> int:
-        assert self.journal is not None
-        return self.journal.sequence + 1
+        return self.journal.at_one_state(work)
 
     def check_vectors(self, X: Any, others: Sized | None = None) -> Any:
         """Return vectors or queries as float32, dense or sparse like the stored vectors.
@@ -506,11 +496,6 @@ class StoreContents(DurableForm):
             if not isinstance(payload, dict):
                 raise TypeError(f"the payload of {key!r:.50} must be a dict to update its fields, got {payload!r:.50}")
         return ids, payloads
-
-    def create_index(self, field: Any) -> None:
-        """Create an index on a payload field, within a change, unless it exists."""
-        if self.records.create_index(field) and self.journal is not None:
-            self.journal.append_tables()
 
     # Files
 

@@ -205,7 +205,7 @@ class MemoryStore(Closeable):
         ``field`` is written as in filters.
         """
         contents = self._contents
-        contents.change(partial(contents.create_index, field))
+        contents.change(partial(contents.records.create_index, field))
         contents.sync()
 
     # Queries
@@ -423,7 +423,7 @@ class MemoryStore(Closeable):
         def read() -> tuple[int, Items]:
             among = self._filters.find(where, contents)
             if among is None:
-                ids = contents.records.ids_after(last, size)
+                ids = np.array([memory_id for memory_id, _, _ in contents.records.after(last, size)], np.int64)
             else:
                 ids = among.ids[among.ids.searchsorted(last + 1) :][:size]
             ids = ids[ids < stop]

@@ -461,12 +461,6 @@ class Records:
             ids[positions] = there
         return ids
 
-    def keys_of(self, ids: np.ndarray) -> list[Key]:
-        """Return the keys of the existing records among distinct ids."""
-        statement = "SELECT r.key FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
-        found: Any = self._database.execute(statement, (json.dumps(ids.tolist()),))
-        return [key for (key,) in found]
-
     def payloads(self, ids: list[int]) -> dict[int, str]:
         """Return a dict of the existing payloads by id, as JSON texts."""
         return self._column("payload", "NOT json_valid(payload)", ids)
@@ -550,13 +544,6 @@ class Records:
         found: Any = self._database.execute(statement, (*among.values, -1 if limit is None else limit, offset))
         return np.array([memory_id for (memory_id,) in found], np.int64)
 
-    def ids_after(self, memory_id: int, n: int) -> np.ndarray:
-        """Return the next ``n`` ids after an id, or fewer at the end."""
-        live = self._is_live()
-        statement = f"SELECT id FROM records WHERE id > ? AND {live.sql} ORDER BY id LIMIT ?"
-        found: Any = self._database.execute(statement, (memory_id, *live.values, n))
-        return np.array([memory_id for (memory_id,) in found], np.int64)
-
     def keys(self, ids: np.ndarray) -> list[Key]:
         """Return the keys of stored ids, in their order."""
         named = self.keep_keys().find(ids) if ids.size > _AT_ONCE else self._look_up(ids)
@@ -584,11 +571,11 @@ class Records:
         statement = f"SELECT DISTINCT e.key FROM ({some}) AS r, json_each(r.payload) AS e ORDER BY e.key LIMIT {_FEW}"
         return [str(name) for (name,) in self._database.execute(statement)]
 
-    def after(self, memory_id: int) -> list[tuple[int, Key, str | None]]:
-        """Return the id, key and payload of the next records after an id; an empty list after the last one."""
+    def after(self, memory_id: int, n: int = _AT_ONCE) -> list[tuple[int, Key, str | None]]:
+        """Return the id, key and payload of the next ``n`` records after an id, or fewer at the end."""
         live = self._is_live()
-        statement = f"SELECT id, key, payload FROM records WHERE id > ? AND {live.sql} ORDER BY id LIMIT {_AT_ONCE}"
-        found: Any = self._database.execute(statement, (memory_id, *live.values))
+        statement = f"SELECT id, key, payload FROM records WHERE id > ? AND {live.sql} ORDER BY id LIMIT ?"
+        found: Any = self._database.execute(statement, (memory_id, *live.values, n))
         return list(found)
 
     def check(self) -> None:
@@ -680,13 +667,11 @@ class Records:
         found: Any = self._database.execute("SELECT name FROM sqlite_schema WHERE type = 'index' ORDER BY name")
         return [name.removeprefix(_INDEX) for (name,) in found if name.startswith(_INDEX)]
 
-    def create_index(self, field: Any) -> bool:
-        """Create an index on a field, unless it exists. Return whether it was created."""
+    def create_index(self, field: Any) -> None:
+        """Create an index on a field, unless it exists."""
         path = field_path(field)
-        is_new = path[1:-1].replace("''", "'") not in self.fields()
-        if is_new:
+        if path[1:-1].replace("''", "'") not in self.fields():
             self._database.execute(_create_index(path))
-        return is_new
 
     def packed(self) -> bytes:
         """Return records and facts as the bytes of a database."""

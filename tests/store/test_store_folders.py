@@ -336,13 +336,12 @@ def test_filters_are_evaluated_on_what_is_searched(folder: Path):
             assert reader.count({"n": 1}) == 1
 
 
-def test_a_reader_follows_the_creation_of_an_index(store: MemoryStore, folder: Path):
+def test_a_reader_uses_a_new_index_at_once(store: MemoryStore, folder: Path):
     with MemoryStore(folder, read_only=True) as reader:
-        store.create_index("n")
-        assert reader.refresh()
-        assert reader._contents.records.fields() == store._contents.records.fields() == ['$."n"']
-        store.create_index("n")  # exists already
-        assert not reader.refresh()
+        for _ in range(2):  # the second time, it exists already
+            store.create_index("n")
+            assert reader._contents.records.fields() == store._contents.records.fields() == ['$."n"']
+            assert not reader.refresh()
 
 
 # Readers
