@@ -10,16 +10,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .._change import share_rows
-from .._forest import NONE, require
+from .._forest import NONE, GrowingColumns, require
 from .._jit import held
 from .._words import N_WORDS, check_words, idf_of, query_weight, saturation_of
 from .rows import AllowedRows, RowIndex
-from .text_search import WeighedWords, WordPostings, score_texts, search_texts
+from .text_search import RUN, TextRoom, WeighedWords, WordPostings, score_texts, search_texts
 
 _FEW = 1 / 64  # up to this fraction of the texts, allowed texts are compared
 _NO_MASK = np.empty(0, np.bool_)
-_EMPTY = np.empty(0, np.float32)
-_NO_POSTINGS = WordPostings(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), _EMPTY, _EMPTY, _EMPTY)
+_KINDS = (np.int32, np.float32, np.float32, np.float32, np.float32, np.int64)
+_NO_POSTINGS = WordPostings(np.empty(0, np.int32), np.zeros(1, np.int64), *(np.empty(0, kind) for kind in _KINDS))
 
 
 class WordStatistics(NamedTuple):
@@ -49,6 +49,8 @@ class TextIndex(RowIndex):
         self._frequencies: dict[int, int] = {}  # the number of texts with each word
         self._length = 0.0  # the total length of all texts
         self.spelling: Any = None  # the words of texts, after the first query that corrects words
+        self._rooms: list[Any] = []  # unused buffers for searches
+        self._removed = GrowingColumns(np.empty(0, np.int64))
         self._hold(_NO_POSTINGS)
 
     def _hold(self, postings: WordPostings) -> None:
@@ -77,6 +79,8 @@ class TextIndex(RowIndex):
         if slots.size > 0:
             self._count(self._rows(slots).indices, -1, self._stored.sizes[slots])
             self._drop(slots)
+            self._removed = self._removed.appended(slots[slots < self._n_listed])
+            self._hold(self._postings._replace(removed=self._removed.columns[0]))
             self._list_if_due()
 
     def _count(self, words: np.ndarray, sign: int, lengths: np.ndarray) -> None:
@@ -90,6 +94,8 @@ class TextIndex(RowIndex):
                 del frequencies[word]
 
     def _build(self) -> None:
+        self._rooms.clear()
+        self._removed = GrowingColumns(np.empty(0, np.int64))
         offsets = self._stored.offsets[: self._n_slots + 1]
         words = self._stored.features[: offsets[-1]]
         if words.size == 0:
@@ -97,10 +103,11 @@ class TextIndex(RowIndex):
             return
         order = np.argsort(words, kind="stable")
         slots = np.repeat(np.arange(self._n_slots, dtype=np.int32), np.diff(offsets))[order]
-        ordered, counts = words[order], self._stored.values[order]
+        ordered, counts, lengths = words[order], self._stored.values[order], self._stored.sizes[slots]
         starts = np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1])
-        bounds = np.maximum.reduceat(counts, starts), np.minimum.reduceat(self._stored.sizes[slots], starts)
-        self._hold(WordPostings(ordered[starts], np.append(starts, order.size), slots, counts, *bounds))
+        most, least = np.maximum.reduceat(counts, starts), np.minimum.reduceat(lengths, starts)
+        lists = ordered[starts], np.append(starts, order.size), slots, counts, lengths, most, least
+        self._hold(WordPostings(*lists, self._removed.columns[0]))
 
     # Searches
 
@@ -130,20 +137,25 @@ class TextIndex(RowIndex):
         """
         ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
         stored, postings = self._held
-        n_listed, mask = self._n_listed, _NO_MASK if among is None else among.mask
+        mask = _NO_MASK if among is None else among.mask
 
         def search(first: int, stop: int) -> None:
+            room = self._rooms.pop() if self._rooms else self._new_room()
             for row in range(first, stop):
                 if among is not None and among.slots.size <= _FEW * self._n_slots:
                     found = np.empty(among.slots.size)
                     score_texts(stored, queries[row], among.slots, found)
                     ids[row], scores[row] = _best(found, self._stored.ids[among.slots], k)
                 else:
-                    arguments = n_listed, queries[row], mask, ids[row], scores[row]
-                    search_texts(stored, self._n_slots, postings, *arguments)
+                    search_texts(stored, self._n_slots, postings, queries[row], mask, room, ids[row], scores[row])
+            self._rooms.append(room)
 
         share_rows(search, len(queries), n_threads)
         return ids, scores
+
+    def _new_room(self) -> Any:
+        n = self._n_listed
+        return held(TextRoom(np.zeros(n, np.float32), np.empty(n + 1, np.int32), np.empty(RUN, np.float32)))
 
     def scores(self, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
         """Return the float64 scores of ids for each query, arrays of shape (n, m); 0 for an id without a text."""

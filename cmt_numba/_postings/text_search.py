@@ -5,11 +5,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import NONE, keep_best, lower_bound, sort_best_first
-from .._jit import by_reference, empty, inner, kernel, release, zeros
+from .._jit import by_reference, empty, inner, kernel, release
 
 _MOST_ID = np.int64(2**62)  # above all ids
 _ROUNDING = 1.0 + 1e-5
-_SHARE = 2  # before posting lists longer than this fraction of the texts found so far, bounds are compared
+_SHARE = 2  # bounds are compared before posting lists longer than this fraction of the texts found so far
+RUN = 256  # number of entries whose gains are computed together
 _ENTRIES_IN_A_LOOKUP = 24  # break-even point: a word is looked up in a text in the time of reading this many entries
 
 
@@ -20,8 +21,19 @@ class WordPostings(NamedTuple):
     starts: np.ndarray  # int64
     slots: np.ndarray  # int32, ascending for each word
     counts: np.ndarray  # float32
+    lengths: np.ndarray  # float32: the length of each entry's text
     most: np.ndarray  # float32: the largest count of each word
     least: np.ndarray  # float32: the smallest length of a text with each word
+    removed: np.ndarray  # int64: the slots of texts that were removed later
+
+
+class TextRoom(NamedTuple):
+    """Buffers for a search. To clear them for each search would take as long as the search."""
+
+    # float32 (texts in the index,): partial scores, 0 between searches; minus infinity for texts not to be found
+    sums: np.ndarray
+    found: np.ndarray  # int32 (texts in the index + 1,): slots
+    gains: np.ndarray  # float32 (RUN,)
 
 
 class WeighedWords(NamedTuple):
@@ -78,6 +90,41 @@ def _may_return(stored, allowed, slot):
 
 
 @inner
+def _exclude(sums, allowed, removed, value):
+    """Set the sums of texts that must not be found."""
+    for slot in range(sums.size if allowed.size > 0 else 0):
+        if not allowed[slot]:
+            sums[slot] = value
+    for i in range(removed.size):
+        sums[removed[i]] = value
+
+
+@inner
+def _read_list(postings, first, stop, query, i, room, n_found, is_complete):
+    """Add a word of a query to the sums of its texts. Return the number of texts found, unless no more are wanted.
+
+    The gains of a run of entries are computed together, by vector instructions.
+    """
+    sums, found = room.sums, room.found
+    for start in range(first, stop, RUN):
+        end = min(start + RUN, stop)
+        slots, counts, lengths = postings.slots[start:end], postings.counts[start:end], postings.lengths[start:end]
+        gains = room.gains[: slots.size]
+        for j in range(gains.size):
+            gains[j] = _gain(query, i, counts[j], lengths[j])
+        if is_complete:
+            for j in range(gains.size):
+                sums[slots[j]] += gains[j] if sums[slots[j]] > np.float32(0.0) else np.float32(0.0)
+        else:
+            for j in range(gains.size):
+                slot = slots[j]
+                found[n_found] = slot
+                n_found += np.int64(sums[slot] == np.float32(0.0))
+                sums[slot] += gains[j]
+    return n_found
+
+
+@inner
 def _finish(scores, ids):
     sort_best_first(scores, ids)
     for j in range(ids.size):
@@ -95,15 +142,17 @@ def score_texts(stored, query, slots, scores):
 
 
 @kernel
-def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scores):
+def search_texts(stored, n_stored, postings, query, allowed, room, ids, scores):
     """Write the ids and scores of the best texts that share a word with a query.
 
-    ``n_listed`` of the ``n_stored`` texts are in the inverted index; all others are compared. ``allowed`` is a mask of
-    slots, or empty. Posting lists that cannot bring a text among the best are not read if it is faster to look up their
+    Those of the ``n_stored`` texts that are not in the inverted index are compared. ``allowed`` is a mask of slots, or
+    empty. Posting lists that cannot bring a text among the best are not read if it is faster to look up their
     words in the texts found so far that may still be among the best (Turtle and Flood, 1995).
     """
-    stored, postings, query = by_reference(stored), by_reference(postings), by_reference(query)
-    sums, found = zeros(n_listed, np.float32), empty(n_listed + 1, np.int32)
+    stored, postings = by_reference(stored), by_reference(postings)
+    query, room = by_reference(query), by_reference(room)
+    sums, found = room.sums, room.found
+    _exclude(sums, allowed, postings.removed, np.float32(-np.inf))
     n_found, n_words, i = np.int64(0), query.words.size, np.int64(0)
     places, bounds, unread = empty(n_words, np.int64), empty(n_words, np.float64), empty(n_words, np.int64)
     _set_bounds(postings, query, places, bounds, unread)
@@ -113,7 +162,7 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
         place = places[i]
         first = postings.starts[place] if place >= 0 else np.int64(0)
         stop = postings.starts[place + 1] if place >= 0 else np.int64(0)
-        if n_found >= scores.size and _SHARE * (stop - first) > n_found:
+        if n_found >= scores.size and _SHARE * (stop - first) > n_found + _ENTRIES_IN_A_LOOKUP * ids.size:
             scores[:], ids[:] = -np.inf, _MOST_ID
             for j in range(n_found):
                 keep_best(scores, ids, np.float64(sums[found[j]]), np.int64(found[j]))
@@ -124,38 +173,35 @@ def search_texts(stored, n_stored, postings, n_listed, query, allowed, ids, scor
             if bar > bounds[i]:  # no other texts can be among the best
                 is_complete, n_open = True, np.int64(0)
                 for j in range(n_found):
-                    found[n_open] = found[j]
-                    n_open += np.int64(np.float64(sums[found[j]]) + bounds[i] >= bar)
+                    slot = found[j]
+                    found[n_open] = slot
+                    is_open = np.float64(sums[slot]) + bounds[i] >= bar
+                    n_open += np.int64(is_open)
+                    sums[slot] = sums[slot] if is_open else np.float32(0.0)
                 n_found = n_open
                 if n_found * _ENTRIES_IN_A_LOOKUP <= unread[i]:
                     break
-        for at in range(first, stop):
-            slot = postings.slots[at]
-            if not is_complete:
-                found[n_found] = slot
-                n_found += np.int64(sums[slot] == np.float32(0.0)) & np.int64(_may_return(stored, allowed, slot))
-            sums[slot] += _gain(query, i, postings.counts[at], stored.sizes[slot])
+        n_found = _read_list(postings, first, stop, query, i, room, n_found, is_complete)
         i += 1
     scores[:], ids[:] = -np.inf, _MOST_ID
     for j in range(n_found):
         slot = found[j]
-        if i == n_words:
-            keep_best(scores, ids, np.float64(sums[slot]), stored.ids[slot])
-            continue
-        bar = max(bar, scores[0])
         score, word = sums[slot], i
+        sums[slot] = np.float32(0.0)
+        bar = max(bar, scores[0])
         while word < n_words and np.float64(score) + bounds[word] >= bar:
             score = _add_word(stored, slot, query, word, score)
             word += 1
         if word == n_words:
             keep_best(scores, ids, np.float64(score), stored.ids[slot])
-    for recent in range(n_listed, n_stored):
+    _exclude(sums, allowed, postings.removed, np.float32(0.0))
+    for recent in range(sums.size, n_stored):
         if _may_return(stored, allowed, recent):
             score = np.float64(_add_words(stored, recent, query, np.int64(0), np.float32(0.0)))
             if score > 0.0:
                 keep_best(scores, ids, score, stored.ids[recent])
     _finish(scores, ids)
-    release((sums, found, places, bounds, unread))
+    release((places, bounds, unread))
 
 
 @kernel
