@@ -356,7 +356,7 @@ class EntryDatabase:
 
     def roll_back(self) -> None:
         """Undo all writes since the last commit."""
-        with translated_errors(self.path):
+        with translated_errors(self.path), self.connection.turn:
             if self.connection.in_transaction:
                 self.connection.rollback()
 
@@ -452,7 +452,8 @@ class ReaderDatabase:
             raise
         finally:
             if reading.stamp is not None and reading.database is not None:
-                reading.database.roll_back()
+                with suppress(FileFormatError):  # another thread may have closed it
+                    reading.database.roll_back()
             reading.is_active, reading.stamp, reading.last = False, None, None
 
     def check_undisturbed(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 from failures import failing
 from journals import crashed, execute
 from stores import vectors
-from threads import Threads, started
+from threads import Threads, started, until
 
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import Journal, JournalError
@@ -521,6 +521,29 @@ def test_threads_read_while_a_reader_follows_its_writer(folder: Path):
         ):
             for i in range(20):
                 store.update_payload([i], {"n": i})
+
+
+def test_a_reader_is_closed_while_threads_query_it(store: MemoryStore, folder: Path):
+    errors: list[Any] = []
+
+    def query() -> None:
+        try:
+            while True:
+                assert reader["k1"].payload == {"n": 1}
+                reader.count({"n": 2})
+        except JournalError:
+            errors.append(None)
+        except BaseException as error:
+            errors.append(error)
+
+    for _ in range(10):
+        reader = MemoryStore(folder, read_only=True)
+        threads = [started(query) for _ in range(3)]
+        until(lambda: len(reader._contents.journal.folder.database._connections) == 4)
+        reader.close()
+        for thread in threads:
+            thread.join()
+    assert errors == [None] * 30
 
 
 @pytest.mark.parametrize("in_folder", [False, True])
