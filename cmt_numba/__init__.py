@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from ._forest import Exploration, Explored, Hits, InvariantError, Leaves, ShownHits
+    from ._forest import Leaves
+    from ._kernels import Exploration, Explored, Hits, InvariantError, ShownHits
     from ._warmup import warmup
     from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
     from .persistence import FileFormatError
@@ -28,7 +29,8 @@ __all__ = [
 # Names whose modules are slow to import (Numba, scikit-learn) or rarely needed (SQLite) are imported on first use. The
 # command line therefore starts immediately, and an interrupt during a later import leaves no traceback.
 _NAMES = {
-    "_forest": ("Exploration", "Explored", "Hits", "InvariantError", "Leaves", "ShownHits"),
+    "_forest": ("Leaves",),
+    "_kernels": ("Exploration", "Explored", "Hits", "InvariantError", "ShownHits"),
     "_warmup": ("warmup",),
     "estimators": ("CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever"),
     "persistence": ("FileFormatError",),

@@ -11,6 +11,8 @@ import numpy as np
 import scipy.sparse
 
 from . import _forest as forest
+from . import _kernels as kernels
+from . import _linear as linear
 from ._arrays import WeightedRows, unmasked
 from ._arrays import label_array as label_array
 from ._change import map_threads, spans
@@ -36,21 +38,23 @@ _REALS = (int, float, np.integer, np.floating)
 _SCALED_ROWS_WORTH_A_THREAD = 4096  # scaling fewer rows takes less time than starting a thread
 
 
-def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = None, n_threads: int = 1) -> forest.Rows:
+def check_rows(
+    X: Any, *, sparse: bool | None = None, n_features: int | None = None, n_threads: int = 1
+) -> kernels.Rows:
     """Convert keys or queries to unit-length float32 rows.
 
     By default, rows are sparse if ``X`` is. ``n_features`` is the required width, and ``n_threads`` the most threads.
     """
     form = _form_of(X, n_features)
-    if form != forest.INVALID_CELLS:
+    if form != kernels.INVALID_CELLS:
         if type(X) is np.ndarray:
             if not sparse:
                 return _dense_rows(X if X.dtype == np.float32 else _as_float32(X), n_threads)
         elif sparse is not False:
             values, indices, offsets = _as_float32(X.data), X.indices, X.indptr
-            if form != forest.SORTED_CELLS:
+            if form != kernels.SORTED_CELLS:
                 values, indices = values.copy(), indices.copy()
-            if form == forest.SORTED_CELLS or forest.sort_cells(values, indices, offsets):
+            if form == kernels.SORTED_CELLS or kernels.sort_cells(values, indices, offsets):
                 return _sparse_rows(values, indices, offsets, X.shape[1], n_threads)
     return unit_rows(check_matrix(X, n_features=n_features), sparse=sparse, n_threads=n_threads)
 
@@ -61,27 +65,27 @@ def is_plain(X: Any, n_features: int | None = None) -> bool:
     Plain rows are C-contiguous arrays, or valid CSR matrices with int32 indices, of float32 or float64 with at least
     one row. The check takes about a microsecond. Other rows may also be valid; the full checks convert or reject them.
     """
-    return _form_of(X, n_features) != forest.INVALID_CELLS
+    return _form_of(X, n_features) != kernels.INVALID_CELLS
 
 
 def _form_of(X: Any, n_features: int | None) -> int:
     """Return SORTED_CELLS or UNSORTED_CELLS for plain rows, and INVALID_CELLS for other rows."""
     kind = type(X)
     if kind is not np.ndarray and kind not in _CSR:
-        return forest.INVALID_CELLS
+        return kernels.INVALID_CELLS
     shape = X.shape
     if (
         len(shape) != 2
         or shape[0] == 0
-        or not 0 < shape[1] <= forest.MOST_FEATURES
+        or not 0 < shape[1] <= kernels.MOST_FEATURES
         or n_features not in (None, shape[1])
     ):
-        return forest.INVALID_CELLS
+        return kernels.INVALID_CELLS
     if kind is np.ndarray:
-        return forest.SORTED_CELLS if X.dtype in _FLOATS and X.flags.carray else forest.INVALID_CELLS
+        return kernels.SORTED_CELLS if X.dtype in _FLOATS and X.flags.carray else kernels.INVALID_CELLS
     values, indices, offsets = X.data, X.indices, X.indptr
     if not type(values) is type(indices) is type(offsets) is np.ndarray:
-        return forest.INVALID_CELLS
+        return kernels.INVALID_CELLS
     is_plain = (
         values.flags.carray
         and indices.flags.carray
@@ -92,10 +96,10 @@ def _form_of(X: Any, n_features: int | None) -> int:
         and values.size == indices.size
         and offsets.size == shape[0] + 1
     )
-    return forest.check_cells(indices, offsets, shape[1]) if is_plain else forest.INVALID_CELLS
+    return kernels.check_cells(indices, offsets, shape[1]) if is_plain else kernels.INVALID_CELLS
 
 
-def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> forest.Rows:
+def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> kernels.Rows:
     """Convert the result of :func:`check_matrix` to unit-length rows. Raises ValueError if a value is not finite."""
     is_sparse = not isinstance(X, np.ndarray)
     if sparse if sparse is not None else is_sparse:
@@ -136,8 +140,8 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
     n_rows, width = X.shape
     if n_rows == 0 or width == 0:
         raise ValueError(f"X must have at least one row and one feature, got shape {X.shape}")
-    if width > forest.MOST_FEATURES:
-        raise ValueError(f"X must have at most {forest.MOST_FEATURES} features, got {width}")
+    if width > kernels.MOST_FEATURES:
+        raise ValueError(f"X must have at most {kernels.MOST_FEATURES} features, got {width}")
     if n_features is not None and width != n_features:
         raise ValueError(f"X must have {n_features} features like the keys inserted first, got {width}")
     if not scipy.sparse.issparse(X):
@@ -173,23 +177,25 @@ def sound(X: Any) -> Any:
     return _as_csr(X) if scipy.sparse.issparse(X) else X
 
 
-def _dense_rows(X: np.ndarray, n_threads: int) -> forest.Rows:
+def _dense_rows(X: np.ndarray, n_threads: int) -> kernels.Rows:
     n_rows, width = X.shape
     offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return forest.Rows(
+    return kernels.Rows(
         _normalized(X.reshape(-1), _EMPTY_INDICES, offsets, n_threads), _EMPTY_INDICES, offsets, width, False
     )
 
 
 def _sparse_rows(
     values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, width: int, n_threads: int
-) -> forest.Rows:
+) -> kernels.Rows:
     if np.count_nonzero(values) < values.size:
         X = scipy.sparse.csr_array((values, indices, offsets), (offsets.size - 1, width), copy=True)
         X.eliminate_zeros()
         values, indices, offsets = X.data, X.indices, X.indptr
     offsets = offsets.astype(np.int64)
-    return forest.Rows(_normalized(values, indices, offsets, n_threads), indices.astype(np.int32), offsets, width, True)
+    return kernels.Rows(
+        _normalized(values, indices, offsets, n_threads), indices.astype(np.int32), offsets, width, True
+    )
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:
@@ -237,10 +243,10 @@ def _normalized(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, n_
     unit, n_rows = np.empty(values.size, np.float32), offsets.size - 1
     length = max(_SCALED_ROWS_WORTH_A_THREAD, -(-n_rows // n_threads))
     if n_rows <= length:
-        bad_rows = [forest.normalize_rows(values, offsets, 0, n_rows, unit)]
+        bad_rows = [kernels.normalize_rows(values, offsets, 0, n_rows, unit)]
     else:
         parts = spans(n_rows, length)
-        bad_rows = map_threads(lambda part: forest.normalize_rows(values, offsets, *part, unit), parts, n_threads)
+        bad_rows = map_threads(lambda part: kernels.normalize_rows(values, offsets, *part, unit), parts, n_threads)
     for bad_row in bad_rows:
         if bad_row >= 0:
             cells = slice(offsets[bad_row], offsets[bad_row + 1])
@@ -340,11 +346,11 @@ def check_rewards(rewards: Any, ids: np.ndarray, *, may_be_unknown: bool = False
     return np.ascontiguousarray(rewards.reshape(ids.shape[0], -1), dtype=np.float32)
 
 
-def check_hits(hits: Any, n_rows: int, state: forest.State | None) -> forest.Hits:
+def check_hits(hits: Any, n_rows: int, state: forest.State | None) -> kernels.Hits:
     """Return validated hits of a query of ``n_rows`` rows."""
-    if not isinstance(hits, forest.Hits) or not isinstance(hits.exploration, forest.Exploration):
+    if not isinstance(hits, kernels.Hits) or not isinstance(hits.exploration, kernels.Exploration):
         raise TypeError(f"hits must be the return value of query, got {type(hits).__name__}")
-    checked = forest.Hits(hits.ids, hits.scores, hits.exploration)
+    checked = kernels.Hits(hits.ids, hits.scores, hits.exploration)
     if not _are_as_returned(hits, n_rows):
         checked = _converted_hits(hits, n_rows)
     if state is not None and not _could_be(state, checked.exploration):
@@ -352,7 +358,7 @@ def check_hits(hits: Any, n_rows: int, state: forest.State | None) -> forest.Hit
     return checked
 
 
-def _converted_hits(hits: forest.Hits, n_rows: int) -> forest.Hits:
+def _converted_hits(hits: kernels.Hits, n_rows: int) -> kernels.Hits:
     ids = _as_integers("hits.ids", hits.ids, np.int64)
     if ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
         raise ValueError(f"hits must have one row for each of the {n_rows} rows of X, got shape {ids.shape}")
@@ -365,10 +371,10 @@ def _converted_hits(hits: forest.Hits, n_rows: int) -> forest.Hits:
     for name, column in columns.items():
         if column.shape != (n_rows,):
             raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, got {column.shape}")
-    return forest.Hits(ids, scores, forest.Exploration(**columns))
+    return kernels.Hits(ids, scores, kernels.Exploration(**columns))
 
 
-def _are_as_returned(hits: forest.Hits, n_rows: int) -> bool:
+def _are_as_returned(hits: kernels.Hits, n_rows: int) -> bool:
     """Return whether all arrays have the dtypes and shapes of a query's result for ``n_rows`` rows."""
     ids, shape = hits.ids, (n_rows,)
     if type(ids) is not np.ndarray or ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
@@ -410,19 +416,19 @@ def _as_array(name: str, values: Any) -> np.ndarray:
         raise TypeError(f"{name} must be an array of real numbers: {error}") from error
 
 
-def _could_be(state: forest.State, exploration: forest.Exploration) -> bool:
+def _could_be(state: forest.State, exploration: kernels.Exploration) -> bool:
     """Return whether a query of the forest can return this exploration. Kernels use its fields as indices."""
     tree, node = exploration.tree, exploration.node
     if not ((~tree).any() or (~node).any()):  # NONE everywhere
         return True
-    if tree.min() < forest.NONE or tree.max() >= state.parameters.n_trees or node.min() < forest.NONE:
+    if tree.min() < kernels.NONE or tree.max() >= state.parameters.n_trees or node.min() < kernels.NONE:
         return False
-    nodes_end = np.where(tree == forest.NONE, 0, state.counters[tree, forest.NODES_END])
-    explored = node != forest.NONE
+    nodes_end = np.where(tree == kernels.NONE, 0, state.counters[tree, linear.NODES_END])
+    explored = node != kernels.NONE
     side, probability = exploration.side[explored], exploration.probability[explored]
     return bool(
         np.all(node < nodes_end)
-        and np.all((side == forest.LEFT) | (side == forest.RIGHT))
+        and np.all((side == kernels.LEFT) | (side == kernels.RIGHT))
         and np.all((probability > 0) & (probability <= 1))
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ._forest import NONE
+from ._kernels import NONE
 from ._validation import check_choice, check_entries, check_real, check_wanted, label_array, unmasked
 
 F1_AVERAGES = ("micro", "samples")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ._forest import NONE, Rows
 from ._jit import kernel
+from ._kernels import NONE, Rows
 from ._validation import check_rows, label_array
 
 Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]

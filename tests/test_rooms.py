@@ -17,10 +17,11 @@ from structure import (
 FLOORS = (
     ("_arrays", "_display", "_version", "_change"),
     ("_jit",),
-    ("_forest",),
+    ("_kernels",),
+    ("_linear",),
     ("_index", "_words"),
     ("_feedback", "_postings"),
-    ("_heads",),
+    ("_forest", "_heads"),
     ("_validation",),
     ("metrics", "rewards", "persistence", "_encoder"),
     ("_engine",),

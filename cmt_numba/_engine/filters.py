@@ -6,7 +6,8 @@ from weakref import ref
 
 import numpy as np
 
-from .._forest import NONE, Restriction, State, restriction_to
+from .._forest import Restriction, State, restriction_to
+from .._kernels import NONE
 from .._validation import check_known
 
 T = TypeVar("T")

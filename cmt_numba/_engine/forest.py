@@ -10,6 +10,8 @@ import numba
 import numpy as np
 
 from .. import _forest as forests
+from .. import _kernels as kernels
+from .. import _linear as linear
 from .. import _validation as checks
 from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, workers
 from .filters import ArrayCache, Filter
@@ -32,7 +34,7 @@ OPTIONS: dict[str, checks.Constraint] = {
     "sure_margin": checks.Real(0.0, 1e6),
     "scorer_loss": checks.OneOf(SCORER_LOSSES),
     "scorer_learning_rate": checks.Real(0.0, 1e6, above=True),
-    "max_memories": checks.Optional(checks.Integer(1, forests.MOST_MEMORIES)),
+    "max_memories": checks.Optional(checks.Integer(1, kernels.MOST_MEMORIES)),
     "eviction": checks.OneOf(forests.EVICTIONS),
     "n_threads": checks.Optional(checks.Integer(1, 2**15)),
     "random_state": checks.Checked(checks.check_seed, "int or numpy.random.SeedSequence"),
@@ -78,12 +80,12 @@ class Forest:
     @property
     def n_memories(self) -> int:
         state = self.state
-        return 0 if state is None else state.keys.totals.item(forests.N_MEMORIES)
+        return 0 if state is None else state.keys.totals.item(kernels.N_MEMORIES)
 
     @property
     def next_id(self) -> int:
         state = self.state
-        return 0 if state is None else state.keys.totals.item(forests.NEXT_ID)
+        return 0 if state is None else state.keys.totals.item(kernels.NEXT_ID)
 
     @property
     def nbytes(self) -> int:
@@ -110,7 +112,7 @@ class Forest:
         slots, state = np.empty(ids.size, np.int64), self.state
         slots.fill(-1)
         if state is not None:
-            forests.find_slots(state.keys, np.ascontiguousarray(ids), slots)  # a strided array would compile it again
+            kernels.find_slots(state.keys, np.ascontiguousarray(ids), slots)  # a strided array would compile it again
         return slots
 
     def known_slots(self, ids: np.ndarray) -> np.ndarray:
@@ -131,11 +133,11 @@ class Forest:
     def check_bound(self) -> None:
         """Raise InvariantError if there are more memories than ``max_memories``."""
         most, n = self.options["max_memories"], self.n_memories
-        forests.require(most is None or n <= most, f"the number of memories, {n}, exceeds max_memories={most}")
+        kernels.require(most is None or n <= most, f"the number of memories, {n}, exceeds max_memories={most}")
 
     # Rows
 
-    def check_rows(self, X: Any) -> forests.Rows:
+    def check_rows(self, X: Any) -> kernels.Rows:
         """Convert ``X`` to rows, dense or sparse like the stored keys. Raises TypeError or ValueError."""
         X = checks.as_rows(X)
         if self.state is None:
@@ -145,13 +147,13 @@ class Forest:
             X, sparse=parameters.sparse, n_features=parameters.n_features, n_threads=self.most_threads()
         )
 
-    def unit_rows(self, X: Any) -> forests.Rows:
+    def unit_rows(self, X: Any) -> kernels.Rows:
         """Convert the result of ``check_matrix`` to rows."""
         state = self.state
         sparse = None if state is None else state.parameters.sparse
         return checks.unit_rows(X, sparse=sparse, n_threads=self.most_threads())
 
-    def fitting_state(self, rows: forests.Rows) -> forests.State | None:
+    def fitting_state(self, rows: kernels.Rows) -> forests.State | None:
         """Return the state if its keys have the same type and width as the rows, else None.
 
         The match can fail if another thread completed or undid the first insert after the rows were validated.
@@ -197,12 +199,12 @@ class Forest:
         """Fill an empty forest with the contents of a file. Raises InvariantError if they do not fit together."""
         if state is None:
             if streams is None or streams.shape != self.streams.shape:
-                raise forests.InvariantError("every tree must have a random stream")
+                raise kernels.InvariantError("every tree must have a random stream")
             self.streams = streams
             return
         parameters = state.parameters
         like = kernel_parameters(self.options, parameters.n_features, parameters.sparse)
-        forests.require(parameters == like, "the trees must have the parameters that the options say")
+        kernels.require(parameters == like, "the trees must have the parameters that the options say")
         forests.invariants.check_frame(state)
         self.state, self.streams = state, state.streams
         self.check_bound()
@@ -222,7 +224,7 @@ class Forest:
         """Draw 64 bits from the random stream for queries."""
         with self.lock.instant:
             streams = self.allocated().streams
-            return int(forests.draw_word(streams, streams.size - 1))
+            return int(kernels.draw_word(streams, streams.size - 1))
 
     # Threads and steps
 
@@ -284,8 +286,8 @@ class Forest:
                     statuses = run(lambda trees: kernel(view, trees, *arguments), waiting)  # noqa: B023
                 if not any(statuses):
                     return
-                waiting = [trees for trees, status in zip(waiting, statuses, strict=True) if status != forests.DONE]
-                for status in sorted(set(statuses) - {forests.DONE}):
+                waiting = [trees for trees, status in zip(waiting, statuses, strict=True) if status != linear.DONE]
+                for status in sorted(set(statuses) - {linear.DONE}):
                     self.put(forests.with_more(self.allocated(), status, n_memories or self.n_memories))
         except BaseException:
             self.undo_moves()

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from .. import _forest as forests
+from .. import _kernels as kernels
 from .._change import Workers, changes, progress_bar, spans, uninterrupted
 from .._validation import check_ids
 from .forest import Forest, kernel_parameters
@@ -16,17 +17,17 @@ _REMOVALS_IN_A_STEP = 1000
 _NO_IDS = np.empty(0, np.int64)
 
 
-def insert_rows(forest: Forest, rows: forests.Rows, progress: bool = False) -> np.ndarray:
+def insert_rows(forest: Forest, rows: kernels.Rows, progress: bool = False) -> np.ndarray:
     """Insert memories within a change, and evict others first if necessary; return the ids."""
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
-    if most is None and n + n_rows > forests.MOST_MEMORIES:
+    if most is None and n + n_rows > kernels.MOST_MEMORIES:
         raise ValueError(
-            f"X must have at most {forests.MOST_MEMORIES - n} rows, got {n_rows}: a tree holds at most "
-            f"{forests.MOST_MEMORIES} memories"
+            f"X must have at most {kernels.MOST_MEMORIES - n} rows, got {n_rows}: a tree holds at most "
+            f"{kernels.MOST_MEMORIES} memories"
         )
     if not was_empty and forest.fitting_state(rows) is None:  # another thread's first insert has set the type of keys
-        rows = forest.check_rows(forests.as_matrix(rows))
+        rows = forest.check_rows(kernels.as_matrix(rows))
     try:
         if was_empty:
             parameters = kernel_parameters(forest.options, rows.n_features, rows.sparse)
@@ -59,16 +60,16 @@ def _evict(forest: Forest, n: int) -> None:
     forest.last_evicted = np.concatenate([forest.last_evicted, chosen])
 
 
-def _append_rows(forest: Forest, rows: forests.Rows, n_rows: int, progress: bool) -> None:
+def _append_rows(forest: Forest, rows: kernels.Rows, n_rows: int, progress: bool) -> None:
     """Store keys in the next slots and insert them into every tree."""
     state = forest.state
     assert state is not None
-    first = state.keys.totals.item(forests.N_MEMORIES)
+    first = state.keys.totals.item(kernels.N_MEMORIES)
     forest.put(forests.with_room_for_keys(state, n_rows, rows.values.size))
     n_reroutes = state.parameters.n_reroutes
 
     def insert(run: Workers, start: int, stop: int) -> None:
-        forests.store_keys(forest.view(), rows, start, stop)
+        kernels.store_keys(forest.view(), rows, start, stop)
         forest.on_each_tree(run, forests.insert_slots, first + stop, n_reroutes, n_memories=first + n_rows)
         if forest.eviction.minds_queries:
             forest.eviction.inserted(forest.allocated(), first + start)

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from .. import _forest as forests
+from .. import _kernels as kernels
 from .._change import Workers, changes, spans
 from .forest import Forest
 from .query import search
@@ -15,8 +16,8 @@ _ROWS_AT_ONCE = 512  # number of rows whose moved keys readers see at the same t
 @changes
 def update_rows(
     forest: Forest,
-    rows: forests.Rows,
-    hits: forests.Hits,
+    rows: kernels.Rows,
+    hits: kernels.Hits,
     rewards: np.ndarray,
     progress: bool = False,
     key_learning_rate: float = 0.0,
@@ -26,9 +27,9 @@ def update_rows(
         return
     pairs, compared = hits, rewards
     if rewards.shape[1] == 1 and forest.teaches:
-        others = forests.unexplored(rows.n_rows, 2)
+        others = kernels.unexplored(rows.n_rows, 2)
         search(forest, rows, forest.n_trees, others)
-        pairs, compared = forests.with_runners_up(hits, others), np.zeros((rows.n_rows, 2), np.float32)
+        pairs, compared = kernels.with_runners_up(hits, others), np.zeros((rows.n_rows, 2), np.float32)
         compared[:, 0] = rewards[:, 0]
     _learn_rewards(forest, rows, pairs, compared, progress)
     _move_keys(forest, rows, pairs, compared, key_learning_rate)
@@ -36,46 +37,46 @@ def update_rows(
         _teach_rewarded(forest, rows, hits._replace(ids=hits.ids[:, : rewards.shape[1]]), rewards)
 
 
-def _teach_rewarded(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: np.ndarray) -> None:
-    taught, best = forests.rewarded_memories(hits, np.full(rows.n_rows, forests.NONE), rewards)
+def _teach_rewarded(forest: Forest, rows: kernels.Rows, hits: kernels.Hits, rewards: np.ndarray) -> None:
+    taught, best = kernels.rewarded_memories(hits, np.full(rows.n_rows, kernels.NONE), rewards)
     slots = forest.slots_of(best)
-    stored = np.flatnonzero(slots != forests.NONE)
+    stored = np.flatnonzero(slots != kernels.NONE)
     if stored.size > 0:
         right = taught[stored]
         _teach(forest, rows if right.size == rows.n_rows else rows.take(right), slots[stored], 1, False)
 
 
-def _learn_rewards(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: np.ndarray, progress: bool) -> None:
+def _learn_rewards(forest: Forest, rows: kernels.Rows, hits: kernels.Hits, rewards: np.ndarray, progress: bool) -> None:
     state = forest.allocated()
     if state.scorer.theta.size == 0:
         forest.put(state._replace(scorer=forests.Scorer(*np.zeros((2, rows.n_features), np.float32))))
     parameters = state.parameters
-    at, feedback = np.zeros(forest.n_trees, np.int64), forests.Feedback(rows, hits, rewards)
+    at, feedback = np.zeros(forest.n_trees, np.int64), kernels.Feedback(rows, hits, rewards)
 
     def learn(run: Workers, start: int, stop: int) -> None:
         of_rows = feedback
         if stop - start < rows.n_rows:
-            of_rows = forests.Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
+            of_rows = kernels.Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
         forests.update_scorer(forest.view(), parameters.scorer_loss, of_rows)
         forest.on_each_tree(run, forests.update_trees, forests.Turn(at, stop), feedback)
 
     forest.in_steps(rows.n_rows, "update", progress, learn)
 
 
-def _move_keys(forest: Forest, rows: forests.Rows, hits: forests.Hits, rewards: np.ndarray, rate: float) -> None:
+def _move_keys(forest: Forest, rows: kernels.Rows, hits: kernels.Hits, rewards: np.ndarray, rate: float) -> None:
     """Move dense keys according to rewards. Memories stay in their leaves."""
     if rows.sparse or rate == 0.0:
         return
-    ids, explored = hits.ids[:, : rewards.shape[1]], hits.exploration.node != forests.NONE
-    slots = np.where(explored[:, None], forests.NONE, forest.slots_of(ids.reshape(-1)).reshape(ids.shape))
+    ids, explored = hits.ids[:, : rewards.shape[1]], hits.exploration.node != kernels.NONE
+    slots = np.where(explored[:, None], kernels.NONE, forest.slots_of(ids.reshape(-1)).reshape(ids.shape))
     for first, stop in spans(rows.n_rows, _ROWS_AT_ONCE):
-        moves = forests.moves_of(slots[first:stop], rewards[first:stop])
-        forest.lock.step(partial(forests.move_keys, forest.view(), rows.between(first, stop), moves, rate))
+        moves = kernels.moves_of(slots[first:stop], rewards[first:stop])
+        forest.lock.step(partial(kernels.move_keys, forest.view(), rows.between(first, stop), moves, rate))
 
 
 @changes
 def teach_rows(
-    forest: Forest, rows: forests.Rows, ids: np.ndarray, n_passes: int = 1, afresh: bool = False, progress: bool = False
+    forest: Forest, rows: kernels.Rows, ids: np.ndarray, n_passes: int = 1, afresh: bool = False, progress: bool = False
 ) -> None:
     """Train routers to route row ``i`` to the memory ``ids[i]``. Raises KeyError if an id is not stored."""
     slots = forest.known_slots(ids)
@@ -85,14 +86,14 @@ def teach_rows(
     _teach(forest, rows, slots, n_passes, progress)
 
 
-def _teach(forest: Forest, rows: forests.Rows, slots: np.ndarray, n_passes: int, progress: bool) -> None:
+def _teach(forest: Forest, rows: kernels.Rows, slots: np.ndarray, n_passes: int, progress: bool) -> None:
     seed = forest.draw_word()
     orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # creating a generator takes 30 us
     for _ in range(n_passes):
         order = np.zeros(1, np.int64) if orders is None else orders.permutation(rows.n_rows)
         lesson = forests.RouterLesson(rows, order, slots)
         at = np.zeros((forest.n_trees, 2), np.int64)
-        at[:, 1] = forests.NONE
+        at[:, 1] = kernels.NONE
 
         def teach(run: Workers, _start: int, stop: int) -> None:
             forest.on_each_tree(run, forests.teach_trees, lesson, at, stop)  # noqa: B023

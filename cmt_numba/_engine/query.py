@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import _forest as forests
+from .. import _kernels as kernels
 from .._change import TimedSteps, map_threads, progress_bar, spans
 from .._jit import keeping_interpreter
 from .filters import Filter
@@ -17,21 +18,21 @@ _ROWS_AT_ONCE = 64  # maximum number of rows that one thread answers in a single
 
 def query_forest(
     forest: Forest,
-    rows: forests.Rows,
+    rows: kernels.Rows,
     k: int = 1,
     n_leaves: int | None = None,
     *,
     epsilon: float = 0.0,
     among: Filter | None = None,
     progress: bool = False,
-) -> forests.ShownHits:
+) -> kernels.ShownHits:
     """Return the best ``k`` memories for each row, among all memories or those that pass the filter ``among``.
 
     Rows explore with probability ``epsilon``. Call :func:`note_returned` to notify the eviction policy.
     """
     n_leaves = forest.n_trees if n_leaves is None else n_leaves
-    hits = forests.no_hits(rows.n_rows, k)
-    propensities: Callable[[], np.ndarray] = partial(forests.certain, hits.ids)
+    hits = kernels.no_hits(rows.n_rows, k)
+    propensities: Callable[[], np.ndarray] = partial(kernels.certain, hits.ids)
     if among is not None:
         forest.lock.read(partial(search_among, forest, rows, n_leaves, among, hits, progress=progress))
     elif forest.n_memories > 0:
@@ -39,7 +40,7 @@ def query_forest(
         if epsilon > 0.0:
             propensities = partial(_propensities, forest, rows, hits.ids, n_leaves, epsilon, forest.lock.n_steps)
         search(forest, rows, n_leaves, hits, epsilon=epsilon, word=word, progress=progress)
-    return forests.ShownHits.of(hits, propensities)
+    return kernels.ShownHits.of(hits, propensities)
 
 
 def draw_seed(forest: Forest) -> int:
@@ -69,9 +70,9 @@ def enter_returned(forest: Forest, ids: np.ndarray) -> None:
 
 def search(
     forest: Forest,
-    rows: forests.Rows,
+    rows: kernels.Rows,
     n_leaves: int,
-    hits: forests.Hits,
+    hits: kernels.Hits,
     *,
     epsilon: float = 0.0,
     word: Any = np.uint64(0),  # noqa: B008
@@ -84,7 +85,7 @@ def search(
         if state is None:
             return
         view = forest.view(state)
-        query = forests.Query(rows, first, stop, n_leaves, epsilon, word)
+        query = kernels.Query(rows, first, stop, n_leaves, epsilon, word)
         forests.query_rows(view, query, forests.UNRESTRICTED, hits.ids, hits.scores)
         if epsilon > 0.0:
             forests.explore_rows(view, query, hits)
@@ -107,7 +108,7 @@ def search(
 
 
 def search_among(
-    forest: Forest, rows: forests.Rows, n_leaves: int, among: Filter, hits: forests.Hits, *, progress: bool = False
+    forest: Forest, rows: kernels.Rows, n_leaves: int, among: Filter, hits: kernels.Hits, *, progress: bool = False
 ) -> None:
     """Write the best memories in ``among`` for each row to ``hits``. Call this within a read of the forest."""
     state = forest.fitting_state(rows)
@@ -120,7 +121,7 @@ def search_among(
     with progress_bar(rows.n_rows, "query", progress) as report:
 
         def answer(span: tuple[int, int]) -> None:
-            query = forests.Query(rows, *span, n_leaves, 0.0, np.uint64(0))
+            query = kernels.Query(rows, *span, n_leaves, 0.0, np.uint64(0))
             if few:
                 forests.score_slots(view, query, chosen, hits.ids, hits.scores)
             else:
@@ -131,7 +132,7 @@ def search_among(
 
 
 def _propensities(
-    forest: Forest, rows: forests.Rows, ids: np.ndarray, n_leaves: int, epsilon: float, n_steps: int
+    forest: Forest, rows: kernels.Rows, ids: np.ndarray, n_leaves: int, epsilon: float, n_steps: int
 ) -> np.ndarray:
     """Return the probability that a query shows each memory. Raises RuntimeError if the trees have changed."""
     shown = np.zeros(ids.shape)
@@ -141,9 +142,9 @@ def _propensities(
         if state is None or forest.lock.n_steps != n_steps:
             raise RuntimeError("the trees have changed since the query: read propensities before changing them")
         view = forest.view(state)
-        query, best = forests.Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), forests.no_hits(*ids.shape)
+        query, best = kernels.Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), kernels.no_hits(*ids.shape)
         forests.query_rows(view, query, forests.UNRESTRICTED, best.ids, best.scores)
-        shown[first:stop] = (1.0 - epsilon) * forests.are_among(ids[first:stop], best.ids[first:stop])
+        shown[first:stop] = (1.0 - epsilon) * kernels.are_among(ids[first:stop], best.ids[first:stop])
         forests.add_explored(view, query._replace(epsilon=epsilon), ids, shown)
 
     steps = TimedSteps(0, rows.n_rows, forest.pace)

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from .. import _forest as forests
+from .. import _kernels as kernels
 from .._change import TimedSteps, Workers, changes, progress_bar
 from .forest import Forest
 
@@ -23,7 +24,7 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
 
 
 @changes
-def replace_rows(forest: Forest, ids: np.ndarray, rows: forests.Rows, progress: bool = False) -> None:
+def replace_rows(forest: Forest, ids: np.ndarray, rows: kernels.Rows, progress: bool = False) -> None:
     """Replace the keys of memories with distinct ids. Raises KeyError if an id is not stored.
 
     A small batch is one step. A large batch first writes all keys in one step, and then moves memories in later steps.
@@ -71,7 +72,7 @@ def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress:
     slots, before = forest.known_slots(ids), forest.allocated()
     group = np.arange(forest.n_memories)
     group[slots] = forest.n_memories + np.unique(groups, return_inverse=True)[1]
-    rows = forests.stored_rows(before, slice(forest.n_memories))
+    rows = kernels.stored_rows(before, slice(forest.n_memories))
     state, generator = forests.without_trees(before), np.random.Generator(np.random.PCG64(forest.draw_word()))
     with progress_bar(forest.n_trees, "tree", progress) as report:
         for t in range(forest.n_trees):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._change import progress_bar, spans
-from .._forest import NONE, Rows, as_matrix, joined, rewarded_memories, rewarded_pairs, without_own
+from .._kernels import NONE, Rows, as_matrix, joined, rewarded_memories, rewarded_pairs, without_own
 from .._validation import check_rewards
 
 _ROWS_IN_A_BLOCK = 256  # number of rows between two updates

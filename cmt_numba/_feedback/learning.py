@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, dot, enter_slot, find_slot
 from .._index import copy_values
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
+from .._kernels import NONE, dot, enter_slot, find_slot
 from . import state as states
 from .moved import code_moved, new_code_room
 from .parts import describe, deviation_of, expected_reward, find_rows, new_forms, score, slope

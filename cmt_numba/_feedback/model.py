@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse
 
-from .._forest import NONE, InvariantError, find_slots, require, resized
 from .._jit import held
+from .._kernels import NONE, InvariantError, find_slots, require, resized
 from . import state as states
 from .learning import RewardKind, learn_rewards
 from .moved import code_all_moved, drop_code, map_queries, no_codes, with_rows

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import _index as dense_index
-from .._forest import NONE, keep_best, resized, sort_best_first
 from .._index import code_rotated, encode_signs, new_queries, rotate, score_codes
 from .._jit import BITS_OF_A_WORD, TILE, by_reference, empty, first_of, inner, inner_allocating, kernel, release, zeros
+from .._kernels import NONE, keep_best, resized, sort_best_first
 from .query_map import map_query, new_terms, transform_query
 from .state import REWARDED
 

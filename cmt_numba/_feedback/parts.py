@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, dot, find_slot, keep_best, sort_best_first
 from .._index import copy_values, dot_codes, encode_bytes, vector_of
 from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, prefetch, release
+from .._kernels import NONE, dot, find_slot, keep_best, sort_best_first
 from . import state as states
 from .rows import add_distinct, code_shorts, prefetch_row, read_key
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import dot
 from .._index import copy_values, encode_bytes
 from .._jit import (
     COLUMNS,
@@ -23,6 +22,7 @@ from .._jit import (
     kernel,
     release,
 )
+from .._kernels import dot
 from .parts import slope
 from .rows import code_shorts
 from .state import DIAGONAL, LEARNED, MAPPED, N_RECENT, RECENT

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, dot, fill_slot_table, find_slot, slot_table_size
 from .._index import copy_values, largest_of, vector_of
 from .._jit import by_reference, inner, inner_fastmath, kernel, prefetch
+from .._kernels import NONE, dot, fill_slot_table, find_slot, slot_table_size
 
 _SHORTEST, _FLOATS_IN_A_LINE = np.float32(1e-30), 16
 _SAFE, _SMALLEST = np.float32(1e-12), np.finfo(np.float32).smallest_normal

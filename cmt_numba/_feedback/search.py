@@ -7,8 +7,8 @@ import scipy.sparse
 
 from .._arrays import squares_of_rows
 from .._change import share_rows
-from .._forest import MOST_FEATURES, NONE, require
 from .._index import DenseIndex
+from .._kernels import MOST_FEATURES, NONE, require
 from .model import FeedbackModel
 from .parts import select_best
 from .rows import drop_repeated

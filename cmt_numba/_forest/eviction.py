@@ -11,19 +11,25 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from .._jit import inner, kernel
-from .columns import resized
-from .invariants import all_within, check_layout, require
-from .key_store import find_slots
-from .rng import draw_word
-from .state import N_MEMORIES, NEXT_ID, NONE, State
-from .structures import kind_of
+from .._kernels import (
+    N_MEMORIES,
+    NEXT_ID,
+    NONE,
+    all_within,
+    check_layout,
+    draw_word,
+    find_slots,
+    kind_of,
+    require,
+    resized,
+)
+from .state import State
 
 # Entries of ``Recency.totals``.
 FIRST = 0  # slot of the least recently returned memory
 LAST = 1  # slot of the most recently returned memory
 LENGTH = 2  # number of memories in the list
 N_TOTALS = 3
-
 NOT_LISTED = np.int32(-2)
 
 

@@ -8,13 +8,24 @@ another leaf.
 import numpy as np
 
 from .._jit import by_reference, empty, inner, kernel, release
-from .key_store import find_slot
-from .leaf_scan import answer, new_best, scan_leaf
-from .linear_model import margin_of
-from .rng import mix, random_below, unit_of
-from .rows import row_of
-from .scorer import aim_weighted_probe, new_probe, score
-from .state import LEFT, NONE, RIGHT, ROOT
+from .._kernels import (
+    LEFT,
+    NONE,
+    RIGHT,
+    answer,
+    find_slot,
+    mix,
+    new_best,
+    new_probe,
+    random_below,
+    row_of,
+    score,
+    unit_of,
+)
+from .._linear import margin_of
+from .leaf_scan import scan_leaf
+from .scorer import aim_weighted_probe
+from .state import ROOT
 from .topology import child_of, parent_of, side_of
 
 _ROW_STEP = np.uint64(0xD1342543DE82EF95)  # odd, and different from the step within a stream, ``rng._GOLDEN_GAMMA``

@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import by_reference, inner, kernel, release
-from .key_store import prefetch_key
-from .leaf_scan import answer, new_best, offer_memory
-from .rows import row_of
-from .scorer import aim_weighted_probe, new_probe, score
-from .state import LEFT, NONE, RIGHT, State
+from .._kernels import LEFT, NONE, RIGHT, answer, new_best, new_probe, prefetch_key, row_of, score
+from .leaf_scan import offer_memory
+from .scorer import aim_weighted_probe
+from .state import State
 from .topology import child_of, parent_of
 
 _KEYS_AHEAD = 8  # distance between the key that is prefetched and the key that is scored

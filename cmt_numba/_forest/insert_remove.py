@@ -14,13 +14,37 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import by_reference, inner, inner_called, kernel, prefetch, release
-from . import linear_model, topology
-from . import state as states
+from .._kernels import (
+    LEFT,
+    N_MEMORIES,
+    NEXT_ID,
+    NONE,
+    RIGHT,
+    drop_key,
+    find_slot,
+    key_of,
+    longest_key,
+    overwrite_key,
+    peek_below,
+    prefetch_key,
+    random_below,
+)
+from .._linear import (
+    DONE,
+    TABLES_FULL,
+    locate_or_insert,
+    located_margin,
+    margin_of,
+    new_workspace,
+    release_model,
+    request_cells,
+    reset_model,
+    table_bits,
+)
+from . import topology
 from .eviction import take_out_slot
-from .key_store import drop_key, find_slot, key_of, longest_key, overwrite_key, prefetch_key
-from .rng import peek_below, random_below
 from .routers import aim_router, forget_absent, train_router
-from .sparse_weights import request_cells, table_bits
+from .state import COUNT, MOVED_FROM, MOVING_PLACE, MOVING_SLOT, REROUTES_LEFT, ROOT, leaf_limit
 
 _SPLIT_PASSES = 5  # passes over the memories of a split leaf that train the new router
 
@@ -38,13 +62,13 @@ def _teach(parameters, trees, routers, t, node, x, work):
     The label is the side that the router favours before training, unless that side has too many memories.
     """
     record, alpha = trees.nodes[t, node], parameters.alpha
-    margin = linear_model.located_margin(routers, t, node, x, work)
-    pull = (1.0 - alpha) * margin + alpha * balance(record["below"][states.LEFT], record["below"][states.RIGHT])
+    margin = located_margin(routers, t, node, x, work)
+    pull = (1.0 - alpha) * margin + alpha * balance(record["below"][LEFT], record["below"][RIGHT])
     label = 1.0 if pull > 0.0 else -1.0
     margin = train_router(parameters, routers, t, node, x, work, margin, label, 1.0)
     record["examples"] += 1
     record["mistakes"] += (margin > 0.0) != (label > 0.0)
-    return states.RIGHT if margin > 0.0 else states.LEFT
+    return RIGHT if margin > 0.0 else LEFT
 
 
 @inner_called
@@ -53,7 +77,7 @@ def _split(view, t, leaf, work):
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
     status = topology.check_room(trees, t)
-    if status != states.DONE:
+    if status != DONE:
         return status
     size = np.int64(trees.leaves[t, leaf]["size"])
     if keys.sparse:
@@ -61,30 +85,30 @@ def _split(view, t, leaf, work):
         for i in range(size):
             x = key_of(keys, np.int64(trees.members[t, leaf, i]))
             n_cells += x.b - x.a
-        if request_cells(routers, t, 2 << table_bits(n_cells)) != states.DONE:
-            return states.TABLES_FULL
+        if request_cells(routers, t, 2 << table_bits(n_cells)) != DONE:
+            return TABLES_FULL
     node = _take_node_above(trees, routers, t, leaf, topology.take_leaf(trees, t))
     aim_router(trees, routers, keys, t, node, leaf, work)
     below = trees.nodes[t, node]["below"]
     for _ in range(_SPLIT_PASSES):
-        below[states.LEFT] = 0
-        below[states.RIGHT] = 0
+        below[LEFT] = 0
+        below[RIGHT] = 0
         for i in range(size):
             x = key_of(keys, np.int64(trees.members[t, leaf, i]))
-            linear_model.locate_or_insert(routers, t, node, x, work)
+            locate_or_insert(routers, t, node, x, work)
             below[_teach(forest.parameters, trees, routers, t, node, x, work)] += 1
     _share_out(trees, routers, keys, t, node)
-    return states.DONE
+    return DONE
 
 
 @inner
 def _take_node_above(trees, routers, t, left, right):
     """Insert a new internal node in place of the leaf ``left``, with the children ``left`` and ``right``; return it."""
     node = topology.take_node(trees, t)
-    linear_model.reset_model(routers, t, node)
+    reset_model(routers, t, node)
     topology.put_in_place_of(trees, t, ~left, node)
-    trees.nodes[t, node]["child"][states.LEFT] = ~left
-    trees.nodes[t, node]["child"][states.RIGHT] = ~right
+    trees.nodes[t, node]["child"][LEFT] = ~left
+    trees.nodes[t, node]["child"][RIGHT] = ~right
     topology.set_parent(trees, t, ~left, node)
     topology.set_parent(trees, t, ~right, node)
     return node
@@ -93,7 +117,7 @@ def _take_node_above(trees, routers, t, left, right):
 @inner
 def _share_out(trees, routers, keys, t, node):
     """Divide the memories of the left leaf below ``node`` by its router. Neither leaf stays empty."""
-    left, right = ~topology.child_of(trees, t, node, states.LEFT), ~topology.child_of(trees, t, node, states.RIGHT)
+    left, right = ~topology.child_of(trees, t, node, LEFT), ~topology.child_of(trees, t, node, RIGHT)
     size = np.int64(trees.leaves[t, left]["size"])
     n_right, lowest, highest = _sides_of_members(trees, routers, keys, t, node, left)
     if n_right == 0 or n_right == size:
@@ -107,8 +131,8 @@ def _share_out(trees, routers, keys, t, node):
         slot = np.int64(trees.members[t, left, i])
         to_right = i % 2 == 1 if alike else _member_margin(trees, routers, keys, t, node, left, i) > 0.0
         topology.add_member(trees, t, right if to_right else left, slot)
-    trees.nodes[t, node]["below"][states.LEFT] = trees.leaves[t, left]["size"]
-    trees.nodes[t, node]["below"][states.RIGHT] = trees.leaves[t, right]["size"]
+    trees.nodes[t, node]["below"][LEFT] = trees.leaves[t, left]["size"]
+    trees.nodes[t, node]["below"][RIGHT] = trees.leaves[t, right]["size"]
 
 
 @inner
@@ -125,7 +149,7 @@ def _sides_of_members(trees, routers, keys, t, node, leaf):
 
 @inner
 def _member_margin(trees, routers, keys, t, node, leaf, i):
-    return linear_model.margin_of(routers, t, node, key_of(keys, np.int64(trees.members[t, leaf, i])))
+    return margin_of(routers, t, node, key_of(keys, np.int64(trees.members[t, leaf, i])))
 
 
 @inner
@@ -137,17 +161,17 @@ def _insert_from(view, forest, t, slot, place, n, work):
     """
     trees, routers = forest.trees, forest.routers
     x = key_of(forest.keys, slot)
-    limit = states.leaf_limit(forest.parameters.leaf_multiplier, n)
-    status = states.DONE
+    limit = leaf_limit(forest.parameters.leaf_multiplier, n)
+    status = DONE
     while True:
         if place >= 0:
-            if linear_model.locate_or_insert(routers, t, place, x, work) != states.DONE:
-                status = states.TABLES_FULL
+            if locate_or_insert(routers, t, place, x, work) != DONE:
+                status = TABLES_FULL
                 break
             side = _teach(forest.parameters, trees, routers, t, place, x, work)
             below = trees.nodes[t, place]["below"]
-            if limit == 1 and below[side] == 1 and below[states.RIGHT - side] == 0:
-                side = states.RIGHT - side  # splitting a leaf of one memory would only create an empty sibling
+            if limit == 1 and below[side] == 1 and below[RIGHT - side] == 0:
+                side = RIGHT - side  # splitting a leaf of one memory would only create an empty sibling
             below[side] += 1
             place = topology.child_of(trees, t, place, side)
         elif trees.leaves[t, ~place]["size"] < limit:
@@ -155,10 +179,10 @@ def _insert_from(view, forest, t, slot, place, n, work):
             break
         else:
             status = _split(view, t, ~place, work)
-            if status != states.DONE:
+            if status != DONE:
                 break
             place = topology.parent_of(trees, t, place)  # the new internal node
-    trees.counters[t, states.MOVING_PLACE] = place
+    trees.counters[t, MOVING_PLACE] = place
     return status
 
 
@@ -166,12 +190,12 @@ def _insert_from(view, forest, t, slot, place, n, work):
 def begin_move(trees, keys, t, slot, moved_from):
     """Begin to move a memory down from the root. ``moved_from`` is its former leaf, or NONE for a new memory."""
     counters = trees.counters
-    following = peek_below(trees.streams, t, counters[t, states.COUNT])  # the next reroute usually draws this memory
+    following = peek_below(trees.streams, t, counters[t, COUNT])  # the next reroute usually draws this memory
     prefetch(trees.leaf_of[t], following)
     prefetch_key(keys, following)
-    counters[t, states.MOVING_SLOT] = slot
-    counters[t, states.MOVING_PLACE] = counters[t, states.ROOT]
-    counters[t, states.MOVED_FROM] = moved_from
+    counters[t, MOVING_SLOT] = slot
+    counters[t, MOVING_PLACE] = counters[t, ROOT]
+    counters[t, MOVED_FROM] = moved_from
 
 
 @inner
@@ -180,7 +204,7 @@ def _begin_reroute(trees, keys, t):
 
     The former leaf is not freed before the move is complete, so the move can be undone.
     """
-    slot = random_below(trees.streams, t, trees.counters[t, states.COUNT])
+    slot = random_below(trees.streams, t, trees.counters[t, COUNT])
     leaf = np.int64(trees.leaf_of[t, slot])
     topology.take_member(trees, t, leaf, slot)
     topology.add_to_counts(trees, t, ~leaf, -1)
@@ -191,11 +215,11 @@ def _begin_reroute(trees, keys, t):
 def _collapse_if_empty(trees, routers, t, leaf):
     """If a leaf is empty, free it and its parent, and put its sibling in the parent's place."""
     node = topology.parent_of(trees, t, ~leaf)
-    if trees.leaves[t, leaf]["size"] > 0 or node == states.NONE:
+    if trees.leaves[t, leaf]["size"] > 0 or node == NONE:
         return
-    sibling = topology.child_of(trees, t, node, states.RIGHT - topology.side_of(trees, t, node, ~leaf))
+    sibling = topology.child_of(trees, t, node, RIGHT - topology.side_of(trees, t, node, ~leaf))
     topology.put_in_place_of(trees, t, node, sibling)
-    linear_model.release_model(routers, t, node)
+    release_model(routers, t, node)
     topology.free_node(trees, t, node)
     topology.free_leaf(trees, t, leaf)
 
@@ -204,13 +228,13 @@ def _collapse_if_empty(trees, routers, t, leaf):
 def _finish_move(view, forest, t, work):
     """Continue the current move; return DONE when it is complete, or the status of a full array."""
     counters = forest.trees.counters
-    slot, leaf = counters[t, states.MOVING_SLOT], counters[t, states.MOVED_FROM]
-    n = counters[t, states.COUNT] + (leaf == states.NONE)
-    status = _insert_from(view, forest, t, slot, counters[t, states.MOVING_PLACE], n, work)
-    if status == states.DONE:
-        counters[t, states.MOVING_SLOT] = states.NONE
-        if leaf == states.NONE:
-            counters[t, states.COUNT] += 1
+    slot, leaf = counters[t, MOVING_SLOT], counters[t, MOVED_FROM]
+    n = counters[t, COUNT] + (leaf == NONE)
+    status = _insert_from(view, forest, t, slot, counters[t, MOVING_PLACE], n, work)
+    if status == DONE:
+        counters[t, MOVING_SLOT] = NONE
+        if leaf == NONE:
+            counters[t, COUNT] += 1
         else:
             _collapse_if_empty(forest.trees, forest.routers, t, leaf)
     return status
@@ -222,16 +246,16 @@ def finish_step(view, t, work):
     forest = by_reference(view)
     counters = forest.trees.counters
     while True:
-        if counters[t, states.MOVING_SLOT] != states.NONE:
+        if counters[t, MOVING_SLOT] != NONE:
             status = _finish_move(view, forest, t, work)
-            if status != states.DONE:
+            if status != DONE:
                 return status
-        elif counters[t, states.REROUTES_LEFT] > 0 and counters[t, states.COUNT] > 0:
-            counters[t, states.REROUTES_LEFT] -= 1
+        elif counters[t, REROUTES_LEFT] > 0 and counters[t, COUNT] > 0:
+            counters[t, REROUTES_LEFT] -= 1
             _begin_reroute(forest.trees, forest.keys, t)
         else:
-            counters[t, states.REROUTES_LEFT] = 0
-            return states.DONE
+            counters[t, REROUTES_LEFT] = 0
+            return DONE
 
 
 @kernel
@@ -243,16 +267,16 @@ def insert_slots(view, some, stop, n_reroutes):
     """
     forest = by_reference(view)
     trees, keys = forest.trees, forest.keys
-    counters, status = trees.counters, states.DONE
-    work = linear_model.new_workspace(longest_key(keys))
+    counters, status = trees.counters, DONE
+    work = new_workspace(longest_key(keys))
     for t in range(some.first, some.stop):
         while True:
             status = finish_step(view, t, work)
-            if status != states.DONE or counters[t, states.COUNT] == stop:
+            if status != DONE or counters[t, COUNT] == stop:
                 break
-            begin_move(trees, keys, t, counters[t, states.COUNT], states.NONE)
-            counters[t, states.REROUTES_LEFT] = n_reroutes
-        if status != states.DONE:
+            begin_move(trees, keys, t, counters[t, COUNT], NONE)
+            counters[t, REROUTES_LEFT] = n_reroutes
+        if status != DONE:
             break
     release(work)
     return status
@@ -267,7 +291,7 @@ class Turn(NamedTuple):
 
 def begin_reroutes(counters: np.ndarray, n: int) -> None:
     """Schedule ``n`` more reroutes in every tree for the next call of :func:`insert_slots`."""
-    counters[:, states.REROUTES_LEFT] += n
+    counters[:, REROUTES_LEFT] += n
 
 
 @kernel
@@ -276,14 +300,14 @@ def undo_moves(view):
     trees = by_reference(view).trees
     counters = trees.counters
     for t in range(counters.shape[0]):
-        counters[t, states.REROUTES_LEFT] = 0
-        slot, leaf = counters[t, states.MOVING_SLOT], counters[t, states.MOVED_FROM]
-        if slot != states.NONE:
-            topology.add_to_counts(trees, t, counters[t, states.MOVING_PLACE], -1)
-            if leaf != states.NONE:
+        counters[t, REROUTES_LEFT] = 0
+        slot, leaf = counters[t, MOVING_SLOT], counters[t, MOVED_FROM]
+        if slot != NONE:
+            topology.add_to_counts(trees, t, counters[t, MOVING_PLACE], -1)
+            if leaf != NONE:
                 topology.add_member(trees, t, leaf, slot)
                 topology.add_to_counts(trees, t, ~leaf, 1)
-            counters[t, states.MOVING_SLOT] = states.NONE
+            counters[t, MOVING_SLOT] = NONE
 
 
 @inner
@@ -293,10 +317,10 @@ def forget_above(trees, routers, keys, t, place):
     When the removals below a node reach half of its remaining memories, its router forgets absent features.
     """
     node = topology.parent_of(trees, t, place)
-    while node != states.NONE:
+    while node != NONE:
         record = trees.nodes[t, node]
         record["departed"] += 1
-        if 2 * np.int64(record["departed"]) >= np.int64(record["below"][states.LEFT]) + record["below"][states.RIGHT]:
+        if 2 * np.int64(record["departed"]) >= np.int64(record["below"][LEFT]) + record["below"][RIGHT]:
             forget_absent(trees, routers, keys, t, node)
             record["departed"] = 0
         node = topology.parent_of(trees, t, node)
@@ -310,7 +334,7 @@ def _remove_slot(trees, routers, keys, t, slot, last):
     topology.add_to_counts(trees, t, ~leaf, -1)
     forget_above(trees, routers, keys, t, ~leaf)
     _collapse_if_empty(trees, routers, t, leaf)
-    trees.counters[t, states.COUNT] -= 1
+    trees.counters[t, COUNT] -= 1
     if slot != last:
         leaf = np.int64(trees.leaf_of[t, last])
         trees.members[t, leaf, topology.position_in_leaf(trees, t, leaf, last)] = slot
@@ -323,12 +347,12 @@ def withdraw_slots(view, first):
     forest = by_reference(view)
     trees, keys = forest.trees, forest.keys
     for t in range(trees.counters.shape[0]):
-        while trees.counters[t, states.COUNT] > first:
-            last = trees.counters[t, states.COUNT] - 1
+        while trees.counters[t, COUNT] > first:
+            last = trees.counters[t, COUNT] - 1
             _remove_slot(trees, forest.routers, keys, t, last, last)
-    while keys.totals[states.N_MEMORIES] > first:
-        drop_key(keys, keys.totals[states.N_MEMORIES] - 1)
-        keys.totals[states.NEXT_ID] -= 1
+    while keys.totals[N_MEMORIES] > first:
+        drop_key(keys, keys.totals[N_MEMORIES] - 1)
+        keys.totals[NEXT_ID] -= 1
 
 
 @kernel
@@ -338,7 +362,7 @@ def remove_memories(view, recency, ids):
     trees, routers, keys = forest.trees, forest.routers, forest.keys
     for i in range(ids.size):
         slot = find_slot(keys, ids[i])
-        last = keys.totals[states.N_MEMORIES] - 1
+        last = keys.totals[N_MEMORIES] - 1
         for t in range(trees.counters.shape[0]):
             _remove_slot(trees, routers, keys, t, slot, last)
         take_out_slot(recency, slot, last)
@@ -362,12 +386,12 @@ def reinsert_slots(view, some, turn, slots):
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
-    counters, at, status = trees.counters, turn.at, states.DONE
-    work = linear_model.new_workspace(longest_key(keys))
+    counters, at, status = trees.counters, turn.at, DONE
+    work = new_workspace(longest_key(keys))
     for t in range(some.first, some.stop):
         while True:
             status = finish_step(view, t, work)
-            if status != states.DONE or at[t] == turn.stop:
+            if status != DONE or at[t] == turn.stop:
                 break
             slot = slots[at[t]]
             at[t] += 1
@@ -376,8 +400,8 @@ def reinsert_slots(view, some, turn, slots):
             topology.add_to_counts(trees, t, ~leaf, -1)
             forget_above(trees, routers, keys, t, ~leaf)
             begin_move(trees, keys, t, slot, leaf)
-            counters[t, states.REROUTES_LEFT] = forest.parameters.n_reroutes
-        if status != states.DONE:
+            counters[t, REROUTES_LEFT] = forest.parameters.n_reroutes
+        if status != DONE:
             break
     release(work)
     return status

@@ -15,9 +15,10 @@ import numpy as np
 import scipy.sparse
 
 from .._jit import as_python
-from . import state as states
+from .._kernels import NONE, Rows, as_matrix
+from .._linear import DONE, FREE_TABLES, N_MODEL_COUNTERS, SMALLEST_TABLE_BITS, TABLES_END
 from .allocation import with_more, with_places
-from .rows import Rows, as_matrix
+from .state import FREE_LEAF, FREE_NODE, LEAF, LEAVES_END, NODES_END, ROOT, State, TreeRange, leaf_limit
 from .update import RouterLesson, teach_trees
 
 _PASSES = 5  # training passes of a router over the memories of its node
@@ -25,8 +26,7 @@ _ROUNDS = 10  # maximum number of iterations of 2-means
 _LEAST_SHARE = 0.25  # if a router sends a smaller fraction to one side, the 2-means halves are used instead
 _TINY = np.float32(1e-20)  # avoids division by a length of 0
 _ROWS_AT_ONCE = 4096  # number of rows between checks for interrupts
-
-_leaf_limit = as_python(states.leaf_limit)
+_leaf_limit = as_python(leaf_limit)
 
 
 class _Part(NamedTuple):
@@ -37,18 +37,18 @@ class _Part(NamedTuple):
     side: int  # whether it is the left or the right child
 
 
-def without_trees(state: states.State) -> states.State:
+def without_trees(state: State) -> State:
     """Return a state with unbuilt trees that shares the keys, the scorer and the random streams of ``state``."""
     nodes, counters = np.zeros_like(state.nodes), state.counters.copy()
     nodes["generation"] = state.nodes["generation"]
     nodes["parent"] = np.arange(1, nodes.shape[1] + 1)
-    for t, end in enumerate(counters[:, states.NODES_END]):
+    for t, end in enumerate(counters[:, NODES_END]):
         nodes["generation"][t, :end] += 1  # invalidates explorations of the old nodes
-        nodes["parent"][t, end - 1 : end] = states.NONE
-        counters[t, states.FREE_NODE] = 0 if end > 0 else states.NONE
-    counters[:, [states.LEAVES_END, states.TABLES_END]] = 0
-    counters[:, states.FREE_LEAF] = states.NONE
-    counters[:, states.FREE_TABLES :] = states.NONE
+        nodes["parent"][t, end - 1 : end] = NONE
+        counters[t, FREE_NODE] = 0 if end > 0 else NONE
+    counters[:, [LEAVES_END, TABLES_END]] = 0
+    counters[:, FREE_LEAF] = NONE
+    counters[:, FREE_TABLES:N_MODEL_COUNTERS] = NONE
     return state._replace(
         nodes=nodes,
         leaves=np.empty_like(state.leaves),
@@ -61,15 +61,13 @@ def without_trees(state: states.State) -> states.State:
     )
 
 
-def with_tree(
-    state: states.State, t: int, rows: Rows, groups: np.ndarray, generator: np.random.Generator
-) -> states.State:
+def with_tree(state: State, t: int, rows: Rows, groups: np.ndarray, generator: np.random.Generator) -> State:
     """Build tree ``t`` level by level, and return the state.
 
     ``groups[slot]`` is the group of a memory. ``state`` must come from :func:`without_trees`.
     """
     limit = _leaf_limit(state.parameters.leaf_multiplier, rows.n_rows)
-    level = [_Part(np.arange(rows.n_rows), int(states.NONE), 0)]
+    level = [_Part(np.arange(rows.n_rows), int(NONE), 0)]
     while level:
         small = [part for part in level if part.slots.size <= limit]
         large = [part for part in level if part.slots.size > limit]
@@ -81,8 +79,8 @@ def with_tree(
         sides = [_halves(rows, groups, part.slots, generator) for part in large]
         first = _next_node(state, t)
         counters, end = state.counters[t], first + len(large)  # allocate all free nodes below ``end``
-        counters[states.FREE_NODE] = end if end < counters[states.NODES_END] else states.NONE
-        counters[states.NODES_END] = max(end, counters[states.NODES_END])
+        counters[FREE_NODE] = end if end < counters[NODES_END] else NONE
+        counters[NODES_END] = max(end, counters[NODES_END])
         state = _with_routers(state, t, rows, first, large, sides, generator)
         level = []
         for node, (part, side) in enumerate(zip(large, sides, strict=True), first):
@@ -96,33 +94,33 @@ def with_tree(
     return state
 
 
-def _next_node(state: states.State, t: int) -> int:
-    free = int(state.counters[t, states.FREE_NODE])
-    return int(state.counters[t, states.NODES_END]) if free == states.NONE else free
+def _next_node(state: State, t: int) -> int:
+    free = int(state.counters[t, FREE_NODE])
+    return int(state.counters[t, NODES_END]) if free == NONE else free
 
 
-def _with_room(state: states.State, t: int, n_nodes: int, n_leaves: int) -> states.State:
+def _with_room(state: State, t: int, n_nodes: int, n_leaves: int) -> State:
     """Return a state with room for ``n_nodes`` more nodes with two leaves each, and for ``n_leaves`` more leaves."""
     nodes_end = _next_node(state, t) + n_nodes
-    leaves_end = int(state.counters[t, states.LEAVES_END]) + n_leaves + 2 * n_nodes
+    leaves_end = int(state.counters[t, LEAVES_END]) + n_leaves + 2 * n_nodes
     if state.nodes.shape[1] < nodes_end or state.leaves.shape[1] < leaves_end:
         state = with_places(state, max(nodes_end, state.nodes.shape[1]), max(leaves_end, state.leaves.shape[1]))
     return state
 
 
-def _hang(state: states.State, t: int, place: int, part: _Part) -> None:
+def _hang(state: State, t: int, place: int, part: _Part) -> None:
     """Attach ``place`` to the parent of a part, or make it the root."""
-    if part.parent == states.NONE:
-        state.counters[t, states.ROOT] = place
+    if part.parent == NONE:
+        state.counters[t, ROOT] = place
     else:
         state.nodes["child"][t, part.parent, part.side] = place
 
 
-def _hang_leaf(state: states.State, t: int, part: _Part) -> None:
+def _hang_leaf(state: State, t: int, part: _Part) -> None:
     """Build a leaf with the memories of a part."""
-    leaf = int(state.counters[t, states.LEAVES_END])
-    state.counters[t, states.LEAVES_END] += 1
-    state.leaves[t, leaf] = np.array((part.slots.size, part.parent), states.LEAF)
+    leaf = int(state.counters[t, LEAVES_END])
+    state.counters[t, LEAVES_END] += 1
+    state.leaves[t, leaf] = np.array((part.slots.size, part.parent), LEAF)
     state.members[t, leaf, : part.slots.size] = part.slots
     state.leaf_of[t, part.slots] = leaf
     _hang(state, t, ~leaf, part)
@@ -180,40 +178,40 @@ def _sums(rows: Any, weights: np.ndarray) -> np.ndarray:
 
 
 def _with_routers(
-    state: states.State,
+    state: State,
     t: int,
     rows: Rows,
     first: int,
     parts: list[_Part],
     sides: list[np.ndarray],
     generator: np.random.Generator,
-) -> states.State:
+) -> State:
     """Train routers that separate the sides of ``parts``, in the nodes from ``first`` on; return the state.
 
     During training each node is the root of a tree with two leaves, one for each side.
     """
     nodes = np.arange(first, first + len(parts))
-    left = int(state.counters[t, states.LEAVES_END]) + 2 * np.arange(len(parts), dtype=np.int64)
+    left = int(state.counters[t, LEAVES_END]) + 2 * np.arange(len(parts), dtype=np.int64)
     state.nodes["child"][t, nodes] = np.column_stack([~left, ~(left + 1)])
-    state.nodes["parent"][t, nodes] = states.NONE
+    state.nodes["parent"][t, nodes] = NONE
     for i in range(2):
         state.leaves["parent"][t, left + i] = nodes
     if not rows.sparse:
         state.weights.dense[t].reshape(-1, 2 * rows.n_features)[nodes] = 0.0
     slots = np.concatenate([part.slots for part in parts])
     state.leaf_of[t, slots] = np.concatenate([leaf + side for leaf, side in zip(left, sides, strict=True)])
-    at, view = np.tile(np.array([0, states.NONE]), (state.parameters.n_trees, 1)), state.view()
+    at, view = np.tile(np.array([0, NONE]), (state.parameters.n_trees, 1)), state.view()
     for _ in range(_PASSES):
         lesson = RouterLesson(rows, generator.permutation(slots), np.arange(rows.n_rows))
-        at[t] = 0, states.NONE
+        at[t] = 0, NONE
         for stop in [*range(_ROWS_AT_ONCE, slots.size, _ROWS_AT_ONCE), slots.size]:
-            while (status := teach_trees(view, states.TreeRange(t, t + 1), lesson, at, stop)) != states.DONE:
+            while (status := teach_trees(view, TreeRange(t, t + 1), lesson, at, stop)) != DONE:
                 state = with_more(state, status, rows.n_rows)
                 view = state.view()
     return state
 
 
-def _margins(state: states.State, t: int, node: int, rows: Rows, slots: np.ndarray) -> np.ndarray:
+def _margins(state: State, t: int, node: int, rows: Rows, slots: np.ndarray) -> np.ndarray:
     """Return the margins of a node's router for the memories in ``slots``."""
     keys, d = rows.take(slots), rows.n_features
     bias: np.ndarray = np.full(slots.size, state.nodes["bias"][t, node])
@@ -221,7 +219,7 @@ def _margins(state: states.State, t: int, node: int, rows: Rows, slots: np.ndarr
         return bias + _products(as_matrix(keys), state.weights.dense[t, node * 2 * d : (node * 2 + 1) * d])
     if state.nodes["table_bits"][t, node] == 0:  # every key is zero
         return bias
-    start = int(state.nodes["table_start"][t, node]) << states.SMALLEST_TABLE_BITS
+    start = int(state.nodes["table_start"][t, node]) << SMALLEST_TABLE_BITS
     cells = state.weights.table[t, start : start + (1 << int(state.nodes["table_bits"][t, node]))]
     cells = cells[np.argsort(cells["feature"])]  # empty cells come first; the table has every feature of the keys
     weights = cells["weight"][np.searchsorted(cells["feature"], keys.indices)]

@@ -12,11 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, inner_allocating
-from .key_store import find_slot, key_of, longest_key
-from .linear_model import descend
-from .rows import row_of
-from .scorer import ScorerLoss, aim_probe, aim_weighted_probe, score, value_of
-from .state import NONE
+from .._kernels import NONE, aim_probe, find_slot, key_of, longest_key, row_of, score, value_of
+from .._linear import descend
+from .scorer import ScorerLoss, aim_weighted_probe
 
 _STEEPNESS = 4.0  # logits per unit of the gap; values from 1 to 8 work equally well
 _LEAST_WEIGHT = np.float32(-1.0)  # with theta = -1 a feature has no effect; a smaller theta would penalise matches

@@ -10,10 +10,24 @@ from enum import IntEnum
 import numpy as np
 
 from .._jit import inner
-from . import linear_model
-from .key_store import key_of
-from .sparse_weights import drop_absent_cells
-from .state import NONE
+from .._kernels import NONE, key_of
+from .._linear import (
+    adagrad_step,
+    add_row,
+    add_squares,
+    add_sum,
+    add_to_sum,
+    dense_start,
+    erase_cell,
+    find_cell,
+    locate_or_insert,
+    located_margin,
+    located_sum,
+    reset_sum,
+    reset_weights,
+    scale_weights,
+    table_start,
+)
 from .topology import first_leaf, next_leaf
 
 
@@ -49,7 +63,7 @@ def _reset_absent_weights(trees, routers, keys, t, node):
 
     A negative sign of an accumulator, which is otherwise non-negative, temporarily marks a feature to keep.
     """
-    start, d = linear_model.dense_start(routers, node), keys.n_features
+    start, d = dense_start(routers, node), keys.n_features
     weights = routers.weights[t, start : start + d]
     squares = routers.weights[t, start + d : start + 2 * d]
     n_unmarked = d
@@ -88,7 +102,7 @@ def train_router(parameters, routers, t, node, x, work, margin, label, importanc
         raise ValueError("train_router has no rule for this router_loss")
     if np.abs(slope) < _CLOSE_ENOUGH or importance == 0.0:
         return margin
-    return margin - linear_model.adagrad_step(routers, t, node, x, work, slope * importance, rate, farthest)
+    return margin - adagrad_step(routers, t, node, x, work, slope * importance, rate, farthest)
 
 
 @inner
@@ -104,48 +118,48 @@ def aim_router(trees, routers, keys, t, node, leaf, work):
         total = np.float32(0.0)
         for i in range(size):
             x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-            total += linear_model.located_margin(routers, t, node, x, work)
+            total += located_margin(routers, t, node, x, work)
         mean, total = total / np.float32(size), np.float32(0.0)
         for i in range(size):
             x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-            margin = linear_model.located_margin(routers, t, node, x, work) - mean
-            linear_model.add_to_sum(routers, t, node, x, work, margin)
+            margin = located_margin(routers, t, node, x, work) - mean
+            add_to_sum(routers, t, node, x, work, margin)
             total += np.abs(margin)
         if total == 0.0:
             break
-        linear_model.scale_weights(routers, t, node, np.float32(0.0))
-        linear_model.add_sum(routers, t, node, np.float32(1.0) / total)
-        linear_model.reset_sum(routers, t, node)
+        scale_weights(routers, t, node, np.float32(0.0))
+        add_sum(routers, t, node, np.float32(1.0) / total)
+        reset_sum(routers, t, node)
     spread = _center(trees, routers, keys, t, node, leaf, work)
     if spread < _LEAST_SPREAD:
-        linear_model.reset_weights(routers, t, node)
+        reset_weights(routers, t, node)
         return
-    linear_model.scale_weights(routers, t, node, np.float32(1.0) / spread)
-    routers.nodes[t, node]["bias"] = _NUDGE
+    scale_weights(routers, t, node, np.float32(1.0) / spread)
+    routers.records[t, node]["bias"] = _NUDGE
     for i in range(size):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-        linear_model.add_squares(routers, t, node, x, work)
+        add_squares(routers, t, node, x, work)
 
 
 @inner
 def _start(trees, routers, keys, t, node, leaf, work):
     """Start with the difference between the first member and the member least similar to it."""
     x = _locate_member(trees, routers, keys, t, node, leaf, 0, work)
-    linear_model.add_row(routers, t, node, x, work, 1.0)
+    add_row(routers, t, node, x, work, 1.0)
     farthest, lowest = 0, np.float32(np.inf)
     for i in range(np.int64(trees.leaves[t, leaf]["size"])):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-        margin = linear_model.located_margin(routers, t, node, x, work)
+        margin = located_margin(routers, t, node, x, work)
         if margin < lowest:
             farthest, lowest = i, margin
     x = _locate_member(trees, routers, keys, t, node, leaf, farthest, work)
-    linear_model.add_row(routers, t, node, x, work, -1.0)
+    add_row(routers, t, node, x, work, -1.0)
 
 
 @inner
 def _locate_member(trees, routers, keys, t, node, leaf, i, work):
     x = key_of(keys, np.int64(trees.members[t, leaf, i]))
-    linear_model.locate_or_insert(routers, t, node, x, work)
+    locate_or_insert(routers, t, node, x, work)
     return x
 
 
@@ -159,17 +173,45 @@ def _center(trees, routers, keys, t, node, leaf, work):
     total = np.float32(0.0)
     for i in range(size):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-        total += linear_model.located_margin(routers, t, node, x, work)
-        linear_model.add_to_sum(routers, t, node, x, work, np.float32(1.0))
+        total += located_margin(routers, t, node, x, work)
+        add_to_sum(routers, t, node, x, work, np.float32(1.0))
     squares = np.float32(0.0)
     for i in range(size):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-        squares += linear_model.located_sum(routers, t, node, x, work)
+        squares += located_sum(routers, t, node, x, work)
     if squares > _LEAST_SPREAD:
-        linear_model.add_sum(routers, t, node, -total / squares)
-    linear_model.reset_sum(routers, t, node)
+        add_sum(routers, t, node, -total / squares)
+    reset_sum(routers, t, node)
     total = np.float32(0.0)
     for i in range(size):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
-        total += np.abs(linear_model.located_margin(routers, t, node, x, work))
+        total += np.abs(located_margin(routers, t, node, x, work))
     return total / np.float32(size)
+
+
+@inner
+def drop_absent_cells(trees, models, keys, t, node):
+    """Remove the features that no memory below a node has from the node's table.
+
+    A negative sign of an accumulator, which is otherwise non-negative, temporarily marks a feature to keep.
+    """
+    record, table = trees.nodes[t, node], models.table
+    if record["table_bits"] == 0:
+        return
+    leaf = first_leaf(trees, t, node)
+    while leaf != NONE:
+        for i in range(trees.leaves[t, leaf]["size"]):
+            x = key_of(keys, np.int64(trees.members[t, leaf, i]))
+            for j in range(x.a, x.b):
+                cell = find_cell(models, t, node, x.indices[j])
+                if cell >= 0:
+                    table[t, cell]["square"] = -np.abs(table[t, cell]["square"])
+        leaf = next_leaf(trees, t, node, leaf)
+    start = table_start(models, t, node)
+    end = start + (1 << np.int64(record["table_bits"]))
+    for cell in range(start, end):
+        while table[t, cell]["feature"] != NONE and not np.signbit(table[t, cell]["square"]):
+            erase_cell(models, t, node, cell - start)
+            record["table_used"] -= 1
+    for cell in range(start, end):
+        table[t, cell]["square"] = np.abs(table[t, cell]["square"])

@@ -16,18 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import by_reference, empty, inner, inner_allocating, inner_called, kernel, prefetch, release, zeros
+from .._kernels import LEFT, RIGHT, Best, Probe, answer, best_at, clear_probe, new_bests, new_probes, probe_at, row_of
+from .._linear import margin_of, prefetch_weights
 from .exploration import explores
 from .filtering import leave_out_others, take_only_way
-from .leaf_scan import Best, answer, best_at, list_members, new_bests, prefetch_members, score_members
-from .linear_model import margin_of, prefetch_weights
-from .rows import row_of
-from .scorer import Probe, aim_weighted_probe, clear_probe, new_probes, probe_at
-from .state import COUNT, LEFT, NODES_END, RIGHT, ROOT, leaf_limit
+from .leaf_scan import list_members, prefetch_members, score_members
+from .scorer import aim_weighted_probe
+from .state import COUNT, NODES_END, ROOT, leaf_limit
 from .topology import child_of
 
 _MEMBERS_IN_A_LINE = 16  # int32 slots in a cache line of 64 bytes
-
-
 HERE = np.dtype(
     [
         ("first", np.int64),  # the heap is the entries first:end of the array
@@ -41,8 +39,6 @@ HERE = np.dtype(
     align=True,
 )
 """The state of a search: the bounds of the heap, and the current path."""
-
-
 ENTRY = np.dtype([("cost", np.float32), ("tree", np.int32), ("place", np.int32)])
 """A heap entry: a place from which the search may continue, and the cost of the path to it."""
 
@@ -240,7 +236,6 @@ def prefetch_router(routers, frontier, x):
 
 _MOST_LANES = 8
 _CELLS_OF_PROBES = 1 << 17  # number of probe values in all lanes that fit into the L2 cache along with other data
-
 # The next step of a lane.
 _BEGIN = 0  # begin a new row
 _CHOOSE = 1  # begin the path to the next leaf, or write the answer

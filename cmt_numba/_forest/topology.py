@@ -3,7 +3,9 @@
 import numpy as np
 
 from .._jit import inner
-from .state import DONE, FREE_LEAF, FREE_NODE, LEAVES_END, LEAVES_FULL, LEFT, NODES_END, NODES_FULL, NONE, RIGHT, ROOT
+from .._kernels import LEFT, NONE, RIGHT
+from .._linear import DONE
+from .state import FREE_LEAF, FREE_NODE, LEAVES_END, LEAVES_FULL, NODES_END, NODES_FULL, ROOT
 
 
 @inner

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._jit import by_reference, inner, kernel, release
+from .._kernels import LEFT, NONE, RIGHT, Rows, aim_probe, find_slot, longest_key, longest_row, new_probe, row_of
+from .._linear import DONE, TABLES_FULL, locate_or_insert, located_margin, new_workspace, reset_weights
 from .insert_remove import balance, finish_step
-from .key_store import find_slot, longest_key
-from .linear_model import locate_or_insert, located_margin, new_workspace, reset_weights
 from .ranking import new_comparison, train_on_pair
 from .routers import train_router
-from .rows import Rows, longest_row, row_of
-from .scorer import ScorerLoss, aim_probe, new_probe, train_scorer
-from .state import DONE, LEFT, NODES_END, NONE, REROUTES_LEFT, RIGHT, TABLES_FULL
+from .scorer import ScorerLoss, train_scorer
+from .state import NODES_END, REROUTES_LEFT
 from .topology import parent_of, side_of
 
 

@@ -13,6 +13,7 @@ from .examples import (
     rows_of_labels,
     slots_of_examples,
     some_examples,
+    trimmed_examples,
     with_only_examples,
     with_room_for_examples,
 )
@@ -39,7 +40,6 @@ from .invariants import (
 from .label_scorers import (
     HEAD_LOSSES,
     NEGLIGIBLE,
-    SQUARE_OF_SUM,
     Head,
     HeadLoss,
     HeadParameters,

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import _forest as forests
+from .. import _kernels as kernels
+from .. import _linear as linear
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
 
 _SOFTNESS = 0.5  # 1 / (2 C) for C = 1, the usual default of linear support vector machines
@@ -73,7 +74,7 @@ def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n
     return Duties(min(_SOFTNESS / aggressiveness, _SOFTEST), n_known, weights, totals.astype(np.float64), of_others)
 
 
-def numbered_afresh(rows: forests.Rows) -> tuple[forests.Rows, np.ndarray]:
+def numbered_afresh(rows: kernels.Rows) -> tuple[kernels.Rows, np.ndarray]:
     """Renumber sparse features by occurrence, unless there are few; return rows and original features (int32)."""
     if not rows.sparse:
         return rows, np.empty(0, np.int32)
@@ -139,8 +140,8 @@ def _prefetch_row(rows, row):
 @inner
 def _score(bench, x):
     if x.indices.size == 0:
-        return forests.dot(bench.weights, 0, x.values, x.a, x.b - x.a)
-    return forests.gathered_dot(bench.weights, x.indices[x.a : x.b], x.values[x.a : x.b])
+        return kernels.dot(bench.weights, 0, x.values, x.a, x.b - x.a)
+    return kernels.gathered_dot(bench.weights, x.indices[x.a : x.b], x.values[x.a : x.b])
 
 
 @inner
@@ -172,16 +173,16 @@ def _touch(bench, x, label):
 def _load(models, bench, rows, pairs, label, first, stop):
     """Copy a label's weights for the features of its rows to ``bench.weights``."""
     if not models.sparse:
-        start = forests.dense_start(models, label)
+        start = linear.dense_start(models, label)
         for i in range(bench.weights.size):
             bench.weights[i] = models.weights[0, start + i]
         return
-    if models.nodes[0, label]["table_bits"] == 0:
+    if models.records[0, label]["table_bits"] == 0:
         return
     for pair in range(first, stop):
-        _touch(bench, forests.row_of(rows, pairs.rows[pair]), label)
+        _touch(bench, kernels.row_of(rows, pairs.rows[pair]), label)
     for i in range(bench.n_touched[0]):
-        cell = forests.find_cell(models, forests.ONLY_TREE, label, bench.features[bench.touched[i]])
+        cell = linear.find_cell(models, linear.ONLY_GROUP, label, bench.features[bench.touched[i]])
         if cell >= 0:
             bench.weights[bench.touched[i]] = models.table[0, cell]["weight"]
 
@@ -205,7 +206,7 @@ def _add_up(bench, rows, pairs, label, first, stop):
         if pairs.weights[ahead] > 0.0:
             _prefetch_row(rows, pairs.rows[ahead])
         if pairs.weights[pair] > 0.0:
-            x = forests.row_of(rows, pairs.rows[pair])
+            x = kernels.row_of(rows, pairs.rows[pair])
             amount = pairs.weights[pair] if pairs.has[pair] else -pairs.weights[pair]
             _touch(bench, x, label)
             _add(bench, x, amount)
@@ -223,12 +224,12 @@ def _keep(models, bench, label, duties, share, solved, end):
     lightest, n_touched = np.float32(0.0), bench.n_touched[0]
     for i in range(n_touched):
         lightest = max(lightest, share * np.abs(bench.weights[bench.touched[i]]))
-    started = label < duties.n_known and models.nodes[0, label]["table_bits"] > 0
+    started = label < duties.n_known and models.records[0, label]["table_bits"] > 0
     for i in range(n_touched):
         weight, feature = bench.weights[bench.touched[i]], bench.features[bench.touched[i]]
         kept = weight != 0.0 and np.abs(weight) >= lightest
         if not kept and started:
-            kept = forests.find_cell(models, forests.ONLY_TREE, label, feature) >= 0
+            kept = linear.find_cell(models, linear.ONLY_GROUP, label, feature) >= 0
         if kept:
             solved.features[end] = feature
             solved.weights[end] = weight
@@ -253,13 +254,13 @@ def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     ``of_others`` is the dual variable of the rows without features. If it is large enough to offset the change of the
     bias, the curvature omits the bias, because the next step of these rows restores it.
     """
-    x = forests.row_of(rows, pairs.rows[pair])
+    x = kernels.row_of(rows, pairs.rows[pair])
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
     weight, softness = pairs.weights[pair], bench.softness[pairs.rows[pair]]
     short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
     if short <= 0.0 and weight == 0.0:
         return bias, np.float32(0.0)
-    curvature = forests.squared_length(x) + np.float32(1.0) + softness  # 1 for the constant feature of the bias
+    curvature = kernels.squared_length(x) + np.float32(1.0) + softness  # 1 for the constant feature of the bias
     change = dual_step(short, curvature - np.float32(1.0), weight)
     if np.abs(change) > of_others:
         change = dual_step(short, curvature, weight)
@@ -285,8 +286,8 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, s
         mask *= 2
     mask -= 1
     factor, offset = (
-        2 * forests.random_below(bench.stream, 0, mask + 1) + 1,
-        forests.random_below(bench.stream, 0, mask + 1),
+        2 * kernels.random_below(bench.stream, 0, mask + 1) + 1,
+        kernels.random_below(bench.stream, 0, mask + 1),
     )
     farthest, n_learning = np.float32(0.0), 0
     for i in range(mask + 1):
@@ -331,7 +332,7 @@ def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
     """Train a label and append its scorer from entry ``end`` on; return the new end."""
     first, stop = pairs.offsets[label], pairs.offsets[label + 1]
     if label < duties.n_known:
-        bias = np.float32(models.nodes[0, label]["bias"])
+        bias = np.float32(models.records[0, label]["bias"])
         _load(models, bench, rows, pairs, label, first, stop)
     else:
         bias = _add_up(bench, rows, pairs, label, first, stop) - duties.of_others[label]
@@ -351,9 +352,9 @@ def solve_labels(models, rows, features, pairs, duties, task, solved):
     tasks concurrently.
     """
     models = by_reference(models)
-    bench = _new_bench(rows, features, forests.longest_row(pairs, task.first, task.stop))
+    bench = _new_bench(rows, features, kernels.longest_row(pairs, task.first, task.stop))
     for feature in range(bench.met.size):
-        bench.met[feature] = forests.NONE
+        bench.met[feature] = kernels.NONE
     end = 0
     for label in range(task.first, task.stop):
         if pairs.offsets[label] < pairs.offsets[label + 1]:

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, Probe, aim_probe, new_probe, row_of
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
+from .._kernels import NONE, Probe, aim_probe, new_probe, row_of
 from .._postings import LabelAnswers, Questions
 from .label_scorers import score_common, score_label
 from .search import SearchEffort, candidates_of

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE
 from .._jit import kernel
+from .._kernels import NONE
 from .._postings import offsets_of
 
 _PAIRS_IN_A_BLOCK = 1 << 20

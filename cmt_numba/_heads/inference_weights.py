@@ -5,7 +5,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .. import _forest as forests
+from .. import _kernels as kernels
+from .. import _linear as linear
 from .._jit import by_reference, empty, inner, kernel, release
 from .._postings import Digest, offsets_of
 
@@ -26,12 +27,12 @@ class Common(NamedTuple):
     weights of the row's features.
     """
 
-    labels: Annotated[np.ndarray, forests.kind_of(np.int64, "common labels")]
+    labels: Annotated[np.ndarray, kernels.kind_of(np.int64, "common labels")]
     # a single entry if the scorers are not laid out
-    offsets: Annotated[np.ndarray, forests.kind_of(np.int64, "offsets of common labels")]
+    offsets: Annotated[np.ndarray, kernels.kind_of(np.int64, "offsets of common labels")]
     # the position in ``labels`` of each entry's label
-    places: Annotated[np.ndarray, forests.kind_of(np.int32, "entries of common labels")]
-    weights: Annotated[np.ndarray, forests.kind_of(np.float32, "entries of common labels")]
+    places: Annotated[np.ndarray, kernels.kind_of(np.int32, "entries of common labels")]
+    weights: Annotated[np.ndarray, kernels.kind_of(np.float32, "entries of common labels")]
 
 
 def common_labels(labels: np.ndarray) -> Common:
@@ -58,10 +59,10 @@ def list_cells(models, digest):
     table = models.table
     for label in range(digest.offsets.size - 1):
         end = digest.offsets[label]
-        if models.nodes[0, label]["table_bits"] > 0:
-            start = forests.table_start(models, forests.ONLY_TREE, label)
-            for cell in range(start, start + (1 << np.int64(models.nodes[0, label]["table_bits"]))):
-                if table[0, cell]["feature"] != forests.NONE:
+        if models.records[0, label]["table_bits"] > 0:
+            start = linear.table_start(models, linear.ONLY_GROUP, label)
+            for cell in range(start, start + (1 << np.int64(models.records[0, label]["table_bits"]))):
+                if table[0, cell]["feature"] != kernels.NONE:
                     digest.features[end] = table[0, cell]["feature"]
                     digest.weights[end] = table[0, cell]["weight"]
                     end += 1
@@ -78,8 +79,8 @@ def enter_lists(models, digest):
     for label in range(digest.offsets.size - 1):
         a, b = digest.offsets[label], digest.offsets[label + 1]
         if a < b:
-            row = forests.Row(digest.weights, digest.features, a, b, forests.UNSCALED)
-            forests.locate_or_insert_cells(models, forests.ONLY_TREE, label, row, cells)
+            row = kernels.Row(digest.weights, digest.features, a, b, kernels.UNSCALED)
+            linear.locate_or_insert_cells(models, linear.ONLY_GROUP, label, row, cells)
             for i in range(b - a):
                 models.table[0, cells[i]]["weight"] = digest.weights[a + i]
     release(cells)
@@ -92,6 +93,6 @@ def digested_margin(digest, label, probe):
     if probe.features.size > 0:
         total = np.float32(0.0)
         for i in range(a, b):
-            total += forests.value_of(probe, np.int64(digest.features[i])) * digest.weights[i]
+            total += kernels.value_of(probe, np.int64(digest.features[i])) * digest.weights[i]
         return total
-    return forests.gathered_dot(probe.values, digest.features[a:b], digest.weights[a:b])
+    return kernels.gathered_dot(probe.values, digest.features[a:b], digest.weights[a:b])

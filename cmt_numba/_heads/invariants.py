@@ -1,9 +1,10 @@
-"""Invariants of heads, stored examples, dual variables and the map from keys to expected values."""
+"""Invariants of heads, stored examples and dual variables."""
 
 import numpy as np
 
-from .. import _forest as forests
-from .._forest import NONE, all_finite, all_within, are_offsets, require
+from .. import _kernels as kernels
+from .. import _linear as linear
+from .._kernels import NONE, all_finite, all_within, are_offsets, require
 from .examples import StoredExamples
 from .label_scorers import HEAD_LOSSES, Head, HeadLoss
 from .multiclass_svm import StoredDuals
@@ -14,8 +15,8 @@ def check_head_frame(head: Head, n_labels: int) -> None:
     d, sparse = head.parameters.n_features, head.parameters.sparse
     require(head.parameters.loss in HEAD_LOSSES.values(), "the loss of the head is unknown")
     require(0.0 < head.parameters.learning_rate <= 1e6, "the head's learning rate is out of range")
-    forests.check_layout(head, {"trees": 1})
-    forests.check_model_frame(head)
+    kernels.check_layout(head, {"groups": 1})
+    linear.check_model_frame(head.models)
     require(head.n_labels == n_labels, f"the head must have {n_labels} scorers, one per label")
     digest, postings, common = head.digest, head.postings, head.common
     listed = digest.features.size > 0
@@ -42,7 +43,9 @@ def check_head(head: Head, n_labels: int) -> None:
     """Raise InvariantError unless a head for ``n_labels`` labels is valid."""
     check_head_frame(head, n_labels)
     used = np.arange(n_labels)
-    forests.check_models(head, 0, used, "the head", sums=head.parameters.loss == HeadLoss.MIRA)
+    linear.check_models(head.models, 0, used, "the head", sums=head.parameters.loss == HeadLoss.MIRA)
+    squares = head.labels["sum_square"]
+    require(all_finite(squares) and bool(np.all(squares >= 0)), "a label's sum of examples has an invalid length")
     digest, postings, common, gaps = head.digest, head.postings, head.common, head.gaps
     require(are_offsets(digest.offsets, digest.features.size), "the digest's lists overlap")
     exist = all_within(digest.features, 0, head.parameters.n_features - 1)
@@ -63,16 +66,16 @@ def check_head(head: Head, n_labels: int) -> None:
 
 def check_example_frame(examples: StoredExamples) -> None:
     """Raise InvariantError unless the arrays of stored examples have the expected dtypes and sizes."""
-    forests.check_layout(examples)
-    forests.check_key_frame(examples.parameters, examples.keys)
-    require(examples.label_of.size >= examples.keys.totals[forests.N_MEMORIES], "every example must have a label")
+    kernels.check_layout(examples)
+    kernels.check_key_frame(examples.parameters, examples.keys)
+    require(examples.label_of.size >= examples.keys.totals[kernels.N_MEMORIES], "every example must have a label")
 
 
 def check_examples(examples: StoredExamples, n_labels: int) -> None:
     """Raise InvariantError unless stored examples of ``n_labels`` labels are valid."""
     check_example_frame(examples)
-    forests.check_keys(examples.parameters, examples.keys)
-    n = int(examples.keys.totals[forests.N_MEMORIES])
+    kernels.check_keys(examples.parameters, examples.keys)
+    n = int(examples.keys.totals[kernels.N_MEMORIES])
     require(np.unique(examples.keys.ids[:n]).size == n, "two examples have the same id")
     label_of, next_of, first_of = examples.label_of[:n], examples.next_of[:n], examples.first_of
     require(all_within(label_of, 0, n_labels - 1), "an example has a label that does not exist")
@@ -92,7 +95,7 @@ def check_examples(examples: StoredExamples, n_labels: int) -> None:
 
 def check_duals(duals: StoredDuals, n_examples: int, n_labels: int, *, thorough: bool) -> None:
     """Raise InvariantError unless all stored dual variables belong to existing examples and labels."""
-    forests.check_layout(duals, {})
+    kernels.check_layout(duals, {})
     if thorough:
         n = duals.weights.shape[0]
         require(not duals.weights[min(n, n_examples) :].any(), "a dual variable belongs to no stored example")

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import _forest as forests
+from .. import _kernels as kernels
+from .. import _linear as linear
 from .._change import Workers
 from .._jit import by_reference, kernel, release
 from .label_scorers import Head, with_more_cells, without_room
@@ -30,7 +31,7 @@ def sorted_by_label(labels: np.ndarray, rows: np.ndarray, values: np.ndarray) ->
     small = labels.size > 0 and labels.max() < 1 << 16
     order = np.argsort(labels.astype(np.uint16) if small else labels, kind="stable")  # radix sort if 16 bits suffice
     labels = labels[order]
-    starts = np.flatnonzero(np.diff(labels, prepend=forests.NONE))
+    starts = np.flatnonzero(np.diff(labels, prepend=kernels.NONE))
     ends = np.append(starts[1:], labels.size) if labels.size > 0 else starts
     return PairsByLabel(labels[starts], starts, ends, rows[order], values[order]), order
 
@@ -48,8 +49,8 @@ def score_pairs(models, rows, pairs, first, stop):
     models = by_reference(models)
     for i in range(first, stop):
         for pair in range(pairs.at[i], pairs.ends[i]):
-            x = forests.row_of(rows, pairs.rows[pair])
-            pairs.values[pair] = forests.margin_of(models, forests.ONLY_TREE, pairs.labels[i], x)
+            x = kernels.row_of(rows, pairs.rows[pair])
+            pairs.values[pair] = linear.margin_of(models, linear.ONLY_GROUP, pairs.labels[i], x)
 
 
 @kernel
@@ -60,21 +61,21 @@ def learn_pairs(models, rows, pairs, first, stop):
     Returns DONE, or TABLES_FULL if a table lacks room.
     """
     models = by_reference(models)
-    work, status = forests.new_workspace(forests.longest_row(rows, 0, rows.offsets.size - 1)), forests.DONE
+    work, status = linear.new_workspace(kernels.longest_row(rows, 0, rows.offsets.size - 1)), linear.DONE
     for i in range(first, stop):
         while pairs.at[i] < pairs.ends[i]:
-            x = forests.row_of(rows, pairs.rows[pairs.at[i]])
-            if forests.locate_or_insert(models, forests.ONLY_TREE, pairs.labels[i], x, work) != forests.DONE:
-                status = forests.TABLES_FULL
+            x = kernels.row_of(rows, pairs.rows[pairs.at[i]])
+            if linear.locate_or_insert(models, linear.ONLY_GROUP, pairs.labels[i], x, work) != linear.DONE:
+                status = linear.TABLES_FULL
                 break
-            forests.add_row(models, forests.ONLY_TREE, pairs.labels[i], x, work, pairs.values[pairs.at[i]])
+            linear.add_row(models, linear.ONLY_GROUP, pairs.labels[i], x, work, pairs.values[pairs.at[i]])
             pairs.at[i] += 1
     release(work)
     return status
 
 
 def scores_of(
-    head: Head, rows: forests.Rows, labels: np.ndarray, of_rows: np.ndarray, n_threads: int, run: Workers
+    head: Head, rows: kernels.Rows, labels: np.ndarray, of_rows: np.ndarray, n_threads: int, run: Workers
 ) -> np.ndarray:
     """Return the scores of label-row pairs for a head without a digest: float32."""
     scores = np.empty(labels.size, np.float32)
@@ -85,14 +86,14 @@ def scores_of(
     return scores
 
 
-def with_rows_added(head: Head, rows: forests.Rows, pairs: PairsByLabel, n_threads: int, run: Workers) -> Head:
+def with_rows_added(head: Head, rows: kernels.Rows, pairs: PairsByLabel, n_threads: int, run: Workers) -> Head:
     """Add rows to the scorers of their labels; return the head, or a larger head if tables were full."""
 
     def learn(share: tuple[int, int]) -> int:
         # Threads cannot allocate tables, so labels that need larger tables are trained afterwards.
         return int(learn_pairs(without_room(head.models), rows, pairs, *share))
 
-    if any(status != forests.DONE for status in run(learn, _shares(pairs, n_threads))):
-        while learn_pairs(head.models, rows, pairs, 0, pairs.ends.size) != forests.DONE:
+    if any(status != linear.DONE for status in run(learn, _shares(pairs, n_threads))):
+        while learn_pairs(head.models, rows, pairs, 0, pairs.ends.size) != linear.DONE:
             head = with_more_cells(head)
     return head

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._change import Workers, in_own_thread, spans
-from .._forest import DONE, Rows
+from .._kernels import Rows
+from .._linear import DONE
 from .._postings import Questions
 from .candidates import NO_ANSWERS, score_found
 from .label_scorers import Head, with_more_cells

@@ -12,7 +12,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .. import _forest as forests
+from .. import _kernels as kernels
+from .. import _linear as linear
 from .._change import Workers, spans, workers
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .binary_svm import dual_step
@@ -99,7 +100,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
     hardness = _LEAST_HARDNESS + (_HARDNESS - _LEAST_HARDNESS) / excess
     hardness = aggressiveness * hardness * importance * n_of_label / (n_of_label + _PRIOR_EXAMPLES)
     return Duals(
-        np.full((n_rows, N_COMPETITORS), forests.NONE, np.int32),
+        np.full((n_rows, N_COMPETITORS), kernels.NONE, np.int32),
         np.zeros((n_rows, N_COMPETITORS), np.float32),
         (1.0 / np.maximum(hardness, _NOTHING)).astype(np.float32),
         np.zeros(n_rows, np.bool_),
@@ -129,7 +130,7 @@ def _begin_plan(plan, candidates, duals, row, right):
     """Copy the row's dual variables to the plan, and find their competitors among the candidates."""
     for j in range(N_COMPETITORS):
         plan.weights[j] = duals.weights[row, j]
-        plan.places[j] = forests.NONE
+        plan.places[j] = kernels.NONE
         if duals.weights[row, j] > 0.0:
             for i in range(candidates.n_found[0]):
                 if candidates.labels[i] == duals.competitors[row, j] and i != right:
@@ -139,7 +140,7 @@ def _begin_plan(plan, candidates, duals, row, right):
 @inner
 def _entry_for(plan, place):
     """Return the entry of a competitor's weight, or a free entry; NONE if there is no room."""
-    free = forests.NONE
+    free = kernels.NONE
     for j in range(N_COMPETITORS):
         if plan.weights[j] == 0.0:
             free = np.int64(j)
@@ -155,7 +156,7 @@ def _gap_of_row(plan, candidates, right, best, margin, softness):
     slack, used, gap = max(np.float32(0.0), margin - lead), np.float32(0.0), np.float32(0.0)
     for j in range(N_COMPETITORS):
         used += plan.weights[j]
-        if plan.places[j] != forests.NONE:
+        if plan.places[j] != kernels.NONE:
             gap -= plan.weights[j] * (margin - (candidates.scores[right] - candidates.scores[plan.places[j]]))
     return gap + np.float32(0.5) * (slack * slack / softness + softness * used * used)
 
@@ -198,7 +199,7 @@ def _hold_apart(plan, candidates, right, competitor, entry, margin, softness, si
 def _keep_weights(plan, candidates, row, duals):
     for j in range(N_COMPETITORS):
         duals.weights[row, j] = plan.weights[j]
-        if plan.places[j] != forests.NONE:
+        if plan.places[j] != kernels.NONE:
             duals.competitors[row, j] = candidates.labels[plan.places[j]]
 
 
@@ -209,13 +210,13 @@ def _carry_out(head, plan, candidates, x, row, duals, work):
     for step in range(2 * n_changed):  # the first half of the steps only makes room
         i = step % n_changed
         label = candidates.labels[plan.changed[i]]
-        if forests.locate_or_insert(head.models, forests.ONLY_TREE, label, x, work) != forests.DONE:
-            return forests.TABLES_FULL
+        if linear.locate_or_insert(head.models, linear.ONLY_GROUP, label, x, work) != linear.DONE:
+            return linear.TABLES_FULL
         if step >= n_changed:
-            forests.add_row(head.models, forests.ONLY_TREE, label, x, work, plan.changes[i])
+            linear.add_row(head.models, linear.ONLY_GROUP, label, x, work, plan.changes[i])
     if n_changed > 0:
         _keep_weights(plan, candidates, row, duals)
-    return forests.DONE
+    return linear.DONE
 
 
 @kernel
@@ -226,14 +227,14 @@ def ascend_on(head, rows, labels, found, duals, margin, at):
     learning ``at[0]`` rows.
     """
     head = by_reference(head)
-    candidates, plan, status = new_candidates(rows, found.most, 1), _new_plan(), forests.DONE
-    work = forests.new_workspace(forests.longest_row(rows, 0, rows.offsets.size - 1))
+    candidates, plan, status = new_candidates(rows, found.most, 1), _new_plan(), linear.DONE
+    work = linear.new_workspace(kernels.longest_row(rows, 0, rows.offsets.size - 1))
     for i in range(found.rows.size):
-        row, x = found.rows[i], forests.row_of(rows, found.rows[i])
+        row, x = found.rows[i], kernels.row_of(rows, found.rows[i])
         right = score_with_right(head, candidates, found, i, x, labels[row])
         _plan_row(candidates, x, right, row, duals, np.float32(margin), plan)
         status = _carry_out(head, plan, candidates, x, row, duals, work)
-        if status != forests.DONE:
+        if status != linear.DONE:
             break
         at[0] += 1
     release((candidates, plan, work))
@@ -265,10 +266,10 @@ def _add_steps_noted(rows, found, i, candidates, steps, products):
             number = steps.numbers[step]
             if products.of[number] != i:
                 if not aimed:
-                    forests.aim_probe(candidates.probe, forests.row_of(rows, found.rows[i]))
+                    kernels.aim_probe(candidates.probe, kernels.row_of(rows, found.rows[i]))
                     aimed = True
                 products.of[number] = i
-                products.values[number] = forests.probed_dot(candidates.probe, forests.row_of(rows, found.rows[number]))
+                products.values[number] = kernels.probed_dot(candidates.probe, kernels.row_of(rows, found.rows[number]))
             candidates.scores[j] += steps.amounts[step] * products.values[number]
             after = steps.earlier[step]
 
@@ -276,7 +277,7 @@ def _add_steps_noted(rows, found, i, candidates, steps, products):
 @inner
 def _plan_row(candidates, x, right, row, duals, margin, plan):
     """Plan the changes for one row by ascent in the dual of Crammer and Singer."""
-    size = forests.squared_length(x)
+    size = kernels.squared_length(x)
     plan.n_changed[0] = 0
     duals.settled[row] = True
     if size == 0.0 or candidates.n_found[0] < 2:
@@ -293,8 +294,8 @@ def _plan_row(candidates, x, right, row, duals, margin, plan):
             if j < 0:
                 entry = _entry_for(plan, best)
             else:
-                competitor = plan.places[j] if plan.weights[j] > 0.0 and plan.places[j] != best else forests.NONE
-            if entry != forests.NONE and competitor != forests.NONE:
+                competitor = plan.places[j] if plan.weights[j] > 0.0 and plan.places[j] != best else kernels.NONE
+            if entry != kernels.NONE and competitor != kernels.NONE:
                 change = _hold_apart(plan, candidates, right, competitor, entry, margin, softness, size)
                 farthest = max(farthest, np.abs(change))
         if farthest == 0.0:
@@ -310,16 +311,16 @@ def plan_steps(rows, found, duals, margin, steps):
     learning each row before scoring the next. Writes the scores of ``found``, the ``duals``, and ``steps``, which must
     have room.
     """
-    probe, n_found, plan = forests.new_probe(rows, 0, rows.offsets.size - 1), zeros(1, np.int64), _new_plan()
+    probe, n_found, plan = kernels.new_probe(rows, 0, rows.offsets.size - 1), zeros(1, np.int64), _new_plan()
     products = _Products(empty(found.rows.size, np.int64), empty(found.rows.size, np.float32))
-    products.of[:] = forests.NONE
+    products.of[:] = kernels.NONE
     first = np.int64(0)
     for i in range(found.rows.size):
         row, stop = found.rows[i], found.ends[i]
         n_found[0] = stop - first
         candidates = LabelCandidates(found.labels[first:stop], found.scores[first:stop], n_found, probe)
         _add_steps_noted(rows, found, i, candidates, steps, products)
-        _plan_row(candidates, forests.row_of(rows, row), _RIGHT, row, duals, np.float32(margin), plan)
+        _plan_row(candidates, kernels.row_of(rows, row), _RIGHT, row, duals, np.float32(margin), plan)
         if plan.n_changed[0] > 0:
             _note_steps(plan, candidates, i, row, duals, steps)
         first = stop
@@ -386,7 +387,7 @@ def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals:
     margin = margin_wanted(head)
     if head.parameters.loss != HeadLoss.MIRA:
         return descend(search, head, lesson, duals.importance, margin)
-    if head.counters[0, forests.NODES_END] > MOST_IN_TURN:
+    if head.counters[0, linear.MODELS_END] > MOST_IN_TURN:
         return ascend_in_blocks(search, head, lesson, duals)
 
     def learn(head: Head, found: FoundLabels, at: np.ndarray) -> int:
@@ -396,7 +397,7 @@ def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals:
 
 
 def learn_shortlists(
-    head: Head, rows: forests.Rows, labels: np.ndarray, shortlists: np.ndarray, order: np.ndarray, duals: Duals
+    head: Head, rows: kernels.Rows, labels: np.ndarray, shortlists: np.ndarray, order: np.ndarray, duals: Duals
 ) -> Head:
     """Train a head with MIRA on the shortlists of a few rows; return the head, or a larger head if tables were full.
 
@@ -404,7 +405,7 @@ def learn_shortlists(
     """
     margin, at = margin_wanted(head), np.zeros(1, np.int64)
     found = shortlisted(shortlists, order)
-    while ascend_on(head.scorers, rows, labels, found, duals, margin, at) != forests.DONE:
+    while ascend_on(head.scorers, rows, labels, found, duals, margin, at) != linear.DONE:
         head, found = with_more_cells(head), shortlisted(shortlists, order[at[0] :])
     return head
 
@@ -418,7 +419,7 @@ def ascend_in_blocks(
     earlier plans, and apply all steps. Up to rounding, this is the same as learning each row before scoring the next.
     Only planning, which takes little time, runs in a single thread.
     """
-    rows, n_labels = lesson.questions.rows, int(head.counters[0, forests.NODES_END])
+    rows, n_labels = lesson.questions.rows, int(head.counters[0, linear.MODELS_END])
     margin, numbers = margin_wanted(head), np.empty((3, min(lesson.order.size, rows_at_once) * _MOST_CHANGED), np.int64)
     last = np.zeros(n_labels, np.int64)  # unused pages take no memory
     amounts = np.empty(numbers.shape[1], np.float32)
@@ -444,13 +445,13 @@ def _taken_out(steps: Steps, block: np.ndarray) -> PairsByLabel:
 class StoredDuals(NamedTuple):
     """The dual variables of examples by slot, with which training continues. Slots beyond the end have none."""
 
-    competitors: Annotated[np.ndarray, forests.kind_of(np.int32, "slots", N_STORED)]  # labels, padded with NONE
-    weights: Annotated[np.ndarray, forests.kind_of(np.float32, "slots", N_STORED)]
+    competitors: Annotated[np.ndarray, kernels.kind_of(np.int32, "slots", N_STORED)]  # labels, padded with NONE
+    weights: Annotated[np.ndarray, kernels.kind_of(np.float32, "slots", N_STORED)]
 
 
 def no_stored_duals(n_slots: int = 0) -> StoredDuals:
     """Return dual variables of 0 for ``n_slots`` untrained examples."""
-    return StoredDuals(np.full((n_slots, N_STORED), forests.NONE, np.int32), np.zeros((n_slots, N_STORED), np.float32))
+    return StoredDuals(np.full((n_slots, N_STORED), kernels.NONE, np.int32), np.zeros((n_slots, N_STORED), np.float32))
 
 
 @kernel
@@ -479,7 +480,7 @@ def _store_largest(of_rows, weights_of_rows, slots, competitors, weights):
                 place -= 1
             weights[slot, place], competitors[slot, place] = weight, of_rows[i, j]
         for j in range(n, N_STORED):
-            weights[slot, j], competitors[slot, j] = np.float32(0.0), forests.NONE
+            weights[slot, j], competitors[slot, j] = np.float32(0.0), kernels.NONE
 
 
 def resume(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> None:
@@ -502,13 +503,13 @@ def with_duals(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> StoredDu
 def duals_of_slots(stored: StoredDuals, slots: np.ndarray, number: np.ndarray) -> StoredDuals:
     """Return the dual variables of the examples in some slots, in this order, with renumbered labels.
 
-    Label ``l`` becomes ``number[l]``. Competitors whose new number is forests.NONE lose their weight.
+    Label ``l`` becomes ``number[l]``. Competitors whose new number is kernels.NONE lose their weight.
     """
     fewer, known = no_stored_duals(slots.size), slots < stored.weights.shape[0]
     competitors = stored.competitors[slots[known]]
-    competitors = np.where(competitors == forests.NONE, forests.NONE, number[competitors])
+    competitors = np.where(competitors == kernels.NONE, kernels.NONE, number[competitors])
     fewer.competitors[known] = competitors
-    fewer.weights[known] = np.where(competitors == forests.NONE, np.float32(0.0), stored.weights[slots[known]])
+    fewer.weights[known] = np.where(competitors == kernels.NONE, np.float32(0.0), stored.weights[slots[known]])
     return fewer
 
 

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest import NONE, ONLY_TREE, LinearModels, Rows, as_matrix, find_cell, row_of, top_k
 from .._jit import TILE, by_reference, first_of, inner, kernel, marks_of
+from .._kernels import NONE, Rows, as_matrix, row_of, top_k
+from .._linear import ONLY_GROUP, LinearModels, find_cell
 from .label_scorers import Head, dense_parts, is_in_lists, with_digest
 
 _SCORES_AT_ONCE = 1 << 22  # scores in a block, 16 MB; smaller products spend much of their time packing the scorers
@@ -67,7 +68,7 @@ def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers:
     rows, sparse scorers stay in hash tables if the head has them.
     """
     n_labels, d = head.n_labels, head.parameters.n_features
-    biases: np.ndarray | None = head.nodes["bias"][0, :n_labels]
+    biases: np.ndarray | None = head.labels["bias"][0, :n_labels]
     if biases is not None and not biases.any():
         biases = None
     if not head.parameters.sparse:
@@ -142,9 +143,9 @@ def score_in_tables(models, rows, first, scores):
     for label in range(scores.shape[1]):
         for i in range(scores.shape[0]):
             x, total = row_of(rows, first + i), np.float32(0.0)
-            if models.nodes[0, label]["table_bits"] > 0:
+            if models.records[0, label]["table_bits"] > 0:
                 for j in range(x.a, x.b):
-                    cell = find_cell(models, ONLY_TREE, label, x.indices[j])
+                    cell = find_cell(models, ONLY_GROUP, label, x.indices[j])
                     if cell >= 0:
                         total += x.values[j] * models.table[0, cell]["weight"]
             scores[i, label] = total

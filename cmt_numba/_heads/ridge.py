@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, dot, enter_place, find_place, hash_feature, row_of, squared_length
 from .._jit import empty, inner, inner_fastmath, kernel, release
+from .._kernels import NONE, dot, enter_place, find_place, hash_feature, row_of, squared_length
 
 
 class Expectation(NamedTuple):

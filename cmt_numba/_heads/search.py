@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _forest as forests
+from .. import _kernels as kernels
+from .. import _linear as linear
 from .._jit import by_reference, empty, inner, kernel, release
 from .._postings import Questions, keep_best_labels, meet_labels
 
@@ -74,7 +75,7 @@ def _find_labels(postings, always, effort, x, priorities, sums, labels):
 
 
 class _Asked(NamedTuple):
-    rows: forests.Rows
+    rows: kernels.Rows
     effort: SearchEffort
 
 
@@ -89,13 +90,13 @@ def find_labels(postings, always, asked, found, sums):
     postings = by_reference(postings)
     asked = by_reference(asked)
     found = by_reference(found)
-    priorities = empty(forests.longest_row(asked.rows, 0, asked.rows.offsets.size - 1), np.float32)
+    priorities = empty(kernels.longest_row(asked.rows, 0, asked.rows.offsets.size - 1), np.float32)
     ends, n_met, labels, end = found.ends, found.n_met, found.labels, 0
     n_done = 0
     for i in range(found.rows.size):
         if labels.size - end < found.most:
             break
-        x, places = forests.row_of(asked.rows, found.rows[i]), labels[end : end + found.most]
+        x, places = kernels.row_of(asked.rows, found.rows[i]), labels[end : end + found.most]
         n_found, n_met[i] = _find_labels(postings, always, asked.effort, x, priorities, sums, places)
         end += n_found
         ends[i] = end
@@ -106,7 +107,7 @@ def find_labels(postings, always, asked, found, sums):
 
 def always_found(head: Any) -> np.ndarray:
     """Return the labels that are candidates of every row: common labels, then those that the index does not list."""
-    common, n_labels = head.common.labels, int(head.models.counters[0, forests.NODES_END])
+    common, n_labels = head.common.labels, int(head.models.counters[0, linear.MODELS_END])
     unlisted = np.arange(head.postings.n_labels, n_labels)
     return np.concatenate([common, unlisted[~np.isin(unlisted, common)]]) if unlisted.size > 0 else common
 
@@ -124,7 +125,7 @@ def candidates_of(
 
     Each step overwrites the arrays of the previous step.
     """
-    postings, always, n_all = head.postings, always_found(head), int(head.models.counters[0, forests.NODES_END])
+    postings, always, n_all = head.postings, always_found(head), int(head.models.counters[0, linear.MODELS_END])
     most = min(always.size + effort.n_met, n_all)
     n_rows = min(order.size, rows_at_once)
     n_labels = min(n_rows * most, max(most, labels_at_once))

@@ -6,8 +6,9 @@ label. After the first pass, only the correct label and the best candidates are 
 
 import numpy as np
 
-from .._forest import NODES_END, NONE, ONLY_TREE, margin_of, new_held_scores, row_of, select_few, top_k
 from .._jit import by_reference, empty, inner, kernel, release
+from .._kernels import NONE, new_held_scores, row_of, select_few, top_k
+from .._linear import MODELS_END, ONLY_GROUP, margin_of
 from .search import FoundLabels
 
 _UNSCORED = np.empty((0, 0), np.float32)
@@ -89,12 +90,12 @@ def shortlist_nearest(labels: np.ndarray, rows: np.ndarray, shortlists: np.ndarr
 def shortlist_rows(models, rows, n_rows, shortlists):
     """Score all labels for the first ``n_rows`` rows, and write the best to their shortlists. Fast for a few rows."""
     models = by_reference(models)
-    k, scores = shortlists.shape[1] - 1, empty(models.counters[0, NODES_END], np.float32)
+    k, scores = shortlists.shape[1] - 1, empty(models.counters[0, MODELS_END], np.float32)
     held, best, found = new_held_scores(), empty(k, np.float32), empty(k, np.int64)
     for i in range(n_rows):
         x = row_of(rows, i)
         for label in range(scores.size):
-            scores[label] = margin_of(models, ONLY_TREE, label, x)
+            scores[label] = margin_of(models, ONLY_GROUP, label, x)
         _write_best(scores, shortlists[i], held, best, found)
     release((held, best, found, scores))
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from .. import _forest as forests
+from .. import _kernels as kernels
+from .. import _linear as linear
 from .._jit import by_reference, empty, inner, kernel, release
 from .candidates import best_of, new_candidates, score_with_right
 from .label_scorers import Head, HeadLoss
@@ -19,7 +20,7 @@ def _find_slopes(head, candidates, right, margin, slopes):
     loss, n, scores = head.loss, candidates.n_found[0], candidates.scores
     steepness = np.float32(_STEEPNESS / margin)
     if loss == HeadLoss.SOFTMAX:
-        highest = scores[best_of(candidates, forests.NONE)]
+        highest = scores[best_of(candidates, kernels.NONE)]
         total = np.float32(0.0)
         for i in range(n):
             slopes[i] = np.exp(steepness * (scores[i] - highest))
@@ -41,15 +42,15 @@ def _descend(head, candidates, x, right, margin, importance, slopes, work):
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
             label = candidates.labels[i]
-            if forests.locate_or_insert(head.models, forests.ONLY_TREE, label, x, work) != forests.DONE:
-                return forests.TABLES_FULL
+            if linear.locate_or_insert(head.models, linear.ONLY_GROUP, label, x, work) != linear.DONE:
+                return linear.TABLES_FULL
     rate = head.learning_rate * margin / _STEEPNESS
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
-            forests.locate_or_insert(head.models, forests.ONLY_TREE, candidates.labels[i], x, work)
+            linear.locate_or_insert(head.models, linear.ONLY_GROUP, candidates.labels[i], x, work)
             slope = importance * slopes[i]
-            forests.adagrad_step(head.models, forests.ONLY_TREE, candidates.labels[i], x, work, slope, rate, np.inf)
-    return forests.DONE
+            linear.adagrad_step(head.models, linear.ONLY_GROUP, candidates.labels[i], x, work, slope, rate, np.inf)
+    return linear.DONE
 
 
 @kernel
@@ -61,13 +62,13 @@ def descend_on(head, rows, labels, found, importance, margin, at):
     """
     head = by_reference(head)
     candidates = new_candidates(rows, found.most, 1)
-    work = forests.new_workspace(forests.longest_row(rows, 0, rows.offsets.size - 1))
-    slopes, status = empty(found.most + 1, np.float32), forests.DONE
+    work = linear.new_workspace(kernels.longest_row(rows, 0, rows.offsets.size - 1))
+    slopes, status = empty(found.most + 1, np.float32), linear.DONE
     for i in range(found.rows.size):
-        row, x = found.rows[i], forests.row_of(rows, found.rows[i])
+        row, x = found.rows[i], kernels.row_of(rows, found.rows[i])
         right = score_with_right(head, candidates, found, i, x, labels[row])
         status = _descend(head, candidates, x, right, margin, importance[row], slopes, work)
-        if status != forests.DONE:
+        if status != linear.DONE:
             break
         at[0] += 1
     release((candidates, work, slopes))

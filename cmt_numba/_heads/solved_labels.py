@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import _forest as forests
+from .. import _kernels as kernels
+from .. import _linear as linear
 from .._change import map_threads, spans
 from .._jit import by_reference, empty, inner, kernel, release
 from .._postings import Digest, offsets_of
@@ -26,7 +27,7 @@ _TASKS_AT_ONCE = 16  # number of tasks solved before their scorers are stored
 
 
 def tasks_for(
-    rows: forests.Rows, block: LabelBlock, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK
+    rows: kernels.Rows, block: LabelBlock, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK
 ) -> list[LabelTask]:
     """Divide the labels of a block into tasks of at most ``most_cells`` cells, or one label each."""
     n_cells = _cells_before(rows, block.pairs)
@@ -37,7 +38,7 @@ def tasks_for(
     return [LabelTask(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
 
 
-def _cells_before(rows: forests.Rows, pairs: ExamplePairs) -> np.ndarray:
+def _cells_before(rows: kernels.Rows, pairs: ExamplePairs) -> np.ndarray:
     """Return the cumulative number of cells in the rows that labels are paired with, starting at 0."""
     lengths, offsets, total = np.diff(rows.offsets), pairs.offsets, 0
     n_cells = np.zeros(offsets.size, np.int64)
@@ -50,7 +51,7 @@ def _cells_before(rows: forests.Rows, pairs: ExamplePairs) -> np.ndarray:
 
 
 def solved_labels(
-    head: Head, rows: forests.Rows, features: np.ndarray, pairs: ExamplePairs, duties: Duties, task: LabelTask
+    head: Head, rows: kernels.Rows, features: np.ndarray, pairs: ExamplePairs, duties: Duties, task: LabelTask
 ) -> Solved:
     """Train the labels of a task; return their scorers without spare capacity."""
     offsets, n_labels = pairs.offsets[task.first : task.stop + 1], task.stop - task.first
@@ -69,21 +70,22 @@ def _store(models, label, solved, i, n_known, cells):
     first = solved.ends[i - 1] if i > 0 else 0
     n = solved.ends[i] - first
     if not models.sparse:
-        start = forests.dense_start(models, label)
+        start = linear.dense_start(models, label)
         for j in range(n):
             models.weights[0, start + j] = solved.weights[first + j]
     else:
-        used = models.nodes[0, label]["table_used"] if label < n_known else 0
-        if forests.request_cells(models, forests.ONLY_TREE, 1 << forests.table_bits(used + n)) != forests.DONE:
-            return forests.TABLES_FULL
+        used = models.records[0, label]["table_used"] if label < n_known else 0
+        if linear.request_cells(models, linear.ONLY_GROUP, 1 << linear.table_bits(used + n)) != linear.DONE:
+            return linear.TABLES_FULL
         if label >= n_known:
-            forests.reset_weights(models, forests.ONLY_TREE, label)
-        row = forests.Row(solved.weights, solved.features, first, first + n, forests.UNSCALED)
-        forests.locate_or_insert_cells(models, forests.ONLY_TREE, label, row, cells)
+            linear.reset_weights(models, linear.ONLY_GROUP, label)
+            models.records[0, label]["sum_square"] = 0.0
+        row = kernels.Row(solved.weights, solved.features, first, first + n, kernels.UNSCALED)
+        linear.locate_or_insert_cells(models, linear.ONLY_GROUP, label, row, cells)
         for j in range(n):
             models.table[0, cells[j]]["weight"] = solved.weights[first + j]
-    models.nodes[0, label]["bias"] = solved.biases[i]
-    return forests.DONE
+    models.records[0, label]["bias"] = solved.biases[i]
+    return linear.DONE
 
 
 @inner
@@ -104,12 +106,12 @@ def store_solved(models, offsets, task, solved, n_known, at):
     with larger tables.
     """
     models = by_reference(models)
-    cells, status = empty(_most_cells(solved), np.int64), forests.DONE
+    cells, status = empty(_most_cells(solved), np.int64), linear.DONE
     while at[0] < task.stop - task.first:
         label = task.first + at[0]
         if offsets[label] < offsets[label + 1]:
             status = _store(models, label, solved, at[0], n_known, cells)
-            if status != forests.DONE:
+            if status != linear.DONE:
                 break
         at[0] += 1
     release(cells)
@@ -119,7 +121,7 @@ def store_solved(models, offsets, task, solved, n_known, at):
 class Training(NamedTuple):
     """Rows and settings for training; see :class:`LabelTask`."""
 
-    rows: forests.Rows
+    rows: kernels.Rows
     duties: Duties
     n_sweeps: int
     share: float
@@ -137,7 +139,7 @@ def learn_memberships(head: Head, blocks: Iterable[LabelBlock], training: Traini
     n_known, current = training.duties.n_known, [head]
     for block, task, solved in _solved(current, blocks, training):
         at = np.zeros(1, np.int64)
-        while store_solved(current[0].models, block.pairs.offsets, task, solved, n_known, at) != forests.DONE:
+        while store_solved(current[0].models, block.pairs.offsets, task, solved, n_known, at) != linear.DONE:
             current[0] = with_more_cells(current[0])
     return current[0]
 
@@ -148,7 +150,7 @@ def learn_afresh(head: Head, blocks: Iterable[LabelBlock], training: Training) -
     The input and the returned head have lists and no tables. Labels without pairs keep their lists. The blocks must
     cover all labels, in order.
     """
-    old, nodes = head.digest, head.nodes.copy()
+    old, scorers = head.digest, head.labels.copy()
     n_cells = np.diff(old.offsets)
     # The arrays grow in place, because a copy would double the memory. Unwritten pages use no memory.
     grown, end = old._replace(features=np.empty(_ROOM, np.int32), weights=np.empty(_ROOM, np.float32)), 0
@@ -156,11 +158,11 @@ def learn_afresh(head: Head, blocks: Iterable[LabelBlock], training: Training) -
         labels = np.arange(task.first, task.stop)
         paired = np.diff(block.pairs.offsets[task.first : task.stop + 1]) > 0
         n_cells[labels[paired]] = np.diff(solved.ends, prepend=0)[paired]
-        nodes["bias"][0, labels[paired]] = solved.biases[paired]
+        scorers["bias"][0, labels[paired]] = solved.biases[paired]
         end = _append_lists(grown, end, n_cells, old, solved, labels[~paired & (n_cells[labels] > 0)], task)
     for array in (grown.features, grown.weights):
         array.resize(end, refcheck=False)
-    return with_lists(head._replace(nodes=nodes), grown._replace(offsets=offsets_of(n_cells)))
+    return with_lists(head._replace(labels=scorers), grown._replace(offsets=offsets_of(n_cells)))
 
 
 def _solved(

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE
 from .._jit import TILE, by_reference, empty, inner, inner_allocating, inner_called, zeros
+from .._kernels import NONE
 from .byte_tiles import BLOCK_BYTES, BLOCK_MEMBERS, FEATURES, LARGEST_OF_ROWS, OFFSET, transpose_block
 from .codes import SHORTEST, copy_values, dot32, encode_bytes, largest_of, round_to_codes, sum_of
 from .lists import ROUNDING

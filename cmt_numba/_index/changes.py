@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .._forest import NONE, enter_place, erase_id, find_place, find_slot, hash_number, sort_best_first
 from .._jit import TILE, by_reference, by_value, inner, kernel, release
+from .._kernels import NONE, enter_place, erase_id, find_place, find_slot, hash_number, sort_best_first
 from .codes import copy_values, dot64
 from .lists import clear_place, enter, leave, new_work, refresh, take_place, vector_of, write_route
 from .state import (

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from .._change import share_rows
-from .._forest import NONE, require
 from .._jit import TILE, held, keeping_interpreter
+from .._kernels import NONE, require
 from . import changes
 from .effort import (
     COPY,

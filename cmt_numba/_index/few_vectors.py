@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, keep_best, sort_best_first
 from .._jit import (
     TILE,
     by_reference,
@@ -18,6 +17,7 @@ from .._jit import (
     prefetch,
     release,
 )
+from .._kernels import NONE, keep_best, sort_best_first
 from .codes import distance32, dot32, dot64
 from .lists import vector_of
 from .ranking import LEAST, exact_score, low_bar

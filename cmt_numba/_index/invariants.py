@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .._forest import NONE, require
 from .._jit import BITS_OF_A_WORD, TILE
+from .._kernels import NONE, require
 from .state import (
     COSINE,
     EUCLIDEAN,

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, keep_best
 from .._jit import (
     BITS_OF_A_WORD,
     TILE,
@@ -23,6 +22,7 @@ from .._jit import (
     inner_called,
     marks_of,
 )
+from .._kernels import NONE, keep_best
 from .codes import (
     Queries,
     Vector,

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import keep_best, sort_best_first
 from .._jit import TILE, by_reference, by_value, empty, inner, inner_allocating, inner_called, inner_fastmath, prefetch
+from .._kernels import keep_best, sort_best_first
 from .codes import distance64, dot64, dot_codes
 from .lists import ROUNDING, vector_of
 from .state import COSINE, EUCLIDEAN, INNER_PRODUCT, METRIC, SCALE

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE
 from .._jit import (
     TILE,
     by_reference,
@@ -23,6 +22,7 @@ from .._jit import (
     marks_of,
     release,
 )
+from .._kernels import NONE
 from .byte_rows import TILES, bytes_of_tile, code_row, load_stored_tile, new_row_codes, new_tiles
 from .byte_tiles import FEATURES, ROWS, score_rows
 from .codes import coded_values, copy_values, distance32, distance64, dot32, prepare, rotate_query

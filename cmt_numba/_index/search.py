@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE
 from .._jit import (
     BITS_OF_A_WORD,
     TILE,
@@ -30,6 +29,7 @@ from .._jit import (
     prefetch,
     release,
 )
+from .._kernels import NONE
 from .byte_rows import TILES, bytes_of_tile, code_row, error_of_row, load_centers, load_tile, new_row_codes, new_tiles
 from .byte_tiles import FEATURES, ROWS, score_rows
 from .codes import (

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, fill_slot_table, require, resized, slot_table_size
 from .._jit import BITS_OF_A_WORD, TILE
+from .._kernels import NONE, fill_slot_table, require, resized, slot_table_size
 
 # Metrics.
 COSINE, INNER_PRODUCT, EUCLIDEAN = 0, 1, 2

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, Probe, Rows, aim_probe, gathered_dot, longest_row, new_probe, row_of, value_of
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
+from .._kernels import NONE, Probe, Rows, aim_probe, gathered_dot, longest_row, new_probe, row_of, value_of
 from .lists import RUN, Postings, add_to_met, keep_best_labels, meet_list, next_list
 
 _MOST_LISTS = 64  # maximum number of lists read for a row

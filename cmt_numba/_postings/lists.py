@@ -13,8 +13,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from .._change import spans
-from .._forest import NONE, kind_of
 from .._jit import inner
+from .._kernels import NONE, kind_of
 
 _MOST_LISTS = 32  # maximum number of lists read for a row
 RUN = 128  # number of entries read between checks whether to continue

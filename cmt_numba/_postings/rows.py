@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse
 
 from .._arrays import SlotTable
-from .._forest import NONE, require, resized
+from .._kernels import NONE, require, resized
 
 
 class StoredRows(NamedTuple):

@@ -9,9 +9,9 @@ import numpy as np
 
 from .._arrays import squares_of_rows
 from .._change import share_rows
-from .._forest import NONE, Rows, aim_probe, keep_best, new_probe, require, row_of, sort_best_first, top_k, value_of
 from .._index import COSINE, EUCLIDEAN, METRICS
 from .._jit import inner, kernel, release
+from .._kernels import NONE, Rows, aim_probe, keep_best, new_probe, require, row_of, sort_best_first, top_k, value_of
 from .list_search import LabelAnswers, LabelBounds, Questions, label_bounds, rank_listed
 from .lists import Digest, Postings, list_by_feature
 from .rows import AllowedRows, RowIndex, StoredRows

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .._change import share_rows
-from .._forest import NONE, GrowingColumns, require
 from .._jit import held
+from .._kernels import NONE, GrowingColumns, require
 from .._words import N_WORDS, check_words, idf_of, query_weight, saturation_of
 from .rows import AllowedRows, RowIndex
 from .text_search import RUN, TextRoom, WeighedWords, WordPostings, score_texts, search_texts

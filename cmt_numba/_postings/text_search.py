@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, keep_best, lower_bound, sort_best_first
 from .._jit import by_reference, empty, inner, kernel, release
+from .._kernels import NONE, keep_best, lower_bound, sort_best_first
 
 _MOST_ID = np.int64(2**62)  # above all ids
 _ROUNDING = 1.0 + 1e-5

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .._forest import require
+from .._kernels import require
 from .splitting import split_words
 from .terms import N_WORDS, hash_term, hashes_of
 from .tokenizers import Tokenizer, words_by

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .._forest import GrowingColumns
+from .._kernels import GrowingColumns
 from .edits import WORD, count_edits
 from .terms import is_alone
 

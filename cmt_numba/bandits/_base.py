@@ -11,8 +11,8 @@ import numpy as np
 
 from .. import persistence as files
 from .._change import Lockable, reads
-from .._forest import NONE, require
 from .._jit import keeping_interpreter, keeps_interpreter
+from .._kernels import NONE, require
 from .._validation import Constrained, Integer, Optional, Seed, check_parameters
 from ..journal import InFolder
 from ..persistence import Contents, Saved

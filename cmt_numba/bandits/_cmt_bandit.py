@@ -9,8 +9,8 @@ import numpy as np
 from .. import persistence as files
 from .._change import reads
 from .._feedback import LearnedSearch, LearnedSummary
-from .._forest import MOST_FEATURES, NO_ROOM, NONE, WORTH_KEEPING, Rows, as_matrix, require, room_for_probe
 from .._jit import keeps_interpreter
+from .._kernels import MOST_FEATURES, NO_ROOM, NONE, WORTH_KEEPING, Rows, as_matrix, require, room_for_probe
 from .._validation import Integer, OneOf, Optional, Real, check_entries, check_range, check_rows
 from ..estimators import LEARNED
 from ..tree import OPTIONS, ContextualMemoryTree

@@ -10,7 +10,7 @@ import scipy.sparse
 from sklearn.base import clone
 
 from .. import persistence as files
-from .._forest import require
+from .._kernels import require
 from .._validation import Constrained, OneOf, Optional, Real, Seed, check_parameters
 from ..estimators import CMTClassifier
 from ..persistence import Saved

@@ -8,7 +8,8 @@ import scipy.sparse
 
 from .._engine import insert_rows
 from .._feedback import score_sparse
-from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, as_matrix, query_rows, require, top_k
+from .._forest import UNRESTRICTED, query_rows
+from .._kernels import NO_ROOM, NONE, GrowingColumns, Query, Rows, as_matrix, require, top_k
 from .._postings import Digest, LabelAnswers, all_of, label_bounds, list_by_feature, rank_listed
 from ..estimators import TREE, looked_up, places_in
 from ..persistence import ArrayField, FieldTable, FlagField, NumberField, TupleField, WithFields

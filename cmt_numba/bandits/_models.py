@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from .._forest import InvariantError, require, resized, with_room
 from .._jit import held
+from .._kernels import InvariantError, require, resized, with_room
 from ._kernels import ActionPairs, Linear, learn_pairs, score_pairs
 
 Arrays = dict[str, np.ndarray]

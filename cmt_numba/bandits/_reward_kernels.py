@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, Rows, lower_bound, mix
 from .._jit import by_reference, by_value, empty, inner, inner_allocating, inner_called, kernel, release, zeros
+from .._kernels import NONE, Rows, lower_bound, mix
 
 VALUE, VALUE_SQUARES, CHOICE, CHOICE_SQUARES = range(4)
 """Columns of the table: a weight of the value model and its gained precision, then the same for the choice model."""

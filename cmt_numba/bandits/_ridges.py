@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from .._forest import require
+from .._kernels import require
 from ._models import Arrays, checked
 
 _MOST_ROWS = 1500  # maximum number of rows for which the dual problem is solved

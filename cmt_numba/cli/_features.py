@@ -9,7 +9,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
 
 from .. import text as text
-from .._forest import require
+from .._kernels import require
 from .._words import words_of
 from ..formats import ReadOptions, kinds_of
 from ..persistence import ArrayField, Arrays, DocumentField, FieldTable, FlagField, TextsField, take

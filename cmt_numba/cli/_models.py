@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from .. import persistence as files
-from .._forest import require
+from .._kernels import require
 from .._version import __version__
 from .._words import words_of
 from ..estimators import CMTClassifier, CMTMultilabelClassifier

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from .._forest import NONE
+from .._kernels import NONE
 from .._words import words_of
 from ..formats import Source, features_of, open_data
 from ..text import TextExplanation

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, as_matrix
+from .._kernels import NONE, as_matrix
 from ..estimators import CMTClassifier, classified_examples, fixed_scales_of, means_of
 from ._shard import open_folder
 

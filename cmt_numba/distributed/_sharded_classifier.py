@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from .. import _validation as checks
 from .._change import Closeable
-from .._forest import as_matrix
+from .._kernels import as_matrix
 from ..estimators import CMTClassifier, check_classes, check_targets, in_one_type, means_of, scales_of_table
 from ..journal import JournalError
 from ._actors import Actors, Replies, start_actor

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .._forest import NONE
+from .._kernels import NONE
 from ..store import Items, Key, MemoryStore, Results, WordStatistics, check_listing
 from ._results import ListedItems, Place
 from ._topology import Schema

@@ -20,8 +20,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from .. import _validation as checks
 from .._change import Lockable, ReadWriteLock, changes, reads, uninterrupted
-from .._forest import require, writeable
 from .._jit import keeps_interpreter
+from .._kernels import require, writeable
 from ..journal import InFolder
 from ..persistence import PartField, PickledArrays, Saved, WithFields, object_of
 from ._checks import check_model

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from .._forest import NONE
+from .._kernels import NONE
 from .._validation import check_real
 
 LOGITS_PER_MARGIN = 4.0  # default scale: a lead of one margin means odds of 55 to 1

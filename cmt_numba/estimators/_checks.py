@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from .. import _heads as heads
-from .._forest import N_MEMORIES, NONE, invariants, require
+from .._forest import invariants
 from .._index import DenseIndex
+from .._kernels import N_MEMORIES, NONE, require
 from .._postings import SparseIndex
 from ._calibration import THRESHOLDS
 from ._classification_model import ClassificationModel

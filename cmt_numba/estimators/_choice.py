@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .._forest import NONE, Rows
 from .._heads import StoredExamples, all_examples
+from .._kernels import NONE, Rows
 from .._validation import MOST_WANTED, check_integer
 from ._calibration import FEWEST_HELD_OUT, held_out
 from ._feature_scales import MOST_LABELS_OF_A_TABLE

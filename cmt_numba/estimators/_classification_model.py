@@ -24,8 +24,8 @@ from .. import _postings as postings
 from .. import persistence as files
 from .._change import share_rows
 from .._display import warn
-from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, as_matrix, no_hits, rescaled
 from .._jit import keeping_interpreter
+from .._kernels import N_MEMORIES, NEXT_ID, NONE, Rows, as_matrix, no_hits, rescaled
 from .._validation import check_rows
 from . import _input as inputs
 from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in, prior_share

@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _validation as checks
 from .._arrays import WeightedRows
 from .._change import reads
-from .._forest import NEXT_ID, NONE, Rows
 from .._heads import HEAD_LOSSES, StoredExamples, all_examples
 from .._jit import keeps_interpreter
+from .._kernels import NEXT_ID, NONE, Rows
 from ..journal import journaled
 from ..tree import ContextualMemoryTree
 from . import _input as inputs

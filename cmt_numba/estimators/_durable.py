@@ -189,7 +189,7 @@ class EstimatorFolder(ObjectForm):
         return {
             "n_labels": index.n_labels,
             "n_examples": int(index.n_of_label.sum()),
-            "biases": zlib.crc32(np.ascontiguousarray(index.head.nodes[0, : index.n_labels]["bias"]).tobytes()),
+            "biases": zlib.crc32(np.ascontiguousarray(index.head.labels[0, : index.n_labels]["bias"]).tobytes()),
             "gaps": zlib.crc32(index.head.gaps.tobytes()),
             "generator": generator_digest(index.orders),
         }

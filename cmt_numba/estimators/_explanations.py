@@ -6,8 +6,8 @@ import numpy as np
 import scipy.sparse
 
 from .._change import spans
-from .._forest import Rows, as_matrix, rescaled
 from .._heads import all_examples, weights_of_labels
+from .._kernels import Rows, as_matrix, rescaled
 from ._classification_model import ClassificationModel, ClassOptions
 from ._input import Factors, taken
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .._forest import Rows, kind_of
-from .._heads import SQUARE_OF_SUM, Head, HeadLoss, dense_parts
+from .._heads import Head, HeadLoss, dense_parts
+from .._kernels import Rows, kind_of
 from .._validation import check_rows, unmasked
 from ._input import Factors
 from ._neighbors import lengths_unless_unit
@@ -173,4 +173,4 @@ def move_scorers(head: Head, old: FeatureScales, new: FeatureScales) -> None:
     deviations = np.divide(1.0, old.inverse, out=np.zeros_like(shift), where=old.inverse > 0.0)
     moved = (sums[:, :-1] * deviations - sums[:, -1:] * (shift / old.constant)) * new.inverse
     sums[:, :-1] = np.clip(moved, -_LARGEST_SUM, _LARGEST_SUM)
-    head.nodes[SQUARE_OF_SUM][0, : len(sums)] = np.einsum("ij,ij->i", sums, sums)
+    head.labels["sum_square"][0, : len(sums)] = np.einsum("ij,ij->i", sums, sums)

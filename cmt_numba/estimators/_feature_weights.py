@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import Rows, rescaled
+from .._kernels import Rows, rescaled
 from ._input import Factors
 
 FEATURE_WEIGHTS = ("auto", "idf", "scale", "none")  # valid values of ``feature_weights``

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
+from .._kernels import NONE, Rows, with_room
 from .._validation import check_entries, check_ids, check_known, check_range, check_real, unmasked
 from ._labels import check_labels
 

@@ -14,8 +14,9 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils import check_random_state
 
-from .. import _forest as forests
 from .. import _heads as heads
+from .. import _kernels as kernels
+from .. import _linear as linear
 from .. import _postings as postings
 from .. import persistence as files
 from .._change import share_rows, with_progress
@@ -83,7 +84,7 @@ class LabelIndex(files.WithFields):
     """
 
     FIELDS = files.FieldTable(
-        head=files.StructureField(heads.Head, files.trim_models),  # scorers
+        head=files.StructureField(heads.Head, linear.trimmed_models, linear.check_trimmed_models),  # scorers
         seed=files.NumberField(),  # seed of ``orders``
         orders=files.GeneratorField(),  # generator of the order in which rows are learned
         of_sets=files.FlagField(),  # whether a row has a set of labels instead of one
@@ -100,7 +101,7 @@ class LabelIndex(files.WithFields):
         n_cells_pruned=files.NumberField(),
         n_unlisted=files.NumberField(),
         # stored examples of the labels
-        examples=files.OptionalField(files.StructureField(heads.StoredExamples, files.trim_examples)),
+        examples=files.OptionalField(files.StructureField(heads.StoredExamples, heads.trimmed_examples)),
         # length of each stored example before scaling, by slot, with spare capacity; None if all were 1
         example_lengths=files.OptionalField(files.ArrayField(np.float32, trim_weights)),
         feature_weights=files.OptionalField(FEATURE_WEIGHTS),  # weights of features of sparse rows
@@ -112,7 +113,7 @@ class LabelIndex(files.WithFields):
     _bounds: tuple[postings.Digest, postings.LabelBounds] | None = None
     _n_asked: tuple[postings.Digest, int] | None = None
 
-    def __init__(self, options: LabelOptions, rows: forests.Rows, loss: int, rate: float, *, of_sets: bool) -> None:
+    def __init__(self, options: LabelOptions, rows: kernels.Rows, loss: int, rate: float, *, of_sets: bool) -> None:
         self.seed = check_random_state(options.random_state).randint(2**31)
         self.head = heads.new_head(heads.HeadParameters(rows.n_features, rows.sparse, loss, rate))
         self.orders, self.of_sets = np.random.default_rng(self.seed), of_sets
@@ -180,20 +181,20 @@ class LabelIndex(files.WithFields):
         """Whether scorers are those of a logistic regression, which scores rows of different lengths."""
         return self.is_standardized and self.scales is not None and self.scales.keeps_lengths
 
-    def prepared(self, rows: forests.Rows, lengths: Factors) -> forests.Rows:
+    def prepared(self, rows: kernels.Rows, lengths: Factors) -> kernels.Rows:
         """Return rows with weighted or standardised features; ``lengths`` are those before scaling, or None for 1."""
         if self.scales is not None and self.scales.is_used:
             return standardize(self.scales, rows, filled(lengths, rows.n_rows))
         return weigh(self.feature_weights, rows)
 
-    def prepared_examples(self, slots: np.ndarray | None = None) -> tuple[forests.Rows, np.ndarray]:
+    def prepared_examples(self, slots: np.ndarray | None = None) -> tuple[kernels.Rows, np.ndarray]:
         """Return the stored examples in some slots, by default all, as scorers expect them, and their labels."""
         assert self.examples is not None
         rows, labels = heads.all_examples(self.examples) if slots is None else heads.some_examples(self.examples, slots)
         lengths = taken(self.example_lengths, np.arange(rows.n_rows) if slots is None else slots)
         return self.prepared(rows, lengths), labels
 
-    def prepared_matrix(self, X: Any) -> forests.Rows:
+    def prepared_matrix(self, X: Any) -> kernels.Rows:
         """Return the rows of a matrix as scorers expect them. ``X`` is an argument for :func:`check_rows`."""
         return self.prepared(check_rows(X, sparse=self.is_sparse), row_lengths(X) if self.is_standardized else None)
 
@@ -205,7 +206,7 @@ class LabelIndex(files.WithFields):
             move_scorers(self.head, former, scales)
         self.scales = scales
 
-    def measure_further(self, rows: forests.Rows, lengths: Factors, weights: Factors) -> None:
+    def measure_further(self, rows: kernels.Rows, lengths: Factors, weights: Factors) -> None:
         """Measure the scales of features of rows in addition to earlier ones, if scales are measured."""
         if self.scales is not None and not self.scales.is_fixed:
             self.use_scales(add_rows(self.scales, rows, filled(lengths, rows.n_rows), weights))
@@ -218,7 +219,7 @@ class LabelIndex(files.WithFields):
     # Learning
 
     def head_with_labels(
-        self, rows: forests.Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_new: int, weights: Factors
+        self, rows: kernels.Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_new: int, weights: Factors
     ) -> heads.Head:
         """Return the head with ``n_new`` more labels, whose scorers start as the mean of their rows.
 
@@ -236,7 +237,7 @@ class LabelIndex(files.WithFields):
     def roll_back(self) -> None:
         """After a failed change, free the tables of labels that the head does not have."""
         if self.is_sparse:
-            self.head = forests.with_tables(self.head, forests.most_cells_in_use(self.head))
+            self.head = linear.with_tables(self.head, linear.most_cells_in_use(self.head.models))
 
     def train_in_passes(
         self, n_rows: int, n_passes: int, duals: heads.Duals, learn: Callable[..., heads.Head], verbose: bool
@@ -261,12 +262,12 @@ class LabelIndex(files.WithFields):
             return heads.CandidateSearch(None, n_threads=n_threads)
         index = self._new_dense_index()
 
-        def nearest(rows: forests.Rows, k: int) -> np.ndarray:
+        def nearest(rows: kernels.Rows, k: int) -> np.ndarray:
             return index.search(_queries_of(index, rows), k, _RECALL_IN_TRAINING, n_threads=n_threads)[0]
 
         return heads.CandidateSearch(None, nearest, n_threads)
 
-    def shortlist(self, rows: forests.Rows, n_rows: int, shortlists: np.ndarray) -> None:
+    def shortlist(self, rows: kernels.Rows, n_rows: int, shortlists: np.ndarray) -> None:
         """Write the best of all labels for the first ``n_rows`` rows to their shortlists."""
         if self.is_sparse or n_rows <= _ROWS_WORTH_A_PRODUCT:
             heads.shortlist_rows(self.head.models, rows, n_rows, shortlists)
@@ -275,7 +276,7 @@ class LabelIndex(files.WithFields):
 
     def prune(self) -> None:
         """Drop negligible weights if the head has more than twice as many cells as after the last pruning."""
-        if self.is_sparse and self.head.counters[0, forests.TABLES_END] > 2 * self.n_cells_pruned:
+        if self.is_sparse and self.head.counters[0, linear.TABLES_END] > 2 * self.n_cells_pruned:
             self.head = heads.without_negligible_weights(self.head)
             self.n_cells_pruned = heads.cells_of_tables(self.head)
 
@@ -305,7 +306,7 @@ class LabelIndex(files.WithFields):
 
     def is_worth_listing(self, n_rows: int) -> bool:
         """Return whether reading all scorers takes no longer than learning ``n_rows`` rows."""
-        n_cells = self.head.counters[0, forests.TABLES_END]  # 0 for dense scorers
+        n_cells = self.head.counters[0, linear.TABLES_END]  # 0 for dense scorers
         most_cells = n_rows * _CELLS_LISTED_A_ROW
         return bool(n_rows * _LABELS_LISTED_A_ROW >= self.n_labels and most_cells >= n_cells)
 
@@ -364,7 +365,7 @@ class LabelIndex(files.WithFields):
     def _new_dense_index(self) -> DenseIndex:
         """Return an index of the scorers, calibrated on stored examples or, if there are none, on the scorers."""
         weights = heads.weights_of_labels(self.head, np.arange(self.n_labels))
-        biases = self.head.nodes["bias"][0, : self.n_labels]
+        biases = self.head.labels["bias"][0, : self.n_labels]
         if biases.any():  # the bias is the weight of another feature, whose value is 1
             weights = np.column_stack([weights, biases])
         index = DenseIndex(weights.shape[1], "inner_product", self.seed)
@@ -381,7 +382,7 @@ class LabelIndex(files.WithFields):
         """Return bounds on the labels' scores. The head must be sparse, and its index must list all weights."""
         digest = self.head.digest
         if self._bounds is None or self._bounds[0] is not digest:
-            biases = np.ascontiguousarray(self.head.nodes[0, : self.n_labels]["bias"])
+            biases = np.ascontiguousarray(self.head.labels[0, : self.n_labels]["bias"])
             self._bounds = digest, postings.label_bounds(self.head.postings, biases)
         return self._bounds[1]
 
@@ -439,7 +440,7 @@ class LabelIndex(files.WithFields):
         rank_tied = partial(self._best_prepared, scorers, X) if self.is_standardized else None
         return heads.best_of_all(direct, *unscaled, rank_tied, self.usual_label)
 
-    def best_label_of(self, rows: forests.Rows, options: LabelOptions) -> np.ndarray:
+    def best_label_of(self, rows: kernels.Rows, options: LabelOptions) -> np.ndarray:
         """Return the best label of each prepared row, of those that are found."""
         scorers = self.all_scorers(rows.n_rows)
         if scorers is not None:
@@ -450,7 +451,7 @@ class LabelIndex(files.WithFields):
         """Return the best label of the rows at some positions, by default all, after preparing them."""
         return heads.best_of_all(scorers, self.prepared_matrix(X if at is None else X[at]), usual=self.usual_label)
 
-    def best_labels(self, rows: forests.Rows, k: int, options: LabelOptions) -> postings.LabelAnswers:
+    def best_labels(self, rows: kernels.Rows, k: int, options: LabelOptions) -> postings.LabelAnswers:
         """Return the ``k`` best labels of each row, padded with NONE and minus infinity."""
         scorers, index = self.all_scorers(rows.n_rows), self.dense_index()
         if scorers is not None:
@@ -458,14 +459,14 @@ class LabelIndex(files.WithFields):
             self._put_usual_first(scorers, rows, labels, scores)
             n_scored = np.full(rows.n_rows, scorers.n_labels)
             missing = ((0, 0), (0, k - labels.shape[1]))
-            labels = np.pad(labels, missing, constant_values=forests.NONE)
+            labels = np.pad(labels, missing, constant_values=kernels.NONE)
             scores = np.pad(scores, missing, constant_values=-np.inf)
             return postings.LabelAnswers(labels, scores, n_scored, n_scored)
         if index is not None:
             n_threads, n_scored = threads_for(rows.n_rows, options), np.full(rows.n_rows, self.n_labels)
             labels, scores = index.search(_queries_of(index, rows), k, _RECALL, n_threads=n_threads)
             return postings.LabelAnswers(labels, scores.astype(np.float32), n_scored, n_scored)
-        labels = np.full((rows.n_rows, k), forests.NONE, np.int64)
+        labels = np.full((rows.n_rows, k), kernels.NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         answers = postings.LabelAnswers(labels, scores, *np.zeros((2, rows.n_rows), np.int64))
         if not self.lists_best(k, options):
@@ -473,7 +474,7 @@ class LabelIndex(files.WithFields):
             self._fill_empty(answers)
             return answers
         self._rank_listed(rows, answers, options)
-        short = np.flatnonzero(labels[:, -1] == forests.NONE)  # too few labels have a feature of these rows
+        short = np.flatnonzero(labels[:, -1] == kernels.NONE)  # too few labels have a feature of these rows
         if short.size > 0:
             found = postings.LabelAnswers(*(part[short] for part in answers))
             self.search_labels(rows.take(short), found, options)
@@ -486,11 +487,11 @@ class LabelIndex(files.WithFields):
         """Answer rows without candidates, which have no known feature, with the most frequent label and score 0."""
         if self.of_sets:
             return
-        empty = answers.labels[:, 0] == forests.NONE
+        empty = answers.labels[:, 0] == kernels.NONE
         answers.labels[empty, 0], answers.scores[empty, 0] = self.usual_label, 0.0
 
     def _put_usual_first(
-        self, scorers: heads.AllScorers, rows: forests.Rows, labels: np.ndarray, scores: np.ndarray
+        self, scorers: heads.AllScorers, rows: kernels.Rows, labels: np.ndarray, scores: np.ndarray
     ) -> None:
         """Put the most frequent label first for rows whose scores are all 0, because no feature of theirs is known."""
         zero = np.flatnonzero(scores[:, 0] == 0.0)
@@ -509,7 +510,7 @@ class LabelIndex(files.WithFields):
         lists_all = self.head.postings.labels.size == self.head.digest.features.size
         return by_default and lists_all and self.is_listed()
 
-    def _rank_listed(self, rows: forests.Rows, answers: postings.LabelAnswers, options: LabelOptions) -> None:
+    def _rank_listed(self, rows: kernels.Rows, answers: postings.LabelAnswers, options: LabelOptions) -> None:
         head, questions, bounds = self.head, postings.all_of(rows), self.bounds()
 
         def answer(first: int, stop: int) -> None:
@@ -518,7 +519,7 @@ class LabelIndex(files.WithFields):
 
         share_rows(answer, rows.n_rows, threads_for(rows.n_rows, options))
 
-    def search_labels(self, rows: forests.Rows, answers: postings.LabelAnswers, options: LabelOptions) -> None:
+    def search_labels(self, rows: kernels.Rows, answers: postings.LabelAnswers, options: LabelOptions) -> None:
         """Search for the candidates of each row, and write the best ones to ``answers``."""
         effort, questions, head = self.effort(options), postings.all_of(rows), self.head.scorers
 
@@ -534,9 +535,9 @@ def threads_for(n_rows: int, options: LabelOptions) -> int:
     return max(1, min(most, n_rows // _ROWS_WORTH_A_THREAD))
 
 
-def _queries_of(index: DenseIndex, rows: forests.Rows) -> np.ndarray:
+def _queries_of(index: DenseIndex, rows: kernels.Rows) -> np.ndarray:
     """Return dense rows as queries to an index of scorers, with the feature for biases if the index has it."""
-    Q = forests.as_matrix(rows)
+    Q = kernels.as_matrix(rows)
     if Q.shape[1] < index.n_features:
         Q = np.column_stack([Q, np.ones(len(Q), np.float32)])
     return np.ascontiguousarray(Q)
@@ -548,11 +549,11 @@ def _compact_scorers(head: heads.Head) -> heads.AllScorers:
 
 
 def means_of(
-    rows: forests.Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_labels: int, weights: np.ndarray | None = None
-) -> tuple[forests.Rows, np.ndarray]:
+    rows: kernels.Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_labels: int, weights: np.ndarray | None = None
+) -> tuple[kernels.Rows, np.ndarray]:
     """Return each label's weighted mean of rows, of unit length, and the length of its weighted sum: float32."""
     shares = np.ones(of_rows.size, np.float32) if weights is None else weights[of_rows]
     members = scipy.sparse.csr_array((shares, (of_labels, of_rows)), (n_labels, rows.n_rows))
-    sums = members @ forests.as_matrix(rows)
+    sums = members @ kernels.as_matrix(rows)
     lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
     return check_rows(sums, sparse=rows.sparse), lengths

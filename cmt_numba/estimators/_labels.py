@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.multiclass import check_classification_targets
 
-from .._forest import NONE
+from .._kernels import NONE
 from .._validation import label_array, unmasked
 
 _NUMBERS = "biuf"

@@ -4,8 +4,8 @@ import warnings
 
 import numpy as np
 
-from .._forest import Rows, as_matrix
 from .._heads import Head, dense_parts
+from .._kernels import Rows, as_matrix
 from ._calibration import least_loss
 from ._input import Factors
 

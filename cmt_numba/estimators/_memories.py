@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import persistence as files
-from .._forest import NONE, GrowingColumns, require
+from .._kernels import NONE, GrowingColumns, require
 from ._fields import ValuesField
 from ._labels import looked_up, places_in
 from ._values import ValueStore

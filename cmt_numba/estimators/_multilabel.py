@@ -8,9 +8,9 @@ import scipy.sparse
 from sklearn.base import ClassifierMixin, clone
 
 from .._change import reads
-from .._forest import NONE, Rows
 from .._heads import exact_scores_of_all
 from .._jit import keeps_interpreter
+from .._kernels import NONE, Rows
 from .._validation import Checked, Flag, Integer, Jobs, Optional, Real, check_entries, check_rows, check_wanted
 from ..journal import journaled
 from ._base import PASSES, SEED, MemoryEstimator, queries_model

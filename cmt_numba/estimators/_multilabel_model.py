@@ -16,8 +16,8 @@ from .. import _heads as heads
 from .. import _postings as postings
 from .. import persistence as files
 from .._change import map_threads, share_rows, spans, with_progress
-from .._forest import NONE, Rows, as_matrix
 from .._index import DenseIndex
+from .._kernels import NONE, Rows, as_matrix
 from .._postings import SparseIndex
 from .._validation import check_rows
 from ._calibration import FEWEST_FOR_THRESHOLD, THRESHOLDS, best_threshold, f1_by_threshold, held_out

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .._forest import NONE, Rows, as_matrix, measure_rows, top_k
 from .._index import DenseIndex
+from .._kernels import NONE, Rows, as_matrix, measure_rows, top_k
 from ._input import Factors
 
 NEIGHBOR_METRICS = ("euclidean", "seuclidean", "cosine")

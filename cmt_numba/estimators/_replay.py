@@ -5,8 +5,8 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from .._forest import kind_of
 from .._heads import StoredExamples, draw_replayed
+from .._kernels import kind_of
 
 _REPLAYED = 8  # number of stored examples to replay with each new example
 _GROWTH = 0.25  # fraction of new examples that triggers retraining; each example is learned five times on average

@@ -7,7 +7,7 @@ searches for the value predicted from its key.
 import copy
 from hashlib import blake2b
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numba
 import numpy as np
@@ -17,17 +17,14 @@ from .. import _heads as heads
 from .. import persistence as files
 from .._change import share_rows, spans, with_progress
 from .._feedback import LearnedSearch
-from .._forest import NONE, Hits, Rows, as_matrix, no_hits, require, with_room
 from .._index import DenseIndex
+from .._kernels import NONE, Hits, Rows, as_matrix, no_hits, require, with_room
 from .._postings import SparseIndex
 from .._validation import check_jobs
 from ._fields import INDEX, LEARNED
 from ._input import Factors, filled
 from ._memories import Memories
 from ._values import Components, ValueStore
-
-if TYPE_CHECKING:
-    from ._retriever import CMTRetriever
 
 _DIGEST_SIZE = 16  # size in bytes of the digest of a value
 _ROWS_WORTH_A_THREAD = 64  # with fewer rows, starting a thread takes longer than the time it saves
@@ -100,7 +97,7 @@ class ValueExpectation(files.WithFields):
         return np.pad(expected, ((0, 0), (0, 1)))
 
     def learn_values(
-        self, rows: Rows, vectors: np.ndarray, weights: Factors, orders: np.random.Generator, options: "CMTRetriever"
+        self, rows: Rows, vectors: np.ndarray, weights: Factors, orders: np.random.Generator, options: Any
     ) -> None:
         """Learn the values of rows, which are given as vectors of the index."""
         placed, targets = self._entered(rows), np.ascontiguousarray(vectors[:, :-1])
@@ -141,7 +138,10 @@ class ValueExpectation(files.WithFields):
 
 
 class RetrievalModel(files.WithFields):
-    """The memories of a retriever, and the index that finds them. A new model suits keys and values like the given."""
+    """The memories of a retriever, and the index that finds them. A new model suits keys and values like the given.
+
+    The ``options`` of all methods are the parameters of the retriever.
+    """
 
     FIELDS = files.FieldTable(
         index=INDEX,  # keys of memories, or distinct values, by their entries in the tables
@@ -155,7 +155,7 @@ class RetrievalModel(files.WithFields):
     )
     _numbers: dict[bytes, int] | None = None  # in a search by value, the entry of each digest; None if not read yet
 
-    def __init__(self, options: "CMTRetriever", rows: Rows, values: Any) -> None:
+    def __init__(self, options: Any, rows: Rows, values: Any) -> None:
         seed = check_random_state(options.random_state).randint(2**31)
         self.orders, self.sparse = np.random.default_rng(seed), rows.sparse
         self.by_value: ValueExpectation | None = None
@@ -185,16 +185,16 @@ class RetrievalModel(files.WithFields):
         self._numbers = None
         self._forget(np.setdiff1d(self.index.ids, self.memories.keys))
 
-    def prepare_like(self, _former: "RetrievalModel", _options: "CMTRetriever") -> None:
+    def prepare_like(self, _former: "RetrievalModel", _options: Any) -> None:
         """Do nothing: queries need no caches."""
 
-    def has_much_due(self, _n_rows: int, _options: "CMTRetriever") -> bool:
+    def has_much_due(self, _n_rows: int, _options: Any) -> bool:
         """Return False: learning rows never entails much additional work."""
         return False
 
     # Changes
 
-    def store(self, rows: Rows, values: Any, weights: Factors, options: "CMTRetriever") -> None:
+    def store(self, rows: Rows, values: Any, weights: Factors, options: Any) -> None:
         """Store memories, and learn from them."""
         if self.by_value is None:
             entries = self.memories.next_id + np.arange(rows.n_rows)
@@ -221,7 +221,7 @@ class RetrievalModel(files.WithFields):
             entries = self._insert_distinct(self.by_value.components.reduced(values))
         self._set_memories(self.memories.with_values(ids, values, *entries))
 
-    def learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: "CMTRetriever") -> None:
+    def learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: Any) -> None:
         """Learn from the rewards of retrieved memories. Ids may be NONE."""
         if self.by_value is None:
             known, is_shared = np.where(ids == NONE, np.nan, rewards), rewards.shape != ids.shape
@@ -275,7 +275,7 @@ class RetrievalModel(files.WithFields):
 
     # Queries
 
-    def best_memories(self, rows: Rows, k: int, options: "CMTRetriever") -> Hits:
+    def best_memories(self, rows: Rows, k: int, options: Any) -> Hits:
         """Return the ``k`` best memories of each row, and their scores."""
         n_threads, target = _threads(options, rows.n_rows), options.target_recall
         if self.by_value is not None:
@@ -297,6 +297,6 @@ class RetrievalModel(files.WithFields):
         return parts or [{"similarity": score} for score in scores.tolist()]
 
 
-def _threads(options: "CMTRetriever", n_rows: int) -> int:
+def _threads(options: Any, n_rows: int) -> int:
     most = check_jobs(options.n_jobs) or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     return max(1, min(most, n_rows // _ROWS_WORTH_A_THREAD))

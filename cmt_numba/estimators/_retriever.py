@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _validation as checks
 from .._change import reads
 from .._feedback import ExplainedResult, LearnedSummary
-from .._forest import NONE, Hits, Rows
 from .._jit import keeps_interpreter
+from .._kernels import NONE, Hits, Rows
 from ..journal import journaled
 from ._base import PASSES, SEED, MemoryEstimator, queries_model
 from ._fields import fields_of_estimator

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from .. import persistence as files
 from .._engine import query_forest
-from .._forest import NONE, ShownHits, all_within, require
+from .._kernels import NONE, ShownHits, all_within, require
 from ..rewards import LabelEquality
 from ..tree import ContextualMemoryTree, forest_of, options_of
 from ._fields import TREE

@@ -11,7 +11,7 @@ import scipy.sparse
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
-from .._forest import GrowingColumns
+from .._kernels import GrowingColumns
 from .._validation import unmasked
 from ._labels import are_kept, exactly
 

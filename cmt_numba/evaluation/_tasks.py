@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse
 
 from .. import metrics
-from .._forest import NONE
+from .._kernels import NONE
 from .._validation import label_array
 
 RANKED = (1, 3, 5)  # numbers of top labels for which ranking measures are computed

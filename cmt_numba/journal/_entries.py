@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from .. import persistence as files
-from .._forest import Hits, arrays_of, no_hits, put_together
+from .._kernels import Hits, arrays_of, no_hits, put_together
 from .._validation import as_rows, check_hits, check_matrix
 
 CURRENT = 1  # default version of operations in new entries

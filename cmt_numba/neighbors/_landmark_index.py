@@ -9,9 +9,9 @@ from scipy.spatial.distance import cdist, pdist
 from .. import _validation as checks
 from .. import persistence as files
 from .._change import Lockable, changes_in_one_step, reads, spans
-from .._forest import require, top_k
 from .._index import DenseIndex
 from .._jit import keeps_interpreter
+from .._kernels import require, top_k
 from ..persistence import Saved
 
 SIMILARITIES = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")

@@ -82,6 +82,5 @@ from ._fields import (
     generator_digest,
 )
 from ._objects import Saved, object_of, read_object, refusing, write_object
-from ._states import VALUES, trim_examples, trim_models, trim_state
 
 __all__ = ["FileFormatError"]

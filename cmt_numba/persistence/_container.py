@@ -18,7 +18,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from .._forest import LEAF, NODE, WEIGHT_CELL
+from .._forest import LEAF, NODE
+from .._linear import MODEL, WEIGHT_CELL
 from .._version import MAGIC, __version__
 
 FORMAT_VERSION = 6  # format version of files. Version 0.4 of the library started with version 6.
@@ -38,7 +39,7 @@ _NUMBERS = (
     *("float16", "float32", "float64"),
 )
 NUMBERS = {name: np.dtype(name) for name in _NUMBERS}  # dtypes of numeric arrays, by their names in files
-DTYPES = {**NUMBERS, "node": NODE, "leaf": LEAF, "weight cell": WEIGHT_CELL}
+DTYPES = {**NUMBERS, "node": NODE, "leaf": LEAF, "model": MODEL, "weight cell": WEIGHT_CELL}
 """The dtypes of all arrays, by their names in files. A name never changes its meaning."""
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}

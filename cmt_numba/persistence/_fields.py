@@ -10,11 +10,10 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 import scipy.sparse
 
-from .._forest import N_COUNTERS, InvariantError, arrays_of, numbers_of, put_together, require
+from .._kernels import InvariantError, arrays_of, numbers_of, put_together, require
 from . import _columns as columns
 from ._columns import Arrays
 from ._container import Contents
-from ._states import check_at_rest
 
 MOST = 2**53  # largest integer of a field
 LARGEST = 1.7976931348623157e308  # largest finite number
@@ -380,10 +379,15 @@ class LabelsField:
 
 
 class StructureField:
-    """A named tuple of arrays whose contents the owner checks. ``trim`` drops spare capacity."""
+    """A named tuple of arrays. ``trim`` drops spare capacity. ``check`` and the owner refuse invalid values."""
 
-    def __init__(self, kind: Any, trim: Callable[[Any], Any] = lambda value: value) -> None:
-        self._kind, self._trim = kind, trim
+    def __init__(
+        self,
+        kind: Any,
+        trim: Callable[[Any], Any] = lambda value: value,
+        check: Callable[[Any], None] = lambda value: None,
+    ) -> None:
+        self._kind, self._trim, self._check = kind, trim, check
 
     def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
         value = self._trim(value)
@@ -392,8 +396,7 @@ class StructureField:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
         value = put_together(self._kind, columns.of_part(name, arrays), as_mapping(name, field))
-        if hasattr(value, "counters") and value.counters.ndim == 2 and value.counters.shape[1] == N_COUNTERS:
-            check_at_rest(value.counters)
+        self._check(value)
         return value
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from .._forest import InvariantError
+from .._kernels import InvariantError
 from ._container import Contents, FileFormatError, file_to_write, read_contents, write_contents
 from ._fields import WithFields
 

@@ -7,7 +7,7 @@ import scipy.sparse
 from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import has_fit_parameter
 
-from .._forest import require
+from .._kernels import require
 from .._validation import check_rewards, unmasked
 from ..persistence import ArrayField, MatrixField, OptionalField, TupleField
 

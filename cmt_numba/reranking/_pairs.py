@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest import NONE, Hits
+from .._kernels import NONE, Hits
 from .._validation import check_entries
 from .._words import words_of
 from ..sequences import EditDistance

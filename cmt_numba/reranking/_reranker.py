@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from .. import persistence as files
-from .._forest import NONE, Hits, no_hits, require
+from .._kernels import NONE, Hits, no_hits, require
 from .._validation import Flag, check_wanted
 from ..sequences import EditDistance
 from ..text import BM25Vectorizer

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .._forest import with_room
+from .._kernels import with_room
 from ._costs import STORED, Costs
 from ._edits import Edits
 from ._encoding import Sequences

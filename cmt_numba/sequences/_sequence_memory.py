@@ -12,7 +12,7 @@ import scipy.sparse
 from .. import _validation as checks
 from .. import persistence as files
 from .._change import Lockable, changes_in_one_step, reads
-from .._forest import WORTH_KEEPING
+from .._kernels import WORTH_KEEPING
 from .._words import WORD
 from ..estimators import CMTRetriever
 from ._bits import Blocks

@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse
 
 from .._change import ReadWriteLock, spans, uninterrupted
-from .._forest import NONE, InvariantError
 from .._index import DenseIndex
 from .._jit import switching_soon
+from .._kernels import NONE, InvariantError
 from .._postings import WordStatistics
 from .._validation import as_rows, check_entries, check_matrix, check_rewards
 from .._words import Tokenizer, check_same_tokenizer, count_words

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .._forest import require
+from .._kernels import require
 
 # How much a memory's usefulness rises. The ratios were chosen on streams of clicks and of popular texts.
 _BY_A_RETURN = 1_000

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._feedback import N_PASSED
-from .._forest import NONE
+from .._kernels import NONE
 from .._postings import WeighedWords, WordStatistics, rank_by_parts
 from ._state import AllowedMemories, StoreState
 from ._word_vectors import full_scores

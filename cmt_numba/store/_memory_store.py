@@ -12,8 +12,8 @@ import numpy as np
 from .._change import Closeable
 from .._encoder import load_encoder
 from .._feedback import ExplainedResult, LearnedSummary
-from .._forest import NONE
 from .._jit import keeps_interpreter
+from .._kernels import NONE
 from .._postings import WordStatistics
 from .._validation import check_integer, check_real, check_wanted
 from .._words import Tokenizer

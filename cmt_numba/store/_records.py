@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import GrowingColumns
+from .._kernels import GrowingColumns
 from ..journal import Entry, EntryDatabase, ExtraTables, SchemaRow, SharedConnection, unpack_entry
 from ..persistence import FileFormatError, refusing
 from ._checks import Key

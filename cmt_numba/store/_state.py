@@ -10,7 +10,7 @@ import scipy.sparse
 from .. import _index as dense_index
 from .. import persistence as files
 from .._feedback import LearnedSearch, WithOthers
-from .._forest import NONE, require
+from .._kernels import NONE, require
 from .._postings import SparseIndex, TextIndex, WeighedWords
 from .._validation import OneOf, check_integer, check_seed
 from .._words import N_WORDS, check_tokenizer, check_words, count_words, name_of_tokenizer

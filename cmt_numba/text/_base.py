@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.utils.validation import check_is_fitted
 
 from .. import persistence as files
-from .._forest import require
+from .._kernels import require
 from .._validation import Constrained, check_parameters
 from .._words import check_tokenizer, words_by, words_of
 from ._skipgram import FeatureVectors

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import persistence as files
 from .._arrays import WeightedRows
-from .._forest import require
+from .._kernels import require
 from .._validation import Integer, OneOf, Optional, Real, check_parameters
 from .._words import (
     check_same_tokenizer,

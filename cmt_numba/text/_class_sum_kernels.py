@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import lower_bound
 from .._jit import empty, inner, inner_allocating, inner_called, kernel, release, zeros
+from .._kernels import lower_bound
 from ._hash_kernels import weigh_text
 from ._skipgram import add_to_row, dot
 

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse
 
 from .. import persistence as files
-from .._forest import GrowingColumns, require
+from .._kernels import GrowingColumns, require
 from . import _class_sum_kernels as kernels
 from ._base import MOST
 from ._class_sum_kernels import N_COMPETITORS, MarginSettings

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from .. import _validation as checks
 from .. import persistence as files
 from .._change import progress_bar
-from .._forest import require, top_k
+from .._kernels import require, top_k
 from ..estimators import check_targets, check_unmixed
 from ._base import VECTORS, TextEstimator, are_moderate
 from ._labelled import Labelled, learn_vectors, log_softmax

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import next_word, random_below, unit_of
 from .._jit import empty, inner, inner_called, inner_fastmath, kernel, release
+from .._kernels import next_word, random_below, unit_of
 
 _HALF = np.uint64(32)
 _LOWER = np.uint64(2**32 - 1)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import persistence as files
-from .._forest import NONE, GrowingColumns, require
+from .._kernels import NONE, GrowingColumns, require
 from .._validation import check_entries
 from .._words import fold_text
 from ._hash_kernels import N_COLUMNS, N_KINDS

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _validation as checks
 from .. import persistence as files
-from .._forest import require
+from .._kernels import require
 from ._base import TextEstimator, check_texts
 from ._vocabulary import Corpus
 from ._word_model import WordModel, unit

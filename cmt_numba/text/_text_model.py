@@ -9,7 +9,7 @@ import scipy.sparse
 
 from .. import persistence as files
 from .._change import uninterrupted
-from .._forest import NONE, GrowingColumns, require
+from .._kernels import NONE, GrowingColumns, require
 from ..estimators import CMTClassifier, classified_examples, in_one_type, places_in
 from . import _mixture as mixture
 from ._base import MOST

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import persistence as files
-from .._forest import require
+from .._kernels import require
 from ._base import MOST
 from ._hash_kernels import N_COLUMNS, N_KINDS
 from ._hashing import DocumentFrequencies, HashedTexts

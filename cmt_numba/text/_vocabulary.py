@@ -10,7 +10,7 @@ import scipy.sparse
 from sklearn.utils import murmurhash3_32
 
 from .. import persistence as files
-from .._forest import require
+from .._kernels import require
 from ._base import MOST
 from ._skipgram import Words
 

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from .. import persistence as files
 from .._change import map_threads, progress_bar
-from .._forest import require
+from .._kernels import require
 from .._validation import check_jobs, check_seed
 from ._base import MOST, VECTORS, are_moderate
 from ._skipgram import FeatureVectors, SkipgramSettings, learn_texts

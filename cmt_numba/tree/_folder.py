@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from .. import _forest as forests
+from .. import _kernels as kernels
 from .._engine import Forest, enter_returned
 from ..journal import CURRENT, Arguments, Entry, JournalError, ObjectForm, Operation, find_operation, plain_arguments
-from ..persistence import VALUES, Contents
+from ..persistence import Contents
 
 _RETURN = "return"  # the operation that records memories returned by queries
 _MOST_NOTES = 1 << 16  # maximum number of queries whose returned ids wait to be journaled; the oldest are dropped
@@ -38,7 +39,8 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
 
 _OF_OWNER = frozenset({"lock", "_lock", "journal"})  # attributes of a forest that a restored one keeps
 # counters that differ if the trees differ
-_COMPARED = [forests.ROOT, forests.COUNT, forests.NODES_END, forests.FREE_NODE, forests.LEAVES_END, forests.FREE_LEAF]
+VALUES = frozenset({"state.keys.values", "state.weights.dense"})
+"""Names of the large arrays of trees. Kernels are safe with any values in them, if links lead to memories."""
 
 
 def fingerprint(forest: Forest) -> dict[str, int]:
@@ -46,11 +48,11 @@ def fingerprint(forest: Forest) -> dict[str, int]:
     state = forest.state
     if state is None:
         return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(forest.streams.astype("<u8").tobytes())}
-    numbers = np.concatenate([state.streams.astype("<u8"), state.counters[:, _COMPARED].astype("<u8").reshape(-1)])
+    numbers = np.concatenate([state.streams.astype("<u8"), state.counters[:, forests.SHAPE].astype("<u8").reshape(-1)])
     totals = state.keys.totals
     return {
-        "n_memories": int(totals[forests.N_MEMORIES]),
-        "next_id": int(totals[forests.NEXT_ID]),
+        "n_memories": int(totals[kernels.N_MEMORIES]),
+        "next_id": int(totals[kernels.NEXT_ID]),
         "trees": zlib.crc32(numbers.tobytes()),
     }
 

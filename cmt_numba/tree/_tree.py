@@ -12,8 +12,9 @@ from .. import _engine as engine
 from .. import _validation as checks
 from .. import persistence as files
 from .._change import ReadWriteLock, changes
-from .._forest import Hits, Leaves, ShownHits, State, invariants, writeable
+from .._forest import Leaves, State, check_trimmed, invariants, trimmed_state
 from .._jit import keeps_interpreter
+from .._kernels import Hits, ShownHits, writeable
 from ..journal import InFolder, journaled
 from ..rewards import Reward
 from ._folder import TreeFolder
@@ -112,7 +113,7 @@ class ContextualMemoryTree(InFolder, files.Saved):
         options=files.OptionsField(),
         n_threads=files.OptionalField(files.NumberField(1)),
         streams=files.OptionalField(files.ArrayField(np.uint64)),  # initial random streams; None after the first insert
-        state=files.OptionalField(files.StructureField(State, files.trim_state)),
+        state=files.OptionalField(files.StructureField(State, trimmed_state, check_trimmed)),
         order=files.OptionalField(files.ArrayField(np.int32)),  # of eviction
     )
 

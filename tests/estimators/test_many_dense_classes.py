@@ -6,8 +6,8 @@ from conftest import needs_jit
 from internals import trained_head
 
 from cmt_numba import CMTClassifier, _heads
-from cmt_numba._forest.rows import as_matrix
 from cmt_numba._heads.products import all_scorers
+from cmt_numba._kernels.rows import as_matrix
 from cmt_numba._validation import check_rows
 from cmt_numba.estimators import _label_index
 from cmt_numba.estimators._label_index import MOST_TRAINED_ALONE_DENSE
@@ -24,7 +24,7 @@ def test_an_index_finds_the_best_classes_with_biases(monkeypatch: pytest.MonkeyP
     index, rows = classifier._model.index, check_rows(means)
     assert index.dense_index() is not None
     rows = index.prepared(rows, _label_index.row_lengths(means))
-    weights, biases = _heads.weights_of_labels(index.head, np.arange(2000)), index.head.nodes["bias"][0, :2000]
+    weights, biases = _heads.weights_of_labels(index.head, np.arange(2000)), index.head.labels["bias"][0, :2000]
     expected = as_matrix(rows) @ weights.T + biases
     found = index.best_labels(rows, 5, classifier)
     np.testing.assert_allclose(found.scores, np.take_along_axis(expected, found.labels, axis=1), rtol=1e-4, atol=1e-4)

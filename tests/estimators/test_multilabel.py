@@ -17,8 +17,6 @@ from sklearn.svm import LinearSVC
 from test_supervision import FORMS, weights_of
 
 from cmt_numba import CMTMultilabelClassifier
-from cmt_numba._forest.state import NONE
-from cmt_numba._forest.structures import arrays_of
 from cmt_numba._heads.binary_svm import new_duties
 from cmt_numba._heads.hard_negatives import (
     ExamplePairs,
@@ -47,6 +45,8 @@ from cmt_numba._heads.label_scorers import (
     without_digest,
 )
 from cmt_numba._heads.solved_labels import Training, learn_afresh, learn_memberships, tasks_for
+from cmt_numba._kernels.constants import NONE
+from cmt_numba._kernels.structures import arrays_of
 from cmt_numba._postings import heavy_cells, list_by_feature
 from cmt_numba._validation import check_rows
 
@@ -107,7 +107,7 @@ def test_memberships_match_those_of_liblinear(form: Any, n_known: int, rng: np.r
             np.append(weights[seen], others),
         )
         np.testing.assert_allclose(weights_of(head, 0, label), svm.coef_[0, :5], atol=0.01)
-        assert head.nodes[0, label]["bias"] == pytest.approx(svm.coef_[0, 5], abs=0.01)
+        assert head.labels[0, label]["bias"] == pytest.approx(svm.coef_[0, 5], abs=0.01)
 
 
 @FORMS
@@ -136,7 +136,7 @@ def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random
         duties = new_duties(1.0, np.ones(20, np.float32), np.full(7, 20), 0)
         training = Training(rows, duties, 5, 0.0, n_threads, n_cells, n_tasks)
         head = learn_memberships(head, one_block(pairs), training)
-        tables.append([(*weights_of(head, 0, label), head.nodes[0, label]["bias"]) for label in range(7)])
+        tables.append([(*weights_of(head, 0, label), head.labels[0, label]["bias"]) for label in range(7)])
     np.testing.assert_array_equal(tables[1], tables[0])
     np.testing.assert_array_equal(tables[2], tables[0])
 
@@ -168,7 +168,7 @@ def test_scorers_learned_in_lists_are_those_learned_in_tables(
     assert is_in_lists(listed)
     assert not is_in_lists(head)
     assert listed.digest.offsets[5] == listed.digest.offsets[6]
-    np.testing.assert_array_equal(listed.nodes["bias"], head.nodes["bias"])
+    np.testing.assert_array_equal(listed.labels["bias"], head.labels["bias"])
     expected = weights_of_labels(head, np.arange(7)).toarray()
     np.testing.assert_array_equal(weights_of_labels(listed, np.arange(7)).toarray(), expected)
     in_tables = without_digest(listed)
@@ -364,7 +364,7 @@ def test_rare_labels():
     later = classifier._model.label_of_column[12:]
     assert set(later) <= set(listed)
     assert not set(common) & set(listed)
-    biases = trained_head(classifier).nodes[0, later]["bias"]
+    biases = trained_head(classifier).labels[0, later]["bias"]
     assert np.all((biases > -1.1) & (biases < -0.7))
 
 

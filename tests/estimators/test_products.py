@@ -21,7 +21,7 @@ def head_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Head:
     head = with_labels(new_head(parameters), check_rows(weights))
     scorers_of(head).weights[:] = weights.T
     if biases is not None:
-        head.nodes["bias"][0, : weights.shape[0]] = biases
+        head.labels["bias"][0, : weights.shape[0]] = biases
     return head
 
 
@@ -42,7 +42,7 @@ def test_products_rank_all_labels(biased: bool):
     head, X = drawn(np.random.default_rng(0), 50, 30, biased=biased)
     scorers = scorers_of(head)
     unit = X.astype(np.float64) / np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
-    scores = unit @ scorers.weights.astype(np.float64) + head.nodes["bias"][0, :30]
+    scores = unit @ scorers.weights.astype(np.float64) + head.labels["bias"][0, :30]
     order, rows = np.argsort(-scores, axis=1), check_rows(X)
     np.testing.assert_array_equal(products.best_of_all(scorers, rows), order[:, 0])
     for k in (1, 4, 30):

@@ -8,8 +8,8 @@ from conftest import FORMS, needs_jit
 from internals import trained_head
 
 from cmt_numba import CMTClassifier
-from cmt_numba._forest.rows import as_matrix
 from cmt_numba._heads.examples import all_examples, some_examples
+from cmt_numba._kernels.rows import as_matrix
 from cmt_numba.estimators._classification_model import ClassificationModel
 from cmt_numba.estimators._label_index import means_of
 from cmt_numba.estimators._replay import is_due

@@ -11,8 +11,7 @@ from failures import failing
 from internals import state_of, trained_head
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
-from cmt_numba._forest.rows import row_of
-from cmt_numba._forest.state import NODES_END, NONE, RIGHT, ROOT, State
+from cmt_numba._forest.state import ROOT, State
 from cmt_numba._heads import SearchEffort, score_labels
 from cmt_numba._heads.label_scorers import (
     HEAD_LOSSES,
@@ -27,6 +26,9 @@ from cmt_numba._heads.lessons import CandidateSearch, HeadLesson
 from cmt_numba._heads.multiclass_svm import ascend_in_blocks, learn_labels, margin_wanted, measure_gaps, new_duals
 from cmt_numba._heads.shortlists import new_shortlists
 from cmt_numba._jit import empty, inner, kernel, release
+from cmt_numba._kernels.constants import NONE, RIGHT
+from cmt_numba._kernels.rows import row_of
+from cmt_numba._linear.models import NODES_END
 from cmt_numba._postings import Digest, LabelAnswers, Postings, Questions, all_of, list_by_feature, meet_labels
 from cmt_numba._validation import check_rows
 
@@ -247,7 +249,7 @@ def test_blocks_teach_the_same_on_any_number_of_threads(form: Any, rng: np.rando
         for label in range(20):
             np.testing.assert_array_equal(weights_of(other, 0, label), weights_of(one, 0, label))
         np.testing.assert_array_equal(other.counters, one.counters)
-        np.testing.assert_array_equal(other.nodes, one.nodes)
+        np.testing.assert_array_equal(other.labels, one.labels)
 
 
 @pytest.mark.parametrize(("loss", "factor"), [("mira", 10.0), ("softmax", 1.0)])
@@ -280,7 +282,7 @@ def test_softmax_matches_plain_python(form: Any, rng: np.random.Generator):
                 bias[label] -= rate * slopes[label] / np.sqrt(bias_squares[label])
     for label in range(5):
         np.testing.assert_allclose(weights_of(head, 0, label), W[label], atol=2e-3)
-        assert head.nodes[0, label]["bias"] == pytest.approx(bias[label], abs=2e-3)
+        assert head.labels[0, label]["bias"] == pytest.approx(bias[label], abs=2e-3)
 
 
 @FORMS

@@ -13,10 +13,11 @@ from typing import Any
 from cmt_numba import _change as change_room
 from cmt_numba import _engine as engine_room
 from cmt_numba import _feedback as feedback_room
-from cmt_numba import _forest as forest_room
 from cmt_numba import _heads as heads_room
 from cmt_numba import _index as index_room
 from cmt_numba import _jit as jit_room
+from cmt_numba import _kernels as kernels_room
+from cmt_numba import _linear as linear_room
 from cmt_numba import _validation as validation_room
 from cmt_numba import _warmup as warmup_room
 from cmt_numba import _words as words_room

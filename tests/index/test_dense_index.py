@@ -7,11 +7,11 @@ import pytest
 from conftest import needs_jit
 
 from cmt_numba import _index as index
-from cmt_numba._forest import InvariantError
 from cmt_numba._index import changes, dense_index, invariants
 from cmt_numba._index.search import ListEffort
 from cmt_numba._index.state import LIST_SIZE, N_FAR, N_LISTS
 from cmt_numba._jit import held
+from cmt_numba._kernels import InvariantError
 
 METRICS = ("cosine", "inner_product", "euclidean")
 

@@ -9,8 +9,8 @@ from conftest import needs_jit
 from internals import estimators_label_index
 
 from cmt_numba import CMTClassifier
-from cmt_numba._forest import NONE
 from cmt_numba._jit import kernel
+from cmt_numba._kernels import NONE
 from cmt_numba._postings import (
     Digest,
     LabelAnswers,

@@ -14,9 +14,10 @@ from mutations import start_of
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
-from cmt_numba._forest.hits import Hits
+from cmt_numba._kernels.hits import Hits
 from cmt_numba.journal._entries import Entry, pack_entry, unpack_entry
-from cmt_numba.persistence import VALUES, read_object, write_object
+from cmt_numba.persistence import read_object, write_object
+from cmt_numba.tree._folder import VALUES
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ from numba.core.errors import TypingError
 from numba.core.runtime import _nrt_python, rtsys
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._forest.sparse_weights import table_bits
 from cmt_numba._jit import (
     Known,
     as_python,
@@ -40,6 +39,7 @@ from cmt_numba._jit import (
 )
 from cmt_numba._jit.decorators import Notice
 from cmt_numba._jit.inlining import part_compiler
+from cmt_numba._linear.sparse_weights import table_bits
 
 INTERRUPTED = """
 import logging, signal, sys

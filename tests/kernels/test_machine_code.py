@@ -20,12 +20,12 @@ from cmt_numba._jit import machine_code
 from cmt_numba._jit.machine_code import KernelFiles, stamp_of
 
 PACKAGE = ROOT / "cmt_numba"
-FOUNDATIONS = ("_jit", "_forest", "_heads", "_index")
+FOUNDATIONS = ("_jit", "_kernels", "_linear", "_forest", "_heads", "_index")
 
 DRAW = """
 import json
 import numpy as np
-from cmt_numba._forest.rng import draw_word
+from cmt_numba._kernels.rng import draw_word
 word = draw_word(np.zeros(1, np.uint64), 0)
 stats = draw_word.stats
 print(json.dumps({"word": int(word), "loaded": sum(stats.cache_hits.values())}), flush=True)
@@ -54,7 +54,7 @@ for line in sys.stdin:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Give a folder for a copy of the rooms that hold the kernels of the engine, without the rest of the package."""
     folder = tmp_path_factory.mktemp("made")
-    for room in ("_change", "_jit", "_forest"):
+    for room in ("_change", "_jit", "_kernels"):
         shutil.copytree(PACKAGE / room, folder / "sound" / room, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "sound" / "__init__.py").touch()
     yield folder
@@ -109,7 +109,7 @@ def draw(package: Path, **environment: str) -> dict[str, int]:
 def ship(package: Path) -> None:
     """Move the user's cache to where a wheel has its compiled kernels."""
     [files] = (package.parent / "cache").iterdir()
-    shutil.copytree(files, package / "_compiled" / "_forest")
+    shutil.copytree(files, package / "_compiled" / "_kernels")
     (package / "_compiled" / "numba_version.txt").write_text(numba.__version__)
 
 
@@ -169,13 +169,13 @@ def test_a_stamp_covers_the_room_and_all_below(package: Path, monkeypatch: pytes
 
 @needs_jit
 def test_a_change_of_what_a_kernel_calls_is_never_missed(package: Path, first: dict[str, int]):
-    (package / "_forest" / "constants.py").write_text("GAMMA = 3\n")
-    rng = package / "_forest" / "rng.py"
+    (package / "_kernels" / "gamma.py").write_text("GAMMA = 3\n")
+    rng = package / "_kernels" / "rng.py"
     source, gamma = rng.read_text(), "_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)"
     assert gamma in source
-    rng.write_text(source.replace(gamma, "from .constants import GAMMA\n_GOLDEN_GAMMA = np.uint64(GAMMA)"))
+    rng.write_text(source.replace(gamma, "from .gamma import GAMMA\n_GOLDEN_GAMMA = np.uint64(GAMMA)"))
     third = draw(package)
-    (package / "_forest" / "constants.py").write_text("GAMMA = 12345\n")
+    (package / "_kernels" / "gamma.py").write_text("GAMMA = 12345\n")
     fifth = draw(package)
     assert third["loaded"] == fifth["loaded"] == 0
     assert len({first["word"], third["word"], fifth["word"]}) == 3
@@ -270,7 +270,7 @@ def test_machine_code_of_another_numba_is_not_used(package: Path, first: dict[st
 @needs_jit
 def test_kernels_work_where_nothing_can_be_written(package: Path, first: dict[str, int]):
     nowhere = {"NUMBA_CACHE_DIR": "", "HOME": os.devnull, "XDG_CACHE_HOME": f"{os.devnull}/cache"}
-    for room in ("_change", "_jit", "_forest"):
+    for room in ("_change", "_jit", "_kernels"):
         (package / room / "__pycache__").touch()  # a file, so that there can be no folder of that name
     assert draw(package, **nowhere) == first
     assert draw(package, **nowhere) == first

@@ -13,10 +13,11 @@ from reference import Forest, Leaf, Node, Place, SplitMix64
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._engine.forest import ROUTER_LOSSES
 from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
-from cmt_numba._forest.rng import draw_word
-from cmt_numba._forest.scorer import _WIDEST_DIRECT
-from cmt_numba._forest.sparse_weights import find_cell
-from cmt_numba._forest.state import LEFT, NONE, RIGHT, ROOT
+from cmt_numba._forest.state import ROOT
+from cmt_numba._kernels.constants import LEFT, NONE, RIGHT
+from cmt_numba._kernels.probes import _WIDEST_DIRECT
+from cmt_numba._kernels.rng import draw_word
+from cmt_numba._linear.sparse_weights import find_cell
 
 SCORER_LOSSES = ("contrast", "regression")
 

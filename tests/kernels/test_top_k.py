@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cmt_numba._forest import top_k
+from cmt_numba._kernels import top_k
 
 
 @pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 100, 300])

@@ -13,17 +13,9 @@ from mutations import MAGIC, PREAMBLE, parsed, sealed
 from saved import check, load_any, saved
 
 from cmt_numba import CMTRetriever, ContextualMemoryTree
-from cmt_numba._forest.state import (
-    CELLS_WANTED,
-    COUNT,
-    FREE_NODE,
-    LONGEST,
-    N_MEMORIES,
-    NEXT_ID,
-    NODES_END,
-    ROOT,
-    TABLES_END,
-)
+from cmt_numba._forest.state import COUNT, FREE_NODE, ROOT
+from cmt_numba._kernels.key_store import LONGEST, N_MEMORIES, NEXT_ID
+from cmt_numba._linear.models import CELLS_WANTED, FREE_TABLES, MODELS_END, TABLES_END
 from cmt_numba.persistence import FORMAT_VERSION, FileFormatError
 
 
@@ -133,7 +125,7 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("state.keys.values", put(3, 1e30), "a key is not of length 1"),
         ("state.counters", put((0, ROOT), 2**31), "a link refers to a node that does not exist"),
         ("state.counters", put((0, ROOT), -(2**62)), "a link refers to a leaf that does not exist"),
-        ("state.counters", put((0, NODES_END), 2**31), "the end of the nodes is out of range"),
+        ("state.counters", put((0, MODELS_END), 2**31), "the end of the models is out of range"),
         ("state.counters", put((0, COUNT), 1), "contains 1 of 52 memories"),
         ("state.counters", put((0, FREE_NODE), 0), "used twice|is broken"),
         ("state.nodes", put((0, 0, 0), 0, "child"), "a node or leaf has the wrong parent"),
@@ -166,7 +158,7 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("state.keys.spans", swap((0, 1), (1, 1)), "before it starts|share a cell|longest"),
         ("state.counters", put((0, CELLS_WANTED), 2**40), "an insert is unfinished"),
         ("state.counters", put((0, TABLES_END), 2**40), "the end of the tables is out of range"),
-        ("state.counters", put((0, TABLES_END + 10), 0), "a list of free tables is invalid"),
+        ("state.counters", put((0, FREE_TABLES + 4), 0), "a list of free tables is invalid"),
         ("state.nodes", put((0, 0), 40, "table_bits"), "a table has an invalid size"),
         ("state.nodes", put((0, 0), 2**30, "table_start"), "overlap or leave a gap"),
         ("state.nodes", put((0, 0), 99, "table_used"), "the feature count of a table is wrong"),
@@ -177,8 +169,8 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("order", put(3, -1), "does not list every memory"),
     ],
     "classifier": [
-        ("model.index.head.nodes", put((0, 0), np.inf, "bias"), "the head: a model's bias is not finite"),
-        ("model.index.head.counters", put((0, NODES_END), 3), "the head must have .* scorers, one per label"),
+        ("model.index.head.labels", put((0, 0), np.inf, "bias"), "the head: a model's bias is not finite"),
+        ("model.index.head.counters", put((0, MODELS_END), 3), "the head must have .* scorers, one per label"),
         ("model.index.head.gaps", put(0, -1.0), "a gap is negative"),
         ("model.index.examples.next_of", put(0, 0), "a list of examples is invalid"),
         ("model.index.examples.next_of", put(40, 50), "a list of examples is invalid"),

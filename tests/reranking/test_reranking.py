@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from internals import contents_of, forest_room, reranking_models, reranking_pairs
+from internals import contents_of, kernels_room, reranking_models, reranking_pairs
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
@@ -35,7 +35,7 @@ def log(n: int = 60, seed: int = 0) -> tuple[list[str], Hits, np.ndarray]:
     meant = rng.integers(0, 3, n)
     queries = [DOCUMENTS[ids[i, meant[i]]].replace("e", "3").title() for i in range(n)]
     rewards = (np.arange(3) == meant[:, None]).astype(float)
-    hits = forest_room.no_hits(n, 3)._replace(ids=ids, scores=np.sort(rng.random((n, 3)).astype(np.float32))[:, ::-1])
+    hits = kernels_room.no_hits(n, 3)._replace(ids=ids, scores=np.sort(rng.random((n, 3)).astype(np.float32))[:, ::-1])
     return queries, hits, rewards
 
 

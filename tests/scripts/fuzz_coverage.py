@@ -22,7 +22,7 @@ CORPUS = TESTS / "corpus"
 sys.path.append(str(TESTS / "helpers"))
 
 # Kernels are excluded: Numba cannot compile functions that Atheris has instrumented.
-_WITH_KERNELS = ["_forest", "_heads", "_jit", "rewards"]
+_WITH_KERNELS = ["_forest", "_heads", "_kernels", "_linear", "_jit", "rewards"]
 _OTHERS = [f"cmt_numba.{room}" for room in _WITH_KERNELS]
 with atheris.instrument_imports(include=["cmt_numba"], exclude=_OTHERS):
     from readers import read_text

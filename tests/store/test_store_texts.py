@@ -16,7 +16,7 @@ from failures import failing
 from plain_bm25 import bm25
 
 from cmt_numba import MemoryStore
-from cmt_numba._forest import InvariantError
+from cmt_numba._kernels import InvariantError
 from cmt_numba._postings import TextIndex
 from cmt_numba._words import K1, K3, B, count_words, hash_words
 from cmt_numba.store._state import StoreState, check_operation

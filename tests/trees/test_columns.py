@@ -3,11 +3,11 @@
 import pickle
 
 import numpy as np
-from internals import forest_room
+from internals import kernels_room
 
 
 def test_growing_columns_keep_the_used_part():
-    first = forest_room.GrowingColumns(np.arange(3), np.arange(3) * 2)
+    first = kernels_room.GrowingColumns(np.arange(3), np.arange(3) * 2)
     longer = first.appended(np.array([3]), np.array([6]))
     longest = longer
     for n in range(4, 9):
@@ -20,7 +20,7 @@ def test_growing_columns_keep_the_used_part():
 
 
 def test_appending_rarely_copies():
-    columns, n_copies = forest_room.GrowingColumns(np.empty((0, 2))), 0
+    columns, n_copies = kernels_room.GrowingColumns(np.empty((0, 2))), 0
     for n in range(2000):
         before, columns = columns.columns[0], columns.appended(np.full((1, 2), n))
         n_copies += not np.shares_memory(before, columns.columns[0])
@@ -29,13 +29,13 @@ def test_appending_rarely_copies():
 
 
 def test_changes_in_place_are_kept():
-    columns = forest_room.GrowingColumns(np.arange(3)).appended(np.array([3]))
+    columns = kernels_room.GrowingColumns(np.arange(3)).appended(np.array([3]))
     columns.columns[0][1] = 9
     np.testing.assert_array_equal(columns.appended(np.array([4])).columns[0], [0, 9, 2, 3, 4])
 
 
 def test_appending_nothing_changes_no_other_columns():
-    first = forest_room.GrowingColumns(np.arange(3))
+    first = kernels_room.GrowingColumns(np.arange(3))
     longer, same = first.appended(np.array([3])), first.appended(np.array([], int))
     other = same.appended(np.array([7]))
     np.testing.assert_array_equal(longer.columns[0], [0, 1, 2, 3])
@@ -43,7 +43,7 @@ def test_appending_nothing_changes_no_other_columns():
 
 
 def test_a_pickle_has_no_spare_capacity():
-    columns = forest_room.GrowingColumns(np.arange(1000)).appended(np.array([1000]))
+    columns = kernels_room.GrowingColumns(np.arange(1000)).appended(np.array([1000]))
     pickled = pickle.dumps(columns)
     assert len(pickled) < 8500
     copy = pickle.loads(pickled)
@@ -51,7 +51,7 @@ def test_a_pickle_has_no_spare_capacity():
 
 
 def test_new_entries_are_filled():
-    np.testing.assert_array_equal(forest_room.resized(np.ones((2, 1)), 3, axis=1, fill=7), [[1, 7, 7], [1, 7, 7]])
+    np.testing.assert_array_equal(kernels_room.resized(np.ones((2, 1)), 3, axis=1, fill=7), [[1, 7, 7], [1, 7, 7]])
     array = np.arange(4)
-    assert forest_room.with_room(array, 2, 2) is array
-    np.testing.assert_array_equal(forest_room.with_room(array, 2, 20, fill=-1), [0, 1, *[-1] * 20])
+    assert kernels_room.with_room(array, 2, 2) is array
+    np.testing.assert_array_equal(kernels_room.with_room(array, 2, 20, fill=-1), [0, 1, *[-1] * 20])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import EVERY_LEAF
 from failures import failing
-from internals import forest_room, state_of
+from internals import forest_room, kernels_room, state_of
 
 from cmt_numba import ContextualMemoryTree, Hits
 
@@ -30,7 +30,7 @@ def test_compaction_changes_no_answer(keys: Any, n_trees: int):
     tree.check_invariants()
     assert all(same(tree.query(keys, **question), hits) for question, hits in zip(questions, before, strict=True))
     explored = tree.query(keys, k=2, epsilon=1.0)
-    assert np.all(explored.ids[:, 0] != forest_room.NONE)
+    assert np.all(explored.ids[:, 0] != kernels_room.NONE)
 
 
 def test_the_memories_of_a_leaf_lie_together(keys: Any):

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF, load_script
 from exact_keys import LARGEST, check_keys, trees
-from internals import forest_room, model_of, state_of
+from internals import forest_room, kernels_room, linear_room, model_of, state_of
 from numba import njit
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
@@ -134,22 +134,22 @@ def test_highest_feature_indices():
 def test_hashes_of_large_numbers():
     for bits in (4, 16, 31, 32):
         for feature in (0, 1, 2**31 - 2, 2**31 - 1):
-            assert 0 <= forest_room.hash_feature(np.int32(feature), np.int64(bits)) < 2**bits
+            assert 0 <= kernels_room.hash_feature(np.int32(feature), np.int64(bits)) < 2**bits
     for size in (1, 16, 2**31, 2**32):
         for number in (0, 1, 2**31 - 1, 2**31, 2**62, 2**63 - 1):
-            assert 0 <= forest_room.hash_number(np.int64(number), np.int64(size)) < size
+            assert 0 <= kernels_room.hash_number(np.int64(number), np.int64(size)) < size
 
 
 @njit
 def margin_in_kernel(models: Any, t: int, label: int, probe: Any, row: Any) -> float:
     """Call a function that only kernels can call, and return its result."""
-    return forest_room.probed_margin(models, t, label, probe, row)
+    return linear_room.probed_margin(models, t, label, probe, row)
 
 
 def test_sizes_near_the_limits():
     assert forest_room.leaf_limit(4.0, np.int64(2**31 - 1)) == 123
     assert forest_room.leaf_limit(2.0**20, np.int64(2**31 - 1)) < 2**31
-    bits = as_python(forest_room.table_bits)  # no wrapper for Python is compiled
+    bits = as_python(linear_room.table_bits)  # no wrapper for Python is compiled
     assert bits(np.int64(2**30)) == 31
     assert 3 * 2 ** bits(np.int64(2**31 - 1)) >= 4 * (2**31 - 1)
 
@@ -160,7 +160,7 @@ def test_more_router_storage_than_can_be_addressed():
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     tree.insert(rows[:100])
     with pytest.raises(MemoryError, match="a tree's routers cannot have more than"):
-        forest_room.with_tables(state_of(tree), forest_room.allocation.MOST_CELLS + 1)
+        linear_room.with_tables(state_of(tree), linear_room.allocation.MOST_CELLS + 1)
     tree.check_invariants()
     assert tree.insert(rows[100:]).tolist() == list(range(100, 400))
     tree.check_invariants()
@@ -186,8 +186,8 @@ def test_labels_with_a_mean_of_zero():
     rows = scipy.sparse.csr_array([[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [1.0, 0.0]])
     head = model_of(CMTClassifier(n_head_passes=0, random_state=0).fit(rows, [0, 0, 1, 1])).index.head
     head.weights.table["weight"][0, :16] = 5.0  # the weights of the other label
-    tables = head.nodes["table_bits"][0, :2]
-    probe = forest_room.Probe(np.ones(2, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64))
-    row = forest_room.Row(np.ones(2, np.float32), np.arange(2, dtype=np.int32), 0, 2, forest_room.UNSCALED)
+    tables = head.labels["table_bits"][0, :2]
+    probe = kernels_room.Probe(np.ones(2, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64))
+    row = kernels_room.Row(np.ones(2, np.float32), np.arange(2, dtype=np.int32), 0, 2, kernels_room.UNSCALED)
     assert sorted(tables > 0) == [False, True]
     assert margin_in_kernel(head.models, 0, int(np.argmin(tables)), probe, row) == 0.0

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from conftest import FORMS, needs_jit
 from failures import failing
-from internals import forest_of, forest_room, state_of
+from internals import forest_of, kernels_room, state_of
 from sklearn.datasets import load_digits
 from sklearn.metrics import f1_score
 
@@ -117,10 +117,10 @@ def test_learning_is_querying_rewarding_and_updating(rng: np.random.Generator):
     order = np.random.Generator(np.random.PCG64(forest_of(other).draw_word())).permutation(60)
     first_rewards = []
     for block in (order[8:], order[:8]):
-        hits = forest_room.without_own(other.query(X[block], 6, n_probes=8, epsilon=0.3), block, 5)
+        hits = kernels_room.without_own(other.query(X[block], 6, n_probes=8, epsilon=0.3), block, 5)
         rewards = labels[hits.ids] == labels[block][:, None]
         other.update(X[block], hits, rewards, key_learning_rate=0.3)
-        taught, best = forest_room.rewarded_memories(hits, block, rewards.astype(np.float32))
+        taught, best = kernels_room.rewarded_memories(hits, block, rewards.astype(np.float32))
         other.teach(X[block][taught], best)
         first_rewards.append(rewards[:, 0])
     assert mean == pytest.approx(np.concatenate(first_rewards).mean())
@@ -145,19 +145,19 @@ def test_rows_do_not_find_themselves(rng: np.random.Generator):
 
 
 def test_own_memories_are_left_out():
-    hits = forest_room.no_hits(3, 3)
+    hits = kernels_room.no_hits(3, 3)
     hits.ids[:] = [[5, 6, 7], [5, 6, -1], [5, 6, 7]]
     hits.scores[:] = [[3, 2, 1], [3, 2, -np.inf], [3, 2, 1]]
-    left = forest_room.without_own(hits, np.array([6, 5, -1]), 2)
+    left = kernels_room.without_own(hits, np.array([6, 5, -1]), 2)
     np.testing.assert_array_equal(left.ids, [[5, 7], [6, -1], [5, 6]])
     np.testing.assert_array_equal(left.scores, [[3, 1], [2, -np.inf], [3, 2]])
 
 
 def test_routers_learn_the_path_to_the_best_memory():
-    hits = forest_room.no_hits(6, 3)
+    hits = kernels_room.no_hits(6, 3)
     hits.ids[:] = [[7, 3, 5], [7, 3, NONE], [4, NONE, NONE], [NONE] * 3, [8, 9, 1], [2, 6, 8]]
     rewards = np.array([[1, 1, 0], [0.6, 1, 0], [0.4, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 0.9]], np.float32)
-    rows, best = forest_room.rewarded_memories(hits, np.array([NONE, NONE, NONE, NONE, 4, 9]), rewards)
+    rows, best = kernels_room.rewarded_memories(hits, np.array([NONE, NONE, NONE, NONE, 4, 9]), rewards)
     assert rows.tolist() == [0, 1, 4, 5]  # the others had lower rewards, or found nothing
     assert best.tolist() == [3, 3, 4, 6]
 
@@ -236,15 +236,15 @@ def test_a_failed_rebuild_keeps_the_old_trees(error: type[BaseException]):
 
 
 def test_memories_of_the_same_rows_are_joined():
-    hits = forest_room.no_hits(4, 3)
+    hits = kernels_room.no_hits(4, 3)
     hits.ids[:] = [[7, 3, 5], [9, 8, NONE], [5, 4, 1], [2, 6, NONE]]
     rewards = np.array([[1, 0, 1], [1, 1, 1], [1, 0.9, 0], [0, 0.5, 1]], np.float32)
-    pairs = forest_room.rewarded_pairs(hits, np.array([NONE, NONE, 1, 0]), rewards)
+    pairs = kernels_room.rewarded_pairs(hits, np.array([NONE, NONE, 1, 0]), rewards)
     assert pairs.tolist() == [[7, 7], [7, 5], [9, 9], [9, 8], [1, 5]]
-    ids, groups = forest_room.joined(pairs)
+    ids, groups = kernels_room.joined(pairs)
     assert ids.tolist() == [1, 5, 7, 8, 9]
     assert groups.tolist() == [1, 1, 1, 8, 8]
-    assert [part.size for part in forest_room.joined(pairs[:0])] == [0, 0]
+    assert [part.size for part in kernels_room.joined(pairs[:0])] == [0, 0]
 
 
 class Watched(ContextualMemoryTree):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from internals import forest_of, forest_room, state_of
+from internals import forest_of, kernels_room, state_of
 from journals import journal_of
 
 from cmt_numba import ContextualMemoryTree
@@ -22,7 +22,7 @@ def unit(x: np.ndarray) -> np.ndarray:
 def keys_of(tree: ContextualMemoryTree) -> np.ndarray:
     """Return the keys in the order of their ids."""
     return np.array(
-        forest_room.as_matrix(forest_room.stored_rows(state_of(tree), forest_of(tree).slots_of(np.sort(tree.ids))))
+        kernels_room.as_matrix(kernels_room.stored_rows(state_of(tree), forest_of(tree).slots_of(np.sort(tree.ids))))
     )
 
 
@@ -35,7 +35,7 @@ def grown(rng: np.random.Generator, n_trees: int = 1, **options: Any) -> tuple[C
 
 
 def moved_by_definition(
-    keys: np.ndarray, tree: ContextualMemoryTree, asked: Any, hits: forest_room.Hits, rewards: Any
+    keys: np.ndarray, tree: ContextualMemoryTree, asked: Any, hits: kernels_room.Hits, rewards: Any
 ) -> Any:
     """Return the keys after updates with a rate of 0.3, computed from the definition in blocks of sixteen rows."""
     weights, keys = 1.0 + state_of(tree).scorer.theta, keys.astype(np.float64)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from internals import forest_room, validation_room
+from internals import kernels_room, validation_room
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba.bandits import _POLICIES
@@ -70,9 +70,9 @@ def test_rows_are_taken_like_those_of_a_matrix(sparse: bool, which: Any):
     X[4] = 0.0
     rows = validation_room.check_rows(X, sparse=sparse)
     chosen = np.arange(20) % 3 == 1 if which == "mask" else np.array(which, np.int64)
-    taken, matrix = rows.take(chosen), forest_room.as_matrix(rows)
+    taken, matrix = rows.take(chosen), kernels_room.as_matrix(rows)
     expected = matrix.toarray()[chosen] if sparse else matrix[chosen]
-    found = forest_room.as_matrix(taken)
+    found = kernels_room.as_matrix(taken)
     np.testing.assert_array_equal(found.toarray() if sparse else found, expected)
     assert taken.n_rows == expected.shape[0]
     assert [array.dtype for array in taken[:3]] == [array.dtype for array in rows[:3]]
@@ -81,8 +81,8 @@ def test_rows_are_taken_like_those_of_a_matrix(sparse: bool, which: Any):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_rescaled_rows_equal_rows_checked_again(sparse: bool):
     rows = validation_room.check_rows(np.random.default_rng(0).normal(size=(2000, 5)), sparse=sparse)
-    again = validation_room.check_rows(forest_room.as_matrix(rows))
-    np.testing.assert_array_equal(forest_room.rescaled(rows).values, again.values)
+    again = validation_room.check_rows(kernels_room.as_matrix(rows))
+    np.testing.assert_array_equal(kernels_room.rescaled(rows).values, again.values)
     assert np.any(again.values != rows.values)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit, text_like
 from failures import failing
-from internals import forest_of, forest_room, state_of
+from internals import forest_of, forest_room, kernels_room, linear_room, state_of
 
 from cmt_numba import ContextualMemoryTree
 
@@ -142,11 +142,11 @@ def test_failing_first_insert(n: int, error: type[BaseException]):
 def drop_spare_room(tree: ContextualMemoryTree) -> None:
     """Remove the spare room of a tree's arrays, so that the next split or new feature needs more."""
     state = state_of(tree)
-    cells, leaves = (int(state.counters[:, end].max()) for end in (forest_room.TABLES_END, forest_room.LEAVES_END))
+    cells, leaves = (int(state.counters[:, end].max()) for end in (linear_room.TABLES_END, forest_room.LEAVES_END))
     forest_of(tree).state = state._replace(
-        weights=state.weights._replace(table=forest_room.resized(state.weights.table, cells, 1)),
-        leaves=forest_room.resized(state.leaves, leaves, 1),
-        members=forest_room.resized(state.members, leaves, 1),
+        weights=state.weights._replace(table=kernels_room.resized(state.weights.table, cells, 1)),
+        leaves=kernels_room.resized(state.leaves, leaves, 1),
+        members=kernels_room.resized(state.members, leaves, 1),
     )
 
 
@@ -200,7 +200,7 @@ def test_ids_in_order_leave_gaps():
     tree = ContextualMemoryTree(n_reroutes=0, random_state=0)
     for n in (300, 3000, 30_000):
         tree.insert(np.ones((n - len(tree), 1)))
-        gaps = np.flatnonzero(state_of(tree).keys.slot_table == forest_room.NONE)
+        gaps = np.flatnonzero(state_of(tree).keys.slot_table == kernels_room.NONE)
         assert gaps.size > 0
         assert np.diff(gaps).max() < 50
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from exact_keys import WIDTH, pandas_frame, polars_frame, with_mask
-from internals import engine_room, forest_of, forest_room, state_of
+from internals import engine_room, forest_of, kernels_room, state_of
 from journals import crashed, journal_of, same
 
 from cmt_numba import ContextualMemoryTree, Hits
@@ -158,10 +158,10 @@ def test_too_many_features():
 def test_too_many_memories(tree: ContextualMemoryTree):
     totals = state_of(tree).keys.totals
     with nothing_changes(tree):
-        held, totals[forest_room.N_MEMORIES] = totals[forest_room.N_MEMORIES], forest_room.MOST_MEMORIES - 2
+        held, totals[kernels_room.N_MEMORIES] = totals[kernels_room.N_MEMORIES], kernels_room.MOST_MEMORIES - 2
         with pytest.raises(ValueError, match="X must have at most 2 rows, got 3"):
             tree.insert(np.ones((3, WIDTH)))
-        totals[forest_room.N_MEMORIES] = held
+        totals[kernels_room.N_MEMORIES] = held
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,74 @@
 """Functions that read the key store from Python, and kernels that read and change it."""
 
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, inner, kernel, prefetch
+from .._jit import Known, by_reference, inner, kernel, known, prefetch
+from .constants import NONE
 from .hash_table import belongs_before, enter_place, find_place, hash_number
 from .rows import UNSCALED, Row, Rows, row_of
-from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE, State
+from .structures import kind_of
+
+# Entries of ``KeyArrays.totals``.
+N_MEMORIES = 0
+NEXT_ID = 1
+VALUES_END = 2  # sparse keys: number of cells of ``KeyArrays.values`` ever used
+VALUES_LIVE = 3  # sparse keys: number of cells of ``KeyArrays.values`` that belong to a memory
+LONGEST = 4  # largest number of cells of any key stored so far
+N_TOTALS = 5
+
+
+class KeyArrays(NamedTuple):
+    """The key store: unit-length float32 keys by slot, and the hash table from ids to slots.
+
+    A dense key is ``values[slot * n_features : (slot + 1) * n_features]``; ``indices`` and ``spans`` are empty.
+    A sparse key is the cells ``spans[slot, 0] : spans[slot, 1]`` of ``values`` and ``indices``.
+    """
+
+    values: Annotated[np.ndarray, kind_of(np.float32, "cells")]
+    indices: Annotated[np.ndarray, kind_of(np.int32, "cells of sparse keys")]
+    spans: Annotated[np.ndarray, kind_of(np.int64, "sparse keys", 2)]
+    ids: Annotated[np.ndarray, kind_of(np.int64, "keys")]
+    # open-addressing table: the slot in each cell, or NONE if the cell is empty
+    slot_table: Annotated[np.ndarray, kind_of(np.int32, "cells of the slot table")]
+    totals: Annotated[np.ndarray, kind_of(np.int64, N_TOTALS)]
+
+
+class KeyStore(NamedTuple):
+    """A key store as kernels receive it: the arrays of :class:`KeyArrays` and the type of the keys."""
+
+    n_features: int
+    sparse: Known
+    values: np.ndarray
+    indices: np.ndarray
+    spans: np.ndarray
+    ids: np.ndarray
+    slot_table: np.ndarray
+    totals: np.ndarray
+
+
+def key_store(parameters: Any, keys: KeyArrays) -> KeyStore:
+    """Return the key store of a forest or of examples for kernels."""
+    return KeyStore(parameters.n_features, known(parameters.sparse), *keys)
+
+
+def new_keys() -> KeyArrays:
+    """Return an empty key store."""
+    return KeyArrays(
+        values=np.empty(0, np.float32),
+        indices=np.empty(0, np.int32),
+        spans=np.empty((0, 2), np.int64),
+        ids=np.empty(0, np.int64),
+        slot_table=np.full(1, NONE, np.int32),
+        totals=np.zeros(N_TOTALS, np.int64),
+    )
+
 
 _CELLS_IN_A_LINE = 16  # 4-byte cells in a cache line of 64 bytes
 
 
-def stored_rows(state: State, slots: Any) -> Rows:
+def stored_rows(state: Any, slots: Any) -> Rows:
     """Return the keys in ``slots``, an array or a slice; a view if they are a slice of dense keys, else a copy."""
     keys, d = state.keys, state.parameters.n_features
     if state.parameters.sparse:

@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, inner_allocating, inner_fastmath, prefetch
-from .hash_table import hash_feature
-from .rows import dot
+from .._kernels import NONE, dot, hash_feature
+from .models import DONE
 from .sparse_weights import find_cell, locate_or_insert_cells, release_table, reset_cells, table_start
-from .state import DONE, NONE
 
 _TINY = np.float32(1e-20)  # avoids 0 / 0 while all gradients are 0
 
@@ -52,8 +51,8 @@ def dense_start(models, node):
 @inner
 def reset_model(models, t, node):
     """Set the bias and the dense weights of ``node`` to 0. A sparse model must have no table."""
-    models.nodes[t, node]["bias"] = 0.0
-    models.nodes[t, node]["bias_square"] = 0.0
+    models.records[t, node]["bias"] = 0.0
+    models.records[t, node]["bias_square"] = 0.0
     if not models.sparse:
         start, d = dense_start(models, node), models.n_features
         models.weights[t, start : start + 2 * d] = 0.0
@@ -63,7 +62,7 @@ def reset_model(models, t, node):
 def reset_weights(models, t, node):
     """Set all weights of the model of ``node`` to 0."""
     reset_model(models, t, node)
-    if models.sparse and models.nodes[t, node]["table_bits"] > 0:
+    if models.sparse and models.records[t, node]["table_bits"] > 0:
         reset_cells(models, t, node)
 
 
@@ -91,8 +90,8 @@ def prefetch_weights(models, t, node, x):
         start = dense_start(models, node)
         for i in range(start, start + models.n_features, _WEIGHTS_IN_A_LINE):
             prefetch(models.weights[t], i)
-    elif models.nodes[t, node]["table_bits"] > 0:
-        bits, start = np.int64(models.nodes[t, node]["table_bits"]), table_start(models, t, node)
+    elif models.records[t, node]["table_bits"] > 0:
+        bits, start = np.int64(models.records[t, node]["table_bits"]), table_start(models, t, node)
         for i in range(x.a, x.b):
             prefetch(models.table[t], start + hash_feature(np.int64(x.indices[i]), bits))
 
@@ -102,11 +101,11 @@ def margin_of(models, t, node, x):
     """Return the margin g(x) of a row. Routers send rows with a positive margin right."""
     if not models.sparse:
         d = models.n_features
-        return models.nodes[t, node]["bias"] + x.scale * dot(
+        return models.records[t, node]["bias"] + x.scale * dot(
             models.weights[t], dense_start(models, node), x.values, x.a, d
         )
-    margin = models.nodes[t, node]["bias"]
-    if models.nodes[t, node]["table_bits"] > 0:
+    margin = models.records[t, node]["bias"]
+    if models.records[t, node]["table_bits"] > 0:
         for first in range(x.a, x.b, 64):
             margin += _sparse_margin(models, t, node, x, first, min(first + 64, x.b))
     return margin
@@ -120,7 +119,7 @@ def _sparse_margin(models, t, node, x, first, stop):
     overlaps the cache misses. The second loop continues the search for the few features that collided.
     """
     table = models.table
-    bits, start = np.int64(models.nodes[t, node]["table_bits"]), table_start(models, t, node)
+    bits, start = np.int64(models.records[t, node]["table_bits"]), table_start(models, t, node)
     margin = np.float32(0.0)
     collided = np.uint64(0)
     for i in range(first, stop):
@@ -156,13 +155,13 @@ def probed_margin(models, t, node, probe, x):
     If the table is not much larger than the row, a sequential scan of its cells is faster than lookups, which wait for
     memory.
     """
-    bits = np.int64(models.nodes[t, node]["table_bits"])
+    bits = np.int64(models.records[t, node]["table_bits"])
     if not models.sparse or bits == 0:
         return margin_of(models, t, node, x)
     if probe.features.size > 0 or (1 << bits) > _CELLS_IN_A_LOOKUP * (x.b - x.a):
         return margin_of(models, t, node, x)
     start = table_start(models, t, node)
-    return models.nodes[t, node]["bias"] + _sum_over_cells(models.table[t, start : start + (1 << bits)], probe.values)
+    return models.records[t, node]["bias"] + _sum_over_cells(models.table[t, start : start + (1 << bits)], probe.values)
 
 
 @inner
@@ -170,7 +169,7 @@ def located_margin(models, t, node, x, work):
     """Return g(x) like :func:`margin_of`, for a row whose cells :func:`locate_or_insert` has written to ``work``."""
     if not models.sparse:
         return margin_of(models, t, node, x)
-    margin = models.nodes[t, node]["bias"]
+    margin = models.records[t, node]["bias"]
     for i in range(x.b - x.a):
         margin += models.table[t, work.cells[i]]["weight"] * x.values[x.a + i]
     return margin
@@ -249,7 +248,7 @@ def located_sum(models, t, node, x, work):
 def add_sum(models, t, node, amount):
     """Add ``amount`` times the sum of rows stored in the accumulators to the weights."""
     if models.sparse:
-        table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
+        table, bits = models.table, np.int64(models.records[t, node]["table_bits"])
         start = table_start(models, t, node)
         for cell in range(start, start + (1 << bits) if bits > 0 else start):
             if table[t, cell]["feature"] != NONE:
@@ -264,7 +263,7 @@ def add_sum(models, t, node, amount):
 def reset_sum(models, t, node):
     """Set the accumulators of a model to 0."""
     if models.sparse:
-        table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
+        table, bits = models.table, np.int64(models.records[t, node]["table_bits"])
         start = table_start(models, t, node)
         for cell in range(start, start + (1 << bits) if bits > 0 else start):
             table[t, cell]["square"] = 0.0
@@ -277,7 +276,7 @@ def reset_sum(models, t, node):
 def scale_weights(models, t, node, factor):
     """Multiply all weights by a factor."""
     if models.sparse:
-        table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
+        table, bits = models.table, np.int64(models.records[t, node]["table_bits"])
         start = table_start(models, t, node)
         for cell in range(start, start + (1 << bits) if bits > 0 else start):
             table[t, cell]["weight"] *= factor
@@ -290,7 +289,7 @@ def scale_weights(models, t, node, factor):
 @inner
 def add_squares(models, t, node, x, work):
     """Add the squares of a located row to the accumulators, as a step with a slope of 1 does."""
-    models.nodes[t, node]["bias_square"] += 1.0
+    models.records[t, node]["bias_square"] += 1.0
     if models.sparse:
         table = models.table[t]
         for i in range(x.b - x.a):
@@ -312,7 +311,7 @@ def adagrad_step(models, t, node, x, work, slope, rate, farthest):
     """
     rate = np.float32(rate / (1.0 + _norm_1(x)))
     slope = np.float32(slope)
-    record = models.nodes[t, node]
+    record = models.records[t, node]
     record["bias_square"] += slope * slope
     bias_step = descend(record["bias_square"], slope, rate)
     move = bias_step

@@ -8,8 +8,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from .constants import NONE, RIGHT
 from .rows import Rows
-from .state import NONE, RIGHT
 
 WORTH_KEEPING = 0.5  # minimum reward at which a query is stored as an additional key
 WORTH_FINDING = 1.0  # minimum reward at which routers learn the path to a memory
@@ -157,7 +157,6 @@ class ShownHits(Hits):
 
 for _public in (Exploration, Explored, Hits, ShownHits):
     _public.__module__ = "cmt_numba"  # module from which pickles import the classes
-
 UNEXPLORED = Exploration(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int8, np.float32)))
 """Placeholder for the exploration in kernels that do not use it."""
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import TILE, empty, first_of, inner, inner_allocating, inner_called, kernel, marks_of, release
-from .state import NONE
+from .constants import NONE
 
 _MOST_HELD = 64  # capacity of :class:`HeldScores`, at least 2 * TILE
 _LONG, _VERY_LONG = 4 * TILE, 128 * TILE  # between these numbers of scores, two passes are faster than one

@@ -11,10 +11,8 @@ at multiples of the smallest size. Stored in units of this size, starts fit into
 import numpy as np
 
 from .._jit import by_reference, by_value, inner, inner_called
-from .hash_table import belongs_before, find_feature, hash_feature
-from .key_store import key_of
-from .state import CELLS_WANTED, DONE, FREE_TABLES, NONE, SMALLEST_TABLE_BITS, TABLES_END, TABLES_FULL
-from .topology import first_leaf, next_leaf
+from .._kernels import NONE, belongs_before, find_feature, hash_feature
+from .models import CELLS_WANTED, DONE, FREE_TABLES, SMALLEST_TABLE_BITS, TABLES_END, TABLES_FULL
 
 
 @inner
@@ -38,13 +36,13 @@ def request_cells(models, t, wanted):
 @inner
 def table_start(models, t, node):
     """Return the first cell of a node's table."""
-    return np.int64(models.nodes[t, node]["table_start"]) << SMALLEST_TABLE_BITS
+    return np.int64(models.records[t, node]["table_start"]) << SMALLEST_TABLE_BITS
 
 
 @inner
 def release_table(models, t, node):
     """Add a node's table, if any, to the free list of its size."""
-    record = models.nodes[t, node]
+    record = models.records[t, node]
     bits = np.int64(record["table_bits"])
     if bits > 0:
         start = table_start(models, t, node)
@@ -83,7 +81,7 @@ def _empty_cells(table, t, start, bits):
 @inner
 def find_cell(models, t, node, feature):
     """Return a feature's cell in a node's table or, if it is missing, the complement of the empty cell for it."""
-    bits = np.int64(models.nodes[t, node]["table_bits"])
+    bits = np.int64(models.records[t, node]["table_bits"])
     return find_feature(models.table[t], table_start(models, t, node), bits, np.int64(feature))
 
 
@@ -91,7 +89,7 @@ def find_cell(models, t, node, feature):
 def _enlarge_table(models, t, node, bits):
     """Move a node's weights to a larger table; return DONE, or TABLES_FULL without changing anything."""
     models = by_reference(models)
-    record, table = models.nodes[t, node], models.table
+    record, table = models.records[t, node], models.table
     start = _take_table(models, t, bits)
     if start == NONE:
         return TABLES_FULL
@@ -122,7 +120,7 @@ def locate_or_insert_cells(models, t, node, x, cells):
 
     Returns DONE, or TABLES_FULL without changing anything if the table must grow but has no room.
     """
-    record, table = models.nodes[t, node], models.table
+    record, table = models.records[t, node], models.table
     n_missing = x.b - x.a
     if record["table_bits"] > 0:
         n_missing = 0
@@ -150,15 +148,15 @@ def locate_or_insert_cells(models, t, node, x, cells):
 @inner
 def reset_cells(models, t, node):
     """Empty a node's table without changing its size."""
-    _empty_cells(models.table, t, table_start(models, t, node), np.int64(models.nodes[t, node]["table_bits"]))
-    models.nodes[t, node]["table_used"] = 0
+    _empty_cells(models.table, t, table_start(models, t, node), np.int64(models.records[t, node]["table_bits"]))
+    models.records[t, node]["table_used"] = 0
 
 
 @inner
 def copy_heavy_cells(target, source, t, node, share):
     """Copy weights of at least ``share`` of the maximum from a node's table to a new one in ``target``."""
-    record, old = target.nodes[t, node], source.table
-    start, size = table_start(source, t, node), 1 << np.int64(source.nodes[t, node]["table_bits"])
+    record, old = target.records[t, node], source.table
+    start, size = table_start(source, t, node), 1 << np.int64(source.records[t, node]["table_bits"])
     heaviest = np.float32(0.0)
     for cell in range(start, start + size):
         if old[t, cell]["feature"] != NONE:
@@ -178,38 +176,10 @@ def copy_heavy_cells(target, source, t, node, share):
 
 
 @inner
-def drop_absent_cells(trees, models, keys, t, node):
-    """Remove the features that no memory below a node has from the node's table.
-
-    A negative sign of an accumulator, which is otherwise non-negative, temporarily marks a feature to keep.
-    """
-    record, table = trees.nodes[t, node], models.table
-    if record["table_bits"] == 0:
-        return
-    leaf = first_leaf(trees, t, node)
-    while leaf != NONE:
-        for i in range(trees.leaves[t, leaf]["size"]):
-            x = key_of(keys, np.int64(trees.members[t, leaf, i]))
-            for j in range(x.a, x.b):
-                cell = find_cell(models, t, node, x.indices[j])
-                if cell >= 0:
-                    table[t, cell]["square"] = -np.abs(table[t, cell]["square"])
-        leaf = next_leaf(trees, t, node, leaf)
-    start = table_start(models, t, node)
-    end = start + (1 << np.int64(record["table_bits"]))
-    for cell in range(start, end):
-        while table[t, cell]["feature"] != NONE and not np.signbit(table[t, cell]["square"]):
-            _erase_cell(models, t, node, cell - start)
-            record["table_used"] -= 1
-    for cell in range(start, end):
-        table[t, cell]["square"] = np.abs(table[t, cell]["square"])
-
-
-@inner
-def _erase_cell(models, t, node, gap):
+def erase_cell(models, t, node, gap):
     """Delete the entry in cell ``gap`` of a node's table, and move later entries up if searches would miss them."""
     table, start = models.table, table_start(models, t, node)
-    bits = np.int64(models.nodes[t, node]["table_bits"])
+    bits = np.int64(models.records[t, node]["table_bits"])
     mask = (1 << bits) - 1
     cell = gap
     while True:

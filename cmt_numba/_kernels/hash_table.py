@@ -8,7 +8,7 @@ either features or *places*, which are positions in a separate array of entries.
 import numpy as np
 
 from .._jit import inner, inner_exported
-from .state import NONE
+from .constants import NONE
 
 _FACTOR = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
+from .constants import NONE
 from .rows import dot, row_of
-from .state import NONE
 
 _ROWS_TOGETHER = 16  # number of rows whose moves of keys are applied together
 _STEEPNESS = 20.0  # inverse temperature of the softmax
