@@ -18,6 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 import scipy.sparse
+from internals import contents_of
 
 from cmt_numba import ContextualMemoryTree
 
@@ -35,7 +36,7 @@ def digest(arrays: Iterator[np.ndarray] | tuple[np.ndarray, ...]) -> str:
 
 def arrays_of(tree: ContextualMemoryTree) -> Iterator[np.ndarray]:
     """Yield all that a tree holds, as it would be saved: in use, and in order."""
-    arrays = tree._contents().arrays
+    arrays = contents_of(tree)().arrays
     for name in sorted(arrays):
         yield arrays[name]
 

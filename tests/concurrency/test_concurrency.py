@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse
 from conftest import needs_jit
 from failures import failing
+from internals import forest_of, last_change, waiting_readers
 from sklearn.base import clone
 from stress_threads import Stress
 from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
@@ -25,9 +26,9 @@ import cmt_numba._engine.learn
 import cmt_numba._engine.reorganise
 import cmt_numba._forest.allocation
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
-from cmt_numba._change.lock import ReadWriteLock
-from cmt_numba._change.workers import Pace, TimedSteps, map_threads
-from cmt_numba._forest.allocation import WORTH_GROWING_BEFORE, with_more
+from cmt_numba._change import Pace, ReadWriteLock, TimedSteps, map_threads
+from cmt_numba._forest import with_more
+from cmt_numba._forest.allocation import WORTH_GROWING_BEFORE
 
 # The lock
 
@@ -68,9 +69,9 @@ def test_changes_queue():
     threads = [started(lambda: lock.change(lambda: go_on.wait(SOON)))]
     until(lambda: lock._changer is not None)
     for i in range(5):
-        last = lock._last
+        last = last_change(lock)
         threads.append(started(lambda i=i: lock.change(lambda: order.append(i))))
-        until(lambda last=last: lock._last is not last)
+        until(lambda last=last: last_change(lock) is not last)
     lock.read(lambda: order.append("read"))  # others may read between the steps of a change
     go_on.set()
     for thread in threads:
@@ -85,19 +86,19 @@ def test_change_given_up_keeps_the_order():
     first = started(lambda: lock.change(lambda: (go_on.wait(SOON), log.append("first"))))
     until(lambda: lock._changer is not None)
 
-    class Interrupted(type(lock._last)):
+    class Interrupted(type(last_change(lock))):
         __slots__ = ()
 
         def wait(self) -> None:
             raise KeyboardInterrupt
 
-    waited_for = lock._last
+    waited_for = last_change(lock)
     stand_in = Interrupted()
     stand_in.lock, stand_in.before = waited_for.lock, None
     lock._last = stand_in
     with pytest.raises(KeyboardInterrupt):
         lock.change(lambda: log.append("given up"))
-    lock._last.before = waited_for
+    last_change(lock).before = waited_for
     given_up.set()
     second = started(lambda: lock.change(lambda: log.append("second")))
     time.sleep(0.02)
@@ -161,7 +162,7 @@ def test_readers_wait_for_work_between_steps():
         def change() -> None:
             lock.step(lambda: log.append("step"))
             readers.append(started(lambda: lock.read(lambda: log.append("read"))))
-            until(lambda: lock._kept_waiting or "read" in log)
+            until(lambda: waiting_readers(lock) or "read" in log)
             lock.step(lambda: log.append("step"))
 
         lock.change(change)
@@ -192,7 +193,7 @@ def test_changes_let_their_own_threads_read():
 
     def change() -> list[str]:
         lock.let_in()
-        return [*map_threads(lambda _: lock.read(lambda: "read"), range(3), 3), str(lock._kept_waiting)]
+        return [*map_threads(lambda _: lock.read(lambda: "read"), range(3), 3), str(waiting_readers(lock))]
 
     assert lock.change(change) == ["read", "read", "read", "False"]
 
@@ -208,7 +209,7 @@ def test_readers_do_not_wait_for_one_that_reads_for_long():
     long_reader = started(lambda: lock.read(read_for_long))
     assert reading.wait(SOON)
     writer = started(lambda: lock.change(lambda: lock.step(lambda: log.append("step"))))
-    until(lambda: lock._kept_waiting)
+    until(lambda: waiting_readers(lock))
     for _ in range(3):
         lock.read(lambda: log.append("read"))
     assert log == ["read"] * 3
@@ -224,7 +225,7 @@ def test_readers_have_their_turn_after_a_change_that_kept_them_waiting():
 
     def change() -> None:
         readers.append(started(lambda: lock.read(lambda: log.append("read"))))
-        until(lambda: lock._kept_waiting)
+        until(lambda: waiting_readers(lock))
         lock.step(lambda: log.append("step"))
 
     readers: list[threading.Thread] = []
@@ -261,7 +262,7 @@ def test_stress(options: dict[str, Any]):
 def changed(keys: Any, pace: Pace) -> bytes:
     """Return the pickle of a tree after changes of every kind."""
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
-    tree._forest.pace = pace
+    forest_of(tree).pace = pace
     ids = tree.insert(keys)
     hits = tree.query(keys[:200], k=3, epsilon=0.5)
     tree.update(keys[:200], hits, np.random.default_rng(0).random((200, 3)))

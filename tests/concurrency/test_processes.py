@@ -10,6 +10,7 @@ import joblib
 import numpy as np
 import pytest
 from conftest import EVERY_LEAF, ROOT, needs_jit
+from internals import grams_of, lock_of, model_of
 from threads import CLASSES, ROWS, SOON, Threads
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
@@ -137,12 +138,12 @@ def test_forks_lock_objects_before_those_that_they_change():
     """Otherwise a change of the outer object, for which the fork waits, may wait for the fork."""
     texts, labels, long = ["rain", "wind", "song", "drum"], ["a", "a", "b", "b"], ["ab" * 40, "ba" * 40]
     classifier = TextClassifier(lambda texts: np.array([[len(text), 1.0] for text in texts]), random_state=0)
-    dense = classifier.fit(texts, labels)._model.dense
+    dense = model_of(classifier.fit(texts, labels)).dense
     memory = SequenceMemory(EditDistance("ab"), random_state=0)
     memory.insert(long)
     memory.query(long)
-    for outer, inner in ((classifier, dense), (memory, memory._grams.retriever)):
-        assert outer._lock.level > inner._lock.level
+    for outer, inner in ((classifier, dense), (memory, grams_of(memory).retriever)):
+        assert lock_of(outer).level > lock_of(inner).level
 
 
 @pytest.mark.skipif(not FORKS, reason="there is no fork")

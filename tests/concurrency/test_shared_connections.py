@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cmt_numba.journal import SharedConnection
-from cmt_numba.journal._database import EntryDatabase
+from cmt_numba.journal import EntryDatabase, SharedConnection
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from internals import folder_of, model_of
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba.estimators._durable import OPERATIONS
-from cmt_numba.journal import JournalError
-from cmt_numba.journal._entries import pack_entry, unpack_entry
+from cmt_numba.journal import JournalError, unpack_entry
+from cmt_numba.journal._entries import pack_entry
 from cmt_numba.persistence import FileFormatError
 
 FEW: dict[str, Any] = {"n_head_passes": 2}
@@ -122,14 +123,14 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Gener
     rows, labels = rng.normal(size=(300, 4)), np.repeat(["a", "b", "c"], 100)
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         classifier.partial_fit(rows, labels)
-        database = classifier._folder.journal.folder.database
+        database = folder_of(classifier).journal.folder.database
         database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count')[0][0]}")
         with pytest.raises(JournalError, match="disk is full"):
             classifier.partial_fit(np.tile(rows, (20, 1)), np.tile(labels, 20))
         database.execute("PRAGMA max_page_count = 1000000")
         classifier.predict_proba(rows)  # learns a calibration, which would be journaled
     with CMTClassifier.open(tmp_path / "folder") as again:
-        assert int(again._model.index.n_of_label.sum()) == 300
+        assert int(model_of(again).index.n_of_label.sum()) == 300
 
 
 def test_copies_are_in_memory(tmp_path: Path):
@@ -165,9 +166,9 @@ def test_the_oldest_examples_are_evicted(rng: np.random.Generator):
     classifier = CMTClassifier(max_examples=32, random_state=0, **FEW)
     for first in range(0, 80, 5):
         classifier.partial_fit(rows[first : first + 5], y[first : first + 5])
-        assert classifier._model.index.n_of_label.sum() <= 32
+        assert model_of(classifier).index.n_of_label.sum() <= 32
     classifier.check_invariants()
-    assert classifier._model.index.n_of_label.sum() >= 30
+    assert model_of(classifier).index.n_of_label.sum() >= 30
     assert classifier.classes_.tolist() == [5, 6, 7] or classifier.classes_.tolist() == [4, 5, 6, 7]
     assert classifier.kneighbors(rows[:3], 5, return_distance=False).min() >= 80 - 32
     with pytest.raises(ValueError, match="store_examples"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import FORMS, needs_jit, text_like
-from internals import estimators_label_index, trained_head
+from internals import estimators_label_index, model_of, trained_head
 from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from sklearn.neighbors import KNeighborsClassifier
@@ -14,7 +14,7 @@ from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
 from cmt_numba import CMTClassifier, InvariantError
-from cmt_numba._heads.label_scorers import HEAD_LOSSES
+from cmt_numba._heads import HEAD_LOSSES
 
 FEW = {"n_head_passes": 2, "random_state": 0}
 """Options for tests that also run without compiled kernels."""
@@ -158,7 +158,7 @@ def test_a_head_with_a_removed_loss_is_refused():
     X, y = classes_of_views(3, 2, 0.1)
     classifier = CMTClassifier(**FEW).fit(X, y)
     parameters = trained_head(classifier).parameters._replace(loss=2)
-    classifier._model.index.head = trained_head(classifier)._replace(parameters=parameters)
+    model_of(classifier).index.head = trained_head(classifier)._replace(parameters=parameters)
     with pytest.raises(InvariantError, match="the loss of the head is unknown"):
         classifier.check_invariants()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import FORMS, needs_jit
-from internals import estimators_label_index
+from internals import estimators_label_index, model_of
 from numpy.typing import NDArray
 
 from cmt_numba import CMTClassifier
@@ -86,7 +86,7 @@ def test_calibration_of_many_examples_is_announced(rng: np.random.Generator, cap
 def test_without_examples_to_hold_out():
     classifier = CMTClassifier(**FEW).fit(np.eye(6), np.arange(6))
     np.testing.assert_allclose(classifier.predict_proba(np.eye(6)).sum(axis=1), 1.0)
-    assert classifier._model.calibration[0] == 4.0
+    assert model_of(classifier).calibration[0] == 4.0
 
 
 @pytest.mark.parametrize(

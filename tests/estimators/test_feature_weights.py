@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import model_of
 from sklearn.exceptions import NotFittedError
 
 from cmt_numba import CMTClassifier
@@ -105,7 +106,7 @@ def test_partial_fit_updates_frequencies(sets, store_examples):
     learned = CMTClassifier(store_examples=store_examples, random_state=0)
     for some in np.array_split(order, 3):
         learned.partial_fit(X[some], y[some])
-    counts = learned._model.index.feature_weights.counts
+    counts = model_of(learned).index.feature_weights.counts
     np.testing.assert_array_equal(counts, np.bincount(X.indices, minlength=X.shape[1]))
     plain = CMTClassifier(feature_weights="none", random_state=0).fit(X, y)
     assert error_of(learned, X_new, y_new) < error_of(plain, X_new, y_new)
@@ -115,7 +116,7 @@ def test_removed_examples_do_not_count_once_the_others_are_learned_again(sets):
     X, y, X_new, y_new = sets
     learned = CMTClassifier(random_state=0).fit(X, y).remove(np.flatnonzero(y < 12))
     left = scipy.sparse.csr_array(X[y >= 12])
-    counts = learned._model.index.feature_weights.counts
+    counts = model_of(learned).index.feature_weights.counts
     np.testing.assert_array_equal(counts, np.bincount(left.indices, minlength=X.shape[1]))
     assert error_of(learned, X_new[y_new >= 12], y_new[y_new >= 12]) < 0.5
 
@@ -124,7 +125,7 @@ def test_weights_of_examples_count_like_repeated_rows(sets):
     X, y, _, _ = sets
     twice = CMTClassifier(random_state=0).fit(scipy.sparse.vstack([X, X]).tocsr(), np.concatenate([y, y]))
     weighted = CMTClassifier(random_state=0).fit(X, y, sample_weight=np.full(y.size, 2.0))
-    found, expected = (one._model.index.feature_weights for one in (weighted, twice))
+    found, expected = (model_of(one).index.feature_weights for one in (weighted, twice))
     np.testing.assert_array_equal(found.counts, expected.counts)
     assert found.n_rows == expected.n_rows
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORMS, needs_jit
+from internals import model_of
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
@@ -122,7 +123,7 @@ def test_removing_a_quarter_relearns_everything(clouds: Any):
     X, y = clouds
     kept = np.arange(48) % 6 < 4
     classifier = CMTClassifier(**FEW).fit(X, y).remove(np.flatnonzero(~kept))
-    assert classifier._model.n_relearned == kept.sum()
+    assert model_of(classifier).n_relearned == kept.sum()
     other = CMTClassifier(**FEW).fit(X[kept], y[kept])
     np.testing.assert_array_equal(classifier.predict(X), other.predict(X))
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 from cmt_numba._validation import label_array
-from cmt_numba.estimators._labels import check_unmixed, exactly, in_one_type
+from cmt_numba.estimators import check_unmixed, in_one_type
+from cmt_numba.estimators._labels import exactly
 from cmt_numba.metrics import constant_accuracy
 from cmt_numba.neighbors import LandmarkClassifier
 from cmt_numba.text import FastTextClassifier, TextClassifier

@@ -12,6 +12,7 @@ import pytest
 from conftest import FORM_OF, needs_jit
 from estimator_changes import Kind, X, kinds, y
 from failures import failing
+from internals import contents_of, lock_of, model_of
 from threads import SOON, Threads, started
 
 from cmt_numba.estimators._base import MemoryEstimator
@@ -34,9 +35,9 @@ def test_changes_in_place_and_on_a_copy_are_equal(name: str, form: str, monkeypa
     for is_aside in (False, True):
         monkeypatch.setattr(MemoryEstimator, "_takes_long", lambda *_: is_aside)  # noqa: B023
         estimator = kind.fitted()
-        before = estimator._model.index
+        before = model_of(estimator).index
         kind.changes["partial_fit"](estimator)
-        assert (estimator._model.index is before) == (not is_aside)
+        assert (model_of(estimator).index is before) == (not is_aside)
         for change in kind.changes.values():
             assert change(estimator) is estimator
         estimator.check_invariants()
@@ -76,7 +77,7 @@ def test_queries_during_a_change_see_the_earlier_state(kind: Kind, aside: None, 
 def test_a_failed_change_on_a_copy_changes_nothing(kind: Kind, error: type[BaseException], aside: None):
     estimator = kind.fitted()
     estimator.predict(X)
-    model = type(estimator._model)
+    model = type(model_of(estimator))
     prepare = f"{model.__module__}.{model.__name__}.prepare_like".removeprefix("cmt_numba.")
     before = pickle.dumps(estimator)
     for change in [*kind.changes.values(), lambda e: e.fit(X, kind.labels)]:
@@ -104,12 +105,12 @@ def test_folders_keep_changes_made_on_a_copy(name: str, aside: None, tmp_path: P
         with Threads(ask):
             for change in KINDS[name].changes.values():
                 change(estimator)
-        expected = estimator._contents()
+        expected = contents_of(estimator)()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with type(model).open(tmp_path / "model") as reopened:
             reopened.check_invariants()
-            found = reopened._contents()
+            found = contents_of(reopened)()
             assert found.fields == expected.fields
             assert found.arrays.keys() == expected.arrays.keys()
             for name, array in found.arrays.items():
@@ -118,16 +119,16 @@ def test_folders_keep_changes_made_on_a_copy(name: str, aside: None, tmp_path: P
 
 def test_short_or_unobserved_changes_are_made_in_place():
     classifier = KINDS["classifier"].fitted()
-    model = classifier._model
+    model = model_of(classifier)
     classifier.predict(X)
     classifier.partial_fit(X[:10], y[:10])
-    assert classifier._model is model
+    assert model_of(classifier) is model
     with Threads(lambda: classifier.predict(X[:1])):
         classifier.partial_fit(X[:1], y[:1])
-        assert classifier._model is model
-        assert classifier._lock.has_other_readers()
+        assert model_of(classifier) is model
+        assert lock_of(classifier).has_other_readers()
         classifier.partial_fit(X[:90], y[:90])  # enough to learn all examples again
-        assert classifier._model is not model
+        assert model_of(classifier) is not model
 
 
 def test_readers_find_prepared_scorers(aside: None, monkeypatch: pytest.MonkeyPatch):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
-from internals import estimators_classification_model
+from internals import estimators_classification_model, model_of
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
@@ -48,9 +48,9 @@ def test_the_lower_log_loss_decides():
 def test_it_is_a_logistic_regression(n_classes: int, logistic_wins: None, tmp_path: Path):
     X, y = table(n_classes=n_classes)
     classifier, expected = CMTClassifier(random_state=0).fit(X[:600], y[:600]), regression().fit(X[:600], y[:600])
-    assert classifier._model.index.is_logistic
+    assert model_of(classifier).index.is_logistic
     margin = CMTClassifier(loss="mira", random_state=0).fit(X[:600], y[:600])
-    assert not margin._model.index.is_logistic
+    assert not model_of(margin).index.is_logistic
     proba = classifier.predict_proba(X[600:])
     np.testing.assert_allclose(proba, expected.predict_proba(X[600:]), atol=0.01)
     assert np.mean(classifier.predict(X[600:]) == expected.predict(X[600:])) > 0.98
@@ -71,7 +71,7 @@ def test_it_changes_like_a_refit(logistic_wins: None, tmp_path: Path):
     old = np.arange(500)
     with CMTClassifier.open(tmp_path / "folder", random_state=0) as classifier:
         classifier.fit(X[old], y[old])
-        assert classifier._model.index.is_logistic
+        assert model_of(classifier).index.is_logistic
         for first in (500, 510, 511, 600):
             classifier.partial_fit(X[first : first + 10], y[first : first + 10])
         known = np.concatenate([old, np.arange(500, 520), np.arange(511, 521), np.arange(600, 610)])
@@ -85,9 +85,9 @@ def test_it_changes_like_a_refit(logistic_wins: None, tmp_path: Path):
         np.testing.assert_allclose(again.predict_proba(X), proba, rtol=1e-6)
     far, none = CMTClassifier(random_state=0).fit(X, y), CMTClassifier(store_examples=False, random_state=0).fit(X, y)
     assert far.calibrate(X, y).predict_proba(X[:5]).shape == (5, 4)
-    assert not none._model.index.is_logistic
+    assert not model_of(none).index.is_logistic
     far.partial_fit(X[:3] + 1000.0, ["a new class"] * 3)  # of few examples, which margins find
-    assert not far._model.index.is_logistic
+    assert not model_of(far).index.is_logistic
     assert (far.predict(X[3:6] + 1000.0) == "a new class").all()
     untrained = CMTClassifier(n_head_passes=0, random_state=0).fit(X, y)
-    assert not untrained._model.index.is_logistic
+    assert not model_of(untrained).index.is_logistic

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from conftest import needs_jit
-from internals import trained_head
+from internals import model_of, trained_head
 
 from cmt_numba import CMTClassifier, _heads
-from cmt_numba._heads.products import all_scorers
-from cmt_numba._kernels.rows import as_matrix
+from cmt_numba._heads import all_scorers
+from cmt_numba._kernels import as_matrix
 from cmt_numba._validation import check_rows
 from cmt_numba.estimators import _label_index
 from cmt_numba.estimators._label_index import MOST_TRAINED_ALONE_DENSE
@@ -21,7 +21,7 @@ def test_an_index_finds_the_best_classes_with_biases(monkeypatch: pytest.MonkeyP
     means = centers[rng.integers(40, size=2000)] + 0.6 * rng.normal(size=(2000, 24))
     y = np.repeat(np.arange(2000), 2)
     classifier = CMTClassifier(random_state=0, n_head_passes=1).fit(means[y] + 0.1 * rng.normal(size=(4000, 24)), y)
-    index, rows = classifier._model.index, check_rows(means)
+    index, rows = model_of(classifier).index, check_rows(means)
     assert index.dense_index() is not None
     rows = index.prepared(rows, _label_index.row_lengths(means))
     weights, biases = _heads.weights_of_labels(index.head, np.arange(2000)), index.head.labels["bias"][0, :2000]
@@ -48,10 +48,10 @@ def test_a_classifier_of_many_classes_uses_an_index():
     every = all_scorers(trained_head(classifier))
     assert every is not None
     asked, stored = (as_matrix(check_rows(some)) for some in (queries, X[:n]))
-    nearness = (asked @ stored.T + (asked @ every.weights)[:, classifier._model.label_of_class]) / 2.0
+    nearness = (asked @ stored.T + (asked @ every.weights)[:, model_of(classifier).label_of_class]) / 2.0
     distances, ids = classifier.set_params(method="scored_neighbors").kneighbors(queries, 3)
     assert np.mean(ids[:, 0] == nearness.argmax(axis=1)) > 0.95
-    biases = 0.0 if every.biases is None else every.biases[classifier._model.label_of_class[ids]] / 2.0
+    biases = 0.0 if every.biases is None else every.biases[model_of(classifier).label_of_class[ids]] / 2.0
     expected = np.take_along_axis(nearness, ids, axis=1) + biases
     np.testing.assert_allclose(1.0 - distances, expected, atol=1e-4)
     proba = classifier.set_params(method="head").predict_proba(queries[:20])
@@ -71,7 +71,7 @@ def test_very_many_classes_of_one_example_are_not_trained():
     classifier = CMTClassifier(random_state=0).fit(X, np.arange(len(X)))
     scorers = all_scorers(trained_head(classifier))
     assert scorers is not None
-    np.testing.assert_allclose(scorers.weights.T, X[classifier._model.class_of_label], atol=1e-5)
+    np.testing.assert_allclose(scorers.weights.T, X[model_of(classifier).class_of_label], atol=1e-5)
     assert np.mean(classifier.predict(X[:500]) == np.arange(500)) > 0.99
 
 

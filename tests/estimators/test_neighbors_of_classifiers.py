@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import FORMS
+from internals import index_of, model_of, neighbors_of
 from sklearn.datasets import load_digits, make_moons
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -49,9 +50,9 @@ def test_an_index_finds_nearly_the_same_neighbors(metric, monkeypatch):
     X, queries = rng.normal(size=(1500, 6)) + 1.0, rng.normal(size=(50, 6)) + 1.0
     classifier = CMTClassifier(method="neighbors", metric=metric, random_state=0).fit(X, np.arange(1500) % 3)
     exact, expected = classifier.kneighbors(queries, 5)
-    assert classifier._model._neighbors[1]._index is None
+    assert index_of(neighbors_of(model_of(classifier))[1]) is None
     distances, ids = classifier.kneighbors(queries, 5)
-    assert classifier._model._neighbors[1]._index is not None
+    assert index_of(neighbors_of(model_of(classifier))[1]) is not None
     is_same = (ids == expected).all(axis=1)
     assert is_same.mean() > 0.9
     np.testing.assert_allclose(distances[is_same], exact[is_same], rtol=1e-4)
@@ -73,7 +74,7 @@ def test_fewer_examples_than_neighbors_vote():
     """A missing neighbor must not read the label of an example that does not exist."""
     classifier = CMTClassifier(method="neighbors", n_neighbors=5, random_state=0)
     classifier.fit(scipy.sparse.csr_array(np.eye(40, 4)[:3]), ["a", "b", "a"])
-    classifier._model.stored().label_of[3:] = 10**9  # spare capacity is not initialised
+    model_of(classifier).stored().label_of[3:] = 10**9  # spare capacity is not initialised
     assert classifier.predict(scipy.sparse.csr_array(np.eye(4)[:2])).tolist() == ["a", "a"]
 
 

@@ -6,12 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from internals import trained_head
+from internals import model_of, trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
-from cmt_numba._heads import products
-from cmt_numba._heads.label_scorers import Head, HeadLoss, HeadParameters, new_head, with_labels
-from cmt_numba._heads.products import AllScorers, all_scorers, exact_scores_of_all
+from cmt_numba._heads import (
+    AllScorers,
+    Head,
+    HeadLoss,
+    HeadParameters,
+    all_scorers,
+    exact_scores_of_all,
+    new_head,
+    products,
+    with_labels,
+)
 from cmt_numba._validation import check_rows
 
 
@@ -171,9 +179,9 @@ def test_a_multilabel_classifier_scores_common_labels_by_products(sparse: bool):
     Y = np.eye(30, dtype=int)[y] + np.eye(30, dtype=int)[(y + 1) % 30]
     classifier = CMTMultilabelClassifier(random_state=0).fit(X, Y)
     by_product = classifier.decision_function(X)
-    classifier._model.index.all_scorers = lambda *_: None
+    model_of(classifier).index.all_scorers = lambda *_: None
     np.testing.assert_allclose(by_product, classifier.decision_function(X), atol=0.02)
-    del classifier._model.index.all_scorers
+    del model_of(classifier).index.all_scorers
     np.testing.assert_array_equal(classifier.predict(X), by_product > classifier.threshold_)
     labels, scores = classifier.top_labels(X, 3)
     np.testing.assert_array_equal(labels, np.argsort(-by_product, axis=1, kind="stable")[:, :3])

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORMS, needs_jit
-from internals import trained_head
+from internals import model_of, trained_head
 
 from cmt_numba import CMTClassifier
-from cmt_numba._heads.examples import all_examples, some_examples
-from cmt_numba._kernels.rows import as_matrix
+from cmt_numba._heads import all_examples, some_examples
+from cmt_numba._kernels import as_matrix
+from cmt_numba.estimators import means_of
 from cmt_numba.estimators._classification_model import ClassificationModel
-from cmt_numba.estimators._label_index import means_of
 from cmt_numba.estimators._replay import is_due
 
 FEW = {"random_state": 0}
@@ -50,7 +50,7 @@ def test_examples_are_given_back(form: Any, rng: np.random.Generator):
         cells = slice(rows.offsets[i], rows.offsets[i + 1])
         found[i, rows.indices[cells] if rows.sparse else slice(None)] = rows.values[cells]
     np.testing.assert_allclose(found, unit, atol=1e-6)
-    np.testing.assert_array_equal(classifier.classes_[classifier._model.class_of_label[labels]], y)
+    np.testing.assert_array_equal(classifier.classes_[model_of(classifier).class_of_label[labels]], y)
 
     means, lengths = means_of(rows, labels, np.arange(60), 5)
     sums = np.array([unit[labels == label].sum(axis=0) for label in range(5)])
@@ -92,9 +92,9 @@ def test_dual_variables_match_the_scorers(rng: np.random.Generator):
     X, y = clouds(rng, 300, 5)  # at most as many competitors of a class as are stored
     classifier = CMTClassifier(feature_weights="none", **FEW).fit(X[:200], y[:200])
     classifier.partial_fit(X[200:210], y[200:210]).partial_fit(X[210:220], y[210:220])
-    rows, labels = classifier._model.index.prepared_examples()
+    rows, labels = model_of(classifier).index.prepared_examples()
     keys, sums = rows.values.reshape(rows.n_rows, -1), np.zeros((5, 16))
-    competitors, weights = classifier._model.duals
+    competitors, weights = model_of(classifier).duals
     np.add.at(sums, labels, keys)
     learned = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     np.add.at(learned, labels, keys * weights[: labels.size].sum(axis=1, keepdims=True))
@@ -103,8 +103,8 @@ def test_dual_variables_match_the_scorers(rng: np.random.Generator):
     scorers = trained_head(classifier).weights.dense[0, : 5 * 32].reshape(5, 32)[:, :16]
     np.testing.assert_allclose(scorers, learned, atol=2e-3)
     classifier.remove(np.arange(0, 20)).remove_classes([2]).check_invariants()
-    assert classifier._model.duals.weights.any()
-    assert classifier._model.duals.competitors.max() == 3
+    assert model_of(classifier).duals.weights.any()
+    assert model_of(classifier).duals.competitors.max() == 3
 
 
 def test_examples_that_are_not_stored_are_learned_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from internals import model_of
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -352,7 +353,7 @@ def test_what_is_removed_is_not_kept(kind: str, tmp_path: Path):
     size, sizes = len(pickle.dumps(retriever)), []
     for i in range(360):
         retriever.remove([i]).partial_fit(keys[40 + i : 41 + i], values[40 + i : 41 + i])
-        sizes.append(retriever._model.memories.values.n_values)
+        sizes.append(model_of(retriever).memories.values.n_values)
     retriever.check_invariants()
     assert max(sizes) <= 2 * 40 + 20
     assert len(pickle.dumps(retriever)) < 1.2 * size + 1000

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORM_OF
+from internals import model_of
 
 from cmt_numba import CMTRetriever
 
@@ -81,7 +82,7 @@ def test_copies_continue_learning_and_removals_forget(form: str, tmp_path: Path)
         hits = each.query(Q, 20)
         np.testing.assert_array_equal(hits.ids, retriever.query(Q, 20).ids)
         np.testing.assert_array_equal(hits.scores, retriever.query(Q, 20).scores)
-        assert len(each._model.learned.model) > 0
+        assert len(model_of(each).learned.model) > 0
 
 
 def test_unknown_and_common_rewards():
@@ -89,10 +90,10 @@ def test_unknown_and_common_rewards():
     retriever, Q = stream.retriever(), stream.ask()[0]
     ids = retriever.query(Q, 3).ids
     retriever.feedback(Q, ids, np.full(ids.shape, np.nan))
-    assert retriever._model.learned is None
+    assert model_of(retriever).learned is None
     each, common = pickle.loads(pickle.dumps(retriever)), pickle.loads(pickle.dumps(retriever))
     outcomes = np.arange(25) % 2.0
     each.feedback(Q, ids, np.repeat(outcomes[:, None], 3, axis=1))
     common.feedback(Q, ids, outcomes)
-    weights = (one._model.learned.model.weights for one in (each, common))
+    weights = (model_of(one).learned.model.weights for one in (each, common))
     assert not np.array_equal(*weights)

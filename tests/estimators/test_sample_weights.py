@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORMS
-from internals import trained_head
+from internals import model_of, trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
-from cmt_numba._heads.multiclass_svm import margin_wanted
+from cmt_numba._heads import margin_wanted
 
 FEW: dict[str, Any] = {"n_head_passes": 20, "random_state": 0}
 
@@ -155,11 +155,11 @@ def test_weights_are_kept_with_the_examples(form: Any, overlapping: Any, tmp_pat
         np.arange(30)
     )  # learns all remaining examples again
     classifier.check_invariants()
-    assert classifier._model.example_weights is not None
-    assert classifier._model.index.weight_of_label is not None
-    np.testing.assert_array_equal(classifier._model.example_weights, weights[kept])
+    assert model_of(classifier).example_weights is not None
+    assert model_of(classifier).index.weight_of_label is not None
+    np.testing.assert_array_equal(model_of(classifier).example_weights, weights[kept])
     np.testing.assert_allclose(
-        np.sort(classifier._model.index.weight_of_label), np.sort(np.bincount(y, weights)), rtol=1e-6
+        np.sort(model_of(classifier).index.weight_of_label), np.sort(np.bincount(y, weights)), rtol=1e-6
     )
     other = CMTClassifier(**FEW).fit(form(X), y, sample_weight=weights)
     assert np.abs(classifier.decision_function(form(X)) - other.decision_function(form(X))).max() < 0.1
@@ -203,12 +203,12 @@ def test_a_weight_counts_as_rows_repeated_for_many_labels(form: Any, n_more: int
     one = CMTMultilabelClassifier(**FEW).fit(form(X[:20]), form(Y[:20]), sample_weight=weights[:20])
     one.partial_fit(form(X), form(Y), sample_weight=weights)  # labels learn later rows in only a few sweeps
     one.check_invariants()
-    assert one._model.index.weight_of_rows == weights.sum() + weights[:20].sum()
+    assert model_of(one).index.weight_of_rows == weights.sum() + weights[:20].sum()
     one, twice, unweighted = (CMTMultilabelClassifier(**FEW) for _ in range(3))
     one.fit(form(X), form(Y), sample_weight=weights).check_invariants()
     twice.fit(form(X[repeated]), form(Y[repeated]))
     unweighted.fit(form(X[kept]), form(Y[kept]))
-    np.testing.assert_array_equal(np.sort(one._model.index.amounts[0]), np.sort(twice._model.index.n_of_label))
+    np.testing.assert_array_equal(np.sort(model_of(one).index.amounts[0]), np.sort(model_of(twice).index.n_of_label))
     scores, wanted, others = (some.decision_function(form(X))[:, :4] for some in (one, twice, unweighted))
     np.testing.assert_allclose(scores, wanted, atol=0.1)
     assert np.abs(scores - wanted).mean() < 0.3 * np.abs(others - wanted).mean()
@@ -244,7 +244,7 @@ def test_a_weight_counts_as_memories_repeated(form: Any, rng: np.random.Generato
     unweighted.fit(form(X[kept]), y[kept])
     assert one.n_memories_ == kept.size
     np.testing.assert_array_equal(one.values(np.arange(kept.size)), y[kept])
-    biases, wanted, others = (some._model.by_value.map.bias for some in (one, twice, unweighted))
+    biases, wanted, others = (model_of(some).by_value.map.bias for some in (one, twice, unweighted))
     np.testing.assert_allclose(biases, wanted, atol=5e-3)
     assert np.abs(biases - others).max() > 0.02
     one.partial_fit(form(X), y, sample_weight=weights).check_invariants()

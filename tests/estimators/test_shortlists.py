@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from cmt_numba._heads import new_shortlists
 from cmt_numba._heads.search import FoundLabels
-from cmt_numba._heads.shortlists import new_shortlists, shorten, shortlisted
-from cmt_numba._kernels.constants import NONE
+from cmt_numba._heads.shortlists import shorten, shortlisted
+from cmt_numba._kernels import NONE
 
 
 def found_for(rows: np.ndarray, lists: list[np.ndarray], scores: list[np.ndarray]) -> FoundLabels:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import model_of
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_classification
 from sklearn.linear_model import LogisticRegression
@@ -43,7 +44,7 @@ TABLES = {
 
 
 def standardized(classifier: CMTClassifier) -> bool:
-    return classifier._model.index.is_standardized
+    return model_of(classifier).index.is_standardized
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -100,7 +101,7 @@ def test_scales_follow_the_examples(store_examples: bool):
     for first in range(0, 800, 5):
         classifier.partial_fit(X[first : first + 5], y[first : first + 5], classes=[0, 1])
     classifier.check_invariants()
-    scales = classifier._model.index.scales
+    scales = model_of(classifier).index.scales
     assert scales is not None
     assert standardized(classifier)
     np.testing.assert_allclose(scales.center, X[:800].mean(axis=0), atol=0.3 * X.std(axis=0).max())
@@ -156,7 +157,7 @@ def test_label_sets_of_tables_are_learned_in_batches(tmp_path: Path):
     batches = CMTMultilabelClassifier(random_state=0, threshold=0.0)
     for first in range(0, 178, 30):
         batches.partial_fit(X[first : first + 30], Y[first : first + 30])
-    np.testing.assert_allclose(batches._model.index.scales.means, at_once._model.index.scales.means)
+    np.testing.assert_allclose(model_of(batches).index.scales.means, model_of(at_once).index.scales.means)
     assert batches.score(X, Y) > 0.9
     batches.save(tmp_path / "file")
     loaded = CMTMultilabelClassifier.load(tmp_path / "file")
@@ -202,7 +203,7 @@ def test_given_scales_stay_as_they_are(tmp_path: Path):
     np.testing.assert_allclose(given.decision_function(X), measured.decision_function(X), atol=1e-4)
     given.partial_fit(X[:100] + 50.0, y[:100])  # learns all examples again
     reopened = CMTClassifier.open(crashed(tmp_path / "folder"))
-    used = reopened._model.index.scales
+    used = model_of(reopened).index.scales
     np.testing.assert_allclose([used.center, 1.0 / used.inverse], scales)
     wrong = {
         "shape": scales[:1],
@@ -247,4 +248,4 @@ def test_batches_of_one_label_set_keep_other_labels(n_rows: int, tmp_path: Path)
     assert np.mean((scores[:, 3] > 0) == (y > 0)) > 0.9
     many = (np.arange(128)[:, None] >> np.arange(7)) & 1  # more label sets than have means
     rows = np.random.default_rng(0).normal(size=(128, 4)).astype(np.float32)
-    assert classifier.partial_fit(rows, many)._model.means is None
+    assert model_of(classifier.partial_fit(rows, many)).means is None

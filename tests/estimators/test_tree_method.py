@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORMS, needs_jit
+from internals import forest_of
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -83,7 +84,7 @@ def test_files_pickles_and_folders(form: Any, tmp_path: Path):
         each.check_invariants()
         np.testing.assert_array_equal(each.partial_fit(form(X[:9]), y[:9]).predict(form(X)), copies[0].predict(form(X)))
     again = clone(copies[0])
-    assert again.tree._forest.options == classifier.tree._forest.options
+    assert forest_of(again.tree).options == forest_of(classifier.tree).options
     with pytest.raises(FileFormatError):
         ContextualMemoryTree.load(tmp_path / "file")
 

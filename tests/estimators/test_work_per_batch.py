@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORMS, needs_jit
+from internals import model_of
 
 from cmt_numba import CMTClassifier, CMTRetriever
-from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_replayed, some_examples
+from cmt_numba._heads import all_examples, draw_replayed, some_examples
+from cmt_numba._heads.examples import MOST_DRAWN_FROM
 from cmt_numba.estimators._classification_model import ClassificationModel
 from cmt_numba.estimators._replay import replayed
 
@@ -43,7 +45,7 @@ def test_a_classifier_makes_no_array_as_long_as_what_is_stored(form: Any, weight
         classifier.fit(form(X[:n]), y[:n], weights[:n])
         most.append(most_allocated(classifier, form(X[n:]), y[n:], None, weights[n:], with_ids=weighted))
         classifier.check_invariants()
-        assert (classifier._model.example_weights is not None) == weighted
+        assert (model_of(classifier).example_weights is not None) == weighted
     assert most[1] - most[0] < N  # bytes
 
 
@@ -68,7 +70,7 @@ def test_new_classes_go_among_those_known(rng: np.random.Generator):
     np.testing.assert_array_equal(classifier.classes_, np.sort([*y, 5]))
     classifier.check_invariants()
     labels = all_examples(classifier.examples_)[1]
-    np.testing.assert_array_equal(classifier.classes_[classifier._model.class_of_label[labels]], y)
+    np.testing.assert_array_equal(classifier.classes_[model_of(classifier).class_of_label[labels]], y)
     with pytest.raises(ValueError, match="listed in classes"):
         classifier.partial_fit(X[:2], [7, 9], classes=[5, 7, 401])
 
@@ -78,7 +80,7 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
     y = np.repeat([0, 1, 2], [500, 60, 40])
     X = rng.normal(size=(600, 3))
     classifier = CMTClassifier(n_head_passes=0, random_state=0).fit(form(X), y)
-    examples, label = classifier.examples_, classifier._model.label_of_class
+    examples, label = classifier.examples_, model_of(classifier).label_of_class
     shares = np.arange(300) / 300
 
     def drawn(labels: np.ndarray, n_old: int) -> np.ndarray:

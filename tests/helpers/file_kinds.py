@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from internals import model_of
 from sklearn.tree import DecisionTreeRegressor
 
 from cmt_numba.bandits import (
@@ -118,9 +119,9 @@ def text_classifier(encoder: Any = None) -> TextClassifier:
 
 
 def _classify(model: TextClassifier) -> list[Any]:
-    if model._model is None:
+    if model_of(model) is None:
         return []  # the file of an unfitted classifier
-    if model._model.dense is not None:
+    if model_of(model).dense is not None:
         model.set_params(encoder=encode)
         try:
             model.predict(QUERIES)

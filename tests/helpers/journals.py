@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from conftest import FORM_OF
+from internals import contents_of, folder_of, forest_of
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._engine import draw_seed
@@ -24,7 +25,7 @@ Opened = Callable[..., ContextualMemoryTree]
 
 def journal_of(tree: ContextualMemoryTree) -> Journal:
     """Return the journal of a tree in a folder."""
-    journal: Journal = tree._folder.journal
+    journal: Journal = folder_of(tree).journal
     return journal
 
 
@@ -63,7 +64,7 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
     random = np.random.default_rng([number, 5])
     rows = random.normal(size=(random.integers(1, 20), _FEATURES)) * (random.random(_FEATURES) < 0.5)
     X, ids = FORM_OF[form](rows.astype(np.float32)), np.sort(tree.ids)
-    draw, noted = random.random(), int(tree._forest.eviction.minds_queries)
+    draw, noted = random.random(), int(forest_of(tree).eviction.minds_queries)
     if len(tree) < 20 or draw < 0.3 + 0.2 * (len(tree) < 300):
         tree.insert(X)
     elif draw < 0.6:
@@ -72,7 +73,7 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
         tree.replace(random.choice(ids, X.shape[0], replace=False), X)
     elif draw < 0.8:
         if most == 1:  # draws random numbers first, and then records the returned memories
-            draw_seed(tree._forest)
+            draw_seed(forest_of(tree))
             return 1
         hits = tree.query(X, 3, epsilon=0.5)
         if most == 1 + noted:
@@ -92,7 +93,7 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
 
 def same(one: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
     """Return whether two trees are equal bit for bit, except for spare room."""
-    mine, others = one._contents(), other._contents()
+    mine, others = contents_of(one)(), contents_of(other)()
     return (
         mine.fields == others.fields
         and mine.arrays.keys() == others.arrays.keys()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from internals import estimators_label_index
+from internals import estimators_label_index, forest_of, model_of
 from mutations import PREAMBLE
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
@@ -119,7 +119,9 @@ def check(loaded: Any) -> None:
     if not loaded.__sklearn_is_fitted__():
         return
     loaded.check_invariants()
-    sparse = loaded._model.sparse if isinstance(loaded, CMTRetriever) else loaded._model.index.head.parameters.sparse
+    sparse = (
+        model_of(loaded).sparse if isinstance(loaded, CMTRetriever) else model_of(loaded).index.head.parameters.sparse
+    )
     d = loaded.n_features_in_
     try:
         rows = sparse_rows(7, d) if sparse else dense_rows(7, d)
@@ -141,7 +143,7 @@ _PASSES = ("n_head_passes", "n_value_passes")
 def _learn(loaded: Any, rows: Any) -> None:
     """Make an estimator learn and, if it can, forget."""
     if isinstance(loaded, CMTRetriever):
-        ids = loaded._model.memories.ids
+        ids = model_of(loaded).memories.ids
         if ids.size >= 6:
             loaded.feedback(rows[:2], ids[:2], [1.0, 0.0])
             if loaded.search_ == "key":
@@ -155,8 +157,8 @@ def _learn(loaded: Any, rows: Any) -> None:
         loaded.partial_fit(rows[:1], loaded.classes_[:1])
         loaded.check_invariants()
         loaded.partial_fit(rows, loaded.classes_[np.arange(7) % loaded.classes_.size])
-    elif loaded._model.pair is not None:
-        loaded.partial_fit(rows, loaded._model.pair[np.arange(7) % loaded._model.pair.size])
+    elif model_of(loaded).pair is not None:
+        loaded.partial_fit(rows, model_of(loaded).pair[np.arange(7) % model_of(loaded).pair.size])
     elif loaded.n_labels_ <= 1000:
         loaded.partial_fit(rows, np.arange(7)[:, None] == np.arange(loaded.n_labels_ + 2) % 9)
 
@@ -165,10 +167,10 @@ def _check_tree(tree: ContextualMemoryTree) -> None:
     tree.check_invariants()
     if tree.n_features is None or tree.n_features > 10_000:
         return
-    sparse = tree._forest.allocated().parameters.sparse
+    sparse = forest_of(tree).allocated().parameters.sparse
     rows = sparse_rows(20, tree.n_features, 9) if sparse else dense_rows(20, tree.n_features, 9)
     hits = tree.query(rows, 3, 5, epsilon=0.3)
-    if tree._forest.options["n_reroutes"] > 100:
+    if forest_of(tree).options["n_reroutes"] > 100:
         return
     tree.update(rows, hits, np.full((20, 3), 0.5))
     tree.remove(tree.ids[:5]) if len(tree) >= 5 else None

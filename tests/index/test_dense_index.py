@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from conftest import needs_jit
+from internals import inner_state
 
 from cmt_numba import _index as index
 from cmt_numba._index import changes, dense_index, invariants
@@ -174,7 +175,7 @@ def test_groups_of_lists_grow_and_shrink(metric):
     dense, X = index.DenseIndex(8, metric=metric), clustered(40_000, 8)
     ids = dense.insert(X[:30_000])
     dense.check_invariants()
-    assert dense._state.groups.counts[N_LISTS] > 1
+    assert inner_state(dense).groups.counts[N_LISTS] > 1
     assert dense.recall(clustered(50, 8, 77), 10, 0.95) > 0.9
     twin = dense.copy()
     for it in (dense, twin):
@@ -186,7 +187,7 @@ def test_groups_of_lists_grow_and_shrink(metric):
     for part in np.array_split(np.random.default_rng(0).permutation(dense.ids)[:39_000], 10):
         dense.remove(part)
         dense.check_invariants()
-    assert dense._state.groups.counts[N_LISTS] == 1
+    assert inner_state(dense).groups.counts[N_LISTS] == 1
 
 
 @needs_jit
@@ -194,8 +195,8 @@ def test_lists_with_equal_centers_are_divided_into_groups():
     dense = index.DenseIndex(3, metric="euclidean")
     dense.insert(np.zeros((30_000, 3), np.float32))
     dense.check_invariants()
-    assert dense._state.groups.counts[N_LISTS] > 1
-    assert dense._state.groups.sizes.max() <= 2 * LIST_SIZE
+    assert inner_state(dense).groups.counts[N_LISTS] > 1
+    assert inner_state(dense).groups.sizes.max() <= 2 * LIST_SIZE
 
 
 @needs_jit
@@ -297,7 +298,7 @@ def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, m
     monkeypatch.setattr(dense_index, "_FEW", 100)
     dense = index.DenseIndex(20)
     allowed = dense.allow(dense.insert(clustered(400, 20))[::2])
-    dense._state.groups.added[:] -= 0.5
+    inner_state(dense).groups.added[:] -= 0.5
     zeros = np.zeros(24, np.float32)
     effort = held(ListEffort(zeros, zeros, zeros, 1.9, 1, 1e9))
     monkeypatch.setattr(dense._gaps, "effort", lambda _: effort)
@@ -398,7 +399,7 @@ def test_vectors_of_any_length_are_compared_exactly(metric: str, monkeypatch: py
         )
     dense.remove(np.arange(200, 400))
     dense.check_invariants()
-    assert dense._state.totals[N_FAR] == 0
+    assert inner_state(dense).totals[N_FAR] == 0
 
 
 def towns(rng, d):

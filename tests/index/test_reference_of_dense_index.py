@@ -7,6 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from conftest import needs_jit
+from internals import held_by, inner_state
 from reference import _dense_index as reference
 
 from cmt_numba import _index as index
@@ -30,7 +31,7 @@ def grown(metric: str, d: int) -> tuple[Any, Any, np.ndarray]:
     with patch.object(dense_index, "_FEW", 100), patch.object(dense_index, "N_SAMPLES", N_AT_ONCE):
         dense.insert(X)
     dense.remove(dense.ids[:50])
-    return dense, dense._state, prepared(dense, dense.vectors(dense.ids))
+    return dense, inner_state(dense), prepared(dense, dense.vectors(dense.ids))
 
 
 def prepared(dense: Any, X: np.ndarray) -> np.ndarray:
@@ -38,7 +39,7 @@ def prepared(dense: Any, X: np.ndarray) -> np.ndarray:
     X = X.astype(np.float64)
     if dense.metric == "cosine":
         return X / np.linalg.norm(X, axis=1)[:, None]
-    return (X - dense._state.origin) * dense._state.numbers[0]
+    return (X - inner_state(dense).origin) * inner_state(dense).numbers[0]
 
 
 @pytest.mark.parametrize("d", [1, 20, 64, pytest.param(100, marks=needs_jit), pytest.param(130, marks=needs_jit)])
@@ -107,7 +108,7 @@ def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, d: int
         every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
         for rows in [slice(0, 6)] if together else [slice(i, i + 1) for i in range(6)]:
             kernel = search.search_together if together else search.search_one_by_one
-            kernel(dense._held, Q[rows], 0, len(Q[rows]), effort, every, scores[rows], ids[rows])
+            kernel(held_by(dense), Q[rows], 0, len(Q[rows]), effort, every, scores[rows], ids[rows])
         for i, q in enumerate(rotated):
             lists = reference.within_gap(q, state.lists.centers[:n_lists], lifts_of_lists, gap)
             slots = np.flatnonzero(np.isin(own, lists))
@@ -127,14 +128,14 @@ def test_samples_find_their_nearest_vectors(metric: str, d: int, n_vectors: int)
     if n_vectors > 0:
         dense = index.DenseIndex(d, metric=metric)
         dense.insert(np.random.default_rng(2).standard_normal((n_vectors, d)).astype(np.float32))
-        state, units = dense._state, prepared(dense, dense.vectors(dense.ids))
+        state, units = inner_state(dense), prepared(dense, dense.vectors(dense.ids))
     rng, n, k = np.random.default_rng(1), 70 if n_vectors > 0 else 3, 64
     own = rng.choice(len(dense), n, replace=False)
     own[0] = -1  # a query that is not stored
     Q = dense.vectors(state.vectors.ids[own])
     Q[0] = rng.standard_normal(d)
     found, n_copies = np.empty((n, k), np.int64), np.empty((n, int(state.lists.counts[N_LISTS])), np.int32)
-    find_nearest(dense._held, Q, own, np.float32(0.0), found, n_copies)
+    find_nearest(held_by(dense), Q, own, np.float32(0.0), found, n_copies)
     np.testing.assert_array_equal(n_copies.sum(axis=1), own >= 0)
     scores = prepared(dense, Q) @ units.T
     if metric != "inner_product":
@@ -154,7 +155,7 @@ def test_a_single_row_finds_the_best_of_the_lists_in_few_groups(metric: str):
     dense = index.DenseIndex(20, metric=metric, random_state=4)
     X = 3.0 * rng.standard_normal((6, 20))[rng.integers(6, size=n)] + rng.standard_normal((n, 20))
     dense.insert(X.astype(np.float32))
-    lists, groups = dense._state.lists, dense._state.groups
+    lists, groups = inner_state(dense).lists, inner_state(dense).groups
     n_lists, n_groups = (int(it.counts[N_LISTS]) for it in (lists, groups))
     assert n_groups > 2
     is_limited = metric != "inner_product"
@@ -164,14 +165,16 @@ def test_a_single_row_finds_the_best_of_the_lists_in_few_groups(metric: str):
     if metric == "inner_product":  # queries get the usual length of vectors
         mean = (prepared(dense, dense.vectors(dense.ids)) ** 2).sum(axis=1).mean()
         queries *= np.sqrt(mean) / np.linalg.norm(queries, axis=1)[:, None]
-    apart = np.linalg.norm(reference.rotated(queries, dense._state.signs)[:, None] - groups.centers[:n_groups], axis=2)
+    apart = np.linalg.norm(
+        reference.rotated(queries, inner_state(dense).signs)[:, None] - groups.centers[:n_groups], axis=2
+    )
     every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
     best, _ = dense.search(Q, n, target_recall=1.0)
     needed = dense._samples_of(Q, np.arange(40))[:, -2]
     for i in range(40):
         for wanted in (1, 2, int(needed[i])):
             ids, scores = np.empty((1, k), np.int64), np.empty((1, k))
-            search.search_one_by_one(dense._held, Q[i : i + 1], 0, 1, effort_of(1e30, wanted), every, scores, ids)
+            search.search_one_by_one(held_by(dense), Q[i : i + 1], 0, 1, effort_of(1e30, wanted), every, scores, ids)
             reached = np.isin(group_of, np.argsort(apart[i])[: wanted if is_limited else n_groups])
             np.testing.assert_array_equal(ids[0], best[i][np.isin(best[i], dense.ids[reached])][:k])
         np.testing.assert_array_equal(ids[0], best[i, :k])

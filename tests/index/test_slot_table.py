@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from internals import contents_of
 
 from cmt_numba import MemoryStore
 from cmt_numba._arrays import SlotTable
@@ -38,5 +39,5 @@ def test_memory_is_proportional_to_what_is_stored():
     store = MemoryStore(random_state=0, max_items=300, eviction="oldest")
     for first in range(0, 6000, 300):
         store.add(range(first, first + 300), texts=["some words"] * 300)
-    assert store._contents.state.texts._slots.nbytes < 16 * 4 * 300
+    assert contents_of(store).state.texts._slots.nbytes < 16 * 4 * 300
     store.check_invariants()

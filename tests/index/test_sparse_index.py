@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import postings_of
 
 from cmt_numba._postings import SparseIndex
 from cmt_numba._postings import sparse_index as module
@@ -76,7 +77,7 @@ def test_searches_are_exact_after_any_changes(metric: str, signed: bool, monkeyp
         for k in (1, 3, 200):
             check_search(index, stored, Q, k)
             check_search(index, stored, Q, k, rng.integers(0, index.next_id, 30).tolist())
-    assert index._postings is not None
+    assert postings_of(index) is not None
     some = np.array(sorted(stored)[::7])
     np.testing.assert_array_equal(index.vectors(some).toarray(), np.stack([stored[i] for i in some.tolist()]))
     again = SparseIndex.of_arrays(*index.arrays())

@@ -10,8 +10,7 @@ import pytest
 from journals import OPTIONS, Opened, change, crashed, journal_of, same, snapshots_in
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba.journal import _folder
-from cmt_numba.journal._database import EntryDatabase
+from cmt_numba.journal import EntryDatabase, _folder
 
 
 def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):

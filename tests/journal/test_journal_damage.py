@@ -9,13 +9,15 @@ from typing import Any
 import conftest
 import numpy as np
 import pytest
+from internals import contents_of, last_snapshot_of
 from journals import OPTIONS, Opened, crashed, entries_in, execute, journal_of, same
 from mutations import start_of
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
-from cmt_numba._kernels.hits import Hits
-from cmt_numba.journal._entries import Entry, pack_entry, unpack_entry
+from cmt_numba._kernels import Hits
+from cmt_numba.journal import Entry, unpack_entry
+from cmt_numba.journal._entries import pack_entry
 from cmt_numba.persistence import read_object, write_object
 from cmt_numba.tree._folder import VALUES
 
@@ -92,7 +94,7 @@ def test_damaged_keys_are_reported_when_all_is_read(name: str, tmp_path: Path):
         tree.checkpoint()
     spoil_array(folder, name, 32, 1)
     with ContextualMemoryTree.open(folder, snapshot_seconds=0.0) as tree:
-        journal_of(tree)._last_snapshot = journal_of(tree)._last_snapshot._replace(
+        journal_of(tree)._last_snapshot = last_snapshot_of(journal_of(tree))._replace(
             seconds=0.0
         )  # a snapshot is due after every change
         words = f"tree-2.cmt: array '{name}' is damaged"
@@ -227,7 +229,7 @@ def _of_another_journal(folder: Path, identity: str | None) -> None:
 
 def _with_the_tree_of_its_beginning(folder: Path) -> None:
     contents = read_object(folder / "tree-1.cmt", ("ContextualMemoryTree",), mmap=False)
-    empty = ContextualMemoryTree()._contents()
+    empty = contents_of(ContextualMemoryTree())()
     forged = empty._replace(fields=empty.fields | {"journal": contents.fields["journal"]})
     write_object(folder / "tree-1.cmt", lambda: forged, lambda _: None)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from conftest import needs_jit
 
-from cmt_numba._jit import bits
-from cmt_numba._jit.bits import BITS_OF_A_WORD, PLANES, TILE
+from cmt_numba._jit import BITS_OF_A_WORD, PLANES, TILE, bits
 
 
 @needs_jit

@@ -39,7 +39,7 @@ from cmt_numba._jit import (
 )
 from cmt_numba._jit.decorators import Notice
 from cmt_numba._jit.inlining import part_compiler
-from cmt_numba._linear.sparse_weights import table_bits
+from cmt_numba._linear import table_bits
 
 INTERRUPTED = """
 import logging, signal, sys

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from internals import state_of
+from internals import forest_of, state_of
 from numba import njit
 from reference import Forest, Leaf, Node, Place, SplitMix64
 
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._engine.forest import ROUTER_LOSSES
-from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
+from cmt_numba._forest import EVICTIONS
+from cmt_numba._forest.eviction import LeastRecentlyReturned
 from cmt_numba._forest.state import ROOT
-from cmt_numba._kernels.constants import LEFT, NONE, RIGHT
+from cmt_numba._kernels import LEFT, NONE, RIGHT, draw_word
 from cmt_numba._kernels.probes import _WIDEST_DIRECT
-from cmt_numba._kernels.rng import draw_word
-from cmt_numba._linear.sparse_weights import find_cell
+from cmt_numba._linear import find_cell
 
 SCORER_LOSSES = ("contrast", "regression")
 
@@ -179,8 +179,8 @@ class Pair:
         tree, forest = self.tree, self.forest
         tree.check_invariants()
         assert tree.ids.tolist() == [memory.id for memory in forest.memories]
-        if isinstance(tree._forest.eviction, LeastRecentlyReturned):
-            order = state_of(tree).keys.ids[tree._forest.eviction.order(state_of(tree))]
+        if isinstance(forest_of(tree).eviction, LeastRecentlyReturned):
+            order = state_of(tree).keys.ids[forest_of(tree).eviction.order(state_of(tree))]
             assert order.tolist() == [memory.id for memory in forest.returned]
         streams = [*(of_tree.stream.state for of_tree in forest.trees), forest.query_stream.state]
         assert state_of(tree).streams.tolist() == streams

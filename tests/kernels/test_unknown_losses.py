@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from internals import trained_head
+from internals import forest_of, model_of, trained_head
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 
@@ -18,7 +18,7 @@ X = RNG.normal(size=(60, 8)).astype(np.float32)
 def test_unknown_losses_of_trees(form, name):
     tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
     ids = tree.insert(form(X))
-    forest = tree._forest
+    forest = forest_of(tree)
     known = forest.state.parameters
     forest.state = forest.state._replace(parameters=known._replace(**{name: UNKNOWN}))
     hits = tree.query(form(X), k=2)
@@ -34,6 +34,6 @@ def test_unknown_losses_of_heads(form):
     labels = np.arange(60) % 3
     classifier = CMTClassifier(loss="logistic", random_state=0).fit(form(X), labels)
     head = trained_head(classifier)
-    classifier._model.index.head = head._replace(parameters=head.parameters._replace(loss=UNKNOWN))
+    model_of(classifier).index.head = head._replace(parameters=head.parameters._replace(loss=UNKNOWN))
     with pytest.raises(ValueError, match="loss"):
         classifier.partial_fit(form(X), labels)

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from internals import state_of, trained_head
+from internals import forest_of, model_of, state_of, trained_head
 from kill_saves import kill_saves, new_trees
 from mutations import parsed, sealed, start_of
 from saved import dense_rows, load_any, saved, several_labels, sparse_rows
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, InvariantError
-from cmt_numba.persistence import FileFormatError
-from cmt_numba.persistence._container import Contents, write_contents
+from cmt_numba.persistence import Contents, FileFormatError
+from cmt_numba.persistence._container import write_contents
 
 NAMES = (
     *("empty", "dense", "dense forest", "sparse", "sparse forest", "bounded", "bounded by age"),
@@ -39,17 +39,19 @@ def go_on(thing: Any) -> list[Any]:
     """Query an object, let it learn, and query it again; return all answers."""
     if isinstance(thing, ContextualMemoryTree):
         return _tree_goes_on(thing)
-    sparse = thing._model.sparse if isinstance(thing, CMTRetriever) else trained_head(thing).parameters.sparse
+    sparse = model_of(thing).sparse if isinstance(thing, CMTRetriever) else trained_head(thing).parameters.sparse
     rows = sparse_rows(40, 40, 5) if sparse else dense_rows(40, 5, 5)
     said = [thing.predict(rows)]
     if isinstance(thing, CMTRetriever):
         values: Any = [{"more": i} for i in range(40)]
-        if thing._model.memories.values.are_vectors:
-            values = thing._model.memories.values.all()[:40]
-        thing.partial_fit(rows, values).remove([1, 4]).feedback(rows[:9], thing._model.memories.ids[:9] + 0, np.ones(9))
+        if model_of(thing).memories.values.are_vectors:
+            values = model_of(thing).memories.values.all()[:40]
+        thing.partial_fit(rows, values).remove([1, 4]).feedback(
+            rows[:9], model_of(thing).memories.ids[:9] + 0, np.ones(9)
+        )
         return [*said, thing.predict(rows), *thing.kneighbors(rows)]
     if isinstance(thing, CMTMultilabelClassifier):
-        y: Any = thing.classes_[[0, 1] * 20] if thing._model.pair is not None else several_labels(40, 35, 5)
+        y: Any = thing.classes_[[0, 1] * 20] if model_of(thing).pair is not None else several_labels(40, 35, 5)
     else:
         y = np.concatenate([thing.classes_, thing.classes_])[:40] if thing.classes_.size >= 20 else thing.classes_
         y = np.resize(y, 40)
@@ -167,7 +169,7 @@ def test_equal_trees_have_equal_files(tmp_path: Path):
     tree.insert(dense_rows(20, 5))
     file = saved(tree, tmp_path / "tree")
     state = state_of(tree)
-    tree._forest.state = state._replace(members=np.pad(state.members, ((0, 0), (0, 0), (0, 40))))
+    forest_of(tree).state = state._replace(members=np.pad(state.members, ((0, 0), (0, 0), (0, 40))))
     assert saved(tree, tmp_path / "tree") == file
 
 
@@ -218,8 +220,8 @@ def test_unloadable_objects_are_not_saved(things: dict[str, Any], tmp_path: Path
     )
     before = saved(tree, path)
     state_of(tree).keys.ids[0] = 10**6
-    classifier._model.classes = classifier.classes_[::-1]
-    retriever._model.memories.ids[0] = 10**6
+    model_of(classifier).classes = classifier.classes_[::-1]
+    model_of(retriever).memories.ids[0] = 10**6
     for thing in (tree, classifier, retriever):
         with pytest.raises(InvariantError):
             thing.check_invariants()

@@ -13,9 +13,10 @@ from mutations import MAGIC, PREAMBLE, parsed, sealed
 from saved import check, load_any, saved
 
 from cmt_numba import CMTRetriever, ContextualMemoryTree
-from cmt_numba._forest.state import COUNT, FREE_NODE, ROOT
-from cmt_numba._kernels.key_store import LONGEST, N_MEMORIES, NEXT_ID
-from cmt_numba._linear.models import CELLS_WANTED, FREE_TABLES, MODELS_END, TABLES_END
+from cmt_numba._forest import COUNT
+from cmt_numba._forest.state import FREE_NODE, ROOT
+from cmt_numba._kernels import LONGEST, N_MEMORIES, NEXT_ID
+from cmt_numba._linear import CELLS_WANTED, FREE_TABLES, MODELS_END, TABLES_END
 from cmt_numba.persistence import FORMAT_VERSION, FileFormatError
 
 

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import FORM_OF
+from internals import contents_of, filters_of
 from stores import BAD_CALLS, X2, filled, true_scores, vectors
 
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import JournalError
-from cmt_numba.store import METRICS
+from cmt_numba.store import METRICS, Items
 from cmt_numba.store._eviction import RandomOrder
 from cmt_numba.store._records import Records
-from cmt_numba.store._results import Items, Unread
+from cmt_numba.store._results import Unread
 from cmt_numba.store._state import StoreState
 
 
@@ -118,12 +119,12 @@ def test_filters_of_all_kinds(store: MemoryStore):
 
 def test_filters_are_prepared_once_until_something_changes(store: MemoryStore):
     where = {"n": {"ge": 5}}
-    first = store._filters.find(where, store._contents)
+    first = filters_of(store).find(where, contents_of(store))
     before = store.query(vectors(3), 2, where=where)
-    assert store._filters.find(where, store._contents) is first
+    assert filters_of(store).find(where, contents_of(store)) is first
     assert "k1" not in before.keys
     store.upsert(["k1"], vectors(1, 9), [{"n": 100}])
-    assert store._filters.find(where, store._contents) is not first
+    assert filters_of(store).find(where, contents_of(store)) is not first
     assert store.query(vectors(1, 9), 1, where=where).keys[0, 0] == "k1"
     store.delete("k1")
     assert "k1" not in store.query(vectors(1, 9), 60, where=where).keys
@@ -270,7 +271,7 @@ def test_eviction_continues_in_a_folder_as_in_memory(eviction: str, tmp_path: Pa
                 both.delete([max(both)])
             assert sorted(store) == sorted(twin)
             if start == 24:
-                store._contents.journal.snapshot()  # type: ignore[union-attr]
+                contents_of(store).journal.snapshot()  # type: ignore[union-attr]
 
 
 def test_rewards_of_evicted_memories_are_ignored():
@@ -308,7 +309,7 @@ def test_an_interrupted_change_is_whole_or_not_made(
     """An upsert that replaces and adds memories never does one without the other."""
     before, twin = everything(store), filled()
     CHANGES[change](twin)
-    left, step = [n_steps], store._contents.lock.step
+    left, step = [n_steps], contents_of(store).lock.step
 
     def interrupted(work: Any, **options: Any) -> Any:
         left[0] -= 1
@@ -316,7 +317,7 @@ def test_an_interrupted_change_is_whole_or_not_made(
             signal.raise_signal(signal.SIGINT)
         return step(work, **options)
 
-    monkeypatch.setattr(store._contents.lock, "step", interrupted)
+    monkeypatch.setattr(contents_of(store).lock, "step", interrupted)
     with suppress(KeyboardInterrupt):  # a change of fewer steps is not interrupted
         CHANGES[change](store)
     monkeypatch.undo()
@@ -522,14 +523,14 @@ def test_a_new_store_in_memory_does_not_query_its_database(monkeypatch: pytest.M
 
 def test_queries_must_fit_vectors_that_another_thread_adds_first(monkeypatch: pytest.MonkeyPatch):
     store = MemoryStore(random_state=0)
-    read = store._contents.lock.read
+    read = contents_of(store).lock.read
 
     def read_later(work: Any) -> Any:
         monkeypatch.undo()
         store.add([1, 2], np.eye(2, 7))
         return read(work)
 
-    monkeypatch.setattr(store._contents.lock, "read", read_later)
+    monkeypatch.setattr(contents_of(store).lock, "read", read_later)
     with pytest.raises(ValueError, match="must have 7 features"):
         store.query(np.ones((1, 3)), 1)
 
@@ -538,12 +539,12 @@ def test_queries_must_fit_vectors_that_another_thread_adds_first(monkeypatch: py
 def test_each_memory_changes_as_a_whole(form: str, monkeypatch: pytest.MonkeyPatch):
     """Between the steps of a change, each memory has the vector, the payload and the text of one version."""
     n, store, n_seen = 600, MemoryStore(random_state=0), set()
-    lock = store._contents.lock
+    lock = contents_of(store).lock
     step = lock.step
 
     def checked(work: Any, **options: Any) -> Any:
         answer = step(work, **options)
-        if lock._gate is None and store._contents._failed is None:  # not within another step
+        if lock._gate is None and contents_of(store)._failed is None:  # not within another step
             items = store.get([key for key in range(n) if key in store]) if len(store) > 0 else Items([], [], [], [])
             for i, payload in enumerate(items.payloads):
                 vector = items.vectors[[i]]

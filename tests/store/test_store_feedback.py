@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import FORM_OF
 from failures import failing
+from internals import contents_of
 
 from cmt_numba import MemoryStore
 from cmt_numba._feedback import LearnedSearch
@@ -52,13 +53,13 @@ def test_what_was_learned_is_never_copied(monkeypatch: pytest.MonkeyPatch):
     store, steps = taught(), []
     monkeypatch.setattr(LearnedSearch, "copy", None, raising=False)
     monkeypatch.setattr(LearnedSearch, "of_arrays", None)
-    step = store._contents.lock.step
-    monkeypatch.setattr(store._contents.lock, "step", lambda *a, **o: (steps.append(o), step(*a, **o))[1])
+    step = contents_of(store).lock.step
+    monkeypatch.setattr(contents_of(store).lock, "step", lambda *a, **o: (steps.append(o), step(*a, **o))[1])
     Q = rows(50, 9)
     keys = store.query(Q, 3).keys
     store.feedback(Q, keys, np.ones(keys.shape))
     assert len(steps) == 4
-    model = store._contents.state.feedback.model  # type: ignore[union-attr]
+    model = contents_of(store).state.feedback.model  # type: ignore[union-attr]
     rewarded = np.unique(keys)
     assert model.counts(rewarded).all()
     store.upsert(rewarded[:2], rows(2, 3))
@@ -231,11 +232,11 @@ def test_rewards_may_come_after_other_queries(form: str):
 @pytest.mark.parametrize("form", FORM_OF)
 def test_what_was_learned_of_a_memory_is_forgotten_with_it(form: str):
     store, to = taught(form), FORM_OF[form]
-    known = store._contents.state.feedback.model.ids  # type: ignore[union-attr]
+    known = contents_of(store).state.feedback.model.ids  # type: ignore[union-attr]
     rewarded = known.tolist()
     store.delete(rewarded[:2])
     store.upsert(rewarded[2:4], to(rows(2, 8)))
-    known = store._contents.state.feedback.model.ids  # type: ignore[union-attr]
+    known = contents_of(store).state.feedback.model.ids  # type: ignore[union-attr]
     assert sorted(known) == sorted(rewarded[4:])
     store.upsert(rewarded[:2], to(rows(2, 9)))
     store.check_invariants()
@@ -244,7 +245,7 @@ def test_what_was_learned_of_a_memory_is_forgotten_with_it(form: str):
 
 def test_a_failed_upsert_forgets_nothing():
     store, plain = taught(), taught()
-    rewarded = int(store._contents.state.feedback.model.ids[0])  # type: ignore[union-attr]
+    rewarded = int(contents_of(store).state.feedback.model.ids[0])  # type: ignore[union-attr]
     with failing("store._contents.StoreContents.insert"):
         store.upsert([rewarded, N], rows(2, 8))
     assert_same(store, plain)
@@ -275,7 +276,7 @@ def test_without_rewards_nothing_is_ranked():
     store.query(rows(2), 1)
     store.add([2], texts=["no vector"])
     store.feedback(rows(1), [[2, None]], [[1.0, 0.0]])
-    assert store._contents.state.feedback is None
+    assert contents_of(store).state.feedback is None
 
 
 @pytest.mark.parametrize("form", FORM_OF)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmt_numba.store._checks import check_keys, check_payloads
+from cmt_numba.store import check_keys, check_payloads, condition_of
 from cmt_numba.store._records import WITH, MemoryDatabase, Records
-from cmt_numba.store._where import condition_of
 
 FIELDS = ("a", "it's", "Größe", "b.c")
 SCALARS = st.one_of(

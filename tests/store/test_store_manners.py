@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from internals import contents_of
 
 from cmt_numba import MemoryStore
 from cmt_numba.journal import JournalError
@@ -88,7 +89,7 @@ def test_times_are_compared_as_instants():
     store.add(range(16), vectors(16), [{"at": at.astimezone(zones[i % 3])} for i, at in enumerate(times)])
     bound = start.astimezone(timezone(9 * HOUR))
     for operator, expected in (("ge", range(8, 16)), ("lt", range(8)), ("eq", [8])):
-        assert sorted(store.filter({"at": {operator: bound}}).ids(store._contents.records)) == list(expected)
+        assert sorted(store.filter({"at": {operator: bound}}).ids(contents_of(store).records)) == list(expected)
     assert store.count({"at": {"in": [at.astimezone(zones[1]) for at in times[:3]]}}) == 3
     with pytest.warns(UserWarning, match="contains times with UTC offsets, but is compared with the time .* without"):
         store.count({"at": {"ge": datetime(2026, 1, 1)}})

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
+from internals import model_of
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -123,7 +124,7 @@ def test_the_order_of_words_is_learned_from_their_ngrams():
 def test_texts_are_weighted_sums_of_features(weighting: str):
     texts, y = ["a a b", "b c", "c"], [0, 1, 1]
     classifier = FastTextClassifier(4, weighting=weighting, word_ngrams=1, max_n=0, random_state=0).fit(texts, y)
-    model = classifier._model
+    model = model_of(classifier)
     row = model.features.vocabulary.id_of
     if weighting == "mean":
         weights = {"a": 2 / 3, "b": 1 / 3}
@@ -210,7 +211,7 @@ def test_bad_options(options: dict[str, Any], error: type[Exception], message: s
 
 @needs_jit
 def test_bad_input_changes_nothing(learned: FastTextClassifier):
-    before = learned._model
+    before = model_of(learned)
     for texts, y, error, message in (
         ("a text", ["a"], TypeError, r"pass \[text\]"),
         (["a", 3], [0, 1], TypeError, r"texts\[1\] is int"),
@@ -223,7 +224,7 @@ def test_bad_input_changes_nothing(learned: FastTextClassifier):
             learned.fit(texts, y)
     with pytest.raises(ValueError, match="k must be"):
         learned.top_classes(["a"], 0)
-    assert learned._model is before
+    assert model_of(learned) is before
     with pytest.raises(NotFittedError):
         clone(learned).predict(["a"])
     with pytest.raises(NotFittedError):

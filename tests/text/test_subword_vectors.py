@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
+from internals import model_of
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -163,9 +164,9 @@ def test_texts_are_keys(learned: SubwordVectors):
 def test_smooth_inverse_frequency_removes_what_is_common(learned: SubwordVectors):
     smooth = clone(learned).set_params(pooling="sif").fit(sentences())
     keys = smooth.transform(sentences(40, seed=1))
-    assert abs(keys @ smooth._model.common).max() < 1e-4
-    assert abs(learned.transform(sentences(40, seed=1)) @ smooth._model.common).max() > 0.1
-    weights = dict(zip(smooth.words_, smooth._model._weights(), strict=True))
+    assert abs(keys @ model_of(smooth).common).max() < 1e-4
+    assert abs(learned.transform(sentences(40, seed=1)) @ model_of(smooth).common).max() > 0.1
+    weights = dict(zip(smooth.words_, model_of(smooth)._weights(), strict=True))
     assert weights["the"] < weights["sweet"] < weights["apple"]
 
 
@@ -225,11 +226,11 @@ def test_several_threads_learn_as_well():
 @needs_jit
 def test_most_frequent_words_can_be_whole():
     vectors = SubwordVectors(8, min_count=1, n_whole_words=2, random_state=0).fit(sentences(60))
-    sizes = np.diff(vectors._model.vocabulary.starts)
+    sizes = np.diff(model_of(vectors).vocabulary.starts)
     assert sizes[:2].tolist() == [1, 1]
     assert (sizes[2:] > 1).all()
     without = SubwordVectors(8, min_count=1, max_n=0, random_state=0).fit(sentences(60))
-    assert without._model.vectors.inputs.shape[0] == len(without.words_)
+    assert model_of(without).vectors.inputs.shape[0] == len(without.words_)
 
 
 # Bad input
@@ -255,12 +256,12 @@ def test_bad_options(options: dict[str, Any], error: type[Exception], message: s
 
 @needs_jit
 def test_bad_texts_change_nothing(learned: SubwordVectors):
-    before = learned._model
+    before = model_of(learned)
     for texts, message in (("a text", r"pass \[text\]"), (["a", 3], r"texts\[1\] is int"), (None, "iterable of texts")):
         for method in (learned.fit, learned.partial_fit, learned.transform):
             with pytest.raises(TypeError, match=message):
                 method(texts)
-    assert learned._model is before
+    assert model_of(learned) is before
     with pytest.raises(ValueError, match="n_components must still be 16 in partial_fit"):
         clone(learned).fit(sentences(20)).set_params(n_components=8).partial_fit(["a b"])
     with pytest.raises(ValueError, match="16 finite numbers"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sklearn
 from failures import failing
+from internals import model_of
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -329,10 +330,10 @@ def test_stored_texts_are_as_probable_as_repeated_texts_show(n_wrong: int, least
     classifier.partial_fit(asked[:30], right[:30])
     best, chances = classifier.top_classes([text.upper() + "!" for text in asked[:30]], 1)
     np.testing.assert_array_equal(best[:, 0], right[:30])
-    assert classifier._model.copies_agree == least
+    assert model_of(classifier).copies_agree == least
     assert chances.min() >= least - 1e-9
     before = classifier.predict_proba(asked)
-    classifier._model.copies_agree = 0.0
+    model_of(classifier).copies_agree = 0.0
     after = classifier.predict_proba(asked)
     np.testing.assert_array_equal(before[30:], after[30:])
     lowest = after[:30].max(axis=1).min()
@@ -343,11 +344,11 @@ def test_texts_that_come_singly_are_as_good_as_one_fit():
     texts, labels = shared_words(20, 500, 0)
     asked, right = shared_words(20, 300, 1)
     live = TextClassifier(random_state=0).fit(texts[:200], labels[:200])
-    weights = live._model.weights
+    weights = model_of(live).weights
     for n, text, label in zip(range(201, 501), texts[200:], labels[200:], strict=True):
         assert live.partial_fit([text], [label]).predict([text])[0] == label  # also when all texts are learned again
-        assert live._model.n_since <= 0.1 * n
-        assert (live._model.weights is weights) == (n < 250)  # 1.25 times as many texts
+        assert model_of(live).n_since <= 0.1 * n
+        assert (model_of(live).weights is weights) == (n < 250)  # 1.25 times as many texts
     fitted = TextClassifier(random_state=0).fit(texts, labels)
     errors = [np.mean(one.predict(asked) != right) for one in (live, fitted)]
     assert errors[0] <= errors[1] + 0.01
@@ -391,7 +392,7 @@ def test_texts_are_relabelled_in_one_step(classifier, tmp_path):
 
 
 def test_readers_of_the_former_model_are_not_affected_by_a_relabelling(classifier):
-    texts, former = labelled(2), classifier._model
+    texts, former = labelled(2), model_of(classifier)
     hashed, _ = classifier._read(texts[0])
     before = [scores.copy() for scores in former.scores(hashed, None)]
     classifier.relabel("t0", ["music"])
@@ -557,7 +558,7 @@ def expected_sums(model):
 
 
 def assert_sums_are_exact(classifier):
-    model = classifier._model
+    model = model_of(classifier)
     columns, labels, sums, _ = model.sums.entries()
     found = {(int(c), int(label)): float(value) for c, label, value in zip(columns, labels, sums, strict=True)}
     expected = expected_sums(model)
@@ -608,12 +609,12 @@ def requests(n, seed):
 def test_vectors_of_texts_follow_every_change(tmp_path):
     texts, labels = requests(6, 0)
     classifier = TextClassifier(random_state=0).fit(texts, labels)
-    assert classifier._model.vectors is not None
+    assert model_of(classifier).vectors is not None
     assert_sums_are_exact(classifier)
     classifier.partial_fit(["a song", "an album", "verb0a"], [16, 16, 17]).partial_fit(["verb1b noun1c"], [5])
     classifier.relabel([0, 7], [3, 16]).remove([1, 20]).remove_classes([9])
     assert_sums_are_exact(classifier)
-    assert_vectors_are_corrected_by_the_dual_variables(classifier._model)
+    assert_vectors_are_corrected_by_the_dual_variables(model_of(classifier))
     asked, _ = requests(4, 1)
     expected = classifier.predict_proba(asked)
     classifier.save(tmp_path / "saved")
@@ -638,18 +639,18 @@ def test_a_failure_with_vectors_changes_no_answer():
 
 
 def test_vectors_are_used_only_if_they_help():
-    assert TextClassifier(random_state=0).fit(*requests(20, 0))._model.vectors is not None
+    assert model_of(TextClassifier(random_state=0).fit(*requests(20, 0))).vectors is not None
     rng, letters = np.random.default_rng(5), list("abcdefghijklmnopqrstuvwxyz")
     words = np.array(["".join(rng.choice(letters, 6)) for _ in range(3144)])
     own, common, labels = words[:144].reshape(12, 12), words[144:], np.repeat(np.arange(12), 40)
     rows = [[rng.choice(own[i]), *common[(3000 * rng.random(6) ** 3).astype(int)]] for i in labels]
     texts = [" ".join(rng.permutation(row)) for row in rows]
-    assert TextClassifier(random_state=0).fit(texts, labels)._model.vectors is None
+    assert model_of(TextClassifier(random_state=0).fit(texts, labels)).vectors is None
 
 
 def test_texts_of_a_new_class_are_probable_though_its_words_have_no_vectors():
     classifier = TextClassifier(random_state=0).fit(*requests(20, 0))
-    assert classifier._model.vectors is not None
+    assert model_of(classifier).vectors is not None
     learned = [f"run the dishwasher {COMMON[0]}", f"the dishwasher is full {COMMON[1]}"]
     classifier.partial_fit(learned, [16, 16])
     best, chances = classifier.top_classes([f"is the dishwasher clean {COMMON[4]}"], 1)
@@ -735,7 +736,7 @@ def test_corrections_are_those_of_the_dual_variables(classifier):
     for text in sentences(LATER, 5, 0):
         classifier.partial_fit([text], ["sport"])
     classifier.remove(["t0", "t20"])
-    model = classifier._model
+    model = model_of(classifier)
     columns, labels, _, corrections = model.sums.entries()
     places = {(int(column), int(label)): i for i, (column, label) in enumerate(zip(columns, labels, strict=True))}
     expected, stored, duals = np.zeros(corrections.size), model.stored, model.sums.duals

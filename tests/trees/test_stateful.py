@@ -11,7 +11,7 @@ from conftest import EVERY_LEAF, needs_jit
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from internals import forest_room, state_of
+from internals import folder_of, forest_room, state_of
 from journals import journal_of, same
 
 from cmt_numba import ContextualMemoryTree, Hits
@@ -248,7 +248,7 @@ class DurableForestMachine(ForestMachine):
             assert same(ContextualMemoryTree.load(path, mmap=mmap), self.tree)
 
     def teardown(self) -> None:
-        if self.tree._folder is not None:
+        if folder_of(self.tree) is not None:
             self.tree.close()
         self.folder.cleanup()
 
