@@ -20,7 +20,7 @@ from cmt_numba._jit import machine_code
 from cmt_numba._jit.machine_code import KernelFiles, stamp_of
 
 PACKAGE = ROOT / "cmt_numba"
-FOUNDATIONS = ("_jit", "_kernels", "_linear", "_forest", "_heads", "_index")
+FOUNDATIONS = ("_jit", "_kernels", "_linear", "_forest", "_heads", "_index", "_words")
 
 DRAW = """
 import json
@@ -148,7 +148,7 @@ def test_kernels_depend_on_their_own_room_and_the_foundations():
 
 def test_a_stamp_covers_the_room_and_all_below(package: Path, monkeypatch: pytest.MonkeyPatch):
     heads = package / "_heads" / "kernels.py"
-    for path in (heads, package / "_index" / "kernels.py"):
+    for path in (heads, package / "_index" / "kernels.py", package / "_words" / "kernels.py"):
         path.parent.mkdir()
         path.touch()
     monkeypatch.setattr(machine_code, "PACKAGE", package)
@@ -160,7 +160,7 @@ def test_a_stamp_covers_the_room_and_all_below(package: Path, monkeypatch: pytes
     try:
         before = stamps()
         heads.write_text("THRESHOLD = 2\n")
-        assert {room for room, stamp in stamps().items() if stamp != before[room]} == {"_heads", "_index"}
+        assert {room for room, stamp in stamps().items() if stamp != before[room]} == {"_heads", "_index", "_words"}
         (package / "_jit" / "inlining.py").write_text("")
         assert {room for room, stamp in stamps().items() if stamp != before[room]} == set(FOUNDATIONS)
     finally:
