@@ -12,7 +12,6 @@ import scipy.sparse
 
 from . import _forest as forest
 from . import _kernels as kernels
-from . import _linear as linear
 from ._arrays import WeightedRows, unmasked
 from ._arrays import label_array as label_array
 from ._change import map_threads, spans
@@ -423,7 +422,7 @@ def _could_be(state: forest.State, exploration: kernels.Exploration) -> bool:
         return True
     if tree.min() < kernels.NONE or tree.max() >= state.parameters.n_trees or node.min() < kernels.NONE:
         return False
-    nodes_end = np.where(tree == kernels.NONE, 0, state.counters[tree, linear.NODES_END])
+    nodes_end = np.where(tree == kernels.NONE, 0, state.counters[tree, forest.NODES_END])
     explored = node != kernels.NONE
     side, probability = exploration.side[explored], exploration.probability[explored]
     return bool(

@@ -33,7 +33,7 @@ _USES_SHIPPED = os.environ.get("CMT_NUMBA_SHIPPED", "1") != "0" and SHIPPED.is_d
 
 logger = logging.getLogger("cmt_numba")
 
-_FOUNDATIONS = ("_jit", "_kernels", "_linear", "_forest", "_heads", "_index", "_words")
+_FOUNDATIONS = ("_jit", "_kernels", "_linear", "_index", "_words", "_postings", "_heads", "_forest")
 """Subpackages whose functions the kernels of other modules call. Each may depend on those before it."""
 
 

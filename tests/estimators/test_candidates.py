@@ -9,7 +9,8 @@ from conftest import FORMS, needs_jit
 from internals import estimators_label_index, trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
-from cmt_numba._heads.candidates import SearchEffort, list_hard_negatives, scored_candidates
+from cmt_numba._heads import SearchEffort, list_hard_negatives
+from cmt_numba._heads.candidates import scored_candidates
 from cmt_numba._heads.search import candidates_of
 from cmt_numba._postings import all_of
 from cmt_numba._validation import check_rows

@@ -17,10 +17,9 @@ from sklearn.svm import LinearSVC
 from test_supervision import FORMS, weights_of
 
 from cmt_numba import CMTMultilabelClassifier
-from cmt_numba._heads.binary_svm import new_duties
-from cmt_numba._heads.hard_negatives import (
+from cmt_numba._heads import new_duties
+from cmt_numba._heads import (
     ExamplePairs,
-    HardNegatives,
     LabelBlock,
     group_by_label,
     joined,
@@ -30,8 +29,9 @@ from cmt_numba._heads.hard_negatives import (
     pair_with_hard_negatives,
     pairs_that_count,
 )
-from cmt_numba._heads.inference_weights import new_digest
-from cmt_numba._heads.label_scorers import (
+from cmt_numba._heads.hard_negatives import HardNegatives
+from cmt_numba._heads import new_digest
+from cmt_numba._heads import (
     Head,
     HeadParameters,
     cells_of_tables,
@@ -44,9 +44,10 @@ from cmt_numba._heads.label_scorers import (
     with_means_in_lists,
     without_digest,
 )
-from cmt_numba._heads.solved_labels import Training, learn_afresh, learn_memberships, tasks_for
-from cmt_numba._kernels.constants import NONE
-from cmt_numba._kernels.structures import arrays_of
+from cmt_numba._heads import Training, learn_afresh, learn_memberships
+from cmt_numba._heads.solved_labels import tasks_for
+from cmt_numba._kernels import NONE
+from cmt_numba._kernels import arrays_of
 from cmt_numba._postings import heavy_cells, list_by_feature
 from cmt_numba._validation import check_rows
 
