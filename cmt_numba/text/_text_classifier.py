@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -122,7 +122,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         sample_weight : array-like, shape (n_texts,), optional
             The weight of each text. A text of weight 2 counts about as much as two equal texts. Default: 1.
         """
-        return self._learn("fit", texts, y, ids, sample_weight)
+        return self._learn(self._fit, texts, y, ids, sample_weight)
 
     def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None, *, sample_weight: Any = None) -> Self:
         """Learn from additional texts, whose classes may be new.
@@ -140,19 +140,19 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         ids, sample_weight : optional
             As for :meth:`fit`. Ids must not be in use.
         """
-        return self._learn("partial_fit", texts, y, ids, sample_weight)
+        return self._learn(self._partial_fit, texts, y, ids, sample_weight)
 
-    def _learn(self, name: str, texts: Iterable[str], y: Any, ids: Any, sample_weight: Any) -> Self:
+    def _learn(self, change: Callable[..., None], texts: Iterable[str], y: Any, ids: Any, sample_weight: Any) -> Self:
         checks.check_parameters(self, self._constraints)
         listed: list[str] = check_texts("texts", texts)
         labels = self._check_labels(y, len(listed))
         if ids is not None:
             ids = _objects(check_ids(ids))
         seed = int(checks.check_seed(self.random_state).generate_state(1)[0])
-        weights, encoder = _check_weights(sample_weight, len(listed)), self._known_encoder(replaces=name == "fit")
+        weights, encoder = _check_weights(sample_weight, len(listed)), self._known_encoder(replaces=change == self._fit)
         vectors = None if encoder is None else encoder.encode(listed)
         arguments = {"texts": _objects(listed), "labels": labels, "ids": ids, "vectors": vectors, "seed": seed}
-        self._change(name, arguments | {"weights": weights, "tokenizer": name_of_tokenizer(self.tokenizer)})
+        self._change(change, arguments | {"weights": weights, "tokenizer": name_of_tokenizer(self.tokenizer)})
         self.__dict__["_encoder"] = encoder
         return self
 
@@ -165,11 +165,12 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         checks.check_entries("y", labels.size, n_texts, "texts")
         return labels
 
-    def _change(self, name: str, arguments: dict[str, Any]) -> Self:
+    def _change(self, change: Callable[..., None], arguments: dict[str, Any]) -> Self:
+        """Run a method as a change, which is journaled under its name in a folder."""
         if self._folder is not None:
-            self._folder.change(name, arguments)
+            self._folder.change(change.__name__.removeprefix("_"), arguments)
         else:
-            self._lock.change(partial(getattr(self, f"_{name}"), **arguments))
+            self._lock.change(partial(change, **arguments))
         return self
 
     def _swap_in(self, model: TextModel) -> None:
@@ -234,7 +235,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         """
         check_is_fitted(self, "classes_")
         listed = check_ids(ids)
-        return self._change("relabel", {"ids": _objects(listed), "labels": self._check_labels(labels, len(listed))})
+        return self._change(self._relabel, {"ids": _objects(listed), "labels": self._check_labels(labels, len(listed))})
 
     def _relabel(self, ids: Any, labels: np.ndarray) -> None:
         model = self._fitted()
@@ -248,7 +249,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         have been removed, or by ``calibrate()``, the other texts are trained again.
         """
         check_is_fitted(self, "classes_")
-        return self._change("remove", {"ids": _objects(check_ids(ids))})
+        return self._change(self._remove, {"ids": _objects(check_ids(ids))})
 
     def _remove(self, ids: Any) -> None:
         model = self._fitted()
@@ -265,7 +266,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     def remove_classes(self, labels: Any) -> Self:
         """Forget classes, but not all of ``classes_``, and their texts."""
         check_is_fitted(self, "classes_")
-        return self._change("remove_classes", {"labels": np.ravel(checks.label_array("labels", labels))})
+        return self._change(self._remove_classes, {"labels": np.ravel(checks.label_array("labels", labels))})
 
     def _remove_classes(self, labels: np.ndarray) -> None:
         model = self._fitted()
@@ -289,10 +290,10 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         if (texts is None) != (y is None):
             raise ValueError("texts and y must be given together, or both be omitted")
         if texts is None:
-            return self._change("calibrate", {"texts": None, "labels": None, "vectors": None})
+            return self._change(self._calibrate, {"texts": None, "labels": None, "vectors": None})
         listed: list[str] = check_texts("texts", texts)
         labels, vectors = self._check_labels(y, len(listed)), self._encoded(listed)
-        return self._change("calibrate", {"texts": _objects(listed), "labels": labels, "vectors": vectors})
+        return self._change(self._calibrate, {"texts": _objects(listed), "labels": labels, "vectors": vectors})
 
     def _calibrate(self, texts: Any, labels: Any, vectors: np.ndarray | None) -> None:
         model = self._fitted()

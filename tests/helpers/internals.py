@@ -13,6 +13,7 @@ from typing import Any
 from cmt_numba import _change as change_room
 from cmt_numba import _engine as engine_room
 from cmt_numba import _feedback as feedback_room
+from cmt_numba import _forest as forest_room
 from cmt_numba import _heads as heads_room
 from cmt_numba import _index as index_room
 from cmt_numba import _jit as jit_room
