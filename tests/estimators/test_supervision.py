@@ -34,7 +34,8 @@ def weights_of(state: Any, t: int, node: int) -> np.ndarray:
     if not state.parameters.sparse:
         return state.weights.dense[t, node * 2 * d : node * 2 * d + d].copy()
     weights = np.zeros(d, np.float32)
-    start, bits = int(state.nodes[t, node]["table_start"]) << 4, int(state.nodes[t, node]["table_bits"])
+    record = state.models.records[t, node]
+    start, bits = int(record["table_start"]) << 4, int(record["table_bits"])
     if bits:
         cells = state.weights.table[t, start : start + (1 << bits)]
         cells = cells[cells["feature"] != NONE]
