@@ -17,37 +17,36 @@ from sklearn.svm import LinearSVC
 from test_supervision import FORMS, weights_of
 
 from cmt_numba import CMTMultilabelClassifier
-from cmt_numba._heads import new_duties
 from cmt_numba._heads import (
     ExamplePairs,
+    Head,
+    HeadParameters,
     LabelBlock,
+    Training,
+    cells_of_tables,
+    forget_labels,
     group_by_label,
+    is_in_lists,
     joined,
+    learn_afresh,
+    learn_memberships,
+    new_digest,
+    new_duties,
+    new_head,
     one_block,
     pair_with_all,
     pair_with_answers,
     pair_with_hard_negatives,
     pairs_that_count,
-)
-from cmt_numba._heads.hard_negatives import HardNegatives
-from cmt_numba._heads import new_digest
-from cmt_numba._heads import (
-    Head,
-    HeadParameters,
-    cells_of_tables,
-    forget_labels,
-    is_in_lists,
-    new_head,
     weights_of_labels,
     with_labels,
     with_lists,
     with_means_in_lists,
     without_digest,
 )
-from cmt_numba._heads import Training, learn_afresh, learn_memberships
+from cmt_numba._heads.hard_negatives import HardNegatives
 from cmt_numba._heads.solved_labels import tasks_for
-from cmt_numba._kernels import NONE
-from cmt_numba._kernels import arrays_of
+from cmt_numba._kernels import NONE, arrays_of
 from cmt_numba._postings import heavy_cells, list_by_feature
 from cmt_numba._validation import check_rows
 

@@ -13,15 +13,27 @@ from internals import state_of, trained_head
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest import NODES_END, State
 from cmt_numba._forest.state import ROOT
-from cmt_numba._heads import SearchEffort, score_labels
-from cmt_numba._heads import HEAD_LOSSES, Head, HeadParameters, new_head, with_digest, with_labels, without_digest
-from cmt_numba._heads import CandidateSearch, HeadLesson
-from cmt_numba._heads import learn_labels, margin_wanted, measure_gaps, new_duals
+from cmt_numba._heads import (
+    HEAD_LOSSES,
+    CandidateSearch,
+    Head,
+    HeadLesson,
+    HeadParameters,
+    SearchEffort,
+    learn_labels,
+    margin_wanted,
+    measure_gaps,
+    new_duals,
+    new_head,
+    new_shortlists,
+    score_labels,
+    with_digest,
+    with_labels,
+    without_digest,
+)
 from cmt_numba._heads.multiclass_svm import ascend_in_blocks
-from cmt_numba._heads import new_shortlists
 from cmt_numba._jit import empty, inner, kernel, release
-from cmt_numba._kernels import NONE, RIGHT
-from cmt_numba._kernels import row_of
+from cmt_numba._kernels import NONE, RIGHT, row_of
 from cmt_numba._postings import Digest, LabelAnswers, Postings, Questions, all_of, list_by_feature, meet_labels
 from cmt_numba._validation import check_rows
 

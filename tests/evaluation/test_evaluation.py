@@ -336,7 +336,7 @@ def leaves_by_hand(tree: ContextualMemoryTree) -> list[tuple[int, int, int]]:
                 descend(t, int(child), depth + 1)
 
     for t in range(state.parameters.n_trees):
-        descend(t, int(state.counters[t, forest_room.ROOT]), 0)
+        descend(t, int(state.counters[t, forest_room.state.ROOT]), 0)
     return result
 
 

@@ -191,7 +191,7 @@ def _forge_cells(rng: np.random.Generator, file: bytes, files: list[bytes]) -> b
             break
         i = filled[rng.integers(len(filled))]
         dtype = described["arrays"][i]["dtype"]
-        width = {"node": 4, "leaf": 4, "weight cell": 4, "bool": 1}.get(dtype) or np.dtype(dtype).itemsize
+        width = {"node": 4, "leaf": 4, "model": 4, "weight cell": 4, "bool": 1}.get(dtype) or np.dtype(dtype).itemsize
         width = 8 if dtype == "node" and rng.random() < 0.2 else width
         cells = bytearray(arrays[i])
         n_cells = len(cells) // width

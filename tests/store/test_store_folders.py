@@ -17,8 +17,7 @@ from stores import vectors
 from threads import Threads, started
 
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
-from cmt_numba.journal import Journal, JournalError
-from cmt_numba.journal import EntryDatabase
+from cmt_numba.journal import EntryDatabase, Journal, JournalError
 from cmt_numba.store import METRICS
 from cmt_numba.store._records import WITH
 

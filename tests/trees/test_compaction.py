@@ -37,7 +37,7 @@ def test_the_memories_of_a_leaf_lie_together(keys: Any):
     tree = grown(keys, n_trees=2)
     tree.compact()
     state = state_of(tree)
-    for leaf in range(state.counters[0, forest_room.LEAVES_END]):
+    for leaf in range(state.counters[0, forest_room.state.LEAVES_END]):
         slots = state.members[0, leaf, : state.leaves["size"][0, leaf]]
         np.testing.assert_array_equal(np.diff(slots), 1)
 

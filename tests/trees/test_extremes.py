@@ -147,8 +147,8 @@ def margin_in_kernel(models: Any, t: int, label: int, probe: Any, row: Any) -> f
 
 
 def test_sizes_near_the_limits():
-    assert forest_room.leaf_limit(4.0, np.int64(2**31 - 1)) == 123
-    assert forest_room.leaf_limit(2.0**20, np.int64(2**31 - 1)) < 2**31
+    assert forest_room.state.leaf_limit(4.0, np.int64(2**31 - 1)) == 123
+    assert forest_room.state.leaf_limit(2.0**20, np.int64(2**31 - 1)) < 2**31
     bits = as_python(linear_room.table_bits)  # no wrapper for Python is compiled
     assert bits(np.int64(2**30)) == 31
     assert 3 * 2 ** bits(np.int64(2**31 - 1)) >= 4 * (2**31 - 1)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit, text_like
-from internals import forest_room, linear_room, state_of
+from internals import forest_room, state_of
 
 from cmt_numba import ContextualMemoryTree
 
@@ -115,7 +115,7 @@ def arrays_of(tree: ContextualMemoryTree) -> list[bytes]:
     nodes, n = state.counters[:, forest_room.NODES_END].max(), tree.n_memories
     return [
         state.counters[
-            :, [*range(linear_room.TABLES_END), forest_room.state.REROUTES_LEFT]
+            :, [*forest_room.SHAPE, forest_room.state.REROUTES_LEFT]
         ].tobytes(),  # others depend on when tables have grown
         state.nodes["child"][:, :nodes].tobytes(),
         state.nodes["below"][:, :nodes].tobytes(),

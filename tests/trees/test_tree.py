@@ -142,7 +142,9 @@ def test_failing_first_insert(n: int, error: type[BaseException]):
 def drop_spare_room(tree: ContextualMemoryTree) -> None:
     """Remove the spare room of a tree's arrays, so that the next split or new feature needs more."""
     state = state_of(tree)
-    cells, leaves = (int(state.counters[:, end].max()) for end in (linear_room.TABLES_END, forest_room.LEAVES_END))
+    cells, leaves = (
+        int(state.counters[:, end].max()) for end in (linear_room.TABLES_END, forest_room.state.LEAVES_END)
+    )
     forest_of(tree).state = state._replace(
         weights=state.weights._replace(table=kernels_room.resized(state.weights.table, cells, 1)),
         leaves=kernels_room.resized(state.leaves, leaves, 1),
