@@ -42,7 +42,7 @@ class WordStatistics(NamedTuple):
 class TextIndex(RowIndex):
     """An index of texts by id. The rows are words with their numbers."""
 
-    _most_recent, _recent_share = 256, 1 / 16
+    _most_recent, _recent_share = 64, 1 / 32
 
     def __init__(self) -> None:
         super().__init__(N_WORDS, np.float32)

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import chain
+from operator import add
 from typing import Any
 from zlib import crc32
 
@@ -39,8 +41,8 @@ class _Remembered(dict[str, Any]):
         return found
 
 
-def _grams(word: str, n: int) -> list[str]:
-    return [word[i : i + n] for i in range(len(word) - n + 1)]
+def _pairs(word: str) -> list[str]:
+    return list(map(add, word, word[1:]))
 
 
 def _terms_of_run(run: str) -> list[str]:
@@ -48,9 +50,9 @@ def _terms_of_run(run: str) -> list[str]:
     terms: list[str] = []
     for part in _RUNS.findall(run):
         is_alphabet = LETTERS_ALONE[0][0] <= ord(part[0]) <= LETTERS_ALONE[-1][1]
-        terms += _grams(part, 2) + (_grams(part, 3) if is_alphabet else list(part))
-        if is_alphabet and len(part) == 1:
-            terms.append(part)
+        pairs = _pairs(part)
+        terms += pairs
+        terms += map(add, pairs, part[2:]) if is_alphabet and pairs else part
     return terms
 
 
@@ -70,7 +72,7 @@ def _terms_of_token(token: str) -> list[str]:
     if _DIGIT.search(stem):
         return terms
     if _HANGUL.fullmatch(stem):
-        return terms + (_grams(stem, 2) if len(stem) > 2 else [])
+        return terms + (_pairs(stem) if len(stem) > 2 else [])
     article = _ARABIC_ARTICLE.match(stem)
     if article is not None:
         stem = stem[article.end() :]
@@ -88,7 +90,7 @@ def hash_term(term: str) -> int:
 
 _FOLDED = _Remembered(lambda token: token if is_alone(token) else fold_word(token))
 _WORDS, _TERMS = _Remembered(_words_of_token), _Remembered(_terms_of_token)
-_HASHES = _Remembered(lambda token: [hash_term(term) for term in _terms_of_token(token)])
+_HASHES = _Remembered(lambda token: list(map(hash_term, _terms_of_token(token))))
 
 
 def whole_words_of(text: str, tokenizer: Tokenizer | None = None) -> list[str]:
@@ -118,4 +120,4 @@ def terms_of(text: str, stop_words: frozenset[str] = frozenset()) -> list[str]:
 
 def hashes_of(words: list[str]) -> list[int]:
     """Return the hash of each term of the words of a text."""
-    return [hashed for word in words for hashed in _HASHES[word]]
+    return list(chain.from_iterable(map(_HASHES.__getitem__, words)))
