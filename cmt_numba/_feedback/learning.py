@@ -237,6 +237,21 @@ def _count(learned, own, reward, advantage, share):
 
 
 @inner
+def _count_pairs(learned, own, parts, advantage):
+    """Multiply an advantage with earlier ones of the memory, which are in the sums of its parts."""
+    pairs, figures = learned.pairs, learned.figures[own]
+    for i in range(pairs.shape[0]):
+        pairs[i, states.PRODUCTS] *= _MEMORY
+        pairs[i, states.PAIRS] *= _MEMORY
+    pairs[0, states.PRODUCTS] += advantage * parts[states.SHARP]
+    pairs[0, states.PAIRS] += parts[states.SHARP_PAIRS]
+    pairs[1, states.PRODUCTS] += advantage * parts[states.WIDE]
+    pairs[1, states.PAIRS] += parts[states.WIDE_PAIRS]
+    pairs[2, states.PRODUCTS] += advantage * figures[states.ADVANTAGE]
+    pairs[2, states.PAIRS] += figures[states.TRIALS]
+
+
+@inner
 def _information(learned, own, slot):
     """Return the size of the advantage of a past query, or -1 if the memory has lost it."""
     place = np.int64(learned.past_of[own, slot])
@@ -288,7 +303,7 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, kind):
     ids, similarities, keys = candidates
     m, width = ids.shape[1], queries.shape[1]
     forms, terms, room = new_forms(width), new_terms(learned.map.shape[0]), new_code_room(codes.signs.shape[1])
-    rows, parts = empty(m, np.int64), empty((m, states.N_PARTS), np.float64)
+    rows, parts = empty(m, np.int64), empty((m, states.N_COLUMNS), np.float64)
     mapped = empty(learned.map.shape[0], np.float32)
     pulls, expected = empty(m, np.float64), empty(m, np.float64)
     own_room = Room(
@@ -333,6 +348,7 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, kind):
             if np.isnan(given[i]):
                 continue
             own, advantage = rows[i], given[i] - expected[i]
+            _count_pairs(learned, own, parts[i], advantage)
             error = np.float32(parts[i, states.DIAGONAL] - advantage)
             _train_diagonal(learned.diagonal[0], learned.diagonal[1], query, keys[row, i], np.float32(share) * error)
             _count(learned, own, given[i], advantage, share)

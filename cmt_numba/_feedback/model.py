@@ -20,7 +20,7 @@ from .rows import hash_rows, new_table, read_keys, scale_rows
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
 _CONTROL = 1.0 / 32.0  # least share of queries that are ranked statically
-_LEAST_SHARE = 0.25  # a model with a smaller share, below its first share, ranks no query: rewards have proved nothing
+_LEAST_SHARE = 0.5  # a model with a smaller share ranks no query: rewards have proved nothing
 _LARGEST = 1e8  # limit of the absolute values in a file
 _NO_PARTS = np.empty((0, 0, states.N_PARTS))
 _NOT_NEGATIVE = ("n_past", "past_scales", "outcomes")

@@ -12,11 +12,16 @@ The others are learned, and rank memories if they have proved to predict rewards
 
 - MAPPED is a bilinear form of query and key, and DIAGONAL one with a weight for each feature (the scorer of the paper).
 - VOTE is the mean advantage of the memory for similar past queries, BROAD the same with a wider kernel, and COUNT the
-  logarithm of their number. Both means are shrunk towards 0.
-- VALUE is the mean advantage of the memory, shrunk towards 0.
+  logarithm of their number.
+- VALUE is the mean advantage of the memory.
 - MOVED is the gain in similarity of a key that moves towards queries with advantages (Rocchio, 1971).
-- FRESH, for a memory without rewards, is three quarters of the largest reward of less similar memories by parts that
-  need rewards, apart from VOTE. Otherwise, memories that arrive late would never be shown.
+- FRESH, for a memory without rewards, is 0.85 times the largest reward of less similar memories by parts that need rewards, apart
+  from VOTE. Otherwise, memories that arrive late would never be shown.
+
+The means VOTE, BROAD and VALUE are shrunk towards 0 as if there were a number of further advantages of 0, the variance of
+a reward divided by that of a memory's true advantage, less 1 (empirical Bayes; Morris, 1983, "Parametric empirical Bayes
+inference"). The product of two advantages of a memory is on average the variance of its true advantage, times the kernel
+of their queries.
 
 A score is the similarity plus the learned parts, in units of the similarity. Without rewards they are 0.
 """
@@ -36,9 +41,11 @@ _FOR_EXACT = 1e4  # advantage of such a memory
 _PER_DISTANCE = 1e5  # the advantage ends at a similarity of 1 - 1e-5
 _BYTES_IN_A_LINE = 64
 _WIDE, _SHARPER = 3.5, 2  # sharpness of the kernel of BROAD, and the power of it that VOTE uses
-_PRIOR_VOTES, _PRIOR_BROAD, _PRIOR_TRIALS, _PRIOR_QUERIES = 0.1, 1.0, 3.0, 1.0  # numbers of advantages of 0 in means
-_UNIT_OF_COUNT, _OPTIMISM = 0.2, 0.75
-_LARGEST_SHORT = np.float32(4095.0)
+_PRIORS = (0.1, 1.0, 3.0)  # first numbers of advantages of 0 in the means of VOTE, BROAD and VALUE
+_PRIOR_QUERIES = 1.0  # the same for QUERY
+_FIRST_PAIRS, _LEAST_PRIOR, _MOST_PRIOR = 10.0, 0.1, 1000.0  # number of pairs for which these stand; limits of them
+_UNIT_OF_COUNT, _OPTIMISM = 0.2, 0.85
+_LARGEST_SHORT, _TINY = np.float32(4095.0), 1e-12
 LEAST_SLOPE, FIRST_SLOPE = 0.5, 1.5  # least weights of the similarity, in standard deviations of rewards
 LEAST_DEVIATION = 0.15
 _FARTHEST = -1.0  # least value of SIMILAR and BEST in a regression
@@ -110,24 +117,30 @@ def _is_key(query, key):
 
 
 @inner
-def _compare_past(learned, own, forms, step, parts):
-    """Write the parts that depend on past queries of a memory; return the sums for VOTE."""
-    sharp, total, wide, wide_total = 0.0, 0.0, 0.0, 0.0
+def _sum_past(learned, own, forms, step, sums):
+    """Add the past queries of a memory to the columns of sums, which are 0."""
     for j in range(min(learned.n_past[own], learned.past_of.shape[1])):
         place = np.int64(learned.past_of[own, j])
         if place < 0:
             continue
         near = np.float64(step * learned.past_scales[place] * dot_codes(forms.shorts, learned.past[place]))
         kernel, advantage = np.exp(_WIDE * (min(near, 1.0) - 1.0)), np.float64(learned.past_advantages[place])
-        wide_total += kernel
-        wide += kernel * advantage
-        kernel = kernel**_SHARPER
-        total += kernel
-        sharp += kernel * advantage
-    parts[states.VOTE] = sharp / (total + _PRIOR_VOTES)
-    parts[states.BROAD] = wide / (wide_total + _PRIOR_BROAD)
-    parts[states.COUNT] = _UNIT_OF_COUNT * np.log(1.0 + total)
-    return sharp, total
+        sums[states.WIDE] += kernel * advantage
+        sums[states.N_WIDE] += kernel
+        kernel **= _SHARPER
+        sums[states.SHARP] += kernel * advantage
+        sums[states.N_SHARP] += kernel
+        sums[states.WIDE_PAIRS] += kernel  # the square of the wide kernel
+        sums[states.SHARP_PAIRS] += kernel * kernel
+
+
+@inner
+def _prior(learned, which):
+    """Return the number of advantages of 0 in the mean of one of ``PAIRED_PARTS``."""
+    products, n_pairs = learned.pairs[which, states.PRODUCTS], learned.pairs[which, states.PAIRS]
+    variance = learned.totals[states.SQUARES] / learned.totals[states.N_SQUARES]
+    signal = (products + _FIRST_PAIRS * variance / (1.0 + _PRIORS[which])) / (n_pairs + _FIRST_PAIRS)
+    return min(max(variance / max(signal, _TINY) - 1.0, _LEAST_PRIOR), _MOST_PRIOR)
 
 
 @inner
@@ -148,11 +161,12 @@ def _best_general(learned, rows, similarities, parts, fresh, m):
 
 @inner
 def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts):
-    """Write the parts of the rewards of all candidates for a query, and the unknown similarities.
+    """Write the parts of the rewards of all candidates for a query, with sums, and the unknown similarities.
 
     Missing candidates have no parts. Places are not written.
     """
     figures, most, m, sharp, total = learned.figures, -np.inf, ids.size, 0.0, 0.0
+    of_votes, of_broad, of_value = _prior(learned, 0), _prior(learned, 1), _prior(learned, 2)
     _weigh_features(learned.diagonal[0], query, forms.weighted)
     forms.scale[0], _ = encode_bytes(query, forms.codes)
     step = code_shorts(query, _LARGEST_SHORT, forms.shorts)
@@ -169,11 +183,14 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
         given[states.CONSTANT], most = 1.0, max(most, similarities[i])
         if own < 0:
             continue
-        given[states.VALUE] = figures[own, states.ADVANTAGE] / (figures[own, states.TRIALS] + _PRIOR_TRIALS)
+        given[states.VALUE] = figures[own, states.ADVANTAGE] / (figures[own, states.TRIALS] + of_value)
         moved = dot(query, np.int64(0), learned.moved[own], np.int64(0), query.size)
         given[states.MOVED] = np.float64(moved) - similar
-        votes, n = _compare_past(learned, own, forms, step, given)
-        sharp, total = sharp + votes, total + n
+        _sum_past(learned, own, forms, step, given)
+        given[states.VOTE] = given[states.SHARP] / (given[states.N_SHARP] + of_votes)
+        given[states.BROAD] = given[states.WIDE] / (given[states.N_WIDE] + of_broad)
+        given[states.COUNT] = _UNIT_OF_COUNT * np.log(1.0 + given[states.N_SHARP])
+        sharp, total = sharp + given[states.SHARP], total + given[states.N_SHARP]
     for i in range(m):
         if parts[i, states.CONSTANT] != 0.0:
             parts[i, states.BEST] = max(most, _FARTHEST)
@@ -237,13 +254,13 @@ def score_candidates(learned, table, queries, mapped, candidates, scores, parts_
     """Write the scores of the candidates of each query, and the parts of the first query's scores."""
     learned, (ids, similarities, keys) = by_reference(learned), candidates
     n, m = ids.shape
-    room = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, states.N_PARTS), np.float64)
+    room = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, states.N_COLUMNS), np.float64)
     for row in range(n):
         own = similarities[row]
         find_rows(learned, table, ids[row], room[1])
         _score(learned, queries[row], mapped[row], ids[row], own, keys[row], room, scores[row])
         for i in range(m if row < parts_of_first.shape[0] else 0):
-            copy_values(room[2][i], parts_of_first[row, i])
+            copy_values(room[2][i, : states.N_PARTS], parts_of_first[row, i])
     release(room)
 
 
@@ -271,7 +288,7 @@ def rank_stored(learned, table, index, queries, mapped, candidates, best_scores,
     """
     learned, index, (first, second, third) = by_reference(learned), by_reference(index), candidates
     width, m = queries.shape[1], first.shape[1] + second.shape[1] + third.shape[1]
-    room = new_forms(width), empty(m, np.int64), empty((m, states.N_PARTS), np.float64)
+    room = new_forms(width), empty(m, np.int64), empty((m, states.N_COLUMNS), np.float64)
     keys, similarities, scores = empty((m, width), np.float32), empty(m, np.float64), empty(m, np.float64)
     ids = empty(m, np.int64)
     for row in range(queries.shape[0]):

@@ -30,6 +30,10 @@ PART_NAMES = (
 )
 N_PARTS = len(PART_NAMES)
 
+SHARP, N_SHARP, SHARP_PAIRS, WIDE, N_WIDE, WIDE_PAIRS, N_COLUMNS = range(N_PARTS, N_PARTS + 7)
+"""Sums over the past queries of a memory, from which its parts follow: for a sharp kernel and a wide one, the advantages,
+the number, and the squares, each weighted by the kernel."""
+
 N_REGRESSED = FRESH
 """Number of parts with learned weights. That of FRESH is 1."""
 
@@ -67,7 +71,11 @@ PAST, RECENT, N_ENDS = range(3)
 """Totals: the log-odds that the learned model is better than the static one; the squared errors of the static one; and
 the number of queries with rewards, all and recent, and of recent ones for which the models disagree."""
 
-FIRST_EVIDENCE, MOST_EVIDENCE = -2.0, 10.0
+FIRST_EVIDENCE, MOST_EVIDENCE = -3.0, 10.0
+
+PRODUCTS, PAIRS, N_PAIR_SUMS = 0, 1, 2
+PAIRED_PARTS = (VOTE, BROAD, VALUE)
+"""Sums over pairs of an advantage and an earlier one of the same memory, weighted by the kernel of each of three parts."""
 
 N_SHOWN, SUM, SUM_OF_SQUARES, N_OUTCOMES = range(4)
 """Rewards of the first result of one ranking, for queries for which the rankings disagree. They fade."""
@@ -88,6 +96,7 @@ class Learned(NamedTuple):
     weights: np.ndarray  # float64 (2, N_PARTS): the weights of the parts in the static and in the learned model
     precision: np.ndarray  # float64 (2, N_PARTS, N_PARTS): the precision of ``weights``
     totals: np.ndarray  # float64 (N_TOTALS,)
+    pairs: np.ndarray  # float64 (3, N_PAIR_SUMS): for PAIRED_PARTS
     outcomes: np.ndarray  # float64 (2, N_OUTCOMES): of the static and of the learned ranking
     ids: np.ndarray  # int64 (rows,): the id of each memory
     moved: np.ndarray  # float32 (rows, width): the moved key of each memory
@@ -120,6 +129,7 @@ def new_state(width: int) -> Learned:
         weights,
         np.tile(np.diag(FIRST_PRECISION), (2, 1, 1)),
         totals,
+        np.zeros((len(PAIRED_PARTS), N_PAIR_SUMS)),
         np.zeros((2, N_OUTCOMES)),
         np.empty(0, np.int64),
         np.empty((0, width), np.float32),

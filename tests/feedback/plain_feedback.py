@@ -51,7 +51,8 @@ class PlainModel:
         self.map, self.recent = np.zeros((width, width)), []
         self.theta, self.squares = np.zeros(width), np.full(width, 1e-6)
         self.static, self.learned = Regression(8), Regression(15)
-        self.evidence, self.errors, self.n_errors = -2.0, 0.25, 1.0
+        self.evidence, self.errors, self.n_errors = -3.0, 0.25, 1.0
+        self.products, self.pairs = np.zeros(3), np.zeros(3)
         self.memories, self.is_started = {}, False
 
     @property
@@ -63,6 +64,20 @@ class PlainModel:
         least = 0.5 + 1.5 / self.learned.precision[SIMILAR, SIMILAR]
         return max(self.learned.weights[SIMILAR], least * self.deviation)
 
+    @property
+    def priors(self):
+        """Return the numbers of advantages of 0 in the means of votes, broad votes and values."""
+        variance = self.errors / self.n_errors
+        signals = (self.products + 10 * variance / np.array([1.1, 2, 4])) / (self.pairs + 10)
+        return np.clip(variance / np.maximum(signals, 1e-12) - 1, 0.1, 1000)
+
+    def sums(self, q, own):
+        """Return the sums of advantages, of kernels and of their squares: sharp and wide, and those without a kernel."""
+        wide = np.exp([3.5 * (min(q @ coded(x), 1) - 1) for x, _ in own["past"]])
+        advantages = np.array([advantage for _, advantage in own["past"]])
+        past = [(kernel @ advantages, kernel.sum(), kernel @ kernel) for kernel in (wide**2, wide)]
+        return [*past, (own["advantage"], own["trials"], own["trials"])]
+
     def parts(self, q, ids, similarities, keys):
         parts, there = np.zeros((len(ids), 15)), [i for i, memory in enumerate(ids) if memory >= 0]
         best = max(similarities[there])
@@ -72,14 +87,12 @@ class PlainModel:
             parts[i, [CONSTANT, BEST, SIMILAR]] = 1, max(best, -1), max(similarities[i] - best, -1)
             parts[i, MAPPED], parts[i, DIAGONAL] = mapped @ keys[i], (q * self.theta) @ keys[i]
             if own := self.memories.get(ids[i]):
-                wide = np.exp([3.5 * (min(q @ coded(x), 1) - 1) for x, _ in own["past"]])
-                sharp, advantages = wide**2, np.array([advantage for _, advantage in own["past"]])
-                parts[i, VOTE] = sharp @ advantages / (sharp.sum() + 0.1)
-                parts[i, BROAD] = wide @ advantages / (wide.sum() + 1)
-                parts[i, COUNT] = 0.2 * np.log(1 + sharp.sum())
-                parts[i, VALUE] = own["advantage"] / (own["trials"] + 3)
+                sums = self.sums(q, own)
+                means = [total / (n + prior) for (total, n, _), prior in zip(sums, self.priors, strict=True)]
+                parts[i, [VOTE, BROAD, VALUE]] = means
+                parts[i, COUNT] = 0.2 * np.log(1 + sums[0][1])
                 parts[i, MOVED] = q @ own["key"] - q @ keys[i]
-                votes.append((sharp @ advantages, sharp.sum()))
+                votes.append(sums[0][:2])
         total = np.sum([[0, 1], *votes], axis=0)
         parts[there, QUERY] = total[0] / total[1]
         return parts
@@ -93,10 +106,10 @@ class PlainModel:
         return np.where(ids >= 0, similarities + learned + np.where(exact, advantage, 0.0), -np.inf)
 
     def optimism(self, ids, similarities, parts):
-        """Return most of what less similar memories earn by parts that fresh memories lack, for fresh memories."""
+        """Return the most that less similar memories earn by parts that fresh memories lack, for fresh memories."""
         general = np.where(np.isin(ids, list(self.memories)), parts[:, BROAD:] @ self.learned.weights[BROAD:], 0)
         best = [np.append(general[similarities <= similar], 0).max() for similar in similarities]
-        return np.where(np.isin(ids, list(self.memories)), 0, 0.75 * np.array(best))
+        return np.where(np.isin(ids, list(self.memories)), 0, 0.85 * np.array(best))
 
     def rank(self, q, ids, similarities, keys):
         return self.scores(q, ids, similarities, keys, self.parts(q, ids, similarities, keys))
@@ -130,8 +143,12 @@ class PlainModel:
             self.static.learn(parts[i], rewards[i], share)
             self.learned.learn(parts[i], rewards[i], share)
         advantages = rewards - expected
+        sums = {i: self.sums(q, self.memories[ids[i]]) for i in given if ids[i] in self.memories}
         self._learn_map(q, similarities, parts, keys, share * advantages, given)
         for i in given:
+            own = np.array(sums.get(i, np.zeros((3, 3))))
+            self.products = 0.9999 * self.products + advantages[i] * own[:, 0]
+            self.pairs = 0.9999 * self.pairs + own[:, 2]
             self._learn_one(q, ids[i], parts[i], keys[i], advantages[i], share, deviation)
 
     def _learn_map(self, q, similarities, parts, keys, advantages, given):
