@@ -19,7 +19,7 @@ from .rows import hash_rows, new_table, read_keys, scale_rows
 
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
-_CONTROL = 1.0 / 32.0  # least share of queries that are ranked statically
+_CONTROL = 1.0 / 32.0  # least share of queries that are ranked statically if the gain is measured
 _LEAST_SHARE = 0.5  # a model with a smaller share ranks no query: rewards have proved nothing
 _LARGEST = 1e8  # limit of the absolute values in a file
 _NO_PARTS = np.empty((0, 0, states.N_PARTS))
@@ -112,8 +112,8 @@ class FeedbackModel:
     The caller provides the lock and the candidates. Memories are given by ids that are never reused.
     """
 
-    def __init__(self, n_features: int, is_sparse: bool) -> None:
-        self.n_features, self.is_sparse = n_features, is_sparse
+    def __init__(self, n_features: int, is_sparse: bool, measures_gain: bool = True) -> None:
+        self.n_features, self.is_sparse, self.measures_gain = n_features, is_sparse, measures_gain
         self.is_hashed = is_sparse or n_features > states.WIDEST
         width = states.HASHED if self.is_hashed else n_features
         self._codes = no_codes(width)
@@ -149,6 +149,8 @@ class FeedbackModel:
     def share(self) -> float:
         """The share of queries to rank by the model: the probability that it is better than static ranking."""
         share = min(1.0 / (1.0 + math.exp(-self._state.totals[states.EVIDENCE])), 1.0 - _CONTROL)
+        if share == 1.0 - _CONTROL and not self.measures_gain:
+            return 1.0
         return share if share >= _LEAST_SHARE and self._state.totals[states.QUERIES] > 0.0 else 0.0
 
     @property
@@ -357,9 +359,11 @@ class FeedbackModel:
         return {name: array for name, array in (state._asdict() | rows).items() if name not in _DERIVED}
 
     @classmethod
-    def of_arrays(cls, n_features: int, is_sparse: bool, arrays: dict[str, np.ndarray]) -> Self:
+    def of_arrays(
+        cls, n_features: int, is_sparse: bool, arrays: dict[str, np.ndarray], measures_gain: bool = True
+    ) -> Self:
         """Return the model with this state. Raise InvariantError if the state is invalid."""
-        self = cls(n_features, is_sparse)
+        self = cls(n_features, is_sparse, measures_gain)
         ids = arrays["ids"]
         n, p, empty = ids.size, arrays["past_rows"].size, self._state
         for name, array in arrays.items():

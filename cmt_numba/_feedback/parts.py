@@ -15,13 +15,13 @@ The others are learned, and rank memories if they have proved to predict rewards
   logarithm of their number.
 - VALUE is the mean advantage of the memory.
 - MOVED is the gain in similarity of a key that moves towards queries with advantages (Rocchio, 1971).
-- FRESH, for a memory without rewards, is 0.85 times the largest reward of less similar memories by parts that need rewards, apart
-  from VOTE. Otherwise, memories that arrive late would never be shown.
+- FRESH, for a memory without rewards, is 0.85 times the largest reward of less similar memories by parts that need
+  rewards, apart from VOTE. Otherwise, memories that arrive late would never be shown.
 
-The means VOTE, BROAD and VALUE are shrunk towards 0 as if there were a number of further advantages of 0, the variance of
-a reward divided by that of a memory's true advantage, less 1 (empirical Bayes; Morris, 1983, "Parametric empirical Bayes
-inference"). The product of two advantages of a memory is on average the variance of its true advantage, times the kernel
-of their queries.
+The means VOTE, BROAD and VALUE are shrunk towards 0 as if there were a number of further advantages of 0: the variance
+of a reward divided by that of a memory's true advantage, less 1 (empirical Bayes; Morris, 1983, "Parametric empirical
+Bayes inference"). The product of two advantages of a memory is on average the variance of its true advantage, times the
+kernel of their queries.
 
 A score is the similarity plus the learned parts, in units of the similarity. Without rewards they are 0.
 """

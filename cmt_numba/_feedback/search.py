@@ -34,9 +34,9 @@ class LearnedSearch:
     ``vectors``; an index of sparse vectors also has ``scores``. The caller provides the lock.
     """
 
-    def __init__(self, index: Any, is_sparse: bool) -> None:
+    def __init__(self, index: Any, is_sparse: bool, measures_gain: bool = True) -> None:
         scale = np.ones(1) if index.metric == "cosine" else _typical_length(index)
-        self._begin(FeedbackModel(index.n_features, is_sparse), scale)
+        self._begin(FeedbackModel(index.n_features, is_sparse, measures_gain), scale)
 
     def _begin(self, model: FeedbackModel, scale: np.ndarray) -> None:
         self.model, self._scale = model, scale
@@ -298,8 +298,9 @@ class LearnedSearch:
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the persistent state: arrays, and the form of the vectors."""
-        n_features, is_sparse = self.form
-        return self.model.arrays() | {"scale": self._scale}, {"n_features": n_features, "is_sparse": is_sparse}
+        model = self.model
+        form = {"n_features": model.n_features, "is_sparse": model.is_sparse, "measures_gain": model.measures_gain}
+        return model.arrays() | {"scale": self._scale}, form
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], form: dict[str, Any]) -> Self:
@@ -307,9 +308,11 @@ class LearnedSearch:
         self, arrays = cls.__new__(cls), dict(arrays)
         n_features, is_sparse, scale = form["n_features"], form["is_sparse"], arrays.pop("scale")
         require(type(n_features) is int and 0 < n_features <= MOST_FEATURES, "n_features must be a positive integer")
-        require(type(is_sparse) is bool, "is_sparse must be true or false")
+        for name in ("is_sparse", "measures_gain"):
+            require(type(form[name]) is bool, f"{name} must be true or false")
         require(scale.dtype == np.float64 and scale.shape == (1,) and bool(0 < scale[0] < np.inf), "scale must be > 0")
-        self._begin(FeedbackModel.of_arrays(n_features, is_sparse, arrays), scale.copy())
+        model = FeedbackModel.of_arrays(n_features, is_sparse, arrays, form["measures_gain"])
+        self._begin(model, scale.copy())
         return self
 
     def copy(self) -> Self:

@@ -31,8 +31,8 @@ PART_NAMES = (
 N_PARTS = len(PART_NAMES)
 
 SHARP, N_SHARP, SHARP_PAIRS, WIDE, N_WIDE, WIDE_PAIRS, N_COLUMNS = range(N_PARTS, N_PARTS + 7)
-"""Sums over the past queries of a memory, from which its parts follow: for a sharp kernel and a wide one, the advantages,
-the number, and the squares, each weighted by the kernel."""
+"""Sums over the past queries of a memory, for a sharp kernel and a wide one: of advantages times the kernel, of the
+kernel, and of its squares."""
 
 N_REGRESSED = FRESH
 """Number of parts with learned weights. That of FRESH is 1."""
@@ -75,7 +75,8 @@ FIRST_EVIDENCE, MOST_EVIDENCE = -3.0, 10.0
 
 PRODUCTS, PAIRS, N_PAIR_SUMS = 0, 1, 2
 PAIRED_PARTS = (VOTE, BROAD, VALUE)
-"""Sums over pairs of an advantage and an earlier one of the same memory, weighted by the kernel of each of three parts."""
+"""Sums over pairs of an advantage and an earlier one of the same memory, for the kernels of three parts: of the
+products times the kernel, and of the squares of the kernel."""
 
 N_SHOWN, SUM, SUM_OF_SQUARES, N_OUTCOMES = range(4)
 """Rewards of the first result of one ranking, for queries for which the rankings disagree. They fade."""

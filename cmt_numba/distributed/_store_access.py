@@ -132,8 +132,8 @@ def schema_of(store: MemoryStore) -> Schema:
 
 def options_of(store: MemoryStore) -> dict[str, Any]:
     """Return options that create a store with the same settings."""
-    options = store._contents.state.options
-    return {"metric": options.metric, "max_items": options.max_items, "eviction": options.eviction}
+    options = store._contents.state.options._asdict()
+    return {name: options[name] for name in ("metric", "max_items", "eviction", "measure_gain")}
 
 
 def indexed_fields(store: MemoryStore) -> list[tuple[str, ...]]:

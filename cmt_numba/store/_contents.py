@@ -608,7 +608,7 @@ class StoreContents(DurableForm):
     def use(self, made: StoreState) -> None:
         """Replace the state. Raise ValueError if it has other options than the user has given."""
         options = StoreOptions.of(self._given)
-        for name in ("metric", "max_items", "eviction"):
+        for name in ("metric", "max_items", "eviction", "measure_gain"):
             if self._given.get(name) is not None and getattr(options, name) != getattr(made.options, name):
                 message = f"{name} must be {getattr(made.options, name)!r}, as for the store in the folder, or omitted"
                 raise ValueError(f"{message}, got {self._given[name]!r}")

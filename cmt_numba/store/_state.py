@@ -29,6 +29,7 @@ class StoreOptions(NamedTuple):
     max_items: int | None = None
     eviction: str = "least_useful"
     tokenizer: str | None = None  # its name
+    measure_gain: bool = True
     seed: int = 0
 
     @classmethod
@@ -41,6 +42,8 @@ class StoreOptions(NamedTuple):
             options["max_items"] = check_integer("max_items", options["max_items"], 1)
         if "eviction" in options:
             options["eviction"] = OneOf(tuple(POLICIES)).check("eviction", options["eviction"])
+        if not isinstance(options.get("measure_gain", True), bool):
+            raise TypeError(f"measure_gain must be True or False, got {options['measure_gain']!r}")
         options["tokenizer"] = name_of_tokenizer(check_tokenizer(given.get("tokenizer")))
         return cls(**options, seed=int(check_seed(given.get("random_state")).generate_state(1)[0]))
 
@@ -69,6 +72,7 @@ class StoreState(files.WithFields):
             max_items=files.OptionalField(files.NumberField(1)),
             eviction=files.NameField(*POLICIES),
             tokenizer=files.OptionalField(files.TextField()),
+            measure_gain=files.FlagField(),
             seed=files.NumberField(0, 2**32 - 1),
         ),
         index=files.OptionalField(files.VariantField(**KINDS)),
@@ -169,7 +173,7 @@ class StoreState(files.WithFields):
         """Return the index, of vectors or of words, from which rewards are learned, and what was learned so far."""
         index = WordVectors(self.texts) if by_words else self.index
         learned = self.text_feedback if by_words else self.feedback
-        return index, learned or LearnedSearch(index, by_words or self.form == "sparse")
+        return index, learned or LearnedSearch(index, by_words or self.form == "sparse", self.options.measure_gain)
 
     def vectors_of_texts(self, texts: list[str]) -> Any:
         """Return the vectors of other texts for :meth:`learn` with ``by_words``."""

@@ -72,7 +72,7 @@ class PlainModel:
         return np.clip(variance / np.maximum(signals, 1e-12) - 1, 0.1, 1000)
 
     def sums(self, q, own):
-        """Return the sums of advantages, of kernels and of their squares: sharp and wide, and those without a kernel."""
+        """Return sums of advantages, of kernels and of their squares: for two kernels, and without one."""
         wide = np.exp([3.5 * (min(q @ coded(x), 1) - 1) for x, _ in own["past"]])
         advantages = np.array([advantage for _, advantage in own["past"]])
         past = [(kernel @ advantages, kernel.sum(), kernel @ kernel) for kernel in (wide**2, wide)]

@@ -326,3 +326,29 @@ def test_a_filter_without_memories_finds_none(form: str):
     for n in (1, 2):
         found = store.query(FORM_OF[form](rows(n)), 3, where=lambda payload: False)
         assert found.keys.tolist() == [[None] * 3] * n
+
+
+def test_the_control_group_can_be_left_out(tmp_path: Path):
+    Q = rows(400, 9)
+
+    def n_static(store: MemoryStore) -> int:
+        """Return the number of queries that a store ranks by similarity alone."""
+        return sum(store.explain(query, 1)[0].parts.keys() == {"similarity"} for query in Q)
+
+    stores = {flag: taught(path=tmp_path / str(flag), measure_gain=flag) for flag in (True, False)}
+    for store in stores.values():
+        for _ in range(10):
+            keys = store.query(Q, 3).keys
+            store.feedback(Q, keys, np.broadcast_to([0.0, 0.0, 1.0], keys.shape))
+    assert stores[True].learned().share == 31 / 32
+    assert 0 < n_static(stores[True]) < 40
+    assert stores[False].learned().share == 1.0
+    assert n_static(stores[False]) == 0
+    for flag, store in stores.items():
+        store.close()
+        with MemoryStore(tmp_path / str(flag)) as reopened:
+            assert reopened.learned().share == (31 / 32 if flag else 1.0)
+        with pytest.raises(ValueError, match=f"measure_gain must be {flag}"):
+            MemoryStore(tmp_path / str(flag), measure_gain=not flag)
+    with pytest.raises(TypeError, match="measure_gain must be True or False"):
+        MemoryStore(measure_gain=2)
